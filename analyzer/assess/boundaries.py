@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
-from analyzer.model.work_units import FLOP_PER_GFLOP, GFLOP
+from exporter.contract.work import FLOP_PER_GFLOP, GFLOP
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
 _WIDER = ("cpu", "dram")
@@ -64,13 +64,13 @@ def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
     by_unit = {work.unit: work for work in works}
     for work in by_unit.values():
         if work.unit == "flop":
-            yield _Amount(GFLOP, work.amount / FLOP_PER_GFLOP, work.phases)
+            yield _Amount(GFLOP, work.amount / FLOP_PER_GFLOP, work.energy_phases)
         else:
-            yield _Amount(work.unit, work.amount, work.phases)
+            yield _Amount(work.unit, work.amount, work.energy_phases)
     if {GENERATED, PROMPT} <= by_unit.keys() and TOTAL not in by_unit:
         both = by_unit[PROMPT], by_unit[GENERATED]
-        in_whole_run = not all(work.phases for work in both)
-        phases = () if in_whole_run else tuple(dict.fromkeys(name for work in both for name in work.phases))
+        in_whole_run = not all(work.energy_phases for work in both)
+        phases = () if in_whole_run else tuple(dict.fromkeys(name for work in both for name in work.energy_phases))
         yield _Amount(TOTAL, math.fsum(work.amount for work in both), phases)
 
 

@@ -12,6 +12,7 @@ from analyzer.model.report import (
     FILE_LABEL,
     FORMAT_LABEL,
     GPUS_BY_ORDER,
+    GPUS_WITHOUT_ENERGY,
     NOTES_LABEL,
     POWER_COLUMN_NOTE,
     SPACING_LABEL,
@@ -34,6 +35,9 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
         found.append(Finding("warning", "gpu0_only", "", text))
+    if GPUS_WITHOUT_ENERGY in notes:
+        text = "the file has no energy of some of the run's GPUs: the energy of the run is higher"
+        found.append(Finding("warning", "gpus_without_energy", "", text))
     if GPUS_BY_ORDER in notes:
         text = "the log names no GPU: its GPUs are distinguished by the order of the lines of each time"
         found.append(Finding("warning", "gpus_by_order", "", text))
@@ -58,17 +62,14 @@ def _uncovered(run: MeasuredRun) -> list[Finding]:
 
 def _origin(run: MeasuredRun) -> str:
     origin = f"imported from {run.labels.get(FILE_LABEL, 'a file')} ({run.labels[FORMAT_LABEL]})"
-    methods = {method for device in run.devices for method in device.methods}
+    known = all(device.energy.half is not None for device in run.devices)
     if SPACING_LABEL in run.labels:
-        origin += (
-            f", power sampled every {run.labels[SPACING_LABEL]} s: the energy is its integral over the file's "
-            "timestamps; the power between samples is unknown, and so is the uncertainty"
-        )
-    elif methods:
+        origin += f", power sampled every {run.labels[SPACING_LABEL]} s: the energy is its integral by timestamps"
+        origin += "; its 95 % CI is for changes of the power between samples" if known else ""
+    elif any(device.methods for device in run.devices):
         origin += ", the energy is its own counter's"
-        origin += (
-            "" if all(device.energy.half is not None for device in run.devices) else "; its uncertainty is unknown"
-        )
+    if run.devices and not known:
+        origin += "; its uncertainty is unknown"
     column = _power_column(run)
     if column:
         origin += f"; power is the column {column}"

@@ -16,6 +16,7 @@ from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.ledger import LedgerPhase, RunLedger
 from analyzer.model.report import AttributedRun, Finding, MeasuredRun, RunPhase, Work
 from analyzer.model.timeline import Window
+from exporter.contract.work import SHARE_POLICY, phases_of_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,6 @@ class RunOrigin:
 
 
 COMPONENTS = ("gpu", "cpu", "dram")
-_WHOLE = 0.99
-"""Phases that take a larger share of the run count as the whole run, whose interval is narrower."""
-_SLIVER = 0.01
-"""A smaller share of the work was reported late, after the end of the phase in which it was done."""
 
 
 def measured_run(
@@ -109,48 +106,35 @@ def attributed_run(
 
 
 def _work(run: AttributedRun, ledger: RunLedger) -> Iterator[Work]:
-    ratio = run.share_ratios.get(next(iter(run.energy), ""))
+    component = next(iter(run.energy), "")
+    share_j = run.shares.get(component, {}).get(SHARE_POLICY)
     for unit, amount in ledger.work.items():
         work = _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
-        if ratio is not None and work.energy_per_unit:
-            work = replace(work, energy_per_unit=Interval(ratio * work.energy_per_unit.value))
+        if share_j is not None and work.energy_per_unit:
+            whole_j = run.energy[component].value
+            share = Interval(min(share_j, whole_j) / amount)
+            work = replace(work, energy_per_unit=share, whole_devices=run.energy[component].scaled(1 / amount))
         yield work
 
 
 def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
     """Return the work with its rate and energy per unit.
 
-    If all of the work was done in known phases, both cover these phases only, without warm-up and loading. During the
-    run, the amounts by phase lag behind the total.
+    During the run, the amounts by phase lag behind the total.
     """
-    ended = run.ended_at_s is not None
-    slivers = _slivers(done_in, amount)
-    phases = [p for p in run.phases if ended and done_in.get(p.name, 0.0) > 0 and p.name not in slivers]
-    duration_s, energy = run.duration_s, run.headline
     component = next(iter(run.energy), "")
-    known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
-        component in p.energy for p in phases if component
-    )
-    in_phases_s = math.fsum(phase.duration_s for phase in phases)
-    if phases and known and in_phases_s < _WHOLE * run.duration_s:
-        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases) if component else None
-    else:
-        phases = []
+    measured = [phase for phase in run.phases if not component or component in phase.energy]
+    durations_s = {phase.name: phase.duration_s for phase in measured} if run.ended_at_s is not None else {}
+    names = phases_of_work(amount, done_in, durations_s, run.duration_s)
+    duration_s, energy = run.duration_s, run.headline
+    if names:
+        inside = [phase for phase in measured if phase.name in names]
+        duration_s = math.fsum(phase.duration_s for phase in inside)
+        energy = total(phase.energy[component] for phase in inside) if component else None
     return Work(
         unit,
         amount,
         amount / duration_s if duration_s > 0 else None,
         energy.scaled(1 / amount) if energy and amount > 0 else None,
-        tuple(phase.name for phase in phases),
+        names,
     )
-
-
-def _slivers(done_in: Mapping[str, float], amount: float) -> set[str]:
-    """Return the phases of least work, as many as have no more than a sliver of it together."""
-    found, left = set(), _SLIVER * amount
-    for name, done in sorted(done_in.items(), key=lambda item: item[1]):
-        left -= done
-        if left < 0:
-            break
-        found.add(name)
-    return found

@@ -6,8 +6,7 @@ than any scrape. The analyzer's figure from raw samples is a check. The last sta
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from analyzer.assess.boundaries import energy_boundaries
@@ -17,7 +16,7 @@ from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
 from analyzer.carbon.emissions import emissions_at, sci_findings, software_carbon_intensity
 from analyzer.carbon.intensity import carbon_slots
-from analyzer.carbon.restate import EnergyCounters, emissions_by_slot, energy_counters, restate
+from analyzer.carbon.restate import emissions_by_slot, restate
 from analyzer.energy import aliasing
 from analyzer.energy.calibration import UNCALIBRATED, CalibratedGpus, calibrate, calibration_findings
 from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings, suspect_findings, suspicions
@@ -28,13 +27,14 @@ from analyzer.energy.devices import (
     Signals,
     attribute_device,
     device_order,
-    gpu_energy_counters,
     is_summed,
     measure_device,
 )
 from analyzer.energy.error_budget import device_budget, gpu_budget
+from analyzer.energy.run_energy import energy_tracks
+from analyzer.energy.throttling import is_unused
 from analyzer.model.devices import SCRAPED, AttributedDevice, ReportDevice, UncertaintyBudget, fields_of
-from analyzer.model.emissions import CarbonSlot, Emission, Restatement
+from analyzer.model.emissions import Emission, Restatement
 from analyzer.model.ledger import RunLedger, parse_ledger
 from analyzer.model.report import (
     FORMAT_LABEL,
@@ -46,8 +46,8 @@ from analyzer.model.report import (
     UserInputs,
     ordered_findings,
 )
-from analyzer.model.samples import RunFrames, Samples
-from analyzer.model.timeline import Window, other_runs, windows
+from analyzer.model.samples import RunFrames
+from analyzer.model.timeline import EnergyTracks, Window, other_runs, windows
 from exporter.contract.power_sensors import sensor_window
 
 
@@ -69,10 +69,10 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Attributed:
-    """The second stage: the run with shares, work and emissions, and its cumulative energies over time."""
+    """The second stage: the run with shares, work and emissions, and its energies over time."""
 
     run: AttributedRun
-    counters: EnergyCounters
+    tracks: EnergyTracks
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +159,14 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     devices = tuple(
         attribute_device(device, shares_j[device.instance, device.component, device.device]) for device in run.devices
     )
-    gpu_counters = gpu_energy_counters(measured.raw, devices)
-    slots = _slots(measured, devices, gpu_counters)
+    tracks = energy_tracks(measured.raw, run.run_id, devices, measured.windows)
+    windows_s = {instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()}
+    slots = tuple(carbon_slots(measured.raw.frame, tracks, windows_s))
     by_user: list[Emission] = []
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
     attributed = attributed_run(run, ledger, devices, slots, by_user)
-    return _Attributed(attributed, energy_counters(measured.raw.frame, devices, gpu_counters))
-
-
-def _slots(
-    measured: _Measured, devices: Sequence[AttributedDevice], gpu_counters: Mapping[str, Sequence[Samples]]
-) -> tuple[CarbonSlot, ...]:
-    gpu_energy_j = {
-        instance: math.fsum(
-            device.energy.value for device in devices if (device.instance, device.component) == (instance, "gpu")
-        )
-        for instance in measured.run.instances
-    }
-    windows_s = {instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()}
-    return tuple(carbon_slots(measured.raw.frame, gpu_energy_j, gpu_counters, windows_s))
+    return _Attributed(attributed, tracks)
 
 
 def _check(measured: _Measured, run: AttributedRun) -> _Checked:
@@ -193,6 +181,10 @@ def _check(measured: _Measured, run: AttributedRun) -> _Checked:
             budgets.append(budget)
             findings += more
         findings += device_findings(device, one.other_runs)
+        is_one_of_several = sum(other.component == "gpu" for other in run.devices) > 1 and one.signals is not None
+        if is_one_of_several and is_unused(measured.raw.frame, device, one.window):
+            text = "its utilization was 0 %, but its energy counts for the run: name the GPUs that are used with --gpus"
+            findings.append(Finding("warning", "unused_gpu", device.label, text))
     raw = measured.raw.frame
     emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
     about_carbon = carbon_findings(raw, measured.windows, run.carbon_slots, emitting)
@@ -212,7 +204,7 @@ def _check_gpu(
         counted = not {"integral", SCRAPED} & set(device.methods)
         about_aliasing = aliasing.aliasing_findings(device.label, beat, sensor, power, counted=counted)
     summed = is_summed(device, imported=raw.imported)
-    budget = gpu_budget(device, power, window, beat if about_aliasing else None, summed=summed)
+    budget = gpu_budget(device, signals.power, window, beat if about_aliasing else None, summed=summed)
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
@@ -220,7 +212,7 @@ def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, inp
     run = attributed.run
     boundaries = energy_boundaries(run, inputs.pue)
     restated = tuple(_restated(measured, attributed, inputs))
-    uncounted = emissions_by_slot(run, measured.windows, attributed.counters) if run.untagged else []
+    uncounted = emissions_by_slot(run, measured.windows, attributed.tracks) if run.untagged else []
     emissions = (*run.emissions, *uncounted, *(emission for one in restated for emission in one.emissions))
     embodied_g = inputs.hardware.embodied_g(run.duration_s) if inputs.hardware else None
     sci = () if embodied_g is None else software_carbon_intensity(boundaries, emissions, restated, embodied_g)
@@ -249,7 +241,7 @@ def _restated(measured: _Measured, attributed: _Attributed, inputs: UserInputs) 
     for past in inputs.past:
         if not past.problem:
             fallback = inputs.grams_per_kwh if past.basis == "average" else None
-            yield restate(attributed.run, measured.windows, attributed.counters, past, fallback)
+            yield restate(attributed.run, measured.windows, attributed.tracks, past, fallback)
 
 
 def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[ReportDevice, ...]:
@@ -273,5 +265,6 @@ def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
     if not measured:
         return None
     raw = RawSeries(frames.raw, frames.exact)
-    counters = energy_counters(frames.raw, report.devices, gpu_energy_counters(raw, report.devices))
-    return power_profile(report, measured[-1], windows(frames.ledger, frames.run_id), counters)
+    on = windows(frames.ledger, frames.run_id)
+    tracks = energy_tracks(raw, frames.run_id, report.devices, on)
+    return power_profile(report, measured[-1], on, tracks)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.carbon.restate import EnergyCounters
 from analyzer.model.emissions import PastSlot
 from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.model.report import Boundary, MeasuredRun
 from analyzer.model.samples import FloatArray
-from analyzer.model.timeline import Window
+from analyzer.model.timeline import EnergyTracks, Window
 
 CLEAR_RATIO = 0.05
 """The accuracy of forecasts: a smaller saving is no clear difference."""
@@ -149,11 +148,11 @@ def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:
 
 
 def power_profile(
-    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], counters: EnergyCounters
+    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], tracks: EnergyTracks
 ) -> Profile | None:
     """Return the energy of a finished run at `boundary` in parts of five minutes; None without a duration.
 
-    The energy of a device without a counter is spread evenly.
+    The energy of a device without samples is spread evenly.
     """
     if run.duration_s <= 0:
         return None
@@ -163,15 +162,7 @@ def power_profile(
     for instance in run.instances:
         on_s = np.clip(edges_s, windows[instance].start_s, windows[instance].end_s)
         for component in boundary.components:
-            joules = math.fsum(
-                device.energy.value
-                for device in run.devices
-                if (device.instance, device.component) == (instance, component)
-            )
-            here = counters.get((instance, component), ())
-            risen_j = sum((np.interp(on_s, counter.t, counter.value) for counter in here), 0.0)
-            rises_j = np.diff(risen_j) if np.ndim(risen_j) else np.zeros(count)
-            whole_j = rises_j.sum()
-            parts_j += joules * (rises_j / whole_j if whole_j > 0 else np.full(count, 1 / count))
+            for track in tracks.get((instance, component), ()):
+                parts_j += np.diff(track.values(on_s))
     duration_s = run.duration_s / count
     return Profile((duration_s,) * count, tuple(float(part) for part in parts_j), boundary.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.emissions import CarbonSlot
-from analyzer.model.samples import Samples, around, rows_of
+from analyzer.model.samples import around, rows_of
+from analyzer.model.timeline import EnergyTracks
 from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP
-
-_LATE_S = 60.0
-"""A counter whose first sample is later than this misses the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +30,22 @@ class SlotPiece:
 
 
 def carbon_slots(
-    raw: pd.DataFrame,
-    gpu_energy_j: Mapping[str, float],
-    counters: Mapping[str, Sequence[Samples]],
-    windows_s: Mapping[str, tuple[float, float]],
+    raw: pd.DataFrame, tracks: EnergyTracks, windows_s: Mapping[str, tuple[float, float]]
 ) -> list[CarbonSlot]:
-    """Split each instance's window at the slots of the intensity, each with its share of the GPUs' energy.
+    """Split each instance's window at the slots of the intensity, each with its part of the GPUs' energy.
 
-    `gpu_energy_j` is the ledger's, by instance; `counters` are the unwrapped counters that divide it. Each basis has
-    separate rows, which must not be added up over bases.
+    Each basis has separate rows, which must not be added up over bases.
     """
     found: list[CarbonSlot] = []
     known = rows_of(raw, CARBON_INTENSITY)
     for instance, basis in sorted(set(zip(known["instance"], known["basis"], strict=True))):
         window_s = windows_s.get(instance)
         for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
-            if window_s and piece.slot:
-                whole_j = gpu_energy_j.get(instance, 0.0)
-                ratio = energy_share(counters.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
+            if piece.slot:
+                edges_s = np.array([piece.start_s, piece.end_s])
+                joules = math.fsum(float(np.diff(one.values(edges_s))[0]) for one in tracks.get((instance, "gpu"), ()))
                 where = (instance, piece.slot["region"], piece.slot["provider"], basis, piece.slot["quality"])
-                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], ratio * whole_j))
+                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], joules))
     return found
 
 
@@ -98,27 +92,3 @@ def _states(
     scrapes = pd.concat([scraped[scraped["source"].str.startswith("carbon")][["t"]], joined[["t"]]]).drop_duplicates()
     for t_s in around(scrapes, start_s, end_s)["t"]:
         yield float(t_s), by_time.get(t_s)
-
-
-def energy_share(
-    counters: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float], whole_j: float = 0.0
-) -> float:
-    """Return the share of the energy of `whole_s` in `part_s`; the share of the time where no energy is known.
-
-    Where samples start long after `whole_s`, the rest of `whole_j` is spread evenly over the time before them.
-    """
-    in_part_j = math.fsum(_between(counter, *part_s) for counter in counters)
-    in_whole_j = math.fsum(_between(counter, *whole_s) for counter in counters)
-    if in_whole_j <= 0:
-        return (part_s[1] - part_s[0]) / (whole_s[1] - whole_s[0])
-    seen_s = min(max(float(counter.t[0]) for counter in counters), whole_s[1])
-    before_j = max(whole_j - in_whole_j, 0.0) if seen_s - whole_s[0] > _LATE_S else 0.0
-    if not before_j:
-        return in_part_j / in_whole_j
-    ratio = max(min(part_s[1], seen_s) - part_s[0], 0.0) / (seen_s - whole_s[0])
-    return (in_part_j + ratio * before_j) / (in_whole_j + before_j)
-
-
-def _between(counter: Samples, start_s: float, end_s: float) -> float:
-    low, high = np.interp([start_s, end_s], counter.t, counter.value)
-    return float(high - low)

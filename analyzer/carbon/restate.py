@@ -12,71 +12,43 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import numpy as np
-
-from analyzer.carbon.intensity import energy_share
-from analyzer.model.devices import MeasuredDevice
 from analyzer.model.emissions import CarbonSlot, Emission, PastIntensities, PastSlot, RestatedSlot, Restatement
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import AttributedRun
-from analyzer.model.samples import Samples, samples
-from analyzer.model.timeline import Window
-from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
+from analyzer.model.timeline import EnergyTrack, EnergyTracks, Window
 
 _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
 _Z_95 = 1.96
-_ZONES = {"cpu": "package", "dram": "dram"}
-EnergyCounters = Mapping[tuple[str, str], Sequence[Samples]]
-"""Energy counters without resets, in joules, by instance and component; they show when a device used its energy."""
 
 
 def restate(
     run: AttributedRun,
     windows: Mapping[str, Window],
-    counters: EnergyCounters,
+    tracks: EnergyTracks,
     past: PastIntensities,
     static_g_per_kwh: float | None = None,
 ) -> Restatement:
     """Restate the emissions of `run`; `static_g_per_kwh` is the fallback where no other intensity is known."""
-    parts = [
-        part
-        for instance, window in windows.items()
-        for part in _of_instance(run, instance, (window.start_s, window.end_s), counters, past)
-    ]
-    if static_g_per_kwh is not None:
-        parts = [part if part.provider else _static(part, static_g_per_kwh) for part in parts]
+    parts: list[RestatedSlot] = []
+    division_g: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for instance, window in windows.items():
+        own = list(_of_instance(run, instance, (window.start_s, window.end_s), tracks, past))
+        if static_g_per_kwh is not None:
+            own = [part if part.provider else _static(part, static_g_per_kwh) for part in own]
+        here = {component: one for (where, component), one in tracks.items() if where == instance}
+        for key, grams in _division_errors(own, here):
+            division_g[key] += grams
+        parts += own
     slots = tuple(_merged(parts))
-    emissions = tuple(_emissions(past.basis, slots, run.estimated))
+    emissions = tuple(_emissions(past.basis, slots, run.estimated, division_g))
     ledger_g, ratio = _against_ledger(run, past.basis, emissions)
     return Restatement(past, slots, emissions, ledger_g, ratio)
 
 
-def energy_counters(
-    raw: pd.DataFrame, devices: Sequence[MeasuredDevice], gpu_counters: Mapping[str, Sequence[Samples]]
-) -> EnergyCounters:
-    """Return the energy counters of GPUs, CPUs and DRAM; a device without a counter is left out."""
-    by_place: dict[tuple[str, str], list[Samples]] = {
-        (instance, "gpu"): list(counters) for instance, counters in gpu_counters.items()
-    }
-    for device in devices:
-        zone = _ZONES.get(device.component)
-        if zone:
-            where = {"instance": device.instance, "package": device.device, "zone": zone}
-            counter = samples(raw, m.CPU_ENERGY, **where)
-            if len(counter) > 1:
-                rises_j = np.maximum(np.diff(counter.value), 0.0)
-                unwrapped = Samples(counter.t, np.concatenate([[0.0], rises_j]).cumsum())
-                by_place.setdefault((device.instance, device.component), []).append(unwrapped)
-    return by_place
-
-
 def _of_instance(
-    run: AttributedRun, instance: str, window_s: tuple[float, float], counters: EnergyCounters, past: PastIntensities
+    run: AttributedRun, instance: str, window_s: tuple[float, float], tracks: EnergyTracks, past: PastIntensities
 ) -> Iterator[RestatedSlot]:
     earlier = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
@@ -87,13 +59,33 @@ def _of_instance(
     whole = {component: _sum(each) for component, each in energies.items()}
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
-            component: joules.scaled(
-                energy_share(counters.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
-            )
+            component: joules.scaled(_share(tracks.get((instance, component), ()), start_s, end_s, joules.value))
             for component, joules in whole.items()
         }
         intensities = now.over(start_s, end_s), earlier.over(start_s, end_s)
         yield _slot(RestatedSlot(start_s, end_s, "", "", None, None, energy), past.provider, *intensities)
+
+
+def _share(tracks: Sequence[EnergyTrack], start_s: float, end_s: float, whole_j: float) -> float:
+    """Return the share of the energy that was used between two times."""
+    used_j = math.fsum(one.at(end_s).value - one.at(start_s).value for one in tracks)
+    return used_j / whole_j if whole_j > 0 else 0.0
+
+
+def _division_errors(
+    parts: Sequence[RestatedSlot], tracks: Mapping[str, Sequence[EnergyTrack]]
+) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the greatest error in g CO2eq by component and quality, for each border between two parts of a run.
+
+    The energy at a border lies between samples; what is too much in one part is missing in the other.
+    """
+    for before, after in pairwise(parts):
+        for component, ours in tracks.items():
+            at = [one.at(before.end_s) for one in ours]
+            error_j = math.fsum(max(one.value - one.ends[0], one.ends[1] - one.value) for one in at)
+            for quality in {before.quality, after.quality}:
+                grams = [part.grams_per_kwh or 0.0 if part.quality == quality else 0.0 for part in (before, after)]
+                yield (component, quality), error_j / JOULES_PER_KWH * abs(grams[0] - grams[1])
 
 
 def _pieces(window_s: tuple[float, float], slots: Iterable[PastSlot | CarbonSlot]) -> Iterator[tuple[float, float]]:
@@ -163,11 +155,14 @@ def _sum(parts: Sequence[Interval]) -> Interval:
     return Interval(math.fsum(part.value for part in parts), math.fsum(known) if len(known) == len(parts) else None)
 
 
-def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[str]) -> Iterator[Emission]:
+def _emissions(
+    basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[str], division_g: Mapping[tuple[str, str], float]
+) -> Iterator[Emission]:
     """Yield emissions by component and quality.
 
     Half-widths of slots add linearly, since the errors of one sensor are correlated. The uncertainty of the intensity
-    is included where it is known for every slot: σ² = C² (σ_E² / E² + σ_I² / I²).
+    is included where it is known for every slot: σ² = C² (σ_E² / E² + σ_I² / I²). `division_g` is the error of the
+    division of the energy among slots.
     """
     known = [slot for slot in slots if slot.grams_per_kwh is not None]
     with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
@@ -182,6 +177,8 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
                 energy.value / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0) for energy, slot in parts
             )
             mass = Interval(mass.value, math.hypot(mass.half, by_intensity))
+        if mass.half is not None:
+            mass = Interval(mass.value, math.hypot(mass.half, division_g.get((component, quality), 0.0)))
         yield Emission(component, basis, quality, "restated", mass, component in estimated)
 
 
@@ -199,13 +196,13 @@ def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission
     return before_g, now_g / before_g - 1 if before_g > 0 else None
 
 
-def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], counters: EnergyCounters) -> list[Emission]:
+def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], tracks: EnergyTracks) -> list[Emission]:
     """Return the emissions of an untagged range, from the intensities in force at the time.
 
     The exporters counted none for it.
     """
     found: list[Emission] = []
     for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
-        by_slot = restate(run, windows, counters, PastIntensities("", "", basis))
+        by_slot = restate(run, windows, tracks, PastIntensities("", "", basis))
         found += [replace(one, origin="by slot") for one in by_slot.emissions]
     return found

@@ -16,6 +16,7 @@ from analyzer.commands.options.shared import (
     ConnectionOptions,
     FormatOption,
     SinceOption,
+    WaitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -59,6 +60,7 @@ def best_start_command(
     ] = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     connection: ConnectionOptions,
 ) -> None:
     """Find the start with the lowest emissions within the forecast."""
@@ -75,7 +77,7 @@ def best_start_command(
 
     now_s = time.time()
     with contextlib.nullcontext() if constant and forecast else connection.open() as source:
-        profile = constant or _profile_of_run(source, str(run_id), since_s)
+        profile = constant or _profile_of_run(source, str(run_id), since_s, wait=wait)
         intensities = _forecast(source, forecast, basis, region, now_s)
     try:
         result = starts.starts(intensities, profile, now_s, within_s, step_s)
@@ -102,14 +104,14 @@ def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float
     return Profile((hours * 3_600,), (energy_kwh * JOULES_PER_KWH,), "given, drawn evenly")
 
 
-def _profile_of_run(source: SampleSource | None, run_id: str, since_s: float) -> Profile:
+def _profile_of_run(source: SampleSource | None, run_id: str, since_s: float, *, wait: bool) -> Profile:
     from analyzer.assess import run as assess
-    from analyzer.sources.carbon.intensity import with_cpu_counters
+    from analyzer.sources.carbon.intensity import with_energy_counters
     from analyzer.sources.runs.load import Clock, load_run
 
     assert source is not None
-    frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep), print_message)
-    frames = with_cpu_counters(source, frames)
+    frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
+    frames = with_energy_counters(source, frames)
     try:
         profile = assess.run_power_profile(frames, assess.assess(frames))
     except assess.NoEnergyError as error:

@@ -13,6 +13,7 @@ from analyzer.commands.options.shared import (
     ConnectionOptions,
     FormatOption,
     SinceOption,
+    WaitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -35,6 +36,7 @@ def compare_command(
     *,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     force: Annotated[
         bool,
         typer.Option(
@@ -58,7 +60,7 @@ def compare_command(
     if len(selectors) < 2:
         raise typer.BadParameter("only one run or group given; give two or more")
     with connection.open() as source:
-        loaded = [_load_group(source, one, since_s, carbon) for one in selectors]
+        loaded = [_load_group(source, one, since_s, carbon, wait=wait) for one in selectors]
     try:
         result = comparison.compare_groups(loaded, force=force)
     except comparison.MixedRunsError as error:
@@ -68,7 +70,9 @@ def compare_command(
     print_output(comparison_output(result), form)
 
 
-def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> RunGroup:
+def _load_group(
+    source: SampleSource, wanted: Selector, since_s: float, carbon: float | None, *, wait: bool
+) -> RunGroup:
     """Load the runs of a group, without failed and interrupted runs unless one is given by its id."""
     from analyzer.assess import run as assess
     from analyzer.model.report import UserInputs
@@ -77,7 +81,7 @@ def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: 
 
     by_id = "run_id" in wanted.equal
     members = []
-    clock = Clock(time.time, time.sleep)
+    clock = Clock(time.time, time.sleep, wait)
     for frames in load_runs(source, find_runs(source, wanted, since_s, clock.now()), clock, print_message):
         try:
             report = assess.assess(frames, UserInputs(grams_per_kwh=carbon))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import sys
 import time
+from contextlib import closing
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +15,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from analyzer.commands.options.shared import local_zone
 from analyzer.commands.printing import exit_with_error, print_message
-from analyzer.model.time_text import parse_moment
+from analyzer.model.time_text import SystemZone, parse_moment
 
 if TYPE_CHECKING:
     from analyzer.importers.assemble import Assembly, ImportedRun
-    from analyzer.importers.content import FileContent, ReadOptions
+    from analyzer.importers.content import FileContent
 
 FORMATS = (
     *("auto", "wattline", "gpu-tune", "iris-gpubench", "tenant-events", "aipowermeter", "nvidia-smi", "wall-meter"),
@@ -27,8 +28,8 @@ FORMATS = (
 )
 _WATTLINE = "wattline"
 """Format whose times are Unix times in any time zone."""
-_BAD_LINES_SHOWN = 5
-_LOGS_HINT = "a wall meter's log alone is not a run: also give the GPUs' power log or the run's folder"
+_DAY_S = 86_400
+_LOGS_HINT = "give the GPUs' power log or the run's folder; a wall meter's log alone is not a run"
 
 
 def import_command(
@@ -68,60 +69,73 @@ def import_command(
     _check_run_id(run_id)
     from analyzer.importers.assemble import assemble_runs
     from analyzer.importers.content import ReadOptions, UnreadableError
+    from analyzer.importers.recognize import read_files
+    from analyzer.importers.spool import Spool
     from analyzer.importers.write_history import UnwritableError, write_history
+    from analyzer.sources.base import ProgressBar
 
-    contents = _read_contents(paths, format_of, ReadOptions(zone), skip=skip_bad_lines)
+    progress = ProgressBar(sys.stderr)
+    machine = node or paths[0].resolve().stem
+    try:
+        with closing(Spool(out.parent)) as spool:
+            contents = read_files(paths, format_of, ReadOptions(zone, spool, progress), print_message)
+            _check_bad_lines(contents, skip=skip_bad_lines)
+            _check_options(contents, window, run_id)
+            assembly = assemble_runs(contents, machine, window, run_id)
+            if not assembly.runs:
+                exit_with_error(f"no run in {', '.join(map(str, paths))}: no GPU's power was found; {_LOGS_HINT}")
+            latest_s = max(run.file_run.end_s for run in assembly.runs)
+            if latest_s > time.time() + _DAY_S:
+                when = time.strftime("%Y-%m-%d", time.gmtime(latest_s))
+                exit_with_error(
+                    f"nothing was imported: a run ends on {when}, in the future; check the times of the files"
+                )
+            count = write_history(out, assembly, machine, progress)
+    except (UnreadableError, UnwritableError) as error:
+        exit_with_error(str(error))
+    except OSError as error:
+        exit_with_error(f"cannot write in {out.parent}: {error.strerror}; give --out a folder with free space")
+    _print_summary(assembly, contents, out, count, zone_given=timezone_of is not None)
+
+
+def _check_options(contents: list[FileContent], window: tuple[float | None, float | None], run_id: str | None) -> None:
     run_count = sum(len(content.runs) for content in contents)
     if run_count and window != (None, None):
         raise typer.BadParameter("--start and --end are for power logs; these files contain the times of their runs")
     if run_id and run_count > 1:
         raise typer.BadParameter(f"--run-id is for a single run; these files hold {run_count}")
-    machine = node or paths[0].resolve().stem
-    try:
-        assembly = assemble_runs(contents, machine, window, run_id)
-        if not assembly.runs:
-            exit_with_error(f"no run in {', '.join(map(str, paths))}; {_LOGS_HINT}")
-        count = write_history(out, assembly, machine)
-    except (UnreadableError, UnwritableError) as error:
-        exit_with_error(str(error))
-    _print_summary(assembly, contents, out, count, zone_given=timezone_of is not None)
 
 
-def _read_contents(paths: list[Path], form: str, options: ReadOptions, *, skip: bool) -> list[FileContent]:
-    from analyzer.importers.content import UnreadableError
-    from analyzer.importers.recognize import read_files
-
-    try:
-        contents = read_files(paths, form, options, print_message)
-    except UnreadableError as error:
-        exit_with_error(str(error))
+def _check_bad_lines(contents: list[FileContent], *, skip: bool) -> None:
+    """Print the first bad lines of each file; exit unless they are skipped."""
     for content in contents:
-        for bad in content.bad[:_BAD_LINES_SHOWN]:
-            print_message(f"{content.path}{f':{bad.line}' if bad.line else ''}: {bad.reason}")
-        more = len(content.bad) - _BAD_LINES_SHOWN
+        for line, reason in content.bad.first:
+            print_message(f"{content.path}{f':{line}' if line else ''}: {reason}")
+        more = content.bad.count - len(content.bad.first)
         if more > 0:
             print_message(f"{content.path}: and {more} more bad lines")
-    bad_lines = sum(len(content.bad) for content in contents)
+    bad_lines = sum(content.bad.count for content in contents)
     if bad_lines and not skip:
         exit_with_error(
             f"nothing was imported: {bad_lines} bad line{'s' if bad_lines > 1 else ''}; see --skip-bad-lines"
         )
     if bad_lines:
         print_message(f"left out {bad_lines} bad line{'s' if bad_lines > 1 else ''}")
-    return contents
 
 
 def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
     """Print the files on stderr; the runs, and the commands that report them, on stdout."""
     for content in contents:
         runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
-        moments = len({t_s for samples in content.series.found.values() for t_s, _ in samples})
-        times = f" at {_count(moments, 'time')}" if moments else ""
-        print_message(f"read {content.path} ({content.form}): {_count(len(content.series), 'sample')}{times}{runs}")
+        samples = sum(map(len, content.series.values()))
+        lines = f" in {_count(content.lines, 'line')}" if content.lines else ""
+        print_message(f"read {content.path} ({content.form}): {_count(samples, 'sample')}{lines}{runs}")
         for note in content.notes:
             print_message(note)
     if not zone_given and any(content.form != _WATTLINE for content in contents):
-        print_message(f"using local time ({time.strftime('%z')}) for times without a time zone; see --timezone")
+        starts_s = sorted(run.file_run.start_s for run in assembly.runs)
+        offsets = dict.fromkeys(time.strftime("%z", time.localtime(start_s)) for start_s in starts_s)
+        print_message(f"using local time ({', '.join(offsets)}) for times without a time zone; see --timezone")
     made = "" if any(content.runs for content in contents) else " made from the log"
     print_message(
         f"wrote {_count(len(assembly.runs), 'run')}{made}, {_count(count, 'sample')} with its metadata, to {out}"
@@ -129,7 +143,7 @@ def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, c
     for run in assembly.runs:
         print(f"{run.run_id}: {_energy_text(run)}")
     first = min(run.file_run.start_s for run in assembly.runs)
-    days = max(math.ceil((time.time() - first) / 86_400) + 1, 30)
+    days = max(math.ceil((time.time() - first) / _DAY_S) + 1, 30)
     for run in assembly.runs:
         if run.energies:
             print(f"  analyzer report --source {shlex.quote(str(out))} --since {days}d --run-id {run.run_id}")
@@ -153,7 +167,7 @@ def _energy_text(run: ImportedRun) -> str:
 
 def _parse_zone(name: str | None) -> tzinfo:
     if name is None:
-        return local_zone()
+        return SystemZone()
     offset = re.fullmatch(r"([+-])(\d\d):?(\d\d)", name)
     if offset:
         span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))

@@ -16,6 +16,7 @@ from analyzer.commands.options.shared import (
     SinceOption,
     SweepTool,
     SweepToolsOption,
+    WaitOption,
     check_compatible_option,
     duration_option,
 )
@@ -78,6 +79,7 @@ def recommend_command(  # a command's options are its arguments
     compatible: SweepToolsOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     connection: ConnectionOptions,
 ) -> None:
     """Recommend a power limit or clock from the runs of a sweep.
@@ -106,7 +108,7 @@ def recommend_command(  # a command's options are its arguments
     slowdown = default if max_slowdown is None else max_slowdown / 100
     question = SweepQuestion(goal, unit, slowdown if math.isfinite(slowdown) else None, slos, eta, baselines, seed)
     with connection.open() as source:
-        runs = _load_runs(source, experiment, run_id or [], since_s, joint or [])
+        runs = _load_runs(source, experiment, run_id or [], since_s, joint or [], wait=wait)
         name = source.name
     sweeps = group_sweeps(runs, joint or [])
     if not sweeps:
@@ -136,7 +138,7 @@ def _parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
 
 
 def _load_runs(
-    source: SampleSource, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str]
+    source: SampleSource, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str], *, wait: bool
 ) -> list[SweepRun]:
     """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess
@@ -144,7 +146,7 @@ def _load_runs(
     from analyzer.sources.runs.studies import find_sweep_runs, with_throttling_samples
     from analyzer.studies import sweep
 
-    clock = Clock(time.time, time.sleep)
+    clock = Clock(time.time, time.sleep, wait)
     scraped_s = find_sweep_runs(source, experiment, since_s, clock.now()) if experiment else {}
     found = []
     for number, run_id in enumerate(scraped_s or run_ids, 1):

@@ -17,6 +17,7 @@ from analyzer.commands.options.shared import (
     FormatOption,
     RunToolsOption,
     SinceOption,
+    WaitOption,
     check_compatible_option,
     compatible_contents,
     compatible_samples,
@@ -51,6 +52,7 @@ def report_command(
         typer.Option(metavar="FILE", help="CSV or YAML of uuid, gain, offset_watts per GPU, to add calibrated energy."),
     ] = None,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     inputs: UserInputOptions,
     connection: ConnectionOptions,
 ) -> None:
@@ -63,7 +65,7 @@ def report_command(
     from analyzer.sources.runs.samples import fetch_chart_samples
 
     with connection.open() as source:
-        frames, complete = _load(source, request, since_s)
+        frames, complete = _load(source, request, since_s, wait=wait)
         frames, past = load_restatement(inputs, source, frames)
         chart_samples = None if out is None else frames.raw if frames.untagged else fetch_chart_samples(source, frames)
         other_samples = compatible_samples(compatible, source, frames)
@@ -92,9 +94,10 @@ def _assess(frames: RunFrames, given: UserInputs) -> Report:
 
 def _print_report(report: Report, form: OutputFormat) -> None:
     from analyzer.output.documents import as_json, as_yaml, report_csv, report_document
-    from analyzer.output.terminal import console, terminal_report
 
     if form is OutputFormat.TABLE:
+        from analyzer.output.terminal import console, terminal_report
+
         console().print(terminal_report(report))
     elif form is OutputFormat.CSV:
         print(report_csv(report))
@@ -104,13 +107,13 @@ def _print_report(report: Report, form: OutputFormat) -> None:
 
 
 def _load(
-    source: SampleSource, request: str | RangeRequest, since_s: float
+    source: SampleSource, request: str | RangeRequest, since_s: float, *, wait: bool
 ) -> tuple[RunFrames, Callable[[Report], Report]]:
     """Return the frames of a run or a range, and the function that completes the report."""
     if isinstance(request, str):
         from analyzer.sources.runs import load
 
-        clock = load.Clock(time.time, time.sleep)
+        clock = load.Clock(time.time, time.sleep, wait)
         return load.load_run(source, request, since_s, clock, print_message), lambda report: report
     from analyzer.assess import untagged
     from analyzer.sources.untagged.load import load_range

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from analyzer.output.table import Table
     from analyzer.sources.base import SampleSource
 
+_AT_ONCE = 8
+"""Number of runs that are requested ahead."""
+
 
 @with_option_groups
 def runs_command(
@@ -44,6 +47,7 @@ def runs_command(
 
 def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntry]:
     from analyzer.model.catalog import run_entry
+    from analyzer.sources.fetch import fetch, prefetch
     from analyzer.sources.runs import load
 
     now_s = time.time()
@@ -53,10 +57,13 @@ def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntr
         print_message(f"showing the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
     timing = load.scrape_timing(source, now_s, set())
     found = []
-    for run_id in newest[:limit]:
-        rows = [row for row in scrapes if row.labels["run_id"] == run_id]
+    rows_by_run = {run_id: [row for row in scrapes if row.labels["run_id"] == run_id] for run_id in newest[:limit]}
+    requests = [load.ledger_request(run_id, rows) for run_id, rows in rows_by_run.items()]
+    prefetch(source, requests[:_AT_ONCE])
+    for number, (run_id, rows) in enumerate(rows_by_run.items()):
+        prefetch(source, requests[number + _AT_ONCE :][:1])
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
-        found.append(run_entry(load.fetch_ledger(source, run_id, rows), run_id, fresh=fresh))
+        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh))
     return found
 
 

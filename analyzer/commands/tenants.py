@@ -13,6 +13,7 @@ from analyzer.commands.options.shared import (
     FormatOption,
     SinceOption,
     UnitOption,
+    WaitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -38,6 +39,7 @@ def tenants_command(
     unit: UnitOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     connection: ConnectionOptions,
 ) -> None:
     """Compare jobs that share a GPU with the same jobs alone, with and without MPS.
@@ -54,7 +56,7 @@ def tenants_command(
     from analyzer.studies.tenant_overlap import concurrent_runs
     from analyzer.studies.tenant_summary import summarize_tenants
 
-    clock = Clock(time.time, time.sleep)
+    clock = Clock(time.time, time.sleep, wait)
     of_tenant, experiments = _solo_selectors(experiment, solo or [])
     with connection.open() as source:
 
@@ -68,7 +70,10 @@ def tenants_command(
     steps = concurrent_runs([run for run in found if run.name])
     extra = concurrent_runs([run for run in more if run.name])
     solo_runs = choose_solo_runs([*steps, *extra], [run for run in [*found, *more] if not run.name], named)
-    measured = _measured_steps([step for step in steps if len(step) > 1])
+    concurrent = [step for step in steps if len(step) > 1]
+    measured = _measured_steps(concurrent)
+    if concurrent and not measured:
+        exit_with_error(f"no figures for the tenants of experiment={experiment}; see the reasons above")
     if not measured:
         exit_with_error(f"no tenants of experiment={experiment} were measured at the same time; see: analyzer runs")
     print_output(tenant_output(summarize_tenants(measured, solo_runs)), form)

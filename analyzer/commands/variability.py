@@ -14,6 +14,7 @@ from analyzer.commands.options.shared import (
     FormatOption,
     SinceOption,
     UnitOption,
+    WaitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -42,6 +43,7 @@ def variability_command(
     unit: UnitOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    wait: WaitOption = True,
     connection: ConnectionOptions,
 ) -> None:
     """Show the differences between GPUs at the same work.
@@ -59,7 +61,7 @@ def variability_command(
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
     wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
-    clock = Clock(time.time, time.sleep)
+    clock = Clock(time.time, time.sleep, wait)
     with connection.open() as source:
         sightings = find_runs(source, wanted, since_s, clock.now())
         workloads = sorted({one.workload for one in sightings})

@@ -120,6 +120,8 @@ def _per_unit(run: AttributedRun, work: Work, whole: Interval, calibrations: Seq
     """
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
+    if work.whole_devices is not None:
+        return Interval(run.share_ratios["gpu"] * whole.value / work.amount)
     if not work.phases:
         return whole.scaled(1 / work.amount)
     if len({calibration.gain for calibration in calibrations}) > 1:

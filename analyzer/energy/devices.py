@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from analyzer.energy import integrate
+from analyzer.energy.error_budget import integral_half_j
 from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice, fields_of
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import LedgerDevice
@@ -23,6 +24,7 @@ from analyzer.model.samples import (
 )
 from analyzer.model.timeline import OtherRun, Window, free_spans
 from exporter.contract import metrics as m
+from exporter.contract.work import SHARE_POLICY, is_shared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +36,6 @@ POLICIES: Mapping[str, str] = {
     "idle_apart": "its share by load of the power above idle; the idle power is unattributed",
 }
 """Attribution policies and their descriptions."""
-_SHARED = "idle_shared"
-_EDGE_S = 0.1
-"""Time at the start and the end whose energy a run may lack, since energy is attributed at polls."""
-_LEAST_RATIO = 0.02
-_LEAST_J = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +100,9 @@ def measure_device(
     if device.component != "gpu":
         return MeasuredSignals(device, window, other_runs, None)
     signals = _signals(raw, device, window)
+    if is_summed(device, imported=raw.imported) and device.energy.half is None:
+        half_j = integral_half_j(signals.power, window)
+        device = replace(device, energy=Interval(device.energy.value, half_j or None))
     on_gpu = [run for run in others if run.instance == device.instance and device.device in run.gpus]
     return MeasuredSignals(_with_samples(device, raw, window, signals, on_gpu), window, other_runs, signals)
 
@@ -238,33 +238,20 @@ def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
     return SCRAPED in device.methods or (imported and "integral" in device.methods)
 
 
-def gpu_energy_counters(raw: RawSeries, devices: Sequence[MeasuredDevice]) -> dict[str, list[Samples]]:
-    """Return the unwrapped counters of the GPUs by instance; GPUs with fewer than two samples are left out."""
-    counters: dict[str, list[Samples]] = {}
-    for device in devices:
-        if device.component != "gpu":
-            continue
-        signals = raw_signals(raw, device.instance, device.device)
-        possible = signals.power_range
-        if possible and len(signals.counter) > 1:
-            unwrapped = integrate.unwrap(signals.counter, possible)
-            counters.setdefault(device.instance, []).append(Samples(unwrapped.t, unwrapped.energy_j))
-    return counters
-
-
 def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> AttributedDevice:
     """Add the run's share by policy; `shares_j` are the ledger's, empty where the exporter does not attribute."""
     attributed_j = {policy: shares_j[policy] for policy in POLICIES if policy in shares_j}
     return AttributedDevice(
-        **fields_of(device), attributed_j=attributed_j, divided=_is_divided(device, attributed_j.get(_SHARED))
+        **fields_of(device), attributed_j=attributed_j, divided=_is_divided(device, attributed_j.get(SHARE_POLICY))
     )
 
 
 def _is_divided(device: MeasuredDevice, attributed_j: float | None) -> bool:
     """Return True if a part of the energy is not the run's, with the idle power attributed to the holders."""
-    if attributed_j is None:
-        return False
-    mean_w = device.mean_power_w.value if device.mean_power_w else 0.0
-    edges_j = 2 * _EDGE_S * max(mean_w, device.max_power_w or 0.0) + (device.energy.half or 0.0)
-    missing_j = device.energy.value - attributed_j
-    return missing_j > max(_LEAST_RATIO * device.energy.value, _LEAST_J, edges_j)
+    return attributed_j is not None and is_shared(
+        device.energy.value,
+        attributed_j,
+        mean_power_w=device.mean_power_w.value if device.mean_power_w else 0.0,
+        max_power_w=device.max_power_w or 0.0,
+        half_j=device.energy.half or 0.0,
+    )

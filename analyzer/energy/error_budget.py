@@ -36,24 +36,23 @@ def gpu_budget(
 ) -> UncertaintyBudget:
     """Return the budget of a GPU.
 
-    `power` is that during the run; `beat` is a suspected aliasing. `summed` says that the energy is the integral of
-    these samples, not the ledger's figure.
+    `beat` is a suspected aliasing. `summed` says that the energy is the integral of `power`, with the interval of its
+    spacing, not the ledger's figure.
     """
-    energy_j, edges_j = device.energy.value, device.energy.half
+    energy_j, half_j = device.energy.value, device.energy.half
     band = systematic_band(device.name, device.architecture)
     sensor_j = None if device.simulated else sensor_limits_j(energy_j, band)
     if not summed:
-        return UncertaintyBudget(energy_j, edges_j, sensor_j=sensor_j)
-    spacing_s = median_spacing_s(power)
-    longest_s = None if spacing_s is None else max(GAP_FACTOR * spacing_s, integrate.SENSOR_S)
+        return UncertaintyBudget(energy_j, half_j, sensor_j=sensor_j)
+    sampling_j = integral_half_j(power, window)
     found = [gap for gap in gaps(power, window.start_s, window.end_s) if gap.duration_s > integrate.SENSOR_S]
     return UncertaintyBudget(
         energy_j,
-        edges_j,
-        sampling_half_j(power, longest_s),
-        gap_limits_j(power, found),
-        sensor_j,
-        beat.most_ratio * energy_j if beat else None,
+        edges_j=None if half_j == sampling_j else half_j,
+        sampling_j=None if half_j is None else sampling_j,
+        gaps_j=gap_limits_j(power.between(window.start_s, window.end_s), found),
+        sensor_j=sensor_j,
+        aliasing_j=beat.most_ratio * energy_j if beat else None,
     )
 
 
@@ -63,38 +62,59 @@ def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float
     return truths_j[0] - energy_j, truths_j[1] - energy_j
 
 
+def integral_half_j(power: Samples, window: Window) -> float | None:
+    """Return the 95 % half-width of an energy that is the integral of power over a window, without gaps.
+
+    The samples next to the window count as well: power may change between them and the window. A downsampled series has
+    the sums of one window only; there is no interval for another one.
+    """
+    spacing_s = median_spacing_s(power)
+    if spacing_s is None:
+        return None
+    if power.exact:
+        return sampling_half_j(power) if power.exact_in(window.start_s, window.end_s) else None
+    first, last = np.searchsorted(power.t, window.start_s, "right") - 1, np.searchsorted(power.t, window.end_s) + 1
+    touching = Samples(power.t[max(first, 0) : last], power.value[max(first, 0) : last])
+    return sampling_half_j(touching, max(GAP_FACTOR * spacing_s, integrate.SENSOR_S))
+
+
 def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | None:
     """Return the 95 % half-width of a trapezoid: one jump between two samples at most has sd h·√(ΣΔP²/12).
 
     A load that changes faster has up to √6 times that. Samples faster than the sensor's updates add no information.
     Gaps are left to `gap_limits_j`.
     """
+    if power.exact:
+        return _half_width_j(power.exact.jumps_squared, power.exact.jump_correlation)
     found = updates(power)
     if found:
         jumps_w = np.diff(found.value)
-        return _half_width_j(found.period_s * jumps_w, found.value)
+        return _half_width_j(found.period_s**2 * float(jumps_w @ jumps_w), _correlation(jumps_w))
     spacing_s = median_spacing_s(power)
-    if spacing_s is None or power.exact:
+    if spacing_s is None:
         return None
     widths_s, jumps_w = np.diff(power.t), np.diff(power.value)
     close = widths_s <= (longest_s or GAP_FACTOR * spacing_s)
-    return _half_width_j((widths_s * jumps_w)[close], power.value)
+    return _half_width_j(float((((widths_s * jumps_w)[close]) ** 2).sum()), _correlation(jumps_w))
 
 
-def _half_width_j(jumps_ws: FloatArray, values_w: FloatArray) -> float:
-    return _COVERAGE_FACTOR * math.sqrt(_variance_factor(values_w) * float((jumps_ws**2).sum()) / 12)
+def _half_width_j(jumps_squared: float, correlation: float) -> float:
+    return _COVERAGE_FACTOR * math.sqrt(_variance_factor(correlation) * jumps_squared / 12)
 
 
-def _variance_factor(values_w: FloatArray) -> float:
+def _correlation(jumps_w: FloatArray) -> float:
+    """Return Σ(jump · next jump) over Σ(jump²)."""
+    squares = float(jumps_w @ jumps_w)
+    return float(jumps_w[1:] @ jumps_w[:-1]) / squares if squares > 0 else 0.0
+
+
+def _variance_factor(correlation: float) -> float:
     """Return the variance of the integral over that of one jump per interval, 1 to 6.
 
     A power with the autocorrelation e^−x from one sample to the next has 6 (coth(x/2) − 2/x) / (1 − e^−x): 1 for rare
-    jumps, 6 for independent samples. The mean squared differences over two intervals and over one have the ratio
-    1 + e^−x.
+    jumps, 6 for independent samples. Its jumps have the correlation (e^−x − 1) / 2.
     """
-    steps = ((values_w[lag:] - values_w[:-lag]) ** 2 for lag in (1, 2))
-    near, far = (float(step.mean()) if len(step) else 0.0 for step in steps)
-    kept = min(far / near - 1, 1.0) if near > 0 else 1.0
+    kept = min(1 + 2 * correlation, 1.0)
     if kept >= 1 - _SLOW:
         return 1.0
     if kept <= 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Interval
+from analyzer.model.interval import Interval, student_quantile
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
 
 RUN_AGE_S = 0.4
@@ -24,6 +24,8 @@ IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
 """Longest time without samples that is not a gap in a log: a sensor updates at most twice in it."""
 _SETTLE_S = 3.0
+_MOST_CORRELATED = 0.95
+_FEWEST_INDEPENDENT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def unwrap(counter: Samples, power: PowerRange) -> MonotonicCounter:
 
 
 def _in_order(counter: Samples, power: PowerRange) -> Samples:
+    if (counter.value[1:] >= counter.value[:-1]).all():
+        return counter
     kept: list[int] = []
     for i, (t, value) in enumerate(zip(counter.t, counter.value, strict=True)):
         late = kept and value < counter.value[kept[-1]]
@@ -163,7 +167,11 @@ def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0
     spacing_s = median_spacing_s(power)
     if spacing_s is None:
         return Integral(0.0, 0.0)
-    longest_s = max(GAP_FACTOR * spacing_s, least_s)
+    return integrate_within(power, start_s, end_s, max(GAP_FACTOR * spacing_s, least_s))
+
+
+def integrate_within(power: Samples, start_s: float, end_s: float, longest_s: float) -> Integral:
+    """Return ∫P dt in [start_s, end_s], without the times of more than `longest_s` between two samples."""
     inner = power.between(start_s, end_s)
     edges = [t for t in (start_s, end_s) if power.t[0] <= t <= power.t[-1]]
     t = np.union1d(inner.t, edges)
@@ -180,8 +188,8 @@ def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, 
 
     A window is used from 3 s after its start, when clocks have dropped. It is idle if it lasts at least 10 s, with a
     median utilization of at most 5 % and a quartile range of at most 10 % of its median power. `half` is the half-width
-    of the median's 95 % CI (Student's t, standard error 1.253 σ/√n), or half the difference between the windows if that
-    is larger.
+    of the median's 95 % CI (Student's t, standard error 1.253 σ/√n, with the number of independent readings), or half
+    the difference between the windows if that is larger.
     """
     idle = [
         power.between(start_s + _SETTLE_S, end_s)
@@ -196,11 +204,20 @@ def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, 
 
 
 def _median_half_w(power: Samples) -> float:
-    """Return the half-width of the median's 95 % CI, by Student's t for few samples."""
-    count = len(power)
-    from scipy.special import stdtrit
+    """Return the half-width of the median's 95 % CI, by Student's t for few samples.
 
-    return float(stdtrit(count - 1, 0.975) * 1.253 * power.value.std(ddof=1) / math.sqrt(count))
+    Correlated readings count as fewer: n (1 − r) / (1 + r), with the lag-1 autocorrelation r, whose estimate is too low
+    by (1 + 3 r) / n (Kendall, Biometrika 41, 1954).
+    """
+    count, deviations = len(power), power.value - power.value.mean()
+    squares = float(deviations @ deviations)
+    if squares == 0:
+        return 0.0
+    r = float(deviations[1:] @ deviations[:-1]) / squares
+    r = min(max(r + (1 + 3 * r) / count, 0.0), _MOST_CORRELATED)
+    independent = max(count * (1 - r) / (1 + r), _FEWEST_INDEPENDENT)
+    variance = squares / count / (1 - 1 / independent)
+    return float(student_quantile(independent - 1, 0.975) * 1.253 * math.sqrt(variance / independent))
 
 
 def _spread(power: Samples) -> float:

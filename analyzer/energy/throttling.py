@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzer.energy.phases import run_phase_spans
+from analyzer.model.devices import MeasuredDevice
 from analyzer.model.samples import Samples, samples
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
@@ -56,7 +57,7 @@ def gpu_conditions(raw: pd.DataFrame, window: Window, uuid: str, work: Spans) ->
     where = {"uuid": uuid}
     during = work or [(window.start_s, window.end_s)]
     power, heat, clocks, busy_ratio, memory_ratio, memory = (
-        _within(samples(raw, metric, **where, **more), during).value
+        within(samples(raw, metric, **where, **more), during).value
         for metric, more in (
             (m.GPU_POWER, {}),
             (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
@@ -82,7 +83,14 @@ def gpu_conditions(raw: pd.DataFrame, window: Window, uuid: str, work: Spans) ->
     )
 
 
-def _within(series: Samples, spans: Spans) -> Samples:
+def is_unused(raw: pd.DataFrame, device: MeasuredDevice, window: Window) -> bool:
+    """Return True if the GPU's utilization was 0 at every sample of the run, and there are enough of them."""
+    busy = samples(raw, m.GPU_UTILIZATION, instance=device.instance, uuid=device.device, engine="gpu")
+    ratios = busy.between(window.start_s, window.end_s).value
+    return window.aligned and len(ratios) >= _LEAST_SAMPLES and not ratios.any()
+
+
+def within(series: Samples, spans: Spans) -> Samples:
     inside = np.zeros(len(series), dtype=bool)
     for start_s, end_s in spans:
         inside |= (series.t >= start_s) & (series.t <= end_s)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
-import numpy as np
-
-from analyzer.energy.integrate import SENSOR_S, trapezoid
+from analyzer.energy.integrate import SENSOR_S
 from analyzer.importers.content import FileContent, FileRun, UnreadableError, short_uuid
-from analyzer.model.samples import GAP_FACTOR, Samples, clean, median_spacing_s
+from analyzer.importers.spool import StoredSamples, in_order
+from analyzer.model.samples import GAP_FACTOR
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -41,7 +40,7 @@ def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGp
     uuids: dict[str, str] = {}
     info: dict[str, dict[str, str]] = {}
     for content in contents:
-        for _, labels in content.series.found:
+        for _, labels in content.series:
             where = dict(labels)
             if "gpu" in where:
                 _name(uuids, where["gpu"], where["uuid"])
@@ -69,11 +68,11 @@ def _name(uuids: dict[str, str], index: str, uuid: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedSeries:
-    """Cleaned series with the labels of its metric and the instance."""
+    """Series by time with the labels of its metric and the instance."""
 
     metric: Metric
     labels: Mapping[str, str]
-    samples: Samples
+    samples: StoredSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,34 +133,36 @@ def assemble_runs(
         run_id = named if named and len(file_runs) == 1 else _run_id(run, content, {one.run_id for one in runs_so_far})
         beside = [content, *(log for log in logs if log is not content)]
         runs_so_far.append(_run(run_id, run, beside, gpus, series))
+    if not any(content.runs for content in contents) and any(not run.energies for run in runs_so_far):
+        raise UnreadableError(
+            "nothing was imported: the power log has fewer than two times in the run; give a longer log, or other "
+            "--start and --end"
+        )
     return Assembly(tuple(runs_so_far), series, tuple(gpus))
 
 
 def _clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> list[ImportedSeries]:
     by_index = {gpu.index: gpu.uuid for gpu in gpus}
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Metric, list[tuple[float, float]]]] = {}
+    found: dict[tuple[Metric, tuple[tuple[str, str], ...]], list[StoredSamples]] = {}
     for content in contents:
-        for (metric, labels), samples in content.series.found.items():
+        for (metric, labels), samples in content.series.items():
             where = dict(labels)
             if "gpu" in where:
                 where["uuid"] = by_index[where["gpu"]]
-            found.setdefault((metric.name, tuple(sorted(where.items()))), (metric, []))[1].extend(samples)
-    return [
-        ImportedSeries(metric, dict(labels), clean(*np.array(samples, dtype=np.float64).T))
-        for (_, labels), (metric, samples) in found.items()
-    ]
+            found.setdefault((metric, tuple(sorted(where.items()))), []).append(samples)
+    return [ImportedSeries(metric, dict(labels), in_order(samples)) for (metric, labels), samples in found.items()]
 
 
 def _run_of_logs(
     contents: Sequence[FileContent], series: Sequence[ImportedSeries], window: tuple[float | None, float | None]
 ) -> list[tuple[FileRun, FileContent]]:
     """Return one run of all logs, from their first to their last sample of power, or over `window`."""
-    times = [one.samples.t for one in series if one.metric is m.GPU_POWER and len(one.samples)]
-    if not times:
+    ends_s = [one.samples.ends_s for one in series if one.metric is m.GPU_POWER]
+    if not ends_s:
         return []
-    start_s = window[0] if window[0] is not None else min(float(t[0]) for t in times)
-    end_s = window[1] if window[1] is not None else max(float(t[-1]) for t in times)
-    powers = [content for content in contents if any(metric is m.GPU_POWER for metric, _ in content.series.found)]
+    start_s = window[0] if window[0] is not None else min(first_s for first_s, _ in ends_s)
+    end_s = window[1] if window[1] is not None else max(last_s for _, last_s in ends_s)
+    powers = [content for content in contents if any(metric is m.GPU_POWER for metric, _ in content.series)]
     stem = powers[0].path.stem
     whole = window == (None, None)
     return [(FileRun(stem, stem, start_s, end_s, caveats=("whole_log",) if whole else ()), powers[0])]
@@ -226,11 +227,11 @@ def _device(named: str, gpus: Sequence[ImportedGpu]) -> str:
 def _is_used(
     content: FileContent, integrals: Mapping[tuple[str, str], RunDeviceEnergy], wall: RunDeviceEnergy | None
 ) -> bool:
-    metrics = {metric for metric, _ in content.series.found}
+    metrics = {metric for metric, _ in content.series}
     return bool(integrals and metrics & {m.GPU_POWER, m.CPU_POWER}) or bool(wall and m.HWMON_POWER in metrics)
 
 
-def _powers(series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]) -> dict[tuple[str, str], Samples]:
+def _powers(series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]) -> dict[tuple[str, str], StoredSamples]:
     uuids, found = {gpu.uuid for gpu in gpus}, {}
     for one in series:
         if one.metric is m.GPU_POWER and one.labels["uuid"] in uuids:
@@ -241,26 +242,26 @@ def _powers(series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]) -> di
     return found
 
 
-def integrate_power(key: tuple[str, str], power: Samples, file_run: FileRun) -> RunDeviceEnergy | None:
+def integrate_power(key: tuple[str, str], power: StoredSamples, file_run: FileRun) -> RunDeviceEnergy | None:
     """Return the energy from power samples, None if fewer than two samples touch the run."""
-    spacing_s = median_spacing_s(power.between(file_run.start_s, file_run.end_s)) or median_spacing_s(power)
-    if spacing_s is None:
+    start_s, end_s, whole_s = file_run.start_s, file_run.end_s, power.spacing_s
+    if whole_s is None:
         return None
-    found = trapezoid(power, file_run.start_s, file_run.end_s, max(GAP_FACTOR * spacing_s, SENSOR_S))
+    spacing_s = power.spacing_between_s(start_s, end_s) or whole_s
+    found = power.integral(start_s, end_s, max(GAP_FACTOR * whole_s, GAP_FACTOR * spacing_s, SENSOR_S))
     if found.covered_s <= 0:
         return None
-    during_w = power.between(file_run.start_s, file_run.end_s).value
     return RunDeviceEnergy(
         *key,
         found.energy_j,
         "integral",
-        covered_ratio=min(found.covered_s / (file_run.end_s - file_run.start_s), 1.0),
+        covered_ratio=min(found.covered_s / (end_s - start_s), 1.0),
         spacing_s=spacing_s,
-        max_w=float(during_w.max()) if len(during_w) else None,
+        max_w=power.highest(start_s, end_s),
     )
 
 
-def _phase_energies(file_run: FileRun, powers: Mapping[tuple[str, str], Samples]) -> dict[str, dict[str, float]]:
+def _phase_energies(file_run: FileRun, powers: Mapping[tuple[str, str], StoredSamples]) -> dict[str, dict[str, float]]:
     """Return joules by phase and component; phases without full coverage by samples are left out.
 
     The energy of a phase that occurs several times is the sum.

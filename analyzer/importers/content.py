@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
+from typing import TypeVar
 
+from analyzer.importers.spool import Spool, StoredSamples
+from analyzer.model.time_text import LogTimes
 from exporter.contract.metrics import Metric
 from exporter.contract.run import Outcome
 
+_T = TypeVar("_T")
+
 _FIRST_PART = 8
+_BAD_LINES_KEPT = 5
+_MOST_SERIES = 10_000
+LONGEST_LABEL = 128
+"""Length limit of a label's text, in characters."""
 ALL_GPUS = "all"
 """Index of all GPUs of a node together, if the file has only their sum."""
 ONLY_GPU = "unnamed"
@@ -23,12 +32,21 @@ def short_uuid(uuid: str) -> str:
     return bare.partition("-")[0] if len(bare.partition("-")[0]) == _FIRST_PART else bare
 
 
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """Unreadable line, counted from 1; 0 is the file as a whole."""
+class UnreadableError(Exception):
+    """File that cannot be read as its format; the message has cause and remedy."""
 
-    line: int
-    reason: str
+
+@dataclass(slots=True)
+class BadLines:
+    """Unreadable lines of a file: their number, and line number (0 for the whole file) and reason of the first."""
+
+    count: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, line: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= _BAD_LINES_KEPT:
+            self.first.append((line, reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +95,18 @@ class FileRun:
     caveats: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class SeriesBuilder:
-    """Growing series by metric and labels; `gpu` and `uuid` are empty if the file does not contain them."""
+def no_progress(_what: str, _ratio: float) -> None:
+    pass
 
-    found: dict[tuple[Metric, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = field(default_factory=dict)
 
-    def add(self, metric: Metric, labels: Mapping[str, str], t_s: float, value: float) -> None:
-        self.found.setdefault((metric, tuple(sorted(labels.items()))), []).append((t_s, value))
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options of reading a file; `zone` is the time zone of timestamps that name none."""
 
-    def __len__(self) -> int:
-        return sum(len(samples) for samples in self.found.values())
+    zone: tzinfo
+    spool: Spool = field(default_factory=Spool)
+    progress: Callable[[str, float], None] = no_progress
+    """Callback with the name of a step and its progress, from 0 to 1; 1 ends it."""
 
 
 @dataclass(slots=True)
@@ -96,22 +115,49 @@ class FileContent:
 
     path: Path
     form: str
-    series: SeriesBuilder = field(default_factory=SeriesBuilder)
+    options: ReadOptions
+    series: dict[tuple[Metric, tuple[tuple[str, str], ...]], StoredSamples] = field(default_factory=dict)
+    """Samples by metric and labels; `gpu` and `uuid` are empty if the file does not contain them."""
     gpu_info: dict[str, dict[str, str]] = field(default_factory=dict)
     """Name, driver_version and pci_bus_id by index."""
     runs: list[FileRun] = field(default_factory=list)
-    bad: list[BadLine] = field(default_factory=list)
+    lines: int = 0
+    """Number of lines that were read."""
+    bad: BadLines = field(default_factory=BadLines)
     notes: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     """Codes of the reader's assumptions, for the reports of all runs that use the file."""
+    times: LogTimes = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.times = LogTimes(self.options.zone)
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """Options of reading a file; `zone` is the time zone of timestamps that name none."""
+    def samples(self, metric: Metric, labels: Mapping[str, str]) -> StoredSamples:
+        """Return the growing series of a metric with these labels.
 
-    zone: tzinfo
+        Raises ValueError for a label that is too long, UnreadableError for too many series, which no node has.
+        """
+        key = metric, tuple(sorted(labels.items()))
+        if key not in self.series:
+            for name, text in labels.items():
+                if len(text) > LONGEST_LABEL:
+                    raise ValueError(f"{name} has {len(text)} characters, expected at most {LONGEST_LABEL}")
+            if len(self.series) >= _MOST_SERIES:
+                raise UnreadableError(
+                    f"cannot import {self.path}: more than {_MOST_SERIES} series; check the column of the GPU's index"
+                )
+            self.series[key] = StoredSamples(self.options.spool)
+        return self.series[key]
 
-
-class UnreadableError(Exception):
-    """File that cannot be read as its format; the message has cause and remedy."""
+    def take_each(self, rows: Iterable[tuple[int, _T]], take: Callable[[_T], None]) -> None:
+        """Pass each row, which has the number of its line, to `take`; a row that cannot be read is a bad line."""
+        for number, row in rows:
+            try:
+                take(row)
+            except KeyError as error:
+                self.bad.add(number, f"no {error.args[0]}")
+            except (TypeError, ValueError, AttributeError) as error:
+                self.bad.add(number, str(error))
+            else:
+                self.lines += 1
+        self.notes += self.times.notes(self.path)

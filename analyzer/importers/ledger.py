@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from analyzer.importers.assemble import ImportedRun
+from analyzer.importers.content import LONGEST_LABEL
 from analyzer.model.report import WALL_ENERGY, WALL_RATIO
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-
-LONGEST_LABEL = 128
-"""Length limit of a label's text, in characters."""
 
 LedgerRow = tuple[Metric, Mapping[str, str], float]
 

@@ -1,17 +1,21 @@
-"""Quantities in imported files: number, unit and plausible range."""
+"""Quantities in imported files: number, unit and plausible range; and the columns of a log that hold them."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from analyzer.importers.text import is_absent
+from analyzer.importers.content import FileContent
+from analyzer.importers.spool import StoredSamples
+from exporter.contract.metrics import Metric
 
-_UNIT_IN_COLUMN = re.compile(r"^(.*?)\s*[\[(]\s*([^\])]*?)\s*[\])]\s*$")
+_ABSENT = (
+    *("n/a", "not supported", "unknown error", "not active", "insufficient permissions"),
+    *("nan", "none", ""),
+)
 _GROUPED = re.compile(r"^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$")
-_PLAIN = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 _CELL = re.compile(r"^([-+]?[\d.,]+(?:[eE][-+]?\d+)?)\s*(.*)$")
 
 
@@ -27,11 +31,14 @@ class Quantity:
 
     def factor(self, unit: str) -> float:
         """Return the factor of a unit, the usual one for an empty text. Raises ValueError."""
-        wanted = unit.strip() or self.usual
-        lower = {known.lower(): factor for known, factor in reversed(list(self.units.items()))}
-        if wanted not in self.units and wanted.lower() not in lower:
+        wanted = unit or self.usual
+        factor = self.units.get(wanted)
+        if factor is None:
+            lower = {known.lower(): factor for known, factor in reversed(list(self.units.items()))}
+            factor = lower.get(wanted.lower())
+        if factor is None:
             raise ValueError(f"unknown unit {wanted[:20]!r} of {self.name}; known: {', '.join(self.units)}")
-        return self.units[wanted] if wanted in self.units else lower[wanted.lower()]
+        return factor
 
     def checked(self, value: float) -> float:
         """Return the value. Raises ValueError for a value that no such device has."""
@@ -44,26 +51,56 @@ class Quantity:
 
     def parse(self, text: str, column_unit: str = "") -> float | None:
         """Return the value of a cell, whose own unit precedes that of its column; None if absent. Raises ValueError."""
-        if is_absent(text):
+        match = _CELL.match(text)
+        if match:
+            return self.checked(_number(match[1], text) * self.factor(match[2] or column_unit))
+        if text.lower().strip("[] ") in _ABSENT:
             return None
-        match = _CELL.match(text.strip())
-        if not match:
-            raise ValueError(f"{text.strip()[:60]!r} is not a number")
-        return self.checked(_number(match[1], text) * self.factor(match[2] or column_unit))
+        raise ValueError(f"{text[:60]!r} is not a number")
 
 
 def _number(digits: str, text: str) -> float:
     """Return a number, which may have commas between thousands. Raises ValueError."""
-    plain = digits.replace(",", "") if _GROUPED.match(digits) else digits
-    if not _PLAIN.match(plain) or not math.isfinite(float(plain)):
-        raise ValueError(f"{text.strip()[:60]!r} is not a number; write it like 1250.5")
-    return float(plain)
+    try:
+        return float(digits.replace(",", "") if "," in digits and _GROUPED.match(digits) else digits)
+    except ValueError as error:
+        raise ValueError(f"{text[:60]!r} is not a number; write it like 1250.5") from error
 
 
-def split_column(column: str) -> tuple[str, str]:
-    """Return a column's name and its unit, which may be empty: `power.draw [W]`, `Power (mW)`."""
-    match = _UNIT_IN_COLUMN.match(column)
-    return (match[1].strip().lower(), match[2]) if match else (column.strip().lower(), "")
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """Metric of a column with its labels and its quantity."""
+
+    metric: Metric
+    labels: Mapping[str, str]
+    quantity: Quantity
+
+
+class GaugeColumns:
+    """Columns of a log whose lines each hold the gauges of one GPU; `units` has the unit of each column."""
+
+    def __init__(self, content: FileContent, gauges: Mapping[str, Gauge], units: Mapping[str, str]) -> None:
+        self._columns = [(name, gauge.quantity, units[name]) for name, gauge in gauges.items() if name in units]
+
+        @cache
+        def samples(name: str, index: str, uuid: str) -> StoredSamples:
+            gauge = gauges[name]
+            return content.samples(gauge.metric, {"gpu": index, "uuid": uuid, **gauge.labels})
+
+        self._samples = samples
+
+    def parse(self, cells: Mapping[str, str]) -> dict[str, float]:
+        """Return the values of a row by column, without absent ones. Raises ValueError."""
+        return {
+            name: value
+            for name, quantity, unit in self._columns
+            if name in cells and (value := quantity.parse(cells[name], unit)) is not None
+        }
+
+    def add(self, index: str, uuid: str, t_s: float, values: Mapping[str, float]) -> None:
+        """Add the values of a row to the series of its GPU."""
+        for name, value in values.items():
+            self._samples(name, index, uuid).add(t_s, value)
 
 
 _WATTS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "MW": 1e6, "watts": 1.0, "watt": 1.0}
@@ -72,7 +109,8 @@ GPU_POWER_W = Quantity("GPU power in W", _WATTS, "W", 0.0, 3_000.0)
 NODE_POWER_W = Quantity("power in W", _WATTS, "W", 0.0, 200_000.0)
 """Power of all GPUs of a node, or of the load of a wall meter or PDU."""
 CPU_POWER_W = Quantity("CPU power in W", _WATTS, "W", 0.0, 3_000.0)
-RATIO = Quantity("share in %", {"%": 0.01}, "%", 0.0, 2.0)
+NUMBER = Quantity("number", {"": 1.0}, "", -1e300, 1e300)
+RATIO = Quantity("share (1 is 100 %)", {"%": 0.01}, "%", 0.0, 2.0)
 TEMPERATURE_CELSIUS = Quantity("temperature in °C", {"C": 1.0, "°C": 1.0}, "C", -60.0, 250.0)
 CLOCK_HZ = Quantity("clock in Hz", {"MHz": 1e6, "GHz": 1e9, "kHz": 1e3, "Hz": 1.0}, "MHz", 0.0, 2e10)
 MEMORY_BYTES = Quantity(

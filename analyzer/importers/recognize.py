@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from analyzer.importers.formats import events as run_record
 from analyzer.importers.formats import gpu_tune, iris, nvidia_smi
 from analyzer.importers.formats import llm_benchmarks as aiperf
 from analyzer.importers.formats import power_meters as wall_meter
-from analyzer.importers.text import csv_header, read_text
+from analyzer.importers.text import first_line, parse_json_object, read_columns, read_text
 from exporter.contract.run import EVENTS_FILE, METRICS_FILE
 
 READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
@@ -94,18 +92,14 @@ def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
     if path.name == METRICS_FILE:
         raise _totals_only(path)
     kind = recognize_format(path) if form == AUTO else form
+    if kind is None and not first_line(path):
+        raise UnreadableError(f"cannot import {path}: it has no text; give a file with results")
     if kind is None:
         raise UnreadableError(
-            f"cannot import {path}: unknown format, its first line is {_first_line(path)!r}; give a file of "
-            f"{', '.join(READERS)}, or name its format with --format-of"
+            f"cannot import {path}: unknown format, its first line is {first_line(path)[:_SHOWN_LETTERS]!r}; "
+            f"give a file of {', '.join(READERS)}, or name its format with --format-of"
         )
     return READERS[kind](path, options)
-
-
-def _first_line(path: Path) -> str:
-    """Return the start of the first line that has text."""
-    lines = (line.strip() for line in read_text(path).splitlines())
-    return next((line[:_SHOWN_LETTERS] for line in lines if line), "")
 
 
 def recognize_format(path: Path) -> str | None:
@@ -115,29 +109,22 @@ def recognize_format(path: Path) -> str | None:
     if path.name == EVENTS_FILE or path.suffix == ".jsonl":
         return next((form for recognizes, form in _EVENTS if recognizes(_first_object(path))), None)
     if path.suffix == ".json":
-        document = _document(path)
-        if document is None:
-            return wall_meter.AIPOWERMETER_FORMAT if "metrics" in _first_object(path) else None
+        if "metrics" in _first_object(path):
+            return wall_meter.AIPOWERMETER_FORMAT
+        document = _object(read_text(path))
         return next((form for recognizes, form in _DOCUMENTS if recognizes(document)), None)
-    columns = csv_header(path)
+    columns = read_columns(path)
     return next((form for recognizes, form in _TABLES if recognizes(columns)), None)
 
 
 def _first_object(path: Path) -> dict[str, Any]:
     """Return the first object of JSON lines, empty if the first line is not one."""
-    for line in islice((text for text in read_text(path).splitlines() if text.strip()), 1):
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        return value if isinstance(value, dict) else {}
-    return {}
+    return _object(first_line(path))
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    """Return the file's JSON object, None if it is not one."""
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object, empty if the text is not one."""
     try:
-        document = json.loads(read_text(path))
-    except json.JSONDecodeError:
-        return None
-    return document if isinstance(document, dict) else None
+        return parse_json_object(text)
+    except ValueError:
+        return {}

@@ -1,122 +1,148 @@
-"""Numbers, CSV rows and JSON of files as other tools write them."""
+"""Lines, tables and JSON of files as other tools write them."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import BadLine, UnreadableError
+from analyzer.importers.content import FileContent, UnreadableError, no_progress
 
-_NUMBER = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*)?$")
-_ABSENT = (
-    "n/a",
-    "[n/a]",
-    "not supported",
-    "unknown error",
-    "not active",
-    "insufficient permissions",
-    "nan",
-    "none",
-    "",
-)
+_UNIT_IN_COLUMN = re.compile(r"^(.*?)\s*[\[(]\s*([^\])]*?)\s*[\])]\s*$")
+_LINES_A_STEP = 10_000
 
-
-def is_absent(text: str) -> bool:
-    """Return whether a cell has a tool's mark of an absent value."""
-    return text.strip().lower().strip("[]") in _ABSENT
-
-
-def parse_number(text: str) -> float | None:
-    """Return the number of a text such as `46.19 W`, None for a tool's mark of an absent value. Raises ValueError."""
-    if is_absent(text):
-        return None
-    match = _NUMBER.match(text)
-    if not match or not math.isfinite(float(match[1])):
-        raise ValueError(f"{text.strip()[:60]!r} is not a number")
-    return float(match[1])
-
-
-SURPLUS = "cells without a column"
-"""Name of the cells for which there is no column, separated by commas."""
+Cells = dict[str, str]
+"""Texts of one row by the names of the columns."""
 
 
 def read_text(path: Path) -> str:
     """Return the text of a file. Raises UnreadableError."""
+    return "".join(line for _, line in read_lines(path))
+
+
+def read_lines(path: Path, progress: Callable[[str, float], None] = no_progress) -> Iterator[tuple[int, str]]:
+    """Yield the lines and their numbers, counted from 1. Raises UnreadableError."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError(f"cannot read {path}: not UTF-8 text; see --format-of for the known formats") from error
+        with path.open("rb") as file, TextIOWrapper(file, _encoding(file.peek(2))) as text:
+            size = os.fstat(file.fileno()).st_size
+            for number, line in enumerate(text, 1):
+                if number % _LINES_A_STEP == 0:
+                    progress(f"reading {path.name}", file.tell() / size)
+                yield number, line
+    except UnicodeError as error:
+        raise UnreadableError(
+            f"cannot read {path}: neither UTF-8 nor UTF-16 text; see --format-of for the known formats"
+        ) from error
     except OSError as error:
         raise UnreadableError(f"cannot read {path}: {error.strerror}; check the path and its permissions") from error
+    progress(f"reading {path.name}", 1.0)
 
 
-def csv_rows(path: Path, header_line: int = 1) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and cells by column, without surrounding blanks; `SURPLUS` has the cells without a column."""
-    lines = read_text(path).splitlines()
-    header = [
-        name.strip() for name in next(csv.reader(lines[header_line - 1 : header_line], skipinitialspace=True), [])
-    ]
-    for position, line in enumerate(lines[header_line:], header_line + 1):
-        if not line.strip():
-            continue
-        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
-        surplus = ",".join(cells[len(header) :]).strip(",")
-        yield position, dict(zip(header, cells, strict=False)) | ({SURPLUS: surplus} if surplus else {})
+def _encoding(start: bytes) -> str:
+    """Return the encoding by the first bytes: PowerShell writes UTF-16."""
+    return "utf-16" if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
-def refuse_surplus(cells: Mapping[str, str]) -> None:
-    """Raise ValueError for more cells than columns: a comma inside a number shifts all cells after it."""
-    if SURPLUS in cells:
-        raise ValueError(f"more cells than columns ({cells[SURPLUS][:40]!r}); write numbers without a comma")
+def first_line(path: Path) -> str:
+    """Return the first line with text, empty if there is none. Raises UnreadableError."""
+    return next((line.strip() for _, line in read_lines(path) if line.strip()), "")
 
 
-def csv_header(path: Path) -> list[str]:
-    """Return the columns of the first line."""
-    return [name.strip() for name in next(csv.reader(read_text(path).splitlines()[:1], skipinitialspace=True), [])]
+def split_column(column: str) -> tuple[str, str]:
+    """Return a column's name in lower case and its unit, which may be empty: `power.draw [W]`, `Power (mW)`."""
+    match = _UNIT_IN_COLUMN.match(column)
+    return (match[1].strip().lower(), match[2]) if match else (column.strip().lower(), "")
 
 
-def read_json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number and object; other lines are added to `bad`."""
-    for position, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            bad.append(BadLine(position, f"not JSON: {error.msg}"))
-            continue
-        if isinstance(value, dict):
-            yield position, value
+def read_columns(path: Path) -> dict[str, str]:
+    """Return the units of the columns in the first line with text, by name. Raises UnreadableError."""
+    try:
+        return dict(map(split_column, _split(first_line(path))))
+    except ValueError as error:
+        raise UnreadableError(f"cannot read {path}, first line: {error}; check that it is CSV") from error
+
+
+def _split(line: str) -> list[str]:
+    """Return the cells of a line. Raises ValueError."""
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(",")]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def take_lines(content: FileContent, take: Callable[[str], None], most: int | None = None) -> None:
+    """Pass the lines with text to `take`, all or those among the first `most`. Raises UnreadableError."""
+    lines = islice(read_lines(content.path, content.options.progress), most)
+    content.take_each(((number, line) for number, line in lines if not line.isspace()), take)
+
+
+def take_rows(content: FileContent, take: Callable[[Cells], None], most: int | None = None) -> None:
+    """Pass the rows of a table to `take`, by the names in its first line. Raises UnreadableError.
+
+    The first line may occur again, since logs are appended to each other. A row with more cells than columns is a bad
+    line: a comma inside a number shifts all cells after it.
+    """
+    header: list[str] = []
+    names: list[str] = []
+
+    def take_row(line: str) -> None:
+        cells = _split(line)
+        if not header:
+            header.extend(cells)
+            names.extend(split_column(cell)[0] for cell in cells)
+        elif cells[0] == header[0]:
+            if cells != header:
+                raise ValueError("other columns than in the first line; import the parts of the file separately")
+        elif len(cells) > len(names) and (surplus := ",".join(cells[len(names) :]).strip(",")):
+            raise ValueError(f"more cells than columns ({surplus[:40]!r}); write numbers without a comma")
         else:
-            bad.append(BadLine(position, "not a JSON object"))
+            take(dict(zip(names, cells, strict=False)))
+
+    take_lines(content, take_row, most)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file. Raises UnreadableError."""
     try:
-        document = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UnreadableError(f"cannot read {path}, line {error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(document, dict):
-        raise UnreadableError(f"cannot read {path}: not a JSON object")
-    return document
+        return parse_json_object(read_text(path))
+    except ValueError as error:
+        raise UnreadableError(f"cannot read {path}: {error}; check that the file is complete") from error
 
 
-@contextmanager
-def collect_bad_line(bad: list[BadLine], line: int) -> Iterator[None]:
-    """Record a line as bad if its values cannot be read."""
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object of a text. Raises ValueError."""
     try:
-        yield
-    except KeyError as error:
-        bad.append(BadLine(line, f"no {error.args[0]}"))
-    except (TypeError, ValueError, AttributeError) as error:
-        bad.append(BadLine(line, str(error)))
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"line {error.lineno} is not JSON: {error.msg}" if error.lineno > 1 else f"not JSON: {error.msg}"
+        ) from error
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004  # a fault of the file
+    return value
+
+
+def read_yaml_object(path: Path) -> dict[str, Any]:
+    """Return the mapping of a YAML file, empty if the file does not exist or holds none. Raises UnreadableError."""
+    if not path.exists():
+        return {}
+    import yaml
+
+    try:
+        document = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
+    return document if isinstance(document, dict) else {}
 
 
 def finite_numbers(values: Mapping[str, object]) -> dict[str, float]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from analyzer.importers.assemble import Assembly, ImportedRun
-from analyzer.importers.ledger import LONGEST_LABEL, ledger_rows
+from analyzer.importers.content import LONGEST_LABEL, no_progress
+from analyzer.importers.ledger import ledger_rows
 from analyzer.model.report import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
 from exporter.contract import metrics as m
 from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
@@ -18,20 +22,20 @@ from exporter.contract.run import MAX_LABELS
 _SHOWN_AFTER_S = 2.0
 """Time between a run's end and the timestamp of its figures: an exporter's figures are final then."""
 
-_Sample = tuple[Metric, Mapping[str, str], float, float]
-
 
 class UnwritableError(Exception):
     """History file that cannot take the runs; nothing was written. The message has cause and remedy."""
 
 
-def write_history(path: Path, assembly: Assembly, instance: str) -> int:
+def write_history(
+    path: Path, assembly: Assembly, instance: str, progress: Callable[[str, float], None] = no_progress
+) -> int:
     """Return the number of samples written. Raises UnwritableError."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                count = _write(connection, path, assembly, instance)
+                count = _write(_History(connection, path, instance), assembly, progress)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -43,40 +47,77 @@ def write_history(path: Path, assembly: Assembly, instance: str) -> int:
         ) from error
 
 
-def _write(connection: sqlite3.Connection, path: Path, assembly: Assembly, instance: str) -> int:
+@dataclass(frozen=True, slots=True)
+class _History:
+    """Open history, to which series of one instance are added."""
+
+    connection: sqlite3.Connection
+    path: Path
+    instance: str
+
+    def series(self, metric: Metric, labels: Mapping[str, str]) -> tuple[int, bool]:
+        """Return the id of a series, which is created if necessary, and whether it may have samples."""
+        key = (metric.name, canonical_labels({**labels, "instance": self.instance}))
+        select = "SELECT id FROM series WHERE name = ? AND labels = ?"
+        known = self.connection.execute(select, key).fetchone()
+        if not known:
+            self.connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key)
+        found = known or self.connection.execute(select, key).fetchone()  # an exporter's `series` is a view
+        return int(found[0]), bool(known)
+
+    def insert(self, metric: Metric, series: tuple[int, bool], samples: Sequence[tuple[int, float]]) -> None:
+        """Insert samples unless another run of the same log has them. Raises UnwritableError for another value."""
+        series_id, has_samples = series
+        if has_samples and samples:
+            found = self.connection.execute(
+                "SELECT t_ms, value FROM samples WHERE series_id = ? AND t_ms BETWEEN ? AND ?",
+                (series_id, samples[0][0], samples[-1][0]),
+            )
+            there = dict(found.fetchall())
+            for t_ms, value in samples:
+                if there.get(t_ms, value) != value:
+                    raise UnwritableError(
+                        f"nothing was written: {self.path} has a different {metric.name} of {self.instance} at "
+                        f"{t_ms / 1_000:.3f}; give another --node, or another --out"
+                    )
+            samples = [sample for sample in samples if sample[0] not in there]
+        rows = ((t_ms, series_id, value) for t_ms, value in samples)
+        self.connection.executemany("INSERT INTO samples VALUES (?, ?, ?)", rows)
+
+
+def _write(history: _History, assembly: Assembly, progress: Callable[[str, float], None]) -> int:
     for statement in filter(str.strip, SCHEMA.split(";")):
-        connection.execute(statement)
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-    there = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()[0]
+        history.connection.execute(statement)
+    history.connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+    there = history.connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()[0]
     if int(there) != SCHEMA_VERSION:
         raise UnwritableError(
-            f"cannot write {path}: it has schema {there}, this version writes {SCHEMA_VERSION}; give another --out"
+            f"cannot write {history.path}: it has schema {there}, this version writes {SCHEMA_VERSION}; "
+            "give another --out"
         )
-    _refuse_known(connection, path, assembly)
-    ids: dict[tuple[str, str], int] = {}
-    written: set[tuple[int, int]] = set()
-    for metric, labels, t_s, value in _samples(assembly):
-        key = (metric.name, canonical_labels({**labels, "instance": instance}))
-        if key not in ids:
-            ids[key] = _series(connection, key)
-        place = (round(t_s * 1_000), ids[key])
-        if place in written:  # of two samples within a millisecond the first is kept
-            continue
-        written.add(place)
-        _insert(connection, path, place, value, f"{metric.name} of {instance}")
+    _refuse_known(history.connection, history.path, assembly)
+    count, total = 0, sum(len(one.samples) for one in assembly.series)
+    for one in assembly.series:
+        series, last_ms = history.series(one.metric, one.labels), None
+        for part in one.samples.parts():
+            t_ms = np.rint(part.t * 1_000).astype(np.int64)
+            kept = np.diff(t_ms, prepend=t_ms[0] - 1 if last_ms is None else last_ms) > 0  # the first of a millisecond
+            last_ms = t_ms[-1]
+            history.insert(one.metric, series, list(zip(t_ms[kept].tolist(), part.value[kept].tolist(), strict=True)))
+            count += int(kept.sum())
+            progress("writing the history", count / total)
+    progress("writing the history", 1.0)
+    return count + _write_ledger(history, assembly)
+
+
+def _write_ledger(history: _History, assembly: Assembly) -> int:
+    written = set()
+    for metric, labels, t_s, value in _ledger_samples(assembly):
+        series, t_ms = history.series(metric, labels), round(t_s * 1_000)
+        if (series[0], t_ms) not in written:  # two runs may have one GPU and one end
+            history.insert(metric, series, [(t_ms, value)])
+        written.add((series[0], t_ms))
     return len(written)
-
-
-def _insert(connection: sqlite3.Connection, path: Path, place: tuple[int, int], value: float, what: str) -> None:
-    """Insert a sample unless another run of the same log has it. Raises UnwritableError for a different value."""
-    there = connection.execute("SELECT value FROM samples WHERE t_ms = ? AND series_id = ?", place).fetchone()
-    if there is None:
-        connection.execute("INSERT INTO samples VALUES (?, ?, ?)", (*place, value))
-    elif there[0] != value:
-        raise UnwritableError(
-            f"nothing was written: {path} has a different {what} at {place[0] / 1_000:.3f}; "
-            "give another --node, or another --out"
-        )
 
 
 def _refuse_known(connection: sqlite3.Connection, path: Path, assembly: Assembly) -> None:
@@ -92,19 +133,7 @@ def _refuse_known(connection: sqlite3.Connection, path: Path, assembly: Assembly
         )
 
 
-def _series(connection: sqlite3.Connection, key: tuple[str, str]) -> int:
-    select = "SELECT id FROM series WHERE name = ? AND labels = ?"
-    found = connection.execute(select, key).fetchone()
-    if not found:
-        connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key)
-        found = connection.execute(select, key).fetchone()  # in an exporter's file, `series` is a view
-    return int(found[0])
-
-
-def _samples(assembly: Assembly) -> Iterator[_Sample]:
-    for one in assembly.series:
-        for t_s, value in zip(one.samples.t.tolist(), one.samples.value.tolist(), strict=True):
-            yield one.metric, one.labels, t_s, value
+def _ledger_samples(assembly: Assembly) -> Iterator[tuple[Metric, Mapping[str, str], float, float]]:
     for run in assembly.runs:
         for phase in run.file_run.phases:
             yield m.RUN_PHASE_START, {"run_id": run.run_id, "phase": phase.name}, phase.start_s, phase.start_s

@@ -54,7 +54,10 @@ class LiveGpu:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """One run. `per_second` is the rate of the last seconds. `state` is running, stale or an outcome."""
+    """One run. `per_second` is the rate of the last seconds. `state` is running, stale or an outcome.
+
+    `energy_per_unit_j` is of the `phases`, if there are any; on `shared` devices it is the attributed share.
+    """
 
     run_id: str
     workload: str
@@ -66,6 +69,8 @@ class LiveRun:
     amount: float | None = None
     per_second: float | None = None
     energy_per_unit_j: float | None = None
+    phases: tuple[str, ...] = ()
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from analyzer.model.interval import Interval, total
 from analyzer.model.samples import Row, last, rows_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
+from exporter.contract.work import SHARE_POLICY, SHORTEST_PHASE_S, is_amount, is_shared, phases_of_work, primary_first
 
 _LEAST_EVENT_RATIO = 0.05
 """Ratio of the time between two scrapes from which a clock event is shown."""
@@ -29,7 +30,6 @@ _GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
     "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
     "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
 }
-_UNITS = ("generated_tokens", "samples", "requests", "steps")
 _RATE_S = 10.0
 _OUTCOMES = ("failed", "interrupted", "ok")
 
@@ -145,10 +145,10 @@ def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[st
     amounts: dict[str, float] = {}
     for row in last(of_run, m.RUN_WORK):
         amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
-    done = [unit for unit, amount in amounts.items() if amount > 0]
-    unit = min(done, key=lambda one: (_UNITS.index(one) if one in _UNITS else len(_UNITS), one), default=None)
+    done = primary_first(unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit))
+    unit = next(iter(done), None)
     energy = _energies(of_run)
-    used = energy.get("gpu") or energy.get("cpu")
+    basis = _work_energy(of_run, known[1], unit, amounts[unit]) if unit and energy else None
     return LiveRun(
         run_id,
         *known,
@@ -157,8 +157,64 @@ def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[st
         unit,
         amounts[unit] if unit else None,
         _rate(frame, run_id, unit) if unit and known[1] == "running" else None,
-        used.value / amounts[unit] if unit and used else None,
+        basis.joules / amounts[unit] if unit and basis else None,
+        basis.phases if basis else (),
+        shared=basis.shared if basis else False,
     )
+
+
+class _WorkEnergy(NamedTuple):
+    joules: float
+    phases: tuple[str, ...] = ()
+    shared: bool = False
+
+
+def _work_energy(of_run: pd.DataFrame, state: str, unit: str, amount: float) -> _WorkEnergy:
+    """Return the energy of a unit of work, as `exporter.contract.work` defines it."""
+    rows = last(of_run, m.RUN_ENERGY)
+    component = next(one for one in ("gpu", "cpu", "dram") if any(row.labels["component"] == one for row in rows))
+    whole_j = {_device(row): row.value for row in rows if row.labels["component"] == component}
+    attributed = last(of_run, m.RUN_ATTRIBUTED_ENERGY, component=component, policy=SHARE_POLICY)
+    shares_j = {_device(row): row.value for row in attributed}
+    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
+    highest_w = {row.labels["uuid"]: row.value for row in last(of_run, m.RUN_POWER_MAX)}
+    duration_s = max((row.value for row in last(of_run, m.RUN_DURATION)), default=0.0)
+    shared = [
+        is_shared(
+            joules,
+            shares_j[device],
+            mean_power_w=joules / duration_s if duration_s > 0 else 0.0,
+            max_power_w=highest_w.get(device[2], 0.0),
+            half_j=halves_j.get(device, 0.0),
+        )
+        for device, joules in whole_j.items()
+        if device in shares_j
+    ]
+    used_j = sum(whole_j.values())
+    if any(shared) and whole_j.keys() <= shares_j.keys():
+        return _WorkEnergy(min(sum(shares_j[device] for device in whole_j), used_j), shared=True)
+    phases = {} if state in ("running", "stale") else _phases_with_energy(of_run, component)
+    done_in = _by_phase(last(of_run, m.RUN_PHASE_WORK, unit=unit))
+    names = phases_of_work(amount, done_in, {name: seconds for name, (seconds, _) in phases.items()}, duration_s)
+    return _WorkEnergy(sum(phases[name][1] for name in names) if names else used_j, names)
+
+
+def _phases_with_energy(of_run: pd.DataFrame, component: str) -> dict[str, tuple[float, float]]:
+    """Return seconds and joules of the phases that are long enough to have an energy."""
+    rows = last(of_run, m.RUN_PHASE_SECONDS)
+    seconds = {
+        row.labels["phase"]: max(o.value for o in rows if o.labels["phase"] == row.labels["phase"]) for row in rows
+    }
+    joules = _by_phase(last(of_run, m.RUN_PHASE_ENERGY, component=component))
+    least_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
+    return {name: (s, joules[name]) for name, s in seconds.items() if name in joules and s >= least_s}
+
+
+def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in rows:
+        found[row.labels["phase"]] = found.get(row.labels["phase"], 0.0) + row.value
+    return found
 
 
 def _energies(of_run: pd.DataFrame) -> dict[str, Interval]:

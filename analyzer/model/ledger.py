@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.model.samples import Row, Samples, last, rows_of, samples
+from analyzer.model.text_columns import FrameMemory
 from analyzer.model.timeline import Window, windows
-from analyzer.model.work_units import is_amount, primary_first
 from exporter.contract import metrics as m
+from exporter.contract.work import is_amount, primary_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,11 +77,21 @@ class RunLedger:
         return frozenset(phase for done in self.phase_work.values() for phase, amount in done.items() if amount > 0)
 
 
+_parsed: FrameMemory[dict[tuple[str, bool], RunLedger]] = FrameMemory(lambda _: {})
+
+
 def parse_ledger(frame: pd.DataFrame, run_id: str, *, untagged: bool = False) -> RunLedger:
-    """Parse the run's own series.
+    """Parse the run's own series, once for each frame.
 
     The nodes of an untagged range are distinct already, so that no aliases are searched there.
     """
+    known = _parsed(frame)
+    if (run_id, untagged) not in known:
+        known[run_id, untagged] = _parse(frame, run_id, untagged=untagged)
+    return known[run_id, untagged]
+
+
+def _parse(frame: pd.DataFrame, run_id: str, *, untagged: bool) -> RunLedger:
     aliases = {} if untagged else _aliases(frame, run_id)
     if aliases:
         frame = frame[~frame["instance"].isin(list(aliases))]

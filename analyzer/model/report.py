@@ -18,6 +18,7 @@ from analyzer.model.emissions import (
     total_emissions,
 )
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
+from exporter.contract.work import SHARE_POLICY
 
 YEAR_S = 365 * 86_400.0
 Level = Literal["note", "warning", "bad"]
@@ -26,14 +27,14 @@ FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
 SPACING_LABEL = "import_spacing_seconds"
 NOTES_LABEL = "import_notes"
-SHARE_POLICY = "idle_shared"
-"""Policy by which the energy per unit of a shared device is attributed: all of its energy belongs to its runs."""
 IMPORT_LABELS = (FORMAT_LABEL, FILE_LABEL, SPACING_LABEL, NOTES_LABEL)
 """Labels that the importer adds to a run; they are no settings of the job."""
 POWER_COLUMN_NOTE = "power_column:"
 """Note of the import with the column of power that was read."""
 GPUS_BY_ORDER = "gpus_by_order"
 """Note of the import of a log whose lines name no GPU."""
+GPUS_WITHOUT_ENERGY = "gpus_without_energy"
+"""Note of the import of a run on more GPUs than its file has energies of."""
 CLAIMED_ENERGY = "claimed_energy_joules"
 WALL_ENERGY = "wall_energy_joules"
 WALL_RATIO = "wall_covered_ratio"
@@ -106,10 +107,11 @@ def ordered_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Amount of work; `energy_per_unit` is a ratio of sums, in joules.
+    """Amount of work; `energy_per_unit` is a ratio of sums, in joules; see `exporter.contract.work`.
 
-    The energy is the GPUs', or the CPUs' in a run without GPUs; of a shared device it is the attributed share, without
-    interval. If the work was done in certain `phases` only, rate and energy cover these phases only.
+    If the work was done in certain `phases` only, rate and energy cover these phases only. On shared devices, the
+    energy is the attributed share of the whole run, without interval, and `whole_devices` is the energy per unit of
+    the devices together with the other runs' part.
     """
 
     unit: str
@@ -117,6 +119,12 @@ class Work:
     per_second: float | None
     energy_per_unit: Interval | None
     phases: tuple[str, ...] = ()
+    whole_devices: Interval | None = None
+
+    @property
+    def energy_phases(self) -> tuple[str, ...]:
+        """The phases of `energy_per_unit`; the share of a phase is unknown, so that a share is of the whole run."""
+        return self.phases if self.whole_devices is None else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.model.text_columns import categorical, joined_column, text_column, texts_of
+from analyzer.model.text_columns import FrameMemory, TextCodesByName, text_column
 from exporter.contract.metrics import Metric
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 Series = tuple[Mapping[str, str], FloatArray, FloatArray]
 """One series of a source: all its labels including `__name__`, times (Unix seconds, rising) and values."""
+_UNEQUAL = 1.05
+"""Ratio of spacings from which they alternate between short and long ones."""
 GAP_FACTOR = 2.5
 """Multiple of the median spacing above which the time between two samples is a gap."""
 _AT_REST_S = 1.5 * 15
@@ -60,6 +62,8 @@ class Exact:
     """Figures from all samples of a series in `window_s`, before downsampling (see `analyzer.sources.downsample`).
 
     `integral` is the value times seconds over the `covered_s` seconds without gaps; `spacing_s` is the median.
+    `jumps_squared` is Σ(width · jump)² over the intervals without gaps, `jump_correlation` is Σ(jump · next jump) over
+    Σ(jump²). Where the samples are faster than the sensor, both are of the sensor's updates.
     """
 
     window_s: tuple[float, float]
@@ -68,6 +72,8 @@ class Exact:
     covered_s: float
     gaps: tuple[Gap, ...]
     stretches: tuple[Stretch, ...]
+    jumps_squared: float = 0.0
+    jump_correlation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,26 +156,67 @@ def _finite(one: Series) -> Series:
 def rows_of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
     """Return the rows of one metric with these labels; the frame has a column for each label of the metric."""
     missing: dict[str, str] = {name: "" for name in metric.labels if name not in frame}
-    rows = frame.assign(**missing) if missing else frame
-    return rows[_chosen(rows, metric, labels)]
+    rows = frame.iloc[_columns(frame).rows(metric, labels)]
+    return rows.assign(**missing) if missing else rows
 
 
 def around(rows: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
     """Return the rows in [start_s, end_s], those of the last scrape before it, and those of the first after it."""
     before, after = rows["t"] < start_s, rows["t"] > end_s
-    latest_s, next_s = (
-        rows["t"][before].max(),
-        rows["t"][after].min(),
-    )  # NaN, which equals nothing, if there is no such row
+    # NaN, which equals nothing, if there is no such row
+    latest_s, next_s = rows["t"][before].max(), rows["t"][after].min()
     chosen: pd.DataFrame = rows[~before & ~after | (rows["t"] == latest_s) | (rows["t"] == next_s)]
     return chosen.sort_values("t", kind="stable")
 
 
-def _chosen(rows: pd.DataFrame, metric: Metric, labels: Mapping[str, str]) -> npt.NDArray[np.bool_]:
-    chosen = (rows["metric"] == metric.name).to_numpy(dtype=bool)
-    for name, value in labels.items():
-        chosen = chosen & (rows[name] == value).to_numpy(dtype=bool)
-    return chosen
+class _Columns:
+    """Columns of a frame as arrays, which pandas is slow to look up; the rows and newest samples of each metric."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.t, self.value = (frame[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
+        self.texts = TextCodesByName(frame, [name for name in frame.columns if name not in ("t", "value")])
+        self._rows: dict[str, npt.NDArray[np.intp]] = {}
+        self._newest: dict[str, list[Row]] = {}
+
+    def rows(self, metric: Metric, labels: Mapping[str, str]) -> npt.NDArray[np.intp]:
+        """Return the rows of a metric with these labels; a missing column is a label that all rows lack."""
+        if metric.name not in self._rows:
+            self._rows[metric.name] = np.flatnonzero(self.texts["metric"].equal(metric.name))
+        rows = self._rows[metric.name]
+        for name, value in labels.items():
+            if name in self.texts:
+                rows = rows[self.texts[name].equal(value, rows)]
+            elif value:
+                return rows[:0]
+        return rows
+
+    def newest(self, metric: Metric) -> list[Row]:
+        """Return the newest sample of each series of the metric."""
+        if metric.name not in self._newest:
+            self._newest[metric.name] = self._find_newest(metric)
+        return self._newest[metric.name]
+
+    def _find_newest(self, metric: Metric) -> list[Row]:
+        at = self.rows(metric, {})
+        if not len(at):
+            return []
+        at = at[np.argsort(self.t[at], kind="stable")]
+        key = np.zeros(len(at), dtype=np.int64)
+        for name in ("instance", *metric.labels):
+            if name in self.texts:
+                column = self.texts[name]
+                key = np.unique(key * (len(column.texts) + 1) + column.codes[at], return_inverse=True)[1]
+        at = at[np.sort(len(at) - 1 - np.unique(key[::-1], return_index=True)[1])]
+        labels: list[dict[str, str]] = [{} for _ in at]
+        for name, column in self.texts.items():
+            for own, text in zip(labels, column.at(at), strict=True) if name not in ("metric", "instance") else ():
+                if text:
+                    own[name] = text
+        columns = self.texts["instance"].at(at), self.t[at].tolist(), self.value[at].tolist(), labels
+        return [Row(*one) for one in zip(*columns, strict=True)]
+
+
+_columns = FrameMemory(_Columns)
 
 
 def last(frame: pd.DataFrame, metric: Metric, **labels: str) -> list[Row]:
@@ -178,29 +225,13 @@ def last(frame: pd.DataFrame, metric: Metric, **labels: str) -> list[Row]:
     A series is identified by instance and the metric's own labels, so that two jobs that scrape one exporter give one
     series.
     """
-    if any(value and name not in frame for name, value in labels.items()):
-        return []
-    at = np.flatnonzero(_chosen(frame, metric, {name: value for name, value in labels.items() if name in frame}))
-    if not len(at):
-        return []
-    at = at[np.argsort(frame["t"].to_numpy(dtype=np.float64)[at], kind="stable")]
-    key = np.zeros(len(at), dtype=np.int64)
-    for name in ("instance", *metric.labels):
-        if name in frame:
-            column = categorical(frame, name)
-            key = np.unique(key * len(column.categories) + column.codes[at], return_inverse=True)[1]
-    newest = at[np.sort(len(at) - 1 - np.unique(key[::-1], return_index=True)[1])]
-    names = [name for name in frame.columns if name not in ("t", "value", "metric", "instance")]
-    t, value = (frame[name].to_numpy(dtype=np.float64)[newest].tolist() for name in ("t", "value"))
-    instances, *texts = (texts_of(categorical(frame, name), newest) for name in ("instance", *names))
+    assert {"instance", *metric.labels} >= labels.keys()
     return [
-        Row(
-            instances[row],
-            t[row],
-            value[row],
-            {n: column[row] for n, column in zip(names, texts, strict=True) if column[row]},
+        row
+        for row in _columns(frame).newest(metric)
+        if all(
+            text == (row.instance if name == "instance" else row.labels.get(name, "")) for name, text in labels.items()
         )
-        for row in range(len(newest))
     ]
 
 
@@ -217,18 +248,27 @@ def clean(t: FloatArray, value: FloatArray) -> Samples:
 
 def samples(frame: pd.DataFrame, metric: Metric, **labels: str) -> Samples:
     """Return the series of a metric with these labels as one clean series, empty if there is none."""
-    if any(value and name not in frame for name, value in labels.items()):
-        return Samples(np.empty(0), np.empty(0))
-    chosen = _chosen(frame, metric, {name: value for name, value in labels.items() if name in frame})
-    times, values = (frame[name].to_numpy(dtype=np.float64)[chosen] for name in ("t", "value"))
-    return clean(times, values)
+    columns = _columns(frame)
+    rows = columns.rows(metric, labels)
+    return clean(columns.t[rows], columns.value[rows])
 
 
 def median_spacing_s(series: Samples) -> float | None:
-    """Return the median time between samples; None for fewer than two samples."""
+    """Return the median time between samples; None for fewer than two samples.
+
+    Where two servers scrape in turn, at unequal distances, it is half the median time between every second sample.
+    """
     if series.exact:
         return series.exact.spacing_s
-    return float(np.median(np.diff(series.t))) if len(series) > 1 else None
+    if len(series) < 2:
+        return None
+    pairs_s = float(np.median(series.t[2:] - series.t[:-2])) if len(series) > 2 else 0.0
+    return usual_spacing(float(np.median(np.diff(series.t))), pairs_s)
+
+
+def usual_spacing(single: float, double: float) -> float:
+    """Return the usual spacing by the median between neighbours, and that between every second sample."""
+    return double / 2 if double / 2 > _UNEQUAL * single else single
 
 
 def rests_s(instance: str, *, untagged: bool) -> float:
@@ -257,18 +297,3 @@ def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:
     edges = np.concatenate([first, inside, final])
     wide = np.flatnonzero(np.diff(edges) > GAP_FACTOR * spacing_s)
     return [Gap(max(float(edges[i]), start_s), min(float(edges[i + 1]), end_s)) for i in wide]
-
-
-def join_frames(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return one tidy frame; `pandas.concat` would turn its text columns into objects."""
-    import pandas as pd
-
-    every = list(frames)
-    parts = [part for part in every if len(part)] or every[:1]
-    texts = sorted({name for part in parts for name in part.columns} - {"t", "value", "metric", "instance"})
-    columns: dict[str, object] = {
-        name: np.concatenate([part[name].to_numpy(dtype=np.float64) for part in parts]) for name in ("t", "value")
-    }
-    for name in ("metric", "instance", *texts):
-        columns[name] = joined_column([part.get(name) for part in parts], [len(part) for part in parts])
-    return pd.DataFrame(columns)

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, tzinfo
+from calendar import timegm
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 LONGEST_DAYS = 100_000
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _UNIX_SCALES = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 """Size from which a Unix time is in ns, µs or ms: in seconds it would lie thousands of years ahead."""
 
+_UNORDERED_S = 60.0
+"""Time by which a line of a log may be earlier than the line before."""
+
 
 class NoTimeZoneError(ValueError):
     """Date that needs a time zone and has none."""
+
+
+class LocalTimeError(ValueError):
+    """Local time that a change of the clocks repeats or leaves out.
+
+    `first_s` and `second_s` are the Unix seconds of the repeated time; both are None for a time that does not exist.
+    """
+
+    def __init__(self, cause: str, first_s: float | None = None, second_s: float | None = None) -> None:
+        super().__init__(cause)
+        self.first_s = first_s
+        self.second_s = second_s
+
+
+class SystemZone(tzinfo):
+    """Local time zone of this machine, with the offset that is valid at each time."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        if moment is None:
+            return None
+        local = moment.replace(tzinfo=None, microsecond=0)
+        return timedelta(seconds=timegm(local.timetuple()) - local.timestamp())
+
+    def dst(self, _moment: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, _moment: datetime | None) -> str | None:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _offsets_s(zone: tzinfo, minute: datetime) -> tuple[float, float]:
+    """Return both offsets of a minute without zone, which differ if it occurs twice or never."""
+    first, second = (minute.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    return first.total_seconds(), second.total_seconds()
 
 
 def parse_duration(text: str) -> float:
@@ -29,7 +69,7 @@ def parse_duration(text: str) -> float:
 def parse_moment(text: str, zone: tzinfo) -> float:
     """Return the Unix seconds of a Unix time of at least 9 digits (in s, ms, µs or ns) or of a date.
 
-    `zone` is the time zone of dates that name none. Raises ValueError.
+    `zone` is the time zone of dates that name none. Raises ValueError; LocalTimeError as `parse_date` does.
     """
     text = text.strip()
     if re.fullmatch(r"\d{9,}(\.\d+)?", text):
@@ -37,6 +77,8 @@ def parse_moment(text: str, zone: tzinfo) -> float:
         return value / next((scale for limit, scale in _UNIX_SCALES if value >= limit), 1.0)
     try:
         return parse_date(text, zone)
+    except LocalTimeError:
+        raise
     except ValueError as error:
         raise ValueError(f"{text[:60]!r} is neither a date nor a Unix time") from error
 
@@ -44,12 +86,64 @@ def parse_moment(text: str, zone: tzinfo) -> float:
 def parse_date(text: str, zone: tzinfo | None = None) -> float:
     """Return the Unix seconds of a date in ISO 8601 or in the format of nvidia-smi.
 
-    Raises ValueError; NoTimeZoneError if neither the date nor `zone` gives a time zone.
+    Raises ValueError; NoTimeZoneError if neither the date nor `zone` gives a time zone; LocalTimeError for a date
+    without an offset that occurs twice or never, because the clocks change.
     """
     moment = datetime.fromisoformat(text.strip().replace("/", "-"))
-    if moment.tzinfo is None and zone is None:
+    if moment.tzinfo is not None:
+        return moment.timestamp()
+    if zone is None:
         raise NoTimeZoneError(f"{text[:60]!r} has no time zone")
-    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    first_s, second_s = (
+        moment.replace(tzinfo=UTC).timestamp() - offset_s
+        for offset_s in _offsets_s(zone, moment.replace(second=0, microsecond=0))
+    )
+    if first_s == second_s:
+        return first_s
+    if first_s > second_s:
+        raise LocalTimeError(f"{text[:60]!r} does not exist: the clocks skip it; write a time with an offset")
+    texts = (_with_offset(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+    raise LocalTimeError(
+        f"{text[:60]!r} occurs twice, because the clocks are set back; write {' or '.join(texts)}", first_s, second_s
+    )
+
+
+def _with_offset(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
+
+
+class LogTimes:
+    """Parser of the times of one log, which rise: so that a time of a repeated hour is clear."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._zone = zone
+        self._previous_text = ""
+        self._previous_s: float | None = None
+        self._has_repeated_hour = False
+
+    def parse(self, text: str) -> float:
+        """Return the Unix seconds of the next time. Raises ValueError as `parse_moment` does.
+
+        A time that occurs twice is the second one if the time before is later than the first one.
+        """
+        if text == self._previous_text and self._previous_s is not None:  # each GPU has a line of this time
+            return self._previous_s
+        try:
+            moment_s = parse_moment(text, self._zone)
+        except LocalTimeError as error:
+            if error.first_s is None or error.second_s is None:
+                raise
+            self._has_repeated_hour = True
+            is_second = self._previous_s is not None and self._previous_s > error.first_s + _UNORDERED_S
+            moment_s = error.second_s if is_second else error.first_s
+        self._previous_text, self._previous_s = text, moment_s
+        return moment_s
+
+    def notes(self, name: object) -> list[str]:
+        """Return the assumption about the times of the log `name`, if there is one."""
+        if not self._has_repeated_hour:
+            return []
+        return [f"{name}: an hour occurs twice, because the clocks were set back: its times are read in rising order"]
 
 
 def names_zone(text: str) -> bool:

@@ -1,13 +1,17 @@
-"""Time windows of a run by instance, and of other runs on the same instances."""
+"""Time windows of a run by instance and of other runs there, and the energy of its devices over time."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzer.model.samples import last
+import numpy as np
+
+from analyzer.model.interval import Interval
+from analyzer.model.samples import FloatArray, last
 from exporter.contract import metrics as m
 
 if TYPE_CHECKING:
@@ -77,3 +81,37 @@ def free_spans(start_s: float, end_s: float, excluded: list[tuple[float, float]]
         if position_s >= end_s:
             break
     return left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnergyTrack:
+    """Energy of a device since the start of the run, in joules, at rising times `t` from its start to its end.
+
+    `low_j` and `high_j` are the limits of `value_j`, which are equal at start and end. A value may be older than its
+    time by `age_s`, or newer by `ahead_s`. The device never uses more than `high_w`.
+    """
+
+    t: FloatArray
+    value_j: FloatArray
+    low_j: FloatArray
+    high_j: FloatArray
+    age_s: FloatArray
+    ahead_s: FloatArray
+    high_w: float
+
+    def values(self, times_s: FloatArray) -> FloatArray:
+        """Return the energies at some times, constant before the start and after the end."""
+        found: FloatArray = np.interp(times_s, self.t, self.value_j)
+        return found
+
+    def at(self, t_s: float) -> Interval:
+        """Return the energy at one time with its limits: the energy rises, and at most by `high_w`."""
+        value_j = float(np.interp(t_s, self.t, self.value_j))
+        lows = self.low_j + self.high_w * np.minimum(t_s - (self.t + self.ahead_s), 0.0)
+        highs = self.high_j + self.high_w * np.maximum(t_s - (self.t - self.age_s), 0.0)
+        low_j, high_j = min(float(lows.max()), value_j), max(float(highs.min()), value_j)
+        return Interval(value_j, limits=(low_j, high_j))
+
+
+EnergyTracks = Mapping[tuple[str, str], Sequence[EnergyTrack]]
+"""Tracks of the devices by instance and component."""

@@ -109,6 +109,7 @@ def _work(work: Work) -> dict[str, Any]:
         "per_second": work.per_second,
         "phases": list(work.phases),
         **quantity(work.energy_per_unit, "energy_per_unit", "joules"),
+        **quantity(work.whole_devices, "whole_devices_energy_per_unit", "joules"),
     }
 
 

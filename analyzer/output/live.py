@@ -15,6 +15,7 @@ from analyzer.model.devices import SIMULATED
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.documents import energy_by_component
+from exporter.contract.work import SHARE_POLICY, noun_of_one
 
 _NEAR_LIMIT = 0.97
 _LEAST_NAME = 12
@@ -32,6 +33,7 @@ def live_table(state: WatchState, source: str, width: int, trouble: str = "") ->
         parts += [Text(f"energy: {text}", "dim") for text in _energy_notes(state)]
     if state.runs:
         parts += [Text(), _runs(state, width)]
+        parts += [Text(f"per unit: {text}", "dim") for text in _per_unit_notes(state)]
     carbon = list(_carbon(state))
     if carbon:
         parts += [Text(), *carbon]
@@ -46,9 +48,21 @@ def _energy_notes(state: WatchState) -> Iterator[str]:
         yield "; else ".join(filter(None, (of_runs, since)))
 
 
+def _per_unit_notes(state: WatchState) -> Iterator[str]:
+    """Yield what the energy per unit covers."""
+    known = [run for run in state.runs if run.energy_per_unit_j is not None]
+    phases = dict.fromkeys(name for run in known for name in run.phases)
+    if any(not run.phases for run in known) and phases:
+        yield f"the whole run so far; of an ended run the phase {' or '.join(phases)}, in which the work was done"
+    elif phases:
+        yield f"the phase {' or '.join(phases)}, in which the work was done"
+    if any(run.shared for run in known):
+        yield f"* attributed to the run by {SHARE_POLICY}, since others use its devices as well"
+
+
 def _heading(state: WatchState, source: str) -> Text:
     at = datetime.fromtimestamp(state.at_s).astimezone()
-    text = Text.assemble((f"{at:%Y-%m-%d %H:%M:%S}", "bold"), f"  {source}", overflow="ellipsis", no_wrap=True)
+    text = Text.assemble((f"{at:%Y-%m-%d %H:%M:%S %z}", "bold"), f"  {source}", overflow="ellipsis", no_wrap=True)
     if any(gpu.name.startswith(SIMULATED) for gpu in state.gpus):
         text.append("  SIMULATED", "bold yellow")
     if state.power_w is not None:
@@ -137,7 +151,7 @@ def _whole(value: float | None) -> str:
 
 
 def _runs(state: WatchState, width: int) -> Table:
-    heads = ("run", "state", "duration", "energy", "per unit, whole run", "rate")
+    heads = ("run", "state", "duration", "energy", "per unit", "rate")
     of_j = units.largest(_used(run) for run in state.runs)
     return _fitted(heads, [_run(run, of_j) for run in state.runs], width, ("duration",))
 
@@ -154,7 +168,7 @@ def _run(run: LiveRun, of_j: float) -> list[Text | str]:
         Text(run.state, _STYLES.get(run.state, "")),
         "–" if run.duration_s is None else _duration(run.duration_s),
         "–" if used is None else units.plain_energy(used.value, of_j) + ("" if "gpu" in run.energy else " CPU"),
-        "–" if per_unit is None or run.unit is None else _per_unit(per_unit, run.unit),
+        "–" if per_unit is None or run.unit is None else _per_unit(per_unit, run.unit) + ("*" if run.shared else ""),
         "–" if run.per_second is None or run.unit is None else f"{units.number(run.per_second)}/s",
     ]
 
@@ -169,7 +183,7 @@ def _duration(seconds: float) -> str:
 
 def _per_unit(joules: float, unit: str) -> str:
     factor, prefix = next(((f, p) for f, p in ((1.0, ""), (1e-3, "m"), (1e-6, "µ")) if joules >= f), (1e-9, "n"))
-    return f"{units.number(joules / factor)} {prefix}J/{units.singular(unit).split()[-1]}"
+    return f"{units.number(joules / factor)} {prefix}J/{noun_of_one(unit)}"
 
 
 def _carbon(state: WatchState) -> Iterator[Text]:
@@ -250,4 +264,6 @@ def _run_record(run: LiveRun) -> dict[str, Any]:
         "work": run.amount,
         "units_per_second": run.per_second,
         "energy_per_unit_joules": run.energy_per_unit_j,
+        "energy_per_unit_phases": list(run.phases),
+        "energy_per_unit_is_attributed": run.shared,
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from analyzer.model.interval import Interval
+from exporter.contract.work import unit_of_one
 
 _WATT_HOUR_J = 3_600.0
 _KILOWATT_HOUR_J = 3.6e6
@@ -72,7 +73,7 @@ def plain_mass(value_g: float, largest_g: float | None = None) -> str:
 
 def energy_per_unit(quantity: Interval, unit: str, largest_j: float | None = None) -> str:
     """Return `46.7 ± 0.2 mJ per generated token`."""
-    return f"{energy_of_one(quantity, largest_j)} per {singular(unit)}"
+    return f"{energy_of_one(quantity, largest_j)} per {unit_of_one(unit)}"
 
 
 def energy_of_one(quantity: Interval, largest_j: float | None = None) -> str:
@@ -97,11 +98,6 @@ def rate(value: float, unit: str) -> str:
     return f"{_significant(value / factor)} {prefix}{unit.replace('_', ' ')}/s"
 
 
-def singular(unit: str) -> str:
-    words = unit.replace("_", " ")
-    return words[:-1] if words.endswith("s") and not words.endswith("ss") else words
-
-
 def duration(seconds: float) -> str:
     """Return `10.02 s`, `2 min 5.3 s` or `1 h 2 min 3 s`."""
     if seconds < 60:
@@ -119,13 +115,15 @@ def percent(ratio: float) -> str:
 
 
 def span(start_s: float, end_s: float | None) -> str:
-    """Return `2026-11-20 10:15:00 to 10:16:35, UTC+00:00`, in local time."""
+    """Return `2026-11-20 10:15:00 to 10:16:35, UTC+00:00`, in local time; both offsets if the clocks change."""
     start = datetime.fromtimestamp(start_s).astimezone()
     zone = f"UTC{start.isoformat()[-6:]}"
     if end_s is None:
         return f"since {start:%Y-%m-%d %H:%M:%S}, {zone}"
     end = datetime.fromtimestamp(end_s).astimezone()
     until = end.strftime("%H:%M:%S" if end.date() == start.date() else "%Y-%m-%d %H:%M:%S")
+    if end.utcoffset() != start.utcoffset():
+        return f"{start:%Y-%m-%d %H:%M:%S} {zone} to {until} UTC{end.isoformat()[-6:]}"
     return f"{start:%Y-%m-%d %H:%M:%S} to {until}, {zone}"
 
 

@@ -57,6 +57,14 @@ class PartedSource(SampleSource, Protocol):
         """Yield raw samples in time order, part by part. Raises FetchError."""
 
 
+@runtime_checkable
+class PrefetchingSource(SampleSource, Protocol):
+    """Source that answers several requests at the same time."""
+
+    def prefetch(self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float) -> None:
+        """Request the first part; a later `fetch` with the same arguments returns it, or raises its error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Credentials and TLS settings for a server."""

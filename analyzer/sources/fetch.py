@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.samples import Exact, FloatArray, Samples, Series, tidy
-from analyzer.sources.base import PartedSource, SampleSource
+from analyzer.sources.base import PartedSource, PrefetchingSource, SampleSource
 from analyzer.sources.downsample import (
     MAX_UNCHANGED,
     DownsampledSeries,
@@ -134,7 +134,29 @@ class SeriesRequest:
     span_s: TimeRange
 
 
+def prefetch(source: SampleSource, requests: Iterable[SeriesRequest]) -> None:
+    """Request the series at the same time, if the source supports it; each is then fetched with the same arguments."""
+    if isinstance(source, PrefetchingSource):
+        for request in requests:
+            source.prefetch(request.metrics, request.matchers, *request.span_s)
+
+
+def fetch(source: SampleSource, request: SeriesRequest) -> pd.DataFrame:
+    """Fetch all samples. Raises FetchError."""
+    return source.fetch(request.metrics, request.matchers, *request.span_s)
+
+
+def all_series(source: SampleSource, request: SeriesRequest) -> list[Series]:
+    """Fetch all samples. Raises FetchError."""
+    return [one for part in fetch_parts(source, request) for one in part]
+
+
 def fetch_states(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> pd.DataFrame:
+    """Return `state_series` as a frame. Raises FetchError."""
+    return tidy(state_series(source, request, edges_s))
+
+
+def state_series(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> list[Series]:
     """Fetch series that rarely change; all samples within ten minutes of `edges_s` are kept. Raises FetchError."""
     groups: defaultdict[tuple[str, str], StateGroup] = defaultdict(lambda: StateGroup(edges_s, _is_moving))
     for part in fetch_parts(source, request):
@@ -143,12 +165,17 @@ def fetch_states(source: SampleSource, request: SeriesRequest, edges_s: Sequence
             by_group[one[0].get("instance", ""), _state_group(one[0])].append(one)
         for name, series in by_group.items():
             groups[name].add(series)
-    return tidy(one for group in groups.values() for one in group.result())
+    return [one for group in groups.values() for one in group.result()]
 
 
-def fetch_signals(
+def fetch_signals(source: SampleSource, request: SeriesRequest, planned: DownsamplePlan) -> pd.DataFrame:
+    """Return `signal_series` as a frame. Raises FetchError."""
+    return tidy(signal_series(source, request, planned)[0])
+
+
+def signal_series(
     source: SampleSource, request: SeriesRequest, planned: DownsamplePlan, window_s: TimeRange | None = None
-) -> tuple[pd.DataFrame, dict[Place, Exact]]:
+) -> tuple[list[Series], dict[Place, Exact]]:
     """Fetch gauges, counters and ages; also return the exact values over `window_s` of the downsampled ones.
 
     Series that differ only in labels outside the contract are one series. Raises FetchError.
@@ -161,7 +188,7 @@ def fetch_signals(
 
     series = _downsampled(source, request, planned, window_s, identity)
     exact = {_place(labels): samples.exact for labels, samples in series if samples.exact}
-    return tidy((labels, samples.t, samples.value) for labels, samples in series), exact
+    return [(labels, samples.t, samples.value) for labels, samples in series], exact
 
 
 def fetch_range_series(

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from analyzer.sources.base import Access, FetchError
 
+CONNECTIONS = 8
+"""Maximum number of requests to a server at the same time."""
 PATHS = "for a VictoriaMetrics cluster …/select/0/prometheus, for Mimir …/prometheus"
 
 
@@ -27,6 +30,8 @@ class _Bearer(AuthBase):
 
 def http_session(access: Access) -> requests.Session:
     session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, pool_block=True))
     session.headers.update(access.headers)
     if access.basic_auth:
         session.auth = access.basic_auth
@@ -76,6 +81,11 @@ def access_denied(name: str, response: requests.Response) -> FetchError:
 
 def not_json(name: str, response: requests.Response) -> FetchError:
     """Return the error of a response that is not Prometheus's JSON."""
+    if response.status_code == 429 or response.status_code >= 500:
+        return FetchError(
+            f"{name} returned HTTP {response.status_code} {response.reason or ''}".rstrip(),
+            "it is overloaded or failing; try again later, and see its log",
+        )
     kind = response.headers.get("Content-Type", "nothing").partition(";")[0]
     return FetchError(
         f"{name} returned HTTP {response.status_code} with {kind} instead of Prometheus's JSON",

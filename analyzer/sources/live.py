@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
-from analyzer.model.samples import join_frames, last
+from analyzer.model.samples import last
+from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.runs.load import AHEAD_S
 from exporter.contract import metrics as m

@@ -1,39 +1,33 @@
 """Source that reads raw samples from Prometheus, VictoriaMetrics, Thanos, Mimir or an exporter.
 
-The queries are `metric{…}[window]` at an instant: `query_range` resamples, and `increase` extrapolates. Results are
-parsed without a Python object per sample: each `"values":[[…]]` of a compact body is cut out, its brackets and quotes
-are removed, and the rest is parsed as a list of numbers. A body with another layout is parsed as JSON.
+The queries are `metric{…}[window]` at an instant: `query_range` resamples, and `increase` extrapolates.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import math
-import warnings
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import numpy as np
 import requests
 
-from analyzer.model.samples import FloatArray, Series, tidy
+from analyzer.model.samples import Series, tidy
 from analyzer.sources import http as session
 from analyzer.sources.base import Access, FetchError, Progress, metric_names, no_progress
+from analyzer.sources.prometheus_matrix import NotJsonError, parse_matrix
 from exporter.contract.metrics import Metric, escape
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_RESULT = b'"result":['
-_METRIC = b'{"metric":'
-_VALUES = b',"values":[['
-_END = b'"]]}'
-_PUNCTUATION = b'[]"'
 FIRST_CHUNK_S = 6 * 3_600.0
-LONGEST_CHUNK_S = 24 * 3_600.0
+LONGEST_CHUNK_S = 48 * 3_600.0
 SHORTEST_CHUNK_S = 60.0
+_GROWTH = 4
 FEW_SAMPLES = 50_000
 MANY_SAMPLES = 500_000
 TIMEOUT_S = 30.0
@@ -49,79 +43,8 @@ _HARMLESS = "no storeapis matched"
 """Thanos's warning if no store has data of that time, https://thanos.io/tip/components/query.md"""
 
 
-class NotJsonError(ValueError):
-    """Body that is not JSON."""
-
-
-def parse_matrix(body: bytes) -> tuple[Any, list[Series]]:
-    """Return the JSON document with an empty `result`, and the series of a matrix. Raises NotJsonError."""
-    try:
-        return parse_compact_matrix(body) or _loaded(body)
-    except (ValueError, RecursionError) as error:
-        raise NotJsonError(str(error)) from error
-
-
-def parse_compact_matrix(body: bytes) -> tuple[Any, list[Series]] | None:
-    """Return as `parse_matrix`, None if the body has another layout.
-
-    Quotes in strings are escaped, so no mark can begin or end within a label.
-    """
-    start = body.find(_RESULT)
-    if start < 0:
-        return None
-    position = start + len(_RESULT)
-    found: list[Series] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # text after the last number
-        try:
-            while body[position : position + 1] != b"]":
-                one, position = _one(body, position)
-                found.append(one)
-            around = json.loads(body[: start + len(_RESULT)] + body[position:])
-        except (ValueError, DeprecationWarning):
-            return None
-    data = around.get("data") if isinstance(around, dict) else None
-    is_matrix = isinstance(data, dict) and data.get("resultType") == "matrix" and data.get("result") == []
-    return (around, found) if is_matrix else None
-
-
-def _one(body: bytes, position: int) -> tuple[Series, int]:
-    """Return the series at `position` and the position after it. Raises ValueError."""
-    if not body.startswith(_METRIC, position):
-        raise ValueError
-    values = body.index(_VALUES, position)
-    end = body.index(_END, values)
-    labels = json.loads(body[position + len(_METRIC) : values])
-    text = body[values + len(_VALUES) : end]
-    numbers = np.fromstring(text.translate(None, _PUNCTUATION), sep=",")
-    pairs = text.count(b"],[") + 1
-    if not isinstance(labels, dict) or len(numbers) != 2 * pairs or text.count(b'"') != 2 * pairs - 1:
-        raise ValueError
-    position = end + len(_END)
-    if body.startswith(b",{", position):
-        position += 1
-    elif body[position : position + 1] != b"]":
-        raise ValueError
-    return (labels, numbers[::2].copy(), numbers[1::2].copy()), position
-
-
-def _loaded(body: bytes) -> tuple[Any, list[Series]]:
-    around = json.loads(body)
-    data = around.get("data") if isinstance(around, dict) else None
-    if not isinstance(data, dict) or data.get("resultType") != "matrix":
-        return around, []
-    try:
-        found: list[Series] = [(dict(one["metric"]), *_pairs(one.get("values", []))) for one in data["result"] or []]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"invalid series: {error!r}") from error
-    return {**around, "data": {**data, "result": []}}, found
-
-
-def _pairs(values: list[list[Any]]) -> tuple[FloatArray, FloatArray]:
-    return (
-        np.array([float(t_s) for t_s, _ in values], dtype=np.float64),
-        np.array([float(text) for _, text in values], dtype=np.float64),
-    )
+_Range = tuple[str, float, float]
+"""Selector, start and end of a query."""
 
 
 class _TooMuchError(Exception):
@@ -140,6 +63,8 @@ class PrometheusSource:
         self._timeout_s = timeout_s
         self._progress = progress
         self._session = session.http_session(access)
+        self._free = threading.Semaphore(session.CONNECTIONS)
+        self._started: dict[_Range, Future[list[Series]]] = {}
         is_local = _is_loopback(urlsplit(address).hostname or "")
         # on the same machine compression takes longer than the transfer
         self._session.headers["Accept-Encoding"] = "identity" if is_local else "gzip"
@@ -152,15 +77,19 @@ class PrometheusSource:
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """Yield samples in chunks that grow while results are small and shrink while the server refuses them."""
+        """Yield samples in chunks that grow while results are small and shrink while the server refuses them.
+
+        While results are small, the next chunks are requested at the same time.
+        """
         what, selector = metric_names(metrics), _selector(metrics, matchers)
-        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # a range excludes its start, in Prometheus 3 at least
+        chunk_s, position_s = FIRST_CHUNK_S, _before(start_s)
+        ahead: set[_Range] = set()
         try:
             while position_s < end_s:
                 self._progress(what, (position_s - start_s) / (end_s - start_s) if end_s > start_s else 0.0)
                 until_s = min(position_s + chunk_s, end_s)
                 try:
-                    series = self._query(selector, position_s, until_s)
+                    series = self._result((selector, position_s, until_s))
                 except _TooMuchError as error:
                     chunk_s = self._smaller(chunk_s, error)
                     continue
@@ -168,15 +97,51 @@ class PrometheusSource:
                 if count > MANY_SAMPLES:
                     chunk_s = max(chunk_s * max(MANY_SAMPLES / count, 0.25), SHORTEST_CHUNK_S)
                 elif count < FEW_SAMPLES:
-                    chunk_s = min(chunk_s * 2, LONGEST_CHUNK_S)
+                    chunk_s = min(chunk_s * _GROWTH, LONGEST_CHUNK_S)
+                    ahead |= self._start(list(_next_ranges(selector, until_s, end_s, chunk_s)))
                 after_s = max(position_s, start_s - 0.0005)
                 yield [one for each in series if len((one := _within(each, after_s, until_s))[1])]
                 position_s = until_s
         finally:
+            for unused in ahead:
+                self._cancel(unused)
             self._progress(what, 1.0)
 
+    def prefetch(self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float) -> None:
+        """Request the first part now, at the same time as others; `parts` and `fetch` with these arguments use it."""
+        if _before(start_s) < end_s:
+            self._start([next(_next_ranges(_selector(metrics, matchers), _before(start_s), end_s, FIRST_CHUNK_S))])
+
     def close(self) -> None:
+        for unused in list(self._started):
+            self._cancel(unused)
         self._session.close()
+
+    def _start(self, ranges: Sequence[_Range]) -> set[_Range]:
+        """Query ranges in other threads; they do not keep the process alive. Return the new ones."""
+        new = [one for one in ranges if one not in self._started]
+        for one in new:
+            future = self._started[one] = Future()
+            threading.Thread(target=self._answer, args=(one, future), daemon=True).start()
+        return set(new)
+
+    def _answer(self, one: _Range, future: Future[list[Series]]) -> None:
+        with self._free:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(self._query(*one))
+            except Exception as error:  # noqa: BLE001  # raised again by the thread that reads the result
+                future.set_exception(error)
+
+    def _cancel(self, one: _Range) -> None:
+        future = self._started.pop(one, None)
+        if future:
+            future.cancel()
+
+    def _result(self, one: _Range) -> list[Series]:
+        future = self._started.pop(one, None)
+        return future.result() if future else self._query(*one)
 
     def _smaller(self, chunk_s: float, error: _TooMuchError) -> float:
         if chunk_s / 4 < SHORTEST_CHUNK_S:
@@ -233,6 +198,21 @@ class PrometheusSource:
             text = " ".join(reason.split())[:300]
             return FetchError(f"{self.name} refused the query: {text}", "check the server's log")
         return session.not_json(self.name, response)
+
+
+def _before(start_s: float) -> float:
+    """Return a time just before the start of a range, which servers exclude, Prometheus 3 at least."""
+    return start_s - 0.001
+
+
+def _next_ranges(selector: str, position_s: float, end_s: float, chunk_s: float) -> Iterator[_Range]:
+    """Yield the ranges that follow if all results are small, as many as are requested at the same time."""
+    for _ in range(session.CONNECTIONS):
+        if position_s >= end_s:
+            return
+        until_s = min(position_s + chunk_s, end_s)
+        yield selector, position_s, until_s
+        position_s, chunk_s = until_s, min(chunk_s * _GROWTH, LONGEST_CHUNK_S)
 
 
 def _selector(metrics: Sequence[Metric], matchers: Mapping[str, str]) -> str:

@@ -201,8 +201,8 @@ def recorded_increase(name: str, span: QuerySpan, behind_ms: int) -> str:
 def run_counter(counter: QueryCounter, span: QuerySpan, side: Side) -> str:
     """Return the query for a run's counter at the span's end, or before the span for runs that are also within it.
 
-    If a run is first scraped long after its start, its first value belongs to the time before. That does not hold for
-    a new counter of a run that was scraped before, such as tokens that it reports at its end.
+    If a run is first scraped long after its start, or ended before the span, its first value belongs to the time
+    before. That does not hold for a new counter of a run that was scraped before, such as tokens reported at its end.
     """
     own, behind_ms = (*RUN, *counter.labels), counter.behind_ms
     if side == "until":
@@ -219,6 +219,8 @@ def run_counter(counter: QueryCounter, span: QuerySpan, side: Side) -> str:
         f"unless on ({label_list(RUN)}) max_over_time({m.RUN_START.name}{QuerySpan(_MEMORY_MS, span.from_ms).range})"
     )
     old = f"({begun} < time() - {(span.from_ms + _LATE_MS) / 1_000:.3f} {unseen})"
+    ends = max_by(RUN, f"max_over_time({m.RUN_END.name}{soon.range})")
+    old = f"({old} or ({ends} <= time() - {span.from_ms / 1_000:.3f}))"
     return f"({known} or ({max_by(own, f'min_over_time({within})')} and on ({label_list(RUN)}) {old}))"
 
 

@@ -105,9 +105,8 @@ def _boundary(report: Report) -> str:
         flags = (("shared", component in shared), ("estimated", component in report.estimated))
         notes = [note for note, holds in flags if holds]
         parts.append(component.upper() + (f" ({', '.join(notes)})" if notes else ""))
-    phases = sorted(
-        {f"the phase {' + '.join(work.phases)}" if work.phases else "the whole run" for work in report.work}
-    )
+    covered = [work.energy_phases for work in report.work]
+    phases = sorted({f"the phase {' + '.join(names)}" if names else "the whole run" for names in covered})
     return " + ".join(parts) + (f", energy per unit of {' and '.join(phases)}" if phases else "")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from exporter.contract.work import is_amount
+
 NO_LABEL = "(none)"
 NO_RUN = "(no run)"
 NO_GPU = "(no GPU)"
@@ -55,7 +57,10 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class GroupWork:
-    """Work of a group; `joules` is the energy of the runs that report this unit."""
+    """Work of a group; `joules` is the attributed GPU energy of the runs that report this unit.
+
+    In runs without a GPU it is the energy of the CPUs.
+    """
 
     amount: float
     joules: float
@@ -98,6 +103,28 @@ class Fleet:
         return sum(self.devices.values())
 
     @property
+    def parts(self) -> dict[str, float]:
+        """Energy of all groups and without a run, by component."""
+        found: dict[str, float] = {}
+        for group in (*self.groups, *self.unattributed):
+            for name, joules in group.joules.items():
+                found[name] = found.get(name, 0.0) + joules
+        return found
+
+    @property
+    def whole_j(self) -> float:
+        """Energy that shares refer to: of each component the devices' counters, or the parts where they are more.
+
+        Runs before the first scrape of their exporter have energy that no counter of a device shows.
+        """
+        parts = self.parts
+        return sum(max(self.devices.get(name, 0.0), parts.get(name, 0.0)) for name in {*self.devices, *parts})
+
+    def share(self, group: FleetGroup) -> float | None:
+        """Return the share of a group, an upper limit if the counters do not cover the time of all runs."""
+        return group.energy_j / self.whole_j if self.whole_j > 0 else None
+
+    @property
     def claimed_j(self) -> float:
         return sum(group.energy_j for group in self.groups)
 
@@ -126,6 +153,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         done = {
             what[0]: GroupWork(amount, working.get(keys, {}).get(what, 0.0))
             for what, amount in work.get(keys, {}).items()
+            if is_amount(what[0])
         }
         number = runs.get(keys, {}).get(())
         if number is None and not any(components.values()):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Interval
+from analyzer.model.interval import Interval, student_quantile
 from analyzer.studies.stats import CONFIDENCE, FloatArray
 
 FEWEST_PAIRS = 3
@@ -48,26 +48,27 @@ class RatioDifference:
     repeated: bool
 
 
-def geometric_means(groups: Sequence[Sequence[RunValue]]) -> list[Interval]:
-    """Return the geometric mean of each group with its 95 % CI."""
+def geometric_means(groups: Sequence[Sequence[RunValue]], confidence: float = CONFIDENCE) -> list[Interval]:
+    """Return the geometric mean of each group with its CI."""
     pooled = _pooled_scatter(groups)
     out = []
     for group in groups:
-        mean, half = _mean_log(group), _half_width(_error_of_mean(group, pooled), _measurement(group))
+        error, measured = _error_of_mean(group, pooled), _measurement(group)
+        mean, half = _mean_log(group), _half_width(error, measured, confidence)
         limits = None if half is None else (math.exp(mean - half), math.exp(mean + half))
         out.append(Interval(math.exp(mean), limits=limits, n=len(group)))
     return out
 
 
-def ratios_to_first(groups: Sequence[Sequence[RunValue]]) -> list[RatioDifference]:
+def ratios_to_first(groups: Sequence[Sequence[RunValue]], confidence: float = CONFIDENCE) -> list[RatioDifference]:
     """Return the ratio of each other group to the first one."""
     pooled, base = _pooled_scatter(groups), groups[0]
     out = []
     for group in groups[1:]:
         n, log, measured = len(base) + len(group), _mean_log(group) - _mean_log(base), _joint_measurement(base, group)
         error = _error_of_difference(base, group, pooled)
-        half = _half_width(error, measured)
-        wide = _half_width(error, measured, comparisons=len(groups) - 1)
+        half = _half_width(error, measured, confidence)
+        wide = _half_width(error, measured, confidence, comparisons=len(groups) - 1)
         low, high = (None, None) if half is None else (math.exp(log - half), math.exp(log + half))
         clear = wide is not None and abs(log) > max(wide, _SAME)
         out.append(RatioDifference(math.exp(log), low, high, n, clear, repeated=error is not None))
@@ -126,13 +127,13 @@ def _error_of_difference(
     return _StandardError(math.sqrt(math.fsum(variances)), freedom)
 
 
-def _half_width(error: _StandardError | None, measured: float | None, comparisons: int = 1) -> float | None:
+def _half_width(
+    error: _StandardError | None, measured: float | None, confidence: float, comparisons: int = 1
+) -> float | None:
     """Return the wider of Student's half-width (Bonferroni-corrected) and the measurement uncertainty."""
     if error is None:
         return measured
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(error.freedom, 1 - (1 - CONFIDENCE) / 2 / comparisons))
+    quantile = student_quantile(error.freedom, 1 - (1 - confidence) / 2 / comparisons)
     half = max(quantile * error.value, measured or 0.0)
     return half if half <= _WIDEST else None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from analyzer.model.interval import Interval
+from analyzer.studies.stats import CONFIDENCE
 from analyzer.studies.sweep import Setting, Sweep, SweepRun
+from exporter.contract.work import unit_of_one
 
 Verdict = Literal["apply", "keep", "no_clear_difference", "no_cap_bound", "too_few_repeats", "not_feasible", "no_sweep"]
 
@@ -29,6 +32,8 @@ class Objective(StrEnum):
 PER_UNIT = (Objective.ENERGY_PER_UNIT, Objective.UNITS_PER_JOULE)
 WITHOUT_TIME = (None, Objective.ENERGY, *PER_UNIT)
 """Objectives in which time has no weight, so that the extra time needs a limit; None is the default objective."""
+_EQUAL_RATIO = 0.02
+"""Difference between settings up to which durations and rates count as equal."""
 DEFAULT_MAX_SLOWDOWN = 0.10
 """Limit of the extra time, as a ratio, where the user gives none."""
 
@@ -38,7 +43,7 @@ class SweepQuestion:
     """Objective, constraints and baseline. `max_slowdown` is a ratio: 0.05 allows 5 % more time per unit of work.
 
     `slos` are upper limits of results. `eta` is the weight of energy in Zeus's cost. `baseline` has the values of the
-    labels that are chosen along with the limit.
+    labels that are chosen along with the limit. `confidence` is the level of the intervals.
     """
 
     objective: Objective | None = None
@@ -48,6 +53,7 @@ class SweepQuestion:
     eta: float = 0.5
     baseline: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    confidence: float = CONFIDENCE
 
 
 class QuestionError(ValueError):
@@ -81,7 +87,7 @@ class SweepCosts:
             case Objective.ED2P:
                 return "J s²"
             case Objective.ENERGY_PER_UNIT:
-                return f"J/{units_of_one(self.unit)}"
+                return f"J/{unit_of_one(self.unit or 'run')}"
             case Objective.UNITS_PER_JOULE:
                 return f"{(self.unit or '').replace('_', ' ')}/J"
 
@@ -89,15 +95,12 @@ class SweepCosts:
         return 1 / cost if self.objective is Objective.UNITS_PER_JOULE else cost
 
 
-def units_of_one(unit: str | None) -> str:
-    words = (unit or "run").replace("_", " ")
-    return words.removesuffix("s")
-
-
 def sweep_costs(sweep: Sweep, question: SweepQuestion) -> SweepCosts:
     """Return the cost of each run, for equal work. Raises QuestionError."""
     unit = _unit(sweep, question)
     objective = question.objective or (Objective.ENERGY_PER_UNIT if unit else Objective.ENERGY)
+    if unit is None and question.objective is None:
+        _refuse_unequal_work(sweep)
     if unit is None and objective in PER_UNIT:
         raise QuestionError(f"{sweep.title}: no unit of work is common to all runs; use --objective energy")
     components = _counted_components(sweep, unit)
@@ -141,6 +144,29 @@ def _unit(sweep: Sweep, question: SweepQuestion) -> str | None:
         there = ", ".join(sweep.units) or "none"
         raise QuestionError(f"{sweep.title}: not all runs have work in {question.unit!r}; common units: {there}")
     return question.unit
+
+
+def _result(name: str, run: SweepRun) -> float:
+    return run.results[name]
+
+
+def _refuse_unequal_work(sweep: Sweep) -> None:
+    """Raise QuestionError if the runs last equally long and a rate among their results differs between settings."""
+
+    def spread(value: Callable[[SweepRun], float]) -> float:
+        levels = [float(np.median([value(run) for run in sweep.runs if run.setting == one])) for one in sweep.settings]
+        return max(levels) / min(levels) - 1 if min(levels) > 0 else 0.0
+
+    common = set.intersection(*(set(run.results) for run in sweep.runs))
+    rates = sorted(name for name in common if "per_second" in name or "throughput" in name)
+    if spread(lambda run: run.duration_s) > _EQUAL_RATIO:
+        return
+    for name in rates:
+        if spread(partial(_result, name)) > _EQUAL_RATIO:
+            raise QuestionError(
+                f"{sweep.title}: the runs last equally long, but {name} differs, so that they do not do equal work; "
+                "report their work (client: run.work(samples=...)), or compare whole runs with --objective energy"
+            )
 
 
 def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float, float]:

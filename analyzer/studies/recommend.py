@@ -36,7 +36,7 @@ def advise(sweep: Sweep, question: SweepQuestion) -> Advice:
         for group, marks in zip(groups, outliers, strict=True)
     ]
     base = _baseline(sweep.settings, question)
-    cost, time = (_comparison(sweep, values, kept, question.seed) for values in (costs.cost, costs.time_s))
+    cost, time = (_comparison(sweep, values, kept, question) for values in (costs.cost, costs.time_s))
     table = _Comparisons(sweep, costs, kept, base, cost, time)
     candidates = [
         _candidate(table, number, None if marks is None else sum(marks)) for number, marks in enumerate(outliers)
@@ -57,14 +57,14 @@ def _baseline(settings: Sequence[Setting], question: SweepQuestion) -> int:
 
 
 def _comparison(
-    sweep: Sweep, values: Sequence[float], kept: Sequence[Sequence[int]], seed: int
+    sweep: Sweep, values: Sequence[float], kept: Sequence[Sequence[int]], question: SweepQuestion
 ) -> stats.SettingComparison | None:
     """Compare the settings; None if half of them have fewer than three repeats."""
     if np.median([len(group) for group in kept]) < FEWEST_REPEATS:
         return None
     rows = [(values[at], number, sweep.runs[at].repeat) for number, group in enumerate(kept) for at in group]
     measured, numbers, repeats = zip(*rows, strict=True)
-    return stats.compare_settings(measured, numbers, repeats, seed=seed)
+    return stats.compare_settings(measured, numbers, repeats, seed=question.seed, confidence=question.confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,15 @@ def _with_fitted_rates(candidates: list[Candidate]) -> list[Candidate]:
 
 def monotone_fit(y: Sequence[float], weights: Sequence[float] | None = None) -> FloatArray:
     """Return the closest values to `y` that never fall (isotonic regression)."""
-    from scipy.optimize import isotonic_regression
-
-    return np.asarray(isotonic_regression(np.asarray(y, dtype=np.float64), weights=weights).x, dtype=np.float64)
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(y, weights or [1.0] * len(y), strict=True):
+        mean, mass, count = float(value), weight, 1
+        while blocks and blocks[-1][0] >= mean:  # neighbors in the wrong order get their mean
+            other, other_mass, other_count = blocks.pop()
+            mean = (other * other_mass + mean * mass) / (other_mass + mass)
+            mass, count = other_mass + mass, other_count + count
+        blocks.append((mean, mass, count))
+    return np.repeat([mean for mean, _, _ in blocks], [count for _, _, count in blocks])
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

@@ -2,7 +2,7 @@
 
 Values are compared as ratios, so the arithmetic is on logarithms: studentized residual bootstrap (Davison and Hinkley,
 Bootstrap Methods and Their Application, section 6.3) with Holm's correction. Percentile intervals are too narrow for
-five repeats. It assumes that repeats scatter by about the same ratio at each setting.
+five repeats. The scatter of each setting is its own, moderated by that of all settings.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ RESAMPLES = 2_000
 FEWEST_FOR_OUTLIERS = 5
 OUTLIER_SCALES = 3.5
 _MAD_TO_SIGMA = 1.4826
+_PRIOR_FREEDOM = 2.0
+"""Weight of the common variance: few repeats of a setting do not show its own."""
 _NOTHING = 1e-12
 """Ratios below are rounding errors."""
 
@@ -51,7 +53,12 @@ class SettingComparison:
 
 
 def compare_settings(
-    values: Sequence[float], settings: Sequence[int], repeats: Sequence[Hashable], *, seed: int = 0
+    values: Sequence[float],
+    settings: Sequence[int],
+    repeats: Sequence[Hashable],
+    *,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
 ) -> SettingComparison:
     """Compare positive values, each of a setting (numbered from 0) and a repeat.
 
@@ -61,15 +68,15 @@ def compare_settings(
     groups = np.asarray(settings, dtype=np.int64)
     count = int(groups.max()) + 1
     paired = _is_paired(groups, repeats)
-    alone = _Fit.of(logs, _indicators(groups, count))
-    paired_fit = _Fit.of(logs, _blocked(groups, count, repeats)) if paired else alone
+    alone = _Fit.of(logs, _indicators(groups, count), count)
+    paired_fit = _Fit.of(logs, _blocked(groups, count, repeats), count) if paired else alone
     rng = np.random.default_rng(seed)
     eye = np.eye(count)
-    mean, half, _ = alone.contrasts(eye, rng)
+    mean, half, _ = alone.contrasts(eye, rng, confidence)
     first, second = np.triu_indices(count, 1)
     difference, p, halves = np.zeros((count, count)), np.ones((count, count)), np.zeros((count, count))
     if len(first):
-        found, found_half, found_p = paired_fit.contrasts(eye[first] - eye[second], rng)
+        found, found_half, found_p = paired_fit.contrasts(eye[first] - eye[second], rng, confidence)
         difference[first, second], difference[second, first] = found, -found
         halves[first, second] = halves[second, first] = found_half
         p[first, second] = p[second, first] = found_p
@@ -102,14 +109,16 @@ class _Fit:
 
     solve: FloatArray
     hat: FloatArray
-    covariance: FloatArray
+    settings: FloatArray
+    """Indicators of the settings."""
     coefficients: FloatArray
+    left: FloatArray
     sigma: float
     freedom: int
     noise: FloatArray
 
     @classmethod
-    def of(cls, values: FloatArray, design: FloatArray) -> _Fit:
+    def of(cls, values: FloatArray, design: FloatArray, count: int) -> _Fit:
         solve: FloatArray = np.asarray(np.linalg.pinv(design), dtype=np.float64)
         hat = design @ solve
         freedom = len(values) - int(np.linalg.matrix_rank(design))
@@ -120,28 +129,42 @@ class _Fit:
         noise: FloatArray = left / np.sqrt(1 - leverage)
         sigma = float(np.sqrt(left @ left / freedom))
         centred = np.asarray(noise - noise.mean(), dtype=np.float64)
-        return cls(solve, hat, solve @ solve.T, solve @ values, sigma, freedom, centred)
+        return cls(solve, hat, design[:, :count], solve @ values, left, sigma, freedom, centred)
 
-    def contrasts(self, rows: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def contrasts(
+        self, rows: FloatArray, rng: np.random.Generator, confidence: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the value of each row of weights, the half-width of its CI, and its p under the hypothesis of zero."""
         weights = np.hstack([rows, np.zeros((len(rows), len(self.coefficients) - rows.shape[1]))])
         value = weights @ self.coefficients
-        scale = np.sqrt(np.einsum("ij,jk,ik->i", weights, self.covariance, weights))
         if self.sigma < _NOTHING:
             return value, np.zeros_like(value), np.where(np.abs(value) < _NOTHING, 1.0, 0.0)
-        statistics = np.sort(self._studentized(weights, scale, rng), axis=None)
-        half = np.quantile(statistics, CONFIDENCE, method="higher") * scale * self.sigma
-        beyond = len(statistics) - np.searchsorted(statistics, np.abs(value) / (scale * self.sigma))
+        parts = weights @ self.solve
+        error = self._errors(parts, self.left[:, None])[:, 0]
+        statistics = np.sort(self._studentized(parts, rng), axis=None)
+        half = np.quantile(statistics, confidence, method="higher") * error
+        beyond = len(statistics) - np.searchsorted(statistics, np.abs(value) / error)
         return value, half, (1 + beyond) / (1 + len(statistics))
 
-    def _studentized(self, weights: FloatArray, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def _errors(self, parts: FloatArray, left: FloatArray) -> FloatArray:
+        """Return the standard error of each contrast by the residuals of each column.
+
+        The variance of a setting is its own, moderated by that of all settings with _PRIOR_FREEDOM degrees of freedom
+        (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004). A setting has its share of them.
+        """
+        freedom = self.settings.sum(axis=0)[:, None] * self.freedom / len(self.settings)
+        squares = self.settings.T @ left**2
+        variance = (_PRIOR_FREEDOM * squares.sum(axis=0) / self.freedom + squares) / (_PRIOR_FREEDOM + freedom)
+        errors: FloatArray = np.sqrt(parts**2 @ self.settings @ variance)
+        return errors
+
+    def _studentized(self, parts: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return |t| of each contrast in each resample; infinite where a resample has no scatter."""
         noise = self.noise[rng.integers(len(self.noise), size=(len(self.noise), RESAMPLES))]
-        left = noise - self.hat @ noise
-        sigma = np.sqrt((left**2).sum(axis=0) / self.freedom)
-        found = np.abs(weights @ (self.solve @ noise)) / scale[:, None]
+        error = self._errors(parts, noise - self.hat @ noise)
+        found = np.abs(parts @ noise)
         statistics: FloatArray = np.divide(
-            found, sigma, out=np.full_like(found, np.inf), where=sigma > 1e-12 * self.sigma
+            found, error, out=np.full_like(found, np.inf), where=error > 1e-12 * self.sigma
         )
         return statistics
 

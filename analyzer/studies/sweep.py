@@ -13,7 +13,7 @@ from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import IMPORT_LABELS, Report, Work
 from analyzer.model.samples import RunFrames
-from analyzer.model.work_units import FLOP_PER_GFLOP, GFLOP, primary_first
+from exporter.contract.work import FLOP_PER_GFLOP, GFLOP, primary_first
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
 RUN_LABELS = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS, *IMPORT_LABELS})

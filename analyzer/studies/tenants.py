@@ -103,6 +103,12 @@ def fairness(progress: Mapping[str, float]) -> float:
     return min(progress.values()) / max(progress.values())
 
 
+def jain_index(progress: Mapping[str, float]) -> float:
+    """Return Jain's fairness index: 1 for equal progress, 1/n if one of n tenants has all (DEC-TR-301, 1984)."""
+    values = progress.values()
+    return math.fsum(values) ** 2 / (len(values) * math.fsum(one**2 for one in values))
+
+
 def sequential_energy_j(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> float | None:
     """Return the energy of the same work done sequentially on the GPU; None if a solo run or its energy is missing."""
     parts = []
@@ -149,6 +155,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
     if progress:
         found["stp"], found["antt"] = system_throughput(progress), turnaround(progress)
         found["worst_slowdown"], found["fairness"] = worst_slowdown(progress), fairness(progress)
+        found["jain_index"] = jain_index(progress)
     for share in step.shares:
         found |= _tenant_figures(share, step, alone.get(share.tenant), progress)
     return found

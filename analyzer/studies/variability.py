@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzer.model.interval import Interval
+from analyzer.model.interval import Interval, student_quantile
 from analyzer.model.samples import FloatArray
 from analyzer.studies.stats import CONFIDENCE
 
@@ -29,8 +30,10 @@ _WHISKER = 1.5
 _FEWEST = 5
 """GPUs below which there is no CI."""
 _FEWEST_FOR_A_MEDIAN = 6
-_FAR_SCALES, _FEWEST_FOR_FAR = 8.0, 8
-"""Scaled MAD from which an outlier is far, and GPUs from which the MAD is known well enough to say so."""
+_FEWEST_FOR_EXCLUSION = 8
+"""GPUs from which on the MAD is known well enough to leave out GPUs."""
+_FEWEST_FOR_A_BOOTSTRAP = 16
+_RESAMPLES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,18 @@ class PlacementEffect:
 
 @dataclass(frozen=True, slots=True)
 class Variability:
-    """Ratios. `between` is the coefficient of variation of the medians per GPU, `within` its median inside a GPU."""
+    """Ratios. `between` is the coefficient of variation of the medians per GPU, `within` its median inside a GPU.
+
+    `between` has no interval where there are outliers; `inner` leaves them out, and `outliers` is their share.
+    """
 
     runs: int
     gpus: tuple[GpuSpread, ...]
     whisker_runs: Interval
     whisker_gpus: Interval
     between: Interval
+    inner: Interval
+    outliers: Interval
     within: Interval
     correlations: dict[str, Interval]
     reference: str | None
@@ -80,12 +88,15 @@ def gpu_variability(runs: pd.DataFrame, reference: str | None = None) -> Variabi
     medians = np.array([np.median(values) for values in groups])
     within = np.array([coefficient_of_variation(values) for values in groups if len(values) > 1])
     chosen, placements = _placements(runs, reference)
+    inner, outliers = variation_estimate(medians), outlier_share(medians)
     return Variability(
         len(runs),
         tuple(_gpus(by_gpu, medians)),
         Interval(whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
         Interval(whisker_range_ratio(medians), n=len(groups)),
-        variation_estimate(medians),
+        inner if not outliers.value > 0 else Interval(coefficient_of_variation(medians), n=len(medians)),
+        inner,
+        outliers,
         median_estimate(within),
         {name: _correlation(runs, name) for name in COVARIATES if name in runs},
         chosen,
@@ -189,37 +200,60 @@ def gini(values: npt.ArrayLike) -> float:
     return max(float(np.sum((2 * np.arange(1, n + 1) - n - 1) * x) / (n * x.sum())), 0.0)
 
 
-def variation_estimate(values: FloatArray) -> Interval:
-    """Interval the population's coefficient of variation, robust to skew and heavy tails (Bonett, Computational
-    Statistics & Data Analysis 50, 2006, with Student's quantile).
+def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
+    """Interval the coefficient of variation of the GPUs that are no outliers, from five of them on.
 
-    Coverage on generated fleets of 5 to 100 GPUs: at least 94 % for normal and uniform scatter, at least 88 % for
-    skewed scatter (percentile bootstrap: 50 to 94 %). With far outliers no interval holds, a bootstrap included: then
-    there is none.
+    The logarithm has the standard error of Bonett (Computational Statistics & Data Analysis 50, 2006, with Student's
+    quantile). From 16 values on it has at least that of a bootstrap, in which each resample has its own outliers.
+    An interval of all GPUs would need to know how many outliers the fleet has.
     """
-    from scipy.special import stdtrit
-
-    value, n = coefficient_of_variation(values), len(values)
+    flags = _excluded(values)
+    inner = values if flags is None else values[~np.array(flags)]
+    value, n = coefficient_of_variation(inner), len(inner)
     if n < _FEWEST or not np.isfinite(value):
         return Interval(value, n=n)
     if value == 0:
         return Interval(0.0, limits=(0.0, 0.0), n=n)
-    if _has_far_outlier(values):
-        return Interval(value, n=n)
-    deviations = values - _trimmed_mean(values, 1 / (2 * math.sqrt(n - 4)))
-    kurtosis = n * float((deviations**4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
+    deviations = inner - _trimmed_mean(inner, 1 / (2 * math.sqrt(n - 4)))
+    kurtosis = n * float((deviations**4).sum()) / float(((inner - inner.mean()) ** 2).sum()) ** 2
     inflated = n / (n - _NORMAL)
-    half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
+    error = inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
+    if len(values) >= _FEWEST_FOR_A_BOOTSTRAP:
+        error = max(error, _bootstrap_error(values))
+    half = student_quantile(n - 1, (1 + confidence) / 2) * error
     middle = value * math.sqrt(inflated)
     limits = float(middle * math.exp(-half)), float(middle * math.exp(half))
     return Interval(value, limits=limits, n=n)
 
 
-def _has_far_outlier(values: FloatArray) -> bool:
-    """Return whether a value is so far from the others that they do not show how frequent such GPUs are."""
-    deviations = np.abs(values - np.median(values))
-    scale = _SIGMA_OF_MAD * float(np.median(deviations))
-    return len(values) >= _FEWEST_FOR_FAR and float(deviations.max()) > _FAR_SCALES * scale > 0
+def _excluded(values: FloatArray) -> list[bool] | None:
+    return gpu_outliers(values) if len(values) >= _FEWEST_FOR_EXCLUSION else None
+
+
+def _bootstrap_error(values: FloatArray) -> float:
+    """Return the standard error of the logarithm of the coefficient of variation without outliers."""
+    values = np.sort(values)  # the result depends on no order
+    resampled = values[np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))]
+    deviations = np.abs(resampled - np.median(resampled, axis=1, keepdims=True))
+    scale = _SIGMA_OF_MAD * np.median(deviations, axis=1, keepdims=True)
+    inner = (deviations <= _SCALES * scale) | (scale == 0)
+    count = inner.sum(axis=1)
+    mean = (resampled * inner).sum(axis=1) / count
+    variance = (((resampled - mean[:, None]) ** 2) * inner).sum(axis=1) / np.maximum(count - 1, 1)
+    usable = variance > 0
+    return float(np.log(np.sqrt(variance[usable]) / mean[usable]).std(ddof=1)) if usable.sum() > 1 else 0.0
+
+
+def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
+    """Return the share of outliers, with the highest share in the fleet (one-sided, Clopper and Pearson)."""
+    from scipy.special import betaincinv
+
+    flags, n = _excluded(values), len(values)
+    if flags is None:
+        return Interval(float("nan"), n=n)
+    found = sum(flags)
+    highest = float(betaincinv(found + 1, n - found, confidence)) if found < n else 1.0
+    return Interval(found / n, limits=(0.0, highest), n=n)
 
 
 def _trimmed_mean(values: FloatArray, share: float) -> float:
@@ -228,7 +262,7 @@ def _trimmed_mean(values: FloatArray, share: float) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-def median_estimate(values: FloatArray) -> Interval:
+def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
     """Interval the median between two of the values (sign test, without assumptions about the distribution).
 
     Five values would give a CI of less than 95 %.
@@ -238,18 +272,18 @@ def median_estimate(values: FloatArray) -> Interval:
     if n < _FEWEST_FOR_A_MEDIAN:
         return Interval(value, n=n)
     below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
-    place = int((below <= (1 - CONFIDENCE) / 2).sum()) - 1
+    place = int((below <= (1 - confidence) / 2).sum()) - 1
     ordered = np.sort(values)
     return Interval(value, limits=(float(ordered[place]), float(ordered[n - 1 - place])), n=n)
 
 
-def correlation_estimate(x: FloatArray, y: FloatArray, clusters: int) -> Interval:
+def correlation_estimate(x: FloatArray, y: FloatArray, clusters: int, confidence: float = CONFIDENCE) -> Interval:
     """Interval Pearson's correlation; Fisher's interval counts clusters, because repeats on one GPU are alike."""
     value = correlation(x, y)
     if clusters < _FEWEST or not np.isfinite(value):
         return Interval(value, n=clusters)
     if abs(value) >= 1:
         return Interval(value, limits=(value, value), n=clusters)
-    half = _NORMAL / math.sqrt(clusters - 3)
+    half = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(clusters - 3)
     limits = math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
     return Interval(value, limits=limits, n=clusters)

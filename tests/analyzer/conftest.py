@@ -1,7 +1,12 @@
+import contextlib
+import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from analyzer.cli import main
 from tests.analyzer import small_fleet
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 from tests.fork_server import ForkServer
@@ -12,6 +17,32 @@ _NURSERY = ForkServer(
     *("rich.table", "scipy.stats"),
     flags=("-W", "error"),
 )
+
+
+@contextlib.contextmanager
+def _local_zone(name):
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = name
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ")
+        os.environ |= {} if before is None else {"TZ": before}
+        time.tzset()
+
+
+@pytest.fixture(scope="session")
+def local_zone_during():
+    """Return a context manager with another local time zone, for many examples of one test."""
+    return _local_zone
+
+
+@pytest.fixture
+def local_zone():
+    """Return a function that sets the local time zone until the end of the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda name: stack.enter_context(_local_zone(name))
 
 
 @pytest.fixture
@@ -44,3 +75,16 @@ def fleet_addresses(tmp_path_factory):
     """Addresses of a Prometheus and a VictoriaMetrics that hold the same small fleet."""
     with small_fleet.fleet_servers(tmp_path_factory.mktemp("fleet")) as addresses:
         yield addresses
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Run the command line; return exit code, stdout and stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["analyzer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        return exit_info.value.code, *capsys.readouterr()
+
+    return run

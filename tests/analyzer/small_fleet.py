@@ -48,6 +48,14 @@ NODES = (
     FleetNode("fresh:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, gpus=1, fresh_s=BEGIN_S + 3_600),
 )
 SCRAPED_TWICE = NODES[2]
+LATE_S = BEGIN_S + 12_000
+LATE_NODE = FleetNode("late:9847", BEGIN_S - 86_400, LATE_S, LATE_S + 300, gpus=1)
+"""Node that is first scraped after its first runs, hours after all other nodes."""
+LATE_RUNS = (
+    FleetRun("brief", ("late:9847",), (0,), LATE_S - 250, LATE_S - 150, {"model": "brief"}),
+    FleetRun("early", ("late:9847",), (0,), LATE_S - 140, LATE_S - 20, {"model": "early"}),
+    FleetRun("over", ("late:9847",), (0,), LATE_S - 10, LATE_S + 200, {"model": "over"}),
+)
 FINAL_REQUESTS = 500.0
 """Requests of the run `long`, reported at its end."""
 TOKENS = {"generated_tokens": 100.0, "prompt_tokens": 300.0}
@@ -83,6 +91,7 @@ def fleet_servers(folder: Path) -> Iterator[dict[str, str]]:
         NodeSeries({**entry.labels, "job": "another"}, entry.t, entry.value)
         for entry in node_series(SCRAPED_TWICE, RUNS)
     ]
+    series += node_series(LATE_NODE, LATE_RUNS)
     work_labels = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
     t = np.arange(BEGIN_S + 4_203.2, BEGIN_S + 4_800, SCRAPE_S)
     series.append(NodeSeries({**work_labels, "unit": "requests"}, t, np.full(len(t), FINAL_REQUESTS)))

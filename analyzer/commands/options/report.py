@@ -278,4 +278,4 @@ def load_restatement(
     for one in intensities:
         if one.problem:
             print_message(f"emissions not restated: {one.problem}; the report keeps the ledger's emissions")
-    return past_intensity.with_cpu_counters(source, frames), intensities
+    return past_intensity.with_energy_counters(source, frames), intensities

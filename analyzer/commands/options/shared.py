@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timezone, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analyzer.commands.printing import OutputFormat, print_message
-from analyzer.model.time_text import names_zone, parse_duration, parse_moment
+from analyzer.model.time_text import LocalTimeError, SystemZone, names_zone, parse_duration, parse_moment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +28,7 @@ FormatOption = Annotated[
     OutputFormat, typer.Option("--format", metavar="|".join(OutputFormat), help="Format of the output on stdout.")
 ]
 SinceOption = Annotated[str, typer.Option(metavar="TIME", help="Time to search for runs, up to now: 90m, 12h, 30d.")]
+WaitOption = Annotated[bool, typer.Option(help="Wait for a missing scrape.", show_default=False)]
 UnitOption = Annotated[
     str | None,
     typer.Option(metavar="UNIT", help="Unit of work, e.g. steps (default: the primary unit)."),
@@ -50,7 +50,8 @@ def duration_option(text: str, option: str = "--since") -> float:
 def moment_option(text: str, option: str, now_s: float) -> float:
     """Return the Unix seconds of `now`, `-2h`, a date or a Unix time. Raises typer.BadParameter.
 
-    A date without a zone is local time, which a message on stderr says.
+    A date without a zone is local time, which a message on stderr says. A local time that occurs twice or never is
+    refused.
     """
     text = text.strip()
     if text == "now":
@@ -58,7 +59,9 @@ def moment_option(text: str, option: str, now_s: float) -> float:
     if text.startswith("-"):
         return now_s - duration_option(text[1:], option)
     try:
-        moment_s = parse_moment(text, local_zone())
+        moment_s = parse_moment(text, SystemZone())
+    except LocalTimeError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
     except ValueError as error:
         raise typer.BadParameter(
             f"{option}: {error}; write 2026-11-20T10:15:00, with a zone as in 2026-11-20T10:15:00Z, Unix seconds, -2h "
@@ -69,10 +72,6 @@ def moment_option(text: str, option: str, now_s: float) -> float:
             f"{option} names no time zone: using local time ({time.strftime('%z', time.localtime(moment_s))})"
         )
     return moment_s
-
-
-def local_zone() -> tzinfo:
-    return datetime.now().astimezone().tzinfo or timezone.utc  # noqa: UP017  # mypy knows the class
 
 
 class RunTool(StrEnum):
@@ -145,7 +144,7 @@ class ConnectionOptions:
             envvar="WATTLINE_SOURCE",
             metavar="URL|PATH",
             help="Source of samples: http://prometheus:9090, VictoriaMetrics with its path, an exporter, or a history "
-            "file or its folder.",
+            "file or folder.",
         ),
     ] = None
     basic_auth: Annotated[
@@ -169,7 +168,7 @@ class ConnectionOptions:
         typer.Option(
             envvar="WATTLINE_CA_FILE",
             metavar="FILE",
-            help="PEM file of the authority that signed the server's certificate.",
+            help="PEM file of the server certificate's authority.",
         ),
     ] = None
 

@@ -12,16 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from analyzer.importers.content import (
-    BadLine,
-    FileContent,
-    FileEnergy,
-    FilePhase,
-    FileRun,
-    ReadOptions,
-    UnreadableError,
-)
-from analyzer.importers.text import finite_numbers, read_json_lines, read_text
+from analyzer.importers.content import FileContent, FileEnergy, FilePhase, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.text import finite_numbers, parse_json_object, read_yaml_object, take_lines
+from analyzer.model.report import GPUS_WITHOUT_ENERGY
 from exporter.contract.run import (
     METRICS_FILE,
     RECORD_EVENT,
@@ -34,6 +27,7 @@ from exporter.contract.run import (
 
 RUN_RECORD_FORMAT = "wattline"
 TENANT_EVENTS_FORMAT = "tenant-events"
+_WorkByPhase = defaultdict[str, defaultdict[str, float]]
 _KEPT = ("batch_size", "seq_len", "device", "num_warmup")
 
 
@@ -41,32 +35,35 @@ def is_run_record(first: dict[str, Any]) -> bool:
     return first.get("event") in ("start", "phase", "iteration", "end")
 
 
-def read_run_record(path: Path, _options: ReadOptions) -> FileContent:
+def read_run_record(path: Path, options: ReadOptions) -> FileContent:
     """Read events.jsonl, and metrics.yml with the exporter's figures if it exists. Raises UnreadableError."""
-    content = FileContent(path, RUN_RECORD_FORMAT)
-    events: list[RecordEvent] = []
-    for line, text in enumerate(read_text(path).splitlines(), 1):
-        try:
-            events += [RECORD_EVENT.validate_json(text)] if text.strip() else []
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            content.bad.append(BadLine(line, f"{where or 'the event'}: {first['msg']}"))
-    start = next((event for event in events if isinstance(event, StartEvent)), None)
-    end = next((event for event in events if isinstance(event, EndEvent)), None)
-    if start is None or end is None:
-        content.bad.append(
-            BadLine(0, "no start and end: the run did not begin, is still running, or its runner was killed")
-        )
-        return content
-    if any(
-        amount < 0 for event in events if isinstance(event, IterationEvent | EndEvent) for amount in event.work.values()
-    ):
-        content.bad.append(BadLine(0, "work: an amount is negative"))
+    content = FileContent(path, RUN_RECORD_FORMAT, options)
+    starts: list[StartEvent] = []
+    ends: list[EndEvent] = []
+    phases: list[PhaseEvent] = []
+    work: _WorkByPhase = defaultdict(lambda: defaultdict(float))
+
+    def take(text: str) -> None:
+        match _parse_event(text):
+            case StartEvent() as event:
+                starts.append(event)
+            case EndEvent() as event:
+                ends.append(event)
+            case PhaseEvent() as event:
+                phases.append(event)
+            case IterationEvent(phase=str(phase)) as event:
+                for unit, amount in event.work.items():
+                    work[phase][unit] += amount
+
+    take_lines(content, take)
+    if not starts or not ends:
+        if not content.bad.count:
+            content.bad.add(0, "no start and end: the run did not begin, is still running, or its runner was killed")
         return content
     metrics_path = path.with_name(METRICS_FILE)
+    metrics = read_yaml_object(metrics_path)
     try:
-        content.runs.append(_run(start, end, events, _metrics(metrics_path)))
+        content.runs.append(_run(starts[0], ends[0], metrics, phases, work))
     except ValueError as error:
         raise UnreadableError(
             f"cannot read {metrics_path}: {error}; write it again with workloads run --out"
@@ -74,35 +71,40 @@ def read_run_record(path: Path, _options: ReadOptions) -> FileContent:
     return content
 
 
-def _metrics(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    import yaml
-
+def _parse_event(text: str) -> RecordEvent:
+    """Return the event of a line. Raises ValueError."""
     try:
-        document = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
-    return document if isinstance(document, dict) else {}
+        event = RECORD_EVENT.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the event'}: {first['msg']}") from error
+    if isinstance(event, IterationEvent | EndEvent) and any(amount < 0 for amount in event.work.values()):
+        raise ValueError("work: an amount is negative")
+    return event
 
 
-def _run(start: StartEvent, end: EndEvent, events: list[RecordEvent], metrics: dict[str, Any]) -> FileRun:
-    started_s, ended_s = (finite_numbers(metrics).get(name) for name in ("started_at", "ended_at"))
-    begin_s = start.t if started_s is None else started_s
-    final_s = end.t if ended_s is None else ended_s
+def _run(
+    start: StartEvent, end: EndEvent, metrics: dict[str, Any], phases: list[PhaseEvent], work: _WorkByPhase
+) -> FileRun:
+    begin_s, end_s = (
+        finite_numbers(metrics).get(name, event.t) for name, event in (("started_at", start), ("ended_at", end))
+    )
+    energies = _energies(metrics)
+    measured = {energy.device for energy in energies if energy.component == "gpu"}
     return FileRun(
         name=start.run_id,
         workload=start.workload,
         start_s=begin_s,
-        end_s=final_s,
+        end_s=end_s,
         labels=start.labels,
         work=end.work,
         results=end.results,
-        energies=_energies(metrics),
-        phases=tuple(_phases(events, final_s)),
+        energies=energies,
+        phases=tuple(_phases(phases, work, end_s)),
         gpus=tuple(start.gpus),
         outcome=end.outcome,
         duration_s=end.duration_seconds,
+        caveats=(GPUS_WITHOUT_ENERGY,) if measured and set(start.gpus) - measured else (),
     )
 
 
@@ -127,14 +129,8 @@ def _joules(metrics: dict[str, Any], name: str) -> dict[str, dict[str, float]]:
     return joules
 
 
-def _phases(events: list[RecordEvent], end_s: float) -> list[FilePhase]:
-    """Return the phases, each until the next one starts; iterations name the phase of their work."""
-    named = [event for event in events if isinstance(event, PhaseEvent)]
-    work: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for event in events:
-        if isinstance(event, IterationEvent) and event.phase is not None:
-            for unit, amount in event.work.items():
-                work[event.phase][unit] += amount
+def _phases(named: list[PhaseEvent], work: _WorkByPhase, end_s: float) -> list[FilePhase]:
+    """Return the phases, each until the next one starts, the first of a name with all work of that name."""
     ends_s = [*(phase.t for phase in named[1:]), end_s][: len(named)]
     return [
         FilePhase(phase.name, phase.t, max(until_s, phase.t), work.pop(phase.name, {}))
@@ -146,23 +142,28 @@ def is_tenant_events(first: dict[str, Any]) -> bool:
     return first.get("type") in ("run_start", "iteration")
 
 
-def read_tenant_events(path: Path, _options: ReadOptions) -> FileContent:
-    content = FileContent(path, TENANT_EVENTS_FORMAT)
+def read_tenant_events(path: Path, options: ReadOptions) -> FileContent:
+    content = FileContent(path, TENANT_EVENTS_FORMAT, options)
     found: dict[str, dict[str, Any]] = {}
     iterations = 0
-    for line, record in read_json_lines(path, content.bad):
-        match record.get("type"):
-            case "iteration":
-                iterations += 1
-            case "run_start" | "run_end" | "time_elapsed" as kind:
-                if kind in found:
-                    content.bad.append(BadLine(line, f"second {kind}: runs were appended to each other"))
-                found.setdefault(kind, record)
-            case other:
-                content.bad.append(BadLine(line, f"unknown event type {str(other)[:40]!r}"))
+
+    def take(text: str) -> None:
+        nonlocal iterations
+        record = parse_json_object(text)
+        kind = str(record.get("type"))
+        if kind == "iteration":
+            iterations += 1
+            return
+        if kind not in ("run_start", "run_end", "time_elapsed"):
+            raise ValueError(f"unknown event type {kind[:40]!r}")
+        if kind in found:
+            raise ValueError(f"second {kind}: runs were appended to each other")
+        found[kind] = record
+
+    take_lines(content, take)
     start, end = found.get("run_start", {}), found.get("run_end", {})
     if not isinstance(start.get("timestamp"), int | float) or not isinstance(end.get("timestamp"), int | float):
-        content.bad.append(BadLine(0, "no run_start and run_end with a timestamp: the time of the run is unknown"))
+        content.bad.add(0, "no run_start and run_end with a timestamp: the time of the run is unknown")
         return content
     content.runs.append(_tenant_run(path, start, end, iterations))
     return content

@@ -6,15 +6,27 @@ sample, so it is outside of the run.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from analyzer.energy.streaming import median
 from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions, UnreadableError
-from analyzer.importers.quantities import GPU_POWER_W, NODE_POWER_W
-from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, parse_number
-from analyzer.model.time_text import parse_moment
+from analyzer.importers.quantities import (
+    GPU_POWER_W,
+    NODE_POWER_W,
+    NUMBER,
+    RATIO,
+    TEMPERATURE_CELSIUS,
+    Gauge,
+    GaugeColumns,
+    Quantity,
+)
+from analyzer.importers.spool import StoredSamples
+from analyzer.importers.text import Cells, read_columns, take_rows
+from analyzer.model.samples import FloatArray
 from exporter.contract import metrics as m
 
 GPU_TUNE_FORMAT = "gpu-tune"
@@ -22,107 +34,118 @@ _PAUSE_FACTOR = 10
 """Pause, in usual spacings, from which on another run of the same cap begins."""
 
 
+_GAUGES = {
+    "temperature": Gauge(m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
+    "gpu_utilization": Gauge(m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
+    "power_limit": Gauge(m.GPU_POWER_LIMIT, {"kind": "enforced"}, GPU_POWER_W),
+}
+"""Columns of GPU 0."""
+_ALL_POWER = "total_power_draw"
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    line: int
+    """Row of a batch; None for an absent number."""
+
     t_s: float
-    cells: dict[str, float]
+    cap_w: float | None
+    iteration: float | None
+    tokens_per_s: float | None
+    loss: float | None
 
 
-def is_gpu_tune(columns: list[str]) -> bool:
+@dataclass(slots=True)
+class _Batches:
+    """Run: its first and last batch, and their number."""
+
+    first: _Batch
+    last: _Batch
+    count: int = 1
+
+
+def is_gpu_tune(columns: Collection[str]) -> bool:
     return {"timestamp", "tokens_per_sec", "max_watt"} <= set(columns)
 
 
 def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = FileContent(path, GPU_TUNE_FORMAT)
-    columns = csv_header(path)
-    power = next((name for name in ("total_power_draw", "power_draw") if name in columns), None)
-    if power is None or not is_gpu_tune(columns):
+    content, units = FileContent(path, GPU_TUNE_FORMAT, options), read_columns(path)
+    power = next((name for name in (_ALL_POWER, "power_draw") if name in units), None)
+    if power is None or not is_gpu_tune(units):
         raise UnreadableError(
             f"cannot import {path}: no columns timestamp, tokens_per_sec, max_watt and total_power_draw in line 1"
         )
-    if power == "power_draw":
+    index, quantity = (ALL_GPUS, NODE_POWER_W) if power == _ALL_POWER else ("0", GPU_POWER_W)
+    if index != ALL_GPUS:
         content.notes.append(f"{path} has the power of GPU 0 only: the energy of other GPUs is not included")
-    batches: list[_Batch] = []
-    for line, cells in csv_rows(path):
-        with collect_bad_line(content.bad, line):
-            batches.append(_batch(line, cells, power, options))
-    gpu = ALL_GPUS if power == "total_power_draw" else "0"
-    for group in _runs(batches):
-        content.runs.append(_run(path, group, gpu))
-        for batch in group:
-            _track(content, batch, gpu, power)
+    of_power = GaugeColumns(content, {power: Gauge(m.GPU_POWER, {}, quantity)}, units)
+    of_gpu_0 = GaugeColumns(content, _GAUGES, units)
+    usual_s, runs = _usual_spacing_s(content), list[_Batches]()
+
+    def take(cells: Cells) -> None:
+        t_s, power_w = content.times.parse(cells["timestamp"]), of_power.parse(cells)
+        if not power_w:
+            raise ValueError(f"no {power}")
+        values = of_gpu_0.parse(cells)
+        of_power.add(index, "", t_s, power_w)
+        of_gpu_0.add("0", "", t_s, values)
+        numbers = (_number(cells, name, NUMBER) for name in ("iteration", "tokens_per_sec", "loss"))
+        batch = _Batch(t_s, _number(cells, "max_watt", GPU_POWER_W), *numbers)
+        if runs and not _is_another(runs[-1].last, batch, usual_s):
+            runs[-1].last = batch
+            runs[-1].count += 1
+        else:
+            runs.append(_Batches(batch, batch))
+
+    take_rows(content, take)
+    content.runs += [_run(path, run, index) for run in runs]
     return content
 
 
-def _batch(line: int, cells: dict[str, str], power: str, options: ReadOptions) -> _Batch:
-    t_s = parse_moment(cells["timestamp"], options.zone)
-    values = {name: parse_number(text) for name, text in cells.items() if name != "timestamp" and _is_number(text)}
-    if values.get(power) is None:
-        raise ValueError(f"no {power}")
-    values[power] = (NODE_POWER_W if power == "total_power_draw" else GPU_POWER_W).parse(cells[power])
-    return _Batch(line, t_s, {name: value for name, value in values.items() if value is not None})
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a cell holds a number: a callback of the user may write any text."""
+def _number(cells: Cells, name: str, quantity: Quantity) -> float | None:
+    """Return the number of a cell, None for another text: a callback of the user may write any."""
     try:
-        return parse_number(text) is not None
+        return quantity.parse(cells.get(name, ""))
     except ValueError:
-        return False
+        return None
 
 
-def _runs(batches: list[_Batch]) -> list[list[_Batch]]:
-    groups: list[list[_Batch]] = []
-    spacings_s = np.diff([batch.t_s for batch in batches])
-    usual_s = float(np.median(spacings_s[spacings_s > 0])) if (spacings_s > 0).any() else 0.0
-    for batch in batches:
-        if not groups or _is_another(groups[-1][-1], batch, usual_s):
-            groups.append([])
-        groups[-1].append(batch)
-    return groups
+def _usual_spacing_s(content: FileContent) -> float:
+    """Return the median time between two rows; 0 if it is unknown."""
+    scan, times = FileContent(content.path, content.form, content.options), StoredSamples(content.options.spool)
+    take_rows(scan, lambda cells: times.add(scan.times.parse(cells["timestamp"]), 0.0))
+
+    def rises() -> Iterator[FloatArray]:
+        for part in times.parts():
+            spacings_s = np.diff(part.t)
+            yield spacings_s[spacings_s > 0]
+
+    return median(rises) or 0.0
 
 
 def _is_another(before: _Batch, batch: _Batch, usual_s: float) -> bool:
     pause_s = batch.t_s - before.t_s
+    iteration = 1.0 if batch.iteration is None else batch.iteration
     return (
-        batch.cells.get("max_watt") != before.cells.get("max_watt")
-        or batch.cells.get("iteration", 1.0) <= before.cells.get("iteration", 0.0)
+        batch.cap_w != before.cap_w
+        or iteration <= (before.iteration or 0.0)
         or pause_s < 0
         or pause_s > _PAUSE_FACTOR * usual_s
     )
 
 
-def _run(path: Path, batches: list[_Batch], gpu: str) -> FileRun:
-    last, cap_w = batches[-1].cells, batches[0].cells.get("max_watt")
-    labels = {}
-    if cap_w is not None:
-        labels["power_limit_watts"] = f"{cap_w:g}"
-    results = {"tokens_per_second": last["tokens_per_sec"]} if "tokens_per_sec" in last else {}
-    if "loss" in last:
-        results["loss"] = last["loss"]
-    workload = "training" if "training" in path.name or "loss" in last else "inference"
+def _run(path: Path, run: _Batches, gpu: str) -> FileRun:
+    last, cap_w = run.last, run.first.cap_w
+    results = {"tokens_per_second": last.tokens_per_s, "loss": last.loss}
+    workload = "training" if "training" in path.name or last.loss is not None else "inference"
     return FileRun(
         name=f"{workload}-{cap_w:g}w" if cap_w is not None else workload,
         workload=workload,
-        start_s=batches[0].t_s,
-        end_s=batches[-1].t_s,
-        labels=labels,
-        work={"steps": float(len(batches) - 1)},
-        results=results,
+        start_s=run.first.t_s,
+        end_s=last.t_s,
+        labels={} if cap_w is None else {"power_limit_watts": f"{cap_w:g}"},
+        work={"steps": float(run.count - 1)},
+        results={name: value for name, value in results.items() if value is not None},
         gpus=(gpu,),
         caveats=() if gpu == ALL_GPUS else ("gpu0_only",),
     )
-
-
-def _track(content: FileContent, batch: _Batch, gpu: str, power: str) -> None:
-    where, cells, t_s = {"gpu": gpu, "uuid": ""}, batch.cells, batch.t_s
-    content.series.add(m.GPU_POWER, where, t_s, cells[power])
-    of_gpu_0 = {"gpu": "0", "uuid": ""}
-    if "temperature" in cells:
-        content.series.add(m.GPU_TEMPERATURE, of_gpu_0 | {"sensor": "gpu"}, t_s, cells["temperature"])
-    if "gpu_utilization" in cells:
-        content.series.add(m.GPU_UTILIZATION, of_gpu_0 | {"engine": "gpu"}, t_s, cells["gpu_utilization"] / 100)
-    if "power_limit" in cells:
-        content.series.add(m.GPU_POWER_LIMIT, of_gpu_0 | {"kind": "enforced"}, t_s, cells["power_limit"])

@@ -6,7 +6,7 @@ kept only as a claimed value; the run's energy comes from the series.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,67 +17,49 @@ from analyzer.importers.quantities import (
     MEMORY_BYTES,
     RATIO,
     TEMPERATURE_CELSIUS,
-    Quantity,
+    Gauge,
+    GaugeColumns,
 )
-from analyzer.importers.text import (
-    collect_bad_line,
-    csv_header,
-    csv_rows,
-    finite_numbers,
-    read_text,
-)
+from analyzer.importers.text import Cells, finite_numbers, read_columns, read_yaml_object, take_rows
 from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
 from exporter.contract.run import METRICS_FILE
 
 IRIS_FORMAT = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"
-_GAUGES: dict[str, tuple[Metric, dict[str, str], Quantity]] = {
-    "power": (m.GPU_POWER, {}, GPU_POWER_W),
-    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
-    "temperature": (m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
-    "memory": (m.GPU_MEMORY_USED, {}, MEMORY_BYTES),
-    "clk_speed": (m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
-    "mem_clk_speed": (m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
+_GAUGES = {
+    "power": Gauge(m.GPU_POWER, {}, GPU_POWER_W),
+    "utilization": Gauge(m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
+    "temperature": Gauge(m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
+    "memory": Gauge(m.GPU_MEMORY_USED, {}, MEMORY_BYTES),
+    "clk_speed": Gauge(m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
+    "mem_clk_speed": Gauge(m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
 }
 _JOULES_PER_KWH = 3.6e6
+_MIB = 2.0**20
 
 
-def is_iris(columns: list[str]) -> bool:
+def is_iris(columns: Collection[str]) -> bool:
     return {"timestamp", "gpu_index", "power"} <= set(columns)
 
 
 def read_iris(path: Path, options: ReadOptions) -> FileContent:
     """Read timeseries.csv, and metrics.yml if it exists. Raises UnreadableError."""
-    content = FileContent(path, IRIS_FORMAT)
-    if not is_iris(csv_header(path)):
+    content, units = FileContent(path, IRIS_FORMAT, options), read_columns(path)
+    if not is_iris(units):
         raise UnreadableError(f"cannot import {path}: no columns timestamp, gpu_index and power in line 1")
-    for line, cells in csv_rows(path):
-        with collect_bad_line(content.bad, line):
-            t_s, where = parse_moment(cells["timestamp"], options.zone), {"gpu": cells["gpu_index"], "uuid": ""}
-            values = {name: of[2].parse(cells[name]) for name, of in _GAUGES.items() if name in cells}
-            for name, value in values.items():
-                metric, more, _ = _GAUGES[name]
-                if value is not None:
-                    content.series.add(metric, where | more, t_s, value)
-    times = [t_s for samples in content.series.found.values() for t_s, _ in samples]
-    if times:
-        content.runs.append(_run(content, _metrics(path.with_name(METRICS_FILE)), (min(times), max(times)), options))
+    gauges = GaugeColumns(content, _GAUGES, units)
+
+    def take(cells: Cells) -> None:
+        t_s = content.times.parse(cells["timestamp"])
+        gauges.add(cells["gpu_index"], "", t_s, gauges.parse(cells))
+
+    take_rows(content, take)
+    if content.series:
+        ends_s = [series.ends_s for series in content.series.values()]
+        sampled_s = min(first_s for first_s, _ in ends_s), max(last_s for _, last_s in ends_s)
+        content.runs.append(_run(content, read_yaml_object(path.with_name(METRICS_FILE)), sampled_s, options))
     return content
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    """Return the content of metrics.yml, empty if it does not exist."""
-    if not path.exists():
-        return {}
-    import yaml
-
-    try:
-        document = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
-    return document if isinstance(document, dict) else {}
 
 
 def _run(
@@ -97,14 +79,16 @@ def _run(
     if "total_carbon" in numbers:
         results["claimed_emissions_grams"] = numbers["total_carbon"]
     name = str(metrics.get("name", ""))
-    for (metric, labels), samples in list(content.series.found.items()):
-        where = dict(labels)
-        if metric is m.GPU_POWER:
-            if name:
-                content.gpu_info.setdefault(where["gpu"], {})["name"] = name
-            limit_w = numbers.get("max_power_limit")
-            if limit_w is not None and math.isfinite(limit_w):
-                content.series.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[0][0], limit_w)
-                content.series.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[-1][0], limit_w)
+    for where, power in [
+        (dict(labels), one) for (metric, labels), one in content.series.items() if metric is m.GPU_POWER
+    ]:
+        if name:
+            content.gpu_info.setdefault(where["gpu"], {})["name"] = name
+        for t_s in power.ends_s if "max_power_limit" in numbers else ():
+            limit = content.samples(m.GPU_POWER_LIMIT, where | {"kind": "enforced"})
+            limit.add(t_s, GPU_POWER_W.checked(numbers["max_power_limit"]))
+        for t_s in power.ends_s if "total_mem" in numbers else ():
+            total = content.samples(m.GPU_MEMORY_TOTAL, where)
+            total.add(t_s, MEMORY_BYTES.checked(numbers["total_mem"] * _MIB))
     workload = str(metrics.get("benchmark", "benchmark"))
     return FileRun(workload, workload, start_s, end_s, {}, {}, results, caveats=caveats)

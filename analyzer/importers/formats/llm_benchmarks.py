@@ -34,7 +34,7 @@ def is_aiperf(document: dict[str, Any]) -> bool:
     return "request_latency" in document and "start_time" in document
 
 
-def read_aiperf(path: Path, _options: ReadOptions) -> FileContent:
+def read_aiperf(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
     document = read_json_object(path)
     try:
@@ -43,7 +43,7 @@ def read_aiperf(path: Path, _options: ReadOptions) -> FileContent:
         raise UnreadableError(
             f"cannot import {path}: no start_time and end_time ({error}); check that it is {AIPERF_FILE}"
         ) from error
-    content = FileContent(path, AIPERF_FORMAT)
+    content = FileContent(path, AIPERF_FORMAT, options)
     energies = _energies(document)
     if not energies:
         content.notes.append(f"{path} has no GPU energy (--gpu-telemetry): also import a power log of that time")
@@ -124,7 +124,7 @@ def is_ml_energy(document: dict[str, Any]) -> bool:
     return {"steady_state_energy", "steady_state_duration"} <= set(document)
 
 
-def read_ml_energy(path: Path, _options: ReadOptions) -> FileContent:
+def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
     document, times_path = read_json_object(path), path.with_name(TIMES_FILE)
     numbers = finite_numbers(document)
@@ -139,7 +139,7 @@ def read_ml_energy(path: Path, _options: ReadOptions) -> FileContent:
             f"cannot import {path}: its time is unknown; put {TIMES_FILE} with steady_state_start_time in its folder"
         )
     energy_j, per_token_j = numbers["steady_state_energy"], numbers.get("steady_state_energy_per_token", 0.0)
-    content = FileContent(path, ML_ENERGY_FORMAT)
+    content = FileContent(path, ML_ENERGY_FORMAT, options)
     content.runs.append(
         FileRun(
             name=f"ml-energy-{document.get('model_id', 'llm')}",

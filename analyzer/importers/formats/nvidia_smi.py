@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.importers.content import ONLY_GPU, FileContent, ReadOptions, UnreadableError, short_uuid
 from analyzer.importers.quantities import (
@@ -13,139 +15,130 @@ from analyzer.importers.quantities import (
     MEMORY_BYTES,
     RATIO,
     TEMPERATURE_CELSIUS,
-    Quantity,
-    split_column,
+    Gauge,
+    GaugeColumns,
 )
-from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, refuse_surplus
+from analyzer.importers.text import Cells, read_columns, take_rows
 from analyzer.model.report import GPUS_BY_ORDER, POWER_COLUMN_NOTE
-from analyzer.model.time_text import parse_moment
+from analyzer.model.samples import FloatArray
 from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
 
 NVIDIA_SMI_FORMAT = "nvidia-smi"
 _POWER = ("power.draw.instant", "power.draw", "power.draw.average")
-_GAUGES: dict[str, tuple[Metric, dict[str, str], Quantity]] = {
-    "enforced.power.limit": (m.GPU_POWER_LIMIT, {"kind": "enforced"}, GPU_POWER_W),
-    "power.limit": (m.GPU_POWER_LIMIT, {"kind": "requested"}, GPU_POWER_W),
-    "power.max_limit": (m.GPU_POWER_LIMIT, {"kind": "max"}, GPU_POWER_W),
-    "utilization.gpu": (m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
-    "utilization.memory": (m.GPU_UTILIZATION, {"engine": "memory"}, RATIO),
-    "temperature.gpu": (m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
-    "temperature.memory": (m.GPU_TEMPERATURE, {"sensor": "memory"}, TEMPERATURE_CELSIUS),
-    "clocks.current.sm": (m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
-    "clocks.sm": (m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
-    "clocks.current.memory": (m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
-    "clocks.mem": (m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
-    "memory.used": (m.GPU_MEMORY_USED, {}, MEMORY_BYTES),
-    "memory.total": (m.GPU_MEMORY_TOTAL, {}, MEMORY_BYTES),
-    "fan.speed": (m.GPU_FAN, {}, RATIO),
+_GAUGES = {
+    "enforced.power.limit": Gauge(m.GPU_POWER_LIMIT, {"kind": "enforced"}, GPU_POWER_W),
+    "power.limit": Gauge(m.GPU_POWER_LIMIT, {"kind": "requested"}, GPU_POWER_W),
+    "power.max_limit": Gauge(m.GPU_POWER_LIMIT, {"kind": "max"}, GPU_POWER_W),
+    "utilization.gpu": Gauge(m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
+    "utilization.memory": Gauge(m.GPU_UTILIZATION, {"engine": "memory"}, RATIO),
+    "temperature.gpu": Gauge(m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
+    "temperature.memory": Gauge(m.GPU_TEMPERATURE, {"sensor": "memory"}, TEMPERATURE_CELSIUS),
+    "clocks.current.sm": Gauge(m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
+    "clocks.sm": Gauge(m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
+    "clocks.current.memory": Gauge(m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
+    "clocks.mem": Gauge(m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
+    "memory.used": Gauge(m.GPU_MEMORY_USED, {}, MEMORY_BYTES),
+    "memory.total": Gauge(m.GPU_MEMORY_TOTAL, {}, MEMORY_BYTES),
+    "fan.speed": Gauge(m.GPU_FAN, {}, RATIO),
 }
 _LIMITS = ("power.max_limit", "enforced.power.limit", "power.limit")
 _MOST_OVER_LIMIT = 2.0
 """Ratio of power to its limit above which a reading is implausible: short peaks exceed a limit by less."""
 _SAME_QUERY_SHARE = 0.1
-"""Spacing of two lines of one query, relative to the usual spacing of lines, up to which they belong together."""
+"""Spacing of two lines of one query, relative to the usual spacing of queries, up to which they belong together."""
+_BETWEEN_QUERIES = (0.98, 0.9)
+"""Quantiles of the spacing of lines that are the usual spacing of queries: of many GPUs, and of a log with pauses."""
+_FEWEST_QUERIES = 3
+_FIRST_LINES = 20_000
+"""Lines from which the number of GPUs of a log without an index is found."""
 _INFO = {"name": "name", "gpu_name": "name", "driver_version": "driver_version", "pci.bus_id": "pci_bus_id"}
+_WITH_INDEX = "log with --query-gpu=timestamp,index,uuid,power.draw"
 
 
-def is_nvidia_smi(columns: list[str]) -> bool:
-    names = [_name(column) for column in columns]
-    return "timestamp" in names and any(name in names for name in _POWER)
+def is_nvidia_smi(columns: Collection[str]) -> bool:
+    return "timestamp" in columns and any(name in columns for name in _POWER)
 
 
 def read_nvidia_smi(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = FileContent(path, NVIDIA_SMI_FORMAT)
-    names = [_name(column) for column in csv_header(path)]
-    power = next((name for name in _POWER if name in names), None)
-    if power is None or "timestamp" not in names:
-        raise UnreadableError(
-            f"cannot import {path}: no columns timestamp and power.draw in line 1; log with "
-            "--query-gpu=timestamp,index,uuid,power.draw"
-        )
+    content = FileContent(path, NVIDIA_SMI_FORMAT, options)
+    units = read_columns(path)
+    power = next((name for name in _POWER if name in units), None)
+    if power is None or not is_nvidia_smi(units):
+        raise UnreadableError(f"cannot import {path}: no columns timestamp and power.draw in line 1; {_WITH_INDEX}")
     content.caveats.append(f"{POWER_COLUMN_NOTE}{power}")
-    rows: list[tuple[int, dict[str, str]]] = []
-    units: dict[str, str] = {}
-    for line, cells in csv_rows(path):
-        units = units or dict(map(split_column, cells))
-        named = {split_column(column)[0]: cell for column, cell in cells.items()}
-        if named.get("timestamp") != "timestamp":  # logs appended to each other repeat the header
-            rows.append((line, named))
-    if not {"index", "uuid", "gpu_uuid"} & set(names):
-        rows = _with_order_as_index(content, rows, options)
-    for line, named in rows:
-        with collect_bad_line(content.bad, line):
-            refuse_surplus(named)
-            _line(content, named, units, power, options)
+    gauges = GaugeColumns(content, {power: Gauge(m.GPU_POWER, {}, GPU_POWER_W), **_GAUGES}, units)
+    index_of = None if {"index", "uuid", "gpu_uuid"} & set(units) else _order_in_query(content)
+    infos = [name for name in _INFO if name in units]
+
+    def take(cells: Cells) -> None:
+        t_s = content.times.parse(cells["timestamp"])
+        uuid = cells.get("uuid") or cells.get("gpu_uuid") or ""
+        index = index_of(t_s) if index_of else cells.get("index") or (short_uuid(uuid) if uuid else ONLY_GPU)
+        values = gauges.parse(cells)
+        limit_w = max((values[name] for name in _LIMITS if values.get(name)), default=None)
+        if limit_w is not None and values.get(power, 0.0) > _MOST_OVER_LIMIT * limit_w:
+            raise ValueError(
+                f"implausible power: {values[power]:g} W is more than twice the power limit of {limit_w:g} W"
+            )
+        if "power.limit" in values and "enforced.power.limit" not in units:
+            values["enforced.power.limit"] = values["power.limit"]
+        gauges.add(index, uuid, t_s, values)
+        for name in infos:
+            if cells.get(name):
+                content.gpu_info.setdefault(index, {})[_INFO[name]] = cells[name]
+
+    take_rows(content, take)
     return content
 
 
-def _with_order_as_index(
-    content: FileContent, rows: list[tuple[int, dict[str, str]]], options: ReadOptions
-) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows with an index if each query wrote several lines. Raises UnreadableError if their number varies.
+def _order_in_query(content: FileContent) -> Callable[[float], str] | None:
+    """Return a function that gives each line its position in its query, None if all lines are of one GPU.
 
     nvidia-smi writes one line for each GPU, in the order of their indices. Lines with times of whole seconds may be of
-    one GPU, so they are refused.
+    one GPU, so they are refused. Raises UnreadableError if the number of lines varies.
     """
-    times_s = []
-    for _, named in rows:
-        try:
-            times_s.append(parse_moment(named["timestamp"], options.zone))
-        except (KeyError, ValueError):
-            times_s.append(float("nan"))
-    spacings_s = np.diff(np.array(times_s))
-    longest_s = float(np.quantile(spacings_s[spacings_s > 0], 0.9)) if (spacings_s > 0).any() else 0.0
-    firsts = [0, *(np.flatnonzero(~(np.abs(spacings_s) <= _SAME_QUERY_SHARE * longest_s)) + 1).tolist()]
-    sizes = np.diff([*firsts, len(rows)])[:-1]
+    times_s: list[float] = []
+    first_lines = FileContent(content.path, content.form, content.options)
+    take_rows(first_lines, lambda cells: times_s.append(first_lines.times.parse(cells["timestamp"])), most=_FIRST_LINES)
+    for quantile in _BETWEEN_QUERIES:
+        same_s, sizes = _queries(np.diff(times_s), quantile)
+        if len(sizes) >= _FEWEST_QUERIES and sizes.min() == sizes.max() > 1:
+            break
     if not len(sizes) or np.median(sizes) == 1:
         content.notes.append(
-            f"{content.path} has neither index nor uuid: all lines are of one GPU; "
-            "to log several GPUs, use --query-gpu=timestamp,index,uuid,power.draw"
+            f"{content.path} has neither index nor uuid: all lines are of one GPU; if there are several, {_WITH_INDEX}"
         )
-        return rows
-    if sizes.min() != sizes.max() or all(t_s == int(t_s) for t_s in times_s if np.isfinite(t_s)):
-        raise UnreadableError(
-            f"cannot import {content.path}: {sizes.min()} to {sizes.max()} lines have the same time, so it may have "
-            "several GPUs, but no index and no uuid; log with --query-gpu=timestamp,index,uuid,power.draw"
-        )
+        return None
     count = int(sizes.max())
+    if sizes.min() != count or all(t_s == int(t_s) for t_s in times_s):
+        raise _unnamed_gpus(content.path, int(sizes.min()), count)
     content.caveats.append(GPUS_BY_ORDER)
     content.notes.append(f"{content.path} has no index: each time has {count} lines, one for each GPU in order")
-    at_query = np.searchsorted(firsts, np.arange(len(rows)), side="right") - 1
-    return [
-        (line, named | {"index": str(number - firsts[query])})
-        for number, ((line, named), query) in enumerate(zip(rows, at_query, strict=True))
-    ]
+    latest_s, position = float("nan"), count - 1
+
+    def position_of(t_s: float) -> str:
+        nonlocal latest_s, position
+        is_same = abs(t_s - latest_s) <= same_s
+        if is_same != (position < count - 1):
+            raise _unnamed_gpus(content.path, *sorted((position + 1 + is_same, count)))
+        latest_s, position = t_s, position + 1 if is_same else 0
+        return str(position)
+
+    return position_of
 
 
-def _name(column: str) -> str:
-    """Return a column's name without its unit: `power.draw` for `power.draw [W]`."""
-    return split_column(column)[0]
+def _queries(spacings_s: FloatArray, quantile: float) -> tuple[float, npt.NDArray[np.intp]]:
+    """Return the longest spacing of lines of one query, and the numbers of lines of the complete queries."""
+    longest_s = float(np.quantile(spacings_s[spacings_s > 0], quantile)) if (spacings_s > 0).any() else 0.0
+    same_s = _SAME_QUERY_SHARE * longest_s
+    ends = np.flatnonzero(np.abs(spacings_s) > same_s) + 1
+    return same_s, np.diff([0, *ends])
 
 
-def _line(content: FileContent, cells: dict[str, str], units: dict[str, str], power: str, options: ReadOptions) -> None:
-    t_s = parse_moment(cells["timestamp"], options.zone)
-    uuid = cells.get("uuid") or cells.get("gpu_uuid") or ""
-    index = cells.get("index") or (short_uuid(uuid) if uuid else ONLY_GPU)
-    where = {"gpu": index, "uuid": uuid}
-    found: list[tuple[Metric, dict[str, str], float]] = []
-    power_w = GPU_POWER_W.parse(cells[power], units.get(power, ""))
-    values = {
-        name: value
-        for name, (_, _, quantity) in _GAUGES.items()
-        if name in cells and (value := quantity.parse(cells[name], units.get(name, ""))) is not None
-    }
-    limit_w = max((values[name] for name in _LIMITS if values.get(name)), default=None)
-    if power_w is not None and limit_w is not None and power_w > _MOST_OVER_LIMIT * limit_w:
-        raise ValueError(f"implausible power: {power_w:g} W is more than twice the power limit of {limit_w:g} W")
-    if power_w is not None:
-        found.append((m.GPU_POWER, {}, power_w))
-    found += [(_GAUGES[name][0], _GAUGES[name][1], value) for name, value in values.items()]
-    if "enforced.power.limit" not in cells and (requested_w := values.get("power.limit")) is not None:
-        found.append((m.GPU_POWER_LIMIT, {"kind": "enforced"}, requested_w))
-    for metric, more, value in found:
-        content.series.add(metric, where | more, t_s, value)
-    info = {label: cells[name] for name, label in _INFO.items() if cells.get(name)}
-    if info:
-        content.gpu_info.setdefault(index, {}).update(info)
+def _unnamed_gpus(path: Path, fewest: int, most: int) -> UnreadableError:
+    number = str(most) if fewest == most else f"{fewest} to {most}"
+    return UnreadableError(
+        f"cannot import {path}: {number} lines have the same time, so it may have several GPUs, but no index "
+        f"and no uuid; {_WITH_INDEX}"
+    )

@@ -7,15 +7,13 @@ package, so it is never added.
 from __future__ import annotations
 
 import math
-from bisect import bisect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import ALL_GPUS, BadLine, FileContent, FileRun, ReadOptions, UnreadableError
-from analyzer.importers.quantities import CPU_POWER_W, GPU_POWER_W, NODE_POWER_W, Quantity, split_column
-from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, read_json_lines, read_text, refuse_surplus
-from analyzer.model.time_text import parse_moment
+from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.quantities import CPU_POWER_W, GPU_POWER_W, NODE_POWER_W, Quantity
+from analyzer.importers.text import Cells, parse_json_object, read_columns, take_lines, take_rows
 from exporter.contract import metrics as m
 
 WALL_METER_FORMAT = "wall-meter"
@@ -33,54 +31,57 @@ _ABSENT_W = -1
 _CPU = {"intel_power": "package", "total_dram_power": "dram"}
 
 
-def is_wall_meter(columns: list[str]) -> bool:
+def is_wall_meter(columns: Collection[str]) -> bool:
     return bool(_column(columns, _TIMES) and _column(columns, _POWERS))
 
 
 def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = FileContent(path, WALL_METER_FORMAT)
-    columns = csv_header(path)
-    time, power = _column(columns, _TIMES), _column(columns, _POWERS)
+    content, units = FileContent(path, WALL_METER_FORMAT, options), read_columns(path)
+    time, power = _column(units, _TIMES), _column(units, _POWERS)
     if not time or not power:
         raise UnreadableError(f"cannot import {path}: no columns time and watts in line 1; rename its columns")
-    name, unit = split_column(power)
-    unit, where = unit or _POWERS[name], {"chip": CHIP, "sensor": path.stem}
-    for line, cells in csv_rows(path):
-        with collect_bad_line(content.bad, line):
-            refuse_surplus(cells)
-            power_w = NODE_POWER_W.parse(cells[power], unit)
-            if power_w is not None:
-                content.series.add(m.HWMON_POWER, where, parse_moment(cells[time], options.zone), power_w)
+    unit, where = units[power] or _POWERS[power], {"chip": CHIP, "sensor": path.stem}
+
+    def take(cells: Cells) -> None:
+        power_w = NODE_POWER_W.parse(cells[power], unit)
+        if power_w is not None:
+            content.samples(m.HWMON_POWER, where).add(content.times.parse(cells[time]), power_w)
+
+    take_rows(content, take)
     return content
 
 
-def _column(columns: list[str], names: tuple[str, ...] | dict[str, str]) -> str | None:
-    return next((column for column in columns if split_column(column)[0] in names), None)
+def _column(columns: Collection[str], names: Collection[str]) -> str | None:
+    return next((column for column in columns if column in names), None)
 
 
 def read_aipowermeter(path: Path, options: ReadOptions) -> FileContent:
     """Return the content with a run for each segment of recording, because nothing was recorded between two."""
-    content = FileContent(path, AIPOWERMETER_FORMAT)
-    ends = [number for number, text in enumerate(read_text(path).splitlines(), 1) if _SEGMENT_END in text]
-    segments: list[list[float]] = [[] for _ in range(len(ends) + 1)]
-    not_json: list[BadLine] = []
-    for line, record in read_json_lines(path, not_json):
-        with collect_bad_line(content.bad, line):
-            segments[bisect(ends, line)].append(_take(content, record, options))
-    content.bad += [bad for bad in not_json if bad.line not in ends]
+    content = FileContent(path, AIPOWERMETER_FORMAT, options)
+    segments: list[list[float]] = [[]]
+    """First and last time of each segment."""
+
+    def take(text: str) -> None:
+        if _SEGMENT_END in text:
+            segments.append([])
+            return
+        t_s = _take(content, parse_json_object(text))
+        segments[-1][:] = min([*segments[-1], t_s]), max([*segments[-1], t_s])
+
+    take_lines(content, take)
     name = path.parent.name or "power"
     for times in segments:
-        if len(times) > 1:
-            content.runs.append(FileRun(name, name, min(times), max(times)))
+        if len(set(times)) > 1:
+            content.runs.append(FileRun(name, name, times[0], times[-1]))
         elif times:
             content.notes.append(f"{path}: left out a segment with a single sample, which has no energy")
     return content
 
 
-def _take(content: FileContent, record: dict[str, Any], options: ReadOptions) -> float:
+def _take(content: FileContent, record: dict[str, Any]) -> float:
     """Add the powers of a record and return its time."""
-    t_s, metrics = parse_moment(record["date"], options.zone), record["metrics"]
+    t_s, metrics = content.times.parse(record["date"]), record["metrics"]
     cpu, gpu = metrics.get("cpu") or {}, metrics.get("gpu") or {}
     powers_w = {zone: value for name, zone in _CPU.items() if (value := _watts(cpu, name, CPU_POWER_W)) is not None}
     each: Mapping[str, Any] = next((gpu[name] for name in _EACH_GPU if isinstance(gpu.get(name), Mapping)), {})
@@ -89,9 +90,9 @@ def _take(content: FileContent, record: dict[str, Any], options: ReadOptions) ->
         whole_w = next((value for name in _ALL_GPUS if (value := _watts(gpu, name, NODE_POWER_W)) is not None), None)
         gpus_w = {} if whole_w is None else {ALL_GPUS: whole_w}
     for zone, value in powers_w.items():
-        content.series.add(m.CPU_POWER, {"package": "0", "zone": zone}, t_s, value)
+        content.samples(m.CPU_POWER, {"package": "0", "zone": zone}).add(t_s, value)
     for index, value in gpus_w.items():
-        content.series.add(m.GPU_POWER, {"gpu": index, "uuid": ""}, t_s, value)
+        content.samples(m.GPU_POWER, {"gpu": index, "uuid": ""}).add(t_s, value)
     return t_s
 
 

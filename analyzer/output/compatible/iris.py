@@ -76,7 +76,7 @@ def _metrics(report: Report, frame: pd.DataFrame, gpus: list[dict[str, FloatArra
     slots = [slot.grams_per_kwh for slot in report.carbon_slots if slot.basis == "average"]
     mean = carbon_g / energy_kwh if carbon_g is not None and energy_kwh else None
     return {
-        "benchmark": report.workload,
+        "benchmark": report.labels.get("image", report.workload),
         "score": report.results.get("score_seconds", report.results.get("time")),
         "elapsed_time": report.duration_s,
         "start_time": start,

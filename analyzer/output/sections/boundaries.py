@@ -7,9 +7,9 @@ from typing import Any
 
 from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.model.report import Boundary, Price, Report, UnitEnergy
-from analyzer.model.work_units import GFLOP
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, Table, energy_per_unit_cell, number_cell, text_cell
+from exporter.contract.work import GFLOP
 
 _JOULES_PER_WH = 3.6e3
 _MILLION = 1e6

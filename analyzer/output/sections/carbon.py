@@ -24,6 +24,7 @@ from analyzer.output.table import (
     text_columns,
     time_cell,
 )
+from exporter.contract.work import unit_of_one
 
 _MOST_ROWS = 48
 
@@ -156,7 +157,7 @@ def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
     yield [text_cell("run"), *where, *map(_sci_cell, whole)]
     for unit, amount in one.amounts:
         parts = Interval(one.operational.value / amount), Interval(one.embodied_g / amount), one.each(one.whole, unit)
-        yield [text_cell(units.singular(unit_name(unit))), *where, *map(_sci_cell, parts)]
+        yield [text_cell(unit_of_one(unit_name(unit))), *where, *map(_sci_cell, parts)]
 
 
 def _sci_cell(mass: Interval) -> Cell:

@@ -90,7 +90,10 @@ def energy_table(report: Report) -> Table:
         "counters that are updated every 0.1 s."
     )
     if FORMAT_LABEL in report.labels:
-        note = "Energy: computed from the imported file; without a counter it has no 95 % CI."
+        note = (
+            "Energy: computed from the imported file; the 95 % CI of an integral is for power that changes between "
+            "samples."
+        )
     if report.untagged:
         note = "Energy: raw samples of an untagged range; the bounds allow for the age of each sample."
     table = _table(report.devices, largest_j).select("Energy by device", _ENERGY, (note,))

@@ -21,6 +21,7 @@ from analyzer.output.table import (
     figure_columns,
     text_cell,
 )
+from exporter.contract.work import unit_of_one
 
 _ADVICE = {
     "sensor": (
@@ -36,6 +37,7 @@ _CALIBRATED = (
     "Largest part: residual of the calibration. It is the same in every run on a GPU, so comparisons on one GPU are "
     "more accurate than this."
 )
+
 _TITLES = (*("Start/end, 95 % CI", "Sampling, 95 % CI", "Combined, 95 % CI", "Gaps", "Sensor", "Aliasing, at most"),)
 
 
@@ -151,7 +153,7 @@ def calibration_table(report: Report) -> Table | None:
         rows.append([text_cell("GPUs, total"), *(energy_cell(one, largest_j) for one in both), *_blank()])
     for unit, energy in (found.per_unit if found else {}).items():
         read_each = next(work.energy_per_unit for work in report.work if work.unit == unit)
-        rows.append([text_cell(f"per {units.singular(unit)}"), *_each(read_each, energy), *_blank()])
+        rows.append([text_cell(f"per {unit_of_one(unit)}"), *_each(read_each, energy), *_blank()])
     columns = [
         *(Column("Device", text=True, whole=True), *figure_columns("As read", "Calibrated")),
         *(Column(title, text=True) for title in ("Gain, offset", "Residual uncertainty", "Reference")),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from analyzer.model.emissions import EmissionTotal, origin_text
 from analyzer.model.interval import Interval
-from analyzer.model.report import SHARE_POLICY, Level, Report, Work
+from analyzer.model.report import Level, Report, Work
 from analyzer.output import units
 from analyzer.output.sections import boundaries, carbon, devices, error_budget
 from analyzer.output.table import Cell, Column, Table, number_cell, text_cell
+from exporter.contract.work import SHARE_POLICY
 
 LEVELS: dict[Level, str] = {
     "bad": "Do not use the affected figures",
@@ -130,7 +131,11 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
             each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
-            yield "", f"{each}{where}{_share_text(report)}"
+            over = where if work.energy_phases or not work.phases else " over the whole run"
+            yield "", f"{each}{over}{_share_text(work)}"
+            if work.whole_devices:
+                whole = units.energy_per_unit(work.whole_devices, work.unit)
+                yield "", f"{whole} for {_whole_devices(report)}, with the other users' part"
     for sum_ in report.emission_totals:
         origin = f"{sum_.components}; {_intensity_text(sum_)}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
@@ -169,10 +174,9 @@ def _intensity_text(sum_: EmissionTotal) -> str:
     return f"{sum_.basis} intensity, {sum_.qualities}, {origin_text(sum_.origin)}"
 
 
-def _share_text(report: Report) -> str:
+def _share_text(work: Work) -> str:
     """Return the origin of the energy per unit on a shared device; empty otherwise."""
-    shared = next(iter(report.energy), "") in report.share_ratios
-    return f"; energy attributed to the run by {SHARE_POLICY}" if shared else ""
+    return f"; energy attributed to the run by {SHARE_POLICY}" if work.whole_devices else ""
 
 
 def _phase_text(phases: Sequence[str]) -> str:
@@ -198,6 +202,10 @@ def measured_devices(report: Report) -> str:
         return "CPUs" if "cpu" in report.energy else "memory"
     count = len(report.gpus)
     return f"{count} {'SIMULATED ' if report.simulated else ''}GPU{'s' if count > 1 else ''}"
+
+
+def _whole_devices(report: Report) -> str:
+    return "the whole node" if not report.gpus else f"the whole GPU{'s' if len(report.gpus) > 1 else ''}"
 
 
 def count_findings(report: Report) -> str:
@@ -235,8 +243,13 @@ def _interval(energy: Interval, estimated: bool) -> str:
 def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
     figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-    where = f", {'both' if rate else ''}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""
-    uncertainty = _share_text(report) or ("" if energy.half else "; its uncertainty is unknown")
+    both = "both" if rate and work.energy_phases else ""
+    where = f", {both}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""
+    if work.whole_devices:
+        whole = units.energy_per_unit(work.whole_devices, work.unit)
+        share = f"{_share_text(work)} over the whole run; {whole} for {_whole_devices(report)}"
+        return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{share}.")
+    uncertainty = "" if energy.half else "; its uncertainty is unknown"
     return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}.")
 
 

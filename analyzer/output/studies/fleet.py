@@ -20,6 +20,7 @@ from analyzer.output.table import (
     text_cells,
 )
 from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Keys
+from exporter.contract.work import primary_first, unit_of_one
 
 _MOST_UNITS = 3
 
@@ -30,7 +31,7 @@ def fleet_output(fleet: Fleet, top: int) -> CommandOutput:
     unit_names = _units(fleet.groups)
     kinds = list(dict.fromkeys(kind for group in fleet.groups for kind in group.grams))
     titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
-    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {units.singular(unit)}")]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}")]
     columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
     listed = [*shown, *([_rest(rest, fleet.by)] if rest else []), *_unattributed(fleet, top)]
     rows = list(zip(*_cells_by_column(fleet, listed, kinds, unit_names), strict=True))
@@ -66,10 +67,8 @@ def _cells_by_column(
 
 
 def _share_cell(group: FleetGroup, fleet: Fleet) -> Cell:
-    if not fleet.device_j:
-        return Cell()
-    ratio = group.energy_j / fleet.device_j
-    return Cell(f"{100 * ratio:.1f} %", ratio)
+    ratio = fleet.share(group)
+    return Cell() if ratio is None else Cell(f"{100 * ratio:.1f} %", ratio)
 
 
 def _amount_cell(amount: float | None) -> Cell:
@@ -91,12 +90,22 @@ def _notes(fleet: Fleet) -> list[str]:
             f"unattributed: {units.plain_energy(fleet.unattributed_j)}"
         )
         notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * fleet.excess_ratio:+.2f} %")
-        if abs(fleet.excess_ratio) > REPORTED_EXCESS:
+        if fleet.excess_ratio > REPORTED_EXCESS:
             notes.append(
-                "warning: the parts do not add up to the devices' counters: runs that started before the first scrape "
-                "of their exporter count as a whole, its devices only from then on; or an exporter's state folder was "
-                "replaced, or the scrape configuration drops some of its series"
+                "warning: the runs used more energy than the devices' counters show: counters begin with the first "
+                "scrape of their exporter, runs that started earlier count as a whole; shares are of the sum of all "
+                "parts, and are upper limits"
             )
+        elif fleet.excess_ratio < -REPORTED_EXCESS:
+            notes.append(
+                "warning: the parts are less than the devices' counters: an exporter's state folder was replaced, or "
+                "the scrape configuration drops some of its series"
+            )
+    if any(group.work for group in fleet.groups):
+        notes.append(
+            f"energy per unit: the energy of GPUs attributed to the whole runs ({fleet.policy}), of CPUs in runs "
+            "without GPUs; analyzer report gives that of the phases in which the work was done"
+        )
     why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
     transfer = f"{fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB"
     notes.append(f"source: {fleet.means.by} at {fleet.means.server} ({transfer}){why}")
@@ -104,12 +113,8 @@ def _notes(fleet: Fleet) -> list[str]:
 
 
 def _units(groups: Sequence[FleetGroup]) -> list[str]:
-    """Return tokens first, then the units that most groups report."""
-    number: dict[str, int] = {}
-    for group in groups:
-        for unit in group.work:
-            number[unit] = number.get(unit, 0) + 1
-    return sorted(number, key=lambda unit: ("tokens" not in unit, -number[unit], unit))[:_MOST_UNITS]
+    """Return the units that are shown, the primary one first."""
+    return primary_first({unit for group in groups for unit in group.work})[:_MOST_UNITS]
 
 
 def _rest(groups: Sequence[FleetGroup], by: Keys) -> FleetGroup:
@@ -140,6 +145,7 @@ def _document(fleet: Fleet, top: int) -> dict[str, Any]:
         "policy": fleet.policy,
         "devices": {f"{name}_energy_joules": joules for name, joules in fleet.devices.items()},
         "devices_energy_joules": fleet.device_j,
+        "shares_of_energy_joules": fleet.whole_j,
         "devices_emissions": _emissions(fleet.device_grams),
         "runs_energy_joules": fleet.claimed_j,
         "no_run_energy_joules": fleet.unattributed_j,
@@ -163,7 +169,7 @@ def _group(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
         "runs": group.runs,
         "energy_joules": group.energy_j,
         **{f"{name}_energy_joules": joules for name, joules in group.joules.items()},
-        "share_of_devices_ratio": group.energy_j / fleet.device_j if fleet.device_j else None,
+        "share_of_devices_ratio": fleet.share(group),
         "work": {
             unit: {
                 "amount": work.amount,
@@ -195,5 +201,5 @@ def _flat(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
     for unit in unit_names:
         work = group.work.get(unit)
         row[unit] = work.amount if work else None
-        row[f"energy_per_{units.singular(unit).replace(' ', '_')}_joules"] = work.joules_per_unit if work else None
+        row[f"energy_per_{unit_of_one(unit).replace(' ', '_')}_joules"] = work.joules_per_unit if work else None
     return row

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from analyzer.studies.objective import Advice, Candidate, Objective, units_of_one
+from analyzer.studies.objective import Advice, Candidate, Objective
 from analyzer.studies.recommend import FEWEST_REPEATS, NEGLIGIBLE
 from analyzer.studies.stats import CONFIDENCE, FEWEST_FOR_OUTLIERS
+from exporter.contract.work import unit_of_one
 
 _OBJECTIVES = {
     Objective.ENERGY: "minimum energy for the same work",
@@ -83,7 +84,11 @@ def question_text(advice: Advice) -> str:
     question, costs = advice.question, advice.costs
     if costs is None:
         return ""
-    words = {"unit": units_of_one(costs.unit), "units": (costs.unit or "").replace("_", " "), "eta": question.eta}
+    words = {
+        "unit": unit_of_one(costs.unit or "run"),
+        "units": (costs.unit or "").replace("_", " "),
+        "eta": question.eta,
+    }
     parts = [_OBJECTIVES[costs.objective].format(**words), "+".join(name.upper() for name in costs.components)]
     if question.max_slowdown is not None:
         parts.append(f"at most {100 * question.max_slowdown:g} % longer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from analyzer.studies.variability import GpuSpread, Variability
 _MOST_GPUS = 40
 _NOTES = (
     "In brackets: 95 % CI for all GPUs of this model, from five GPUs on (medians: from six).",
-    "The CI of the CV assumes that the other GPUs scatter like these; with far outliers there is none.",
+    "The CI of the CV is of the GPUs that are no outliers. Of all GPUs, at most the upper share are outliers.",
     "Whisker ranges are of these GPUs only and have no CI.",
 )
 _GPU_COLUMNS = (
@@ -39,6 +40,8 @@ def variability_output(variability: Variability, quantity: str) -> CommandOutput
         ("whisker range over median, runs", variability.whisker_runs),
         ("whisker range over median, GPUs", variability.whisker_gpus),
         ("CV between GPUs", variability.between),
+        *([("CV between GPUs, without outliers", variability.inner)] if variability.outliers.value > 0 else []),
+        *([] if math.isnan(variability.outliers.value) else [("outliers", variability.outliers)]),
         ("CV within a GPU (median)", variability.within),
     ]
     rows = [[text_cell(name), estimate_cell(one, 100, " %")] for name, one in ratios]
@@ -86,6 +89,8 @@ def _document(variability: Variability, quantity: str) -> dict[str, Any]:
         **estimate_record(variability.whisker_runs, "whisker_range_of_runs_ratio"),
         **estimate_record(variability.whisker_gpus, "whisker_range_of_gpus_ratio"),
         **estimate_record(variability.between, "between_gpus_cv_ratio"),
+        **estimate_record(variability.inner, "between_gpus_cv_without_outliers_ratio"),
+        **estimate_record(variability.outliers, "outlier_gpus_ratio"),
         **estimate_record(variability.within, "within_gpu_cv_ratio"),
         "correlations": {name: estimate_record(one, "r") for name, one in variability.correlations.items()},
         "gpus": _gpu_table(variability.gpus).records(),

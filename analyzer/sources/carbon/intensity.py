@@ -9,7 +9,8 @@ from pathlib import Path
 from analyzer.carbon.best_start import Forecast
 from analyzer.model import timeline
 from analyzer.model.emissions import PastIntensities, PastSlot
-from analyzer.model.samples import Row, RunFrames, join_frames, last, rows_of
+from analyzer.model.samples import Row, RunFrames, last, rows_of
+from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.carbon import history as carbon_history
@@ -54,12 +55,14 @@ def load_past_intensities(
     return tuple(found)
 
 
-def with_cpu_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
-    """Add the counters of CPU and DRAM energy, which give the energy of each intensity slot."""
+def with_energy_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
+    """Add the run's counters of GPUs, and those of CPU and DRAM, which give the energy of each slot."""
     if not len(frames.raw):
         return frames
     start_s, end_s = float(frames.raw["t"].min()), float(frames.raw["t"].max())
     parts = [frames.raw]
+    if not frames.untagged:
+        parts.append(source.fetch([m.RUN_ENERGY], {"run_id": frames.run_id, "component": "gpu"}, start_s, end_s))
     for instance in sorted(set(frames.raw["instance"])):
         where = {"instance": instance} if instance else {}
         parts += [source.fetch([m.CPU_ENERGY], {**where, "zone": zone}, start_s, end_s) for zone in ("package", "dram")]

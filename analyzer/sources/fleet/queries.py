@@ -34,8 +34,7 @@ RUN_JOULES = "instance_run:wattline_run_attributed_energy_joules:max5m"
 RUN_GRAMS = "instance_run:wattline_run_emissions_grams:max5m"
 BEHIND_MS = 60_000
 """Time between the end of a sample's five minutes and its timestamp."""
-_STEP_S = 300.0
-_LOOK = "10m"
+_STEP_S, _LOOK = 300.0, "10m"
 POLICY = "idle_shared"
 """Policy that attributes all energy of an allocated GPU to its runs."""
 NODE, GPU_MODEL, WORKLOAD, NAMESPACE = "node", "gpu_model", "workload", "label_namespace"
@@ -124,10 +123,7 @@ def label_of_key(key: str) -> str:
 def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for the joules of devices by component and the devices' keys."""
     if cut.recorded:
-        yield sum_by(
-            (*cut.device_labels, "component"),
-            recorded_increase(DEVICES, span, BEHIND_MS),
-        )
+        yield sum_by((*cut.device_labels, "component"), recorded_increase(DEVICES, span, BEHIND_MS))
         return
     gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, cut.dialect)
     gpus = sum_by(cut.device_labels, _with_model(cut, copy_label(gpus, "device", "uuid")))
@@ -146,9 +142,8 @@ def unattributed_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]
         return
     for which, join in _components(cut):
         matchers = f'run_id="",policy="{cut.policy}"{which}'
-        joules = device_increase(
-            QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers), span, cut.dialect
-        )
+        counter = QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers)
+        joules = device_increase(counter, span, cut.dialect)
         yield sum_by(labels, _with_model(cut, joules) if join else joules)
 
 
@@ -164,7 +159,7 @@ def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Ite
 
 
 def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
-    """Yield queries for work by unit and the keys; instances count different contributors, so that they add up."""
+    """Yield queries for work by unit and the keys; the contributors of instances differ, so that they add up."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
     yield sum_by((*cut.labels, "unit"), _with_labels(cut, amounts, _all_of_runs(cut), RUN))
 
@@ -172,12 +167,17 @@ def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
 def working_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the joules of the runs that counted a unit, by unit and the keys.
 
-    A run on several nodes may count its work on one of them; if nodes are keys, each node is separate.
+    The joules are attributed to the whole run on its GPUs, or on its CPUs if it has no GPU. A run on several nodes may
+    count its work on one of them; if nodes are keys, each node is separate.
     """
     identity = RUN if NODE in cut.by else ("run_id",)
+    on = f"on ({label_list(identity)})"
     units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{cut.whole.range}))"
-    joules = sum_by(identity, run_counter(_joules(cut), span, side))
-    each = f"({units} * on ({label_list(identity)}) group_left () {joules})"
+    gpu, cpu = (
+        sum_by(identity, run_counter(_joules(cut, f',component="{one}"'), span, side)) for one in ("gpu", "cpu")
+    )
+    joules = f"({gpu} or ({cpu} unless {on} max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})))"
+    each = f"({units} * {on} group_left () {joules})"
     yield sum_by((*cut.labels, "unit"), _with_labels(cut, each, _all_of_runs(cut), identity))
 
 
@@ -240,7 +240,7 @@ def pods_query(span: QuerySpan) -> str:
 def _joules(cut: FleetCut, which: str = "") -> QueryCounter:
     """Return the counter of attributed energy by run and device, or by run and component if recorded."""
     if cut.recorded:
-        return QueryCounter(RUN_JOULES, ("component",), "", BEHIND_MS)
+        return QueryCounter(RUN_JOULES, ("component",), which.removeprefix(","), BEHIND_MS)
     return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{cut.policy}"{which}')
 
 

@@ -169,7 +169,7 @@ def _counted(cut: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan, Side], Ite
 def _no_samples(server: InstantServer, request: FleetRequest) -> FetchError:
     start, end = (datetime.fromtimestamp(t).astimezone() for t in (request.start_s, request.end_s))
     return FetchError(
-        f"no samples of {m.GPU_ENERGY.name} or {m.CPU_ENERGY.name} between {start:%Y-%m-%d %H:%M:%S} and "
-        f"{end:%Y-%m-%d %H:%M:%S} at {server.name}",
+        f"no samples of {m.GPU_ENERGY.name} or {m.CPU_ENERGY.name} between {start:%Y-%m-%d %H:%M:%S %z} and "
+        f"{end:%Y-%m-%d %H:%M:%S %z} at {server.name}",
         "check that it scrapes the exporters, and that they were running; see --since and --source",
     )

@@ -5,22 +5,24 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
 
 from analyzer.model.catalog import ScrapedRun, Selector, scraped_runs
-from analyzer.model.samples import Row, RunFrames, join_frames, last, rows_of
+from analyzer.model.samples import Row, RunFrames, last, rows_of, tidy
+from analyzer.model.text_columns import join_frames
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest
 from analyzer.sources.runs import samples as run_samples
-from analyzer.sources.runs.samples import LEDGER_S
+from analyzer.sources.runs.samples import LEDGER_S, NodeRequests
 from exporter.contract import metrics as m
 
 MARGIN_S = 120.0
@@ -47,10 +49,11 @@ _LATER_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Wall clock and sleep, which tests replace."""
+    """Wall clock and sleep, which tests replace; `waits` is False if a missing scrape is not waited for."""
 
     now: Callable[[], float]
     sleep: Callable[[float], None]
+    waits: bool = True
 
 
 def last_scrapes(source: SampleSource, start_s: float, end_s: float, run_id: str | None = None) -> list[Row]:
@@ -65,10 +68,10 @@ def last_scrapes(source: SampleSource, start_s: float, end_s: float, run_id: str
     )  # the order of servers is arbitrary
 
 
-def fetch_ledger(source: SampleSource, run_id: str, scrapes: Sequence[Row]) -> pd.DataFrame:
-    """Return the run's own series around its last scrapes."""
-    start_s, end_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
-    return source.fetch(_LEDGER, {"run_id": run_id}, start_s, end_s)
+def ledger_request(run_id: str, scrapes: Sequence[Row]) -> SeriesRequest:
+    """Return the request for the run's own series around its last scrapes."""
+    span_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
+    return SeriesRequest(_LEDGER, {"run_id": run_id}, span_s)
 
 
 def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> RunFrames:
@@ -82,9 +85,14 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
     frames = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
     on = windows(own, run_id)
-    rows = sorted(sight.rows, key=lambda row: row.instance)
-    raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
-    others = join_frames(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
+    nodes = [NodeRequests(row, (start_s, end_s)) for row in sorted(sight.rows, key=lambda row: row.instance)]
+    raw, beside = [], []
+    thinned.prefetch(source, nodes[0])
+    for node, following in zip_longest(nodes, nodes[1:]):
+        thinned.prefetch(source, following or ())  # of one node only, as memory is limited
+        raw.append(run_samples.fetch_raw(source, node, on.get(node.last_scrape.instance)))
+        beside.append(thinned.fetch_states(source, node.other_runs))
+    others = join_frames(beside)
     if len(others):  # an empty frame has no label columns
         others = others[others["run_id"] != run_id]
     exact = {place: one for _, known in raw for place, one in known.items()}
@@ -97,8 +105,10 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFram
     edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
     own_times = [m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.RUN_DURATION]
     ages = SeriesRequest(own_times, {"run_id": run_id}, (from_s, until_s))
-    throughout, _ = thinned.fetch_signals(source, ages, plan_buckets(from_s, until_s, edges_s))
-    own = join_frames([throughout, fetch_ledger(source, run_id, sight.rows)])
+    at_end = ledger_request(run_id, sight.rows)
+    thinned.prefetch(source, [ages, at_end])
+    throughout, _ = thinned.signal_series(source, ages, plan_buckets(from_s, until_s, edges_s))
+    own = tidy([*throughout, *thinned.all_series(source, at_end)])
     outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
     return own[~np.logical_or.reduce(outdated)] if outdated else own
 
@@ -107,17 +117,20 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFram
 class _Sight:
     """Last scrapes of a run (see `last_scrapes`), and steps of its node's clock.
 
-    A clock step during the run moves the run's start; the times of earlier samples are `outdated`.
+    `ends_s` are the run's ends by instance, as far as they have been scraped. A clock step during the run moves the
+    run's start; the times of earlier samples are `outdated`.
     """
 
     rows: list[Row]
+    ends_s: Mapping[str, float] = field(default_factory=dict)
     clock_set_s: Mapping[str, float] = field(default_factory=dict)
     outdated: Mapping[str, list[float]] = field(default_factory=dict)
 
 
 def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
     own = {"run_id": run_id}
-    starts = thinned.fetch_states(source, SeriesRequest([m.RUN_START], own, (start_s, end_s)))
+    edges = thinned.fetch_states(source, SeriesRequest([m.RUN_START, m.RUN_END], own, (start_s, end_s)))
+    starts = rows_of(edges, m.RUN_START)
     rows = {row.instance: row for row in last(starts, m.RUN_START)}
     moved = {
         str(i)
@@ -125,7 +138,7 @@ def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _
         if values.max() - values.min() > _STEP_S
     }
     if not moved:
-        return _Sight(list(rows.values()))
+        return _Sight(list(rows.values()), _ends_s(edges, rows.values()))
     starts = source.fetch([m.RUN_START], own, starts["t"].min(), starts["t"].max())
     ages = source.fetch([m.RUN_DURATION], own, starts["t"].min(), starts["t"].max())
     both = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
@@ -136,7 +149,7 @@ def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _
         rows[instance] = replace(rows[instance], t=float(newest["t"]), value=float(newest["value"]))
         clock_set_s[instance] = float(newest["value"] - first["value"])
         outdated[instance] = list(by_age["t"][(by_age["value"] - newest["value"]).abs() > _STEP_S])
-    return _Sight(list(rows.values()), clock_set_s, outdated)
+    return _Sight(list(rows.values()), _ends_s(edges, rows.values()), clock_set_s, outdated)
 
 
 def _wait_for_end(
@@ -149,7 +162,7 @@ def _wait_for_end(
     """
     now_s = clock.now()
     sight = _sight(source, run_id, now_s - since_s, now_s + AHEAD_S)
-    if _is_settled(source, run_id, sight.rows):
+    if not clock.waits or _is_settled(sight):
         return sight
     where = {row.instance for row in sight.rows}
     first = scrape_timing(source, now_s, where)
@@ -158,17 +171,19 @@ def _wait_for_end(
     if not where and (_start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest):
         return sight  # it would have been scraped
     wait_s = 2 * first.interval_s if where else max(first.due_s - now_s, 0) + _INDEXING_S
-    what = "its end is" if where else "it is"
-    log(f"run {run_id}: {what} not at {source.name} yet; waiting up to {wait_s:.0f} s for the next scrape")
+    what = "its end is not" if where else "no such run"
+    why = "" if where else ", in case it began after the last one"
+    until = f"waiting up to {wait_s:.0f} s for the next scrape{why}; skip with --no-wait"
+    log(f"run {run_id}: {what} at {source.name} yet; {until}")
     after_call_s, until_s = max(now_s, first.newest_s + 0.5), now_s + wait_s + SETTLE_S
     while clock.now() < until_s:
         clock.sleep(min(1.0, first.interval_s / 2))
         latest = scrape_timing(source, clock.now(), where)
         fresh = _sight(source, run_id, now_s - (since_s if where else MARGIN_S), clock.now() + AHEAD_S)
         sight = fresh if fresh.rows else sight
-        if _is_settled(source, run_id, sight.rows):
+        if _is_settled(sight):
             break
-        if latest and latest.newest_s >= after_call_s and not _ends_s(source, run_id, sight.rows):
+        if latest and latest.newest_s >= after_call_s and not sight.ends_s:
             until_s = min(until_s, clock.now() + _INDEXING_S)
             after_call_s = math.inf
     return sight
@@ -183,18 +198,20 @@ def _start_of_id(run_id: str) -> float:
         return math.inf
 
 
-def _ends_s(source: SampleSource, run_id: str, scrapes: list[Row]) -> dict[str, float]:
-    """Return the run's ends by instance, as far as they have been scraped."""
-    if not scrapes:
+def _ends_s(edges: pd.DataFrame, scrapes: Iterable[Row]) -> dict[str, float]:
+    """Return the run's ends by instance that were scraped near its last scrapes."""
+    times_s = [row.t for row in scrapes]
+    if not times_s:
         return {}
-    start_s, end_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
-    rows = source.fetch([m.RUN_END], {"run_id": run_id}, start_s, end_s)
-    return {row.instance: row.value for row in last(rows, m.RUN_END)}
+    near = edges[(edges["t"] >= min(times_s) - LEDGER_S) & (edges["t"] <= max(times_s))]
+    return {row.instance: row.value for row in last(near, m.RUN_END)}
 
 
-def _is_settled(source: SampleSource, run_id: str, scrapes: list[Row]) -> bool:
-    ends_s = _ends_s(source, run_id, scrapes)
-    return bool(scrapes) and all(row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in scrapes)
+def _is_settled(sight: _Sight) -> bool:
+    ends_s = sight.ends_s
+    return bool(sight.rows) and all(
+        row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in sight.rows
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,5 +296,5 @@ def load_found_run(
 ) -> RunFrames:
     """Load a run with known first and last scrapes; the time long after the last one is not queried."""
     if clock.now() - seen_s[1] > 2 * _LATER_S:
-        clock = Clock(lambda: seen_s[1] + _LATER_S, clock.sleep)
+        clock = replace(clock, now=lambda: seen_s[1] + _LATER_S)
     return load_run(source, run_id, clock.now() - seen_s[0] + _EARLIER_S, clock, log)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analyzer.model.samples import RunFrames, Series, clean, join_frames, last
+from analyzer.model.samples import RunFrames, Series, clean, last
+from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import Key, series_key
 from analyzer.sources.fetch import SeriesRequest, fetch_parts

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from analyzer.model.samples import Exact, Row, RunFrames, join_frames, rows_of
+from analyzer.model.samples import Exact, Row, RunFrames, Series, tidy
+from analyzer.model.text_columns import join_frames
 from analyzer.model.timeline import Window
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import SampleSource
@@ -24,47 +27,85 @@ _STATES = (
 _CARBON = (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)
 
 
-def fetch_raw(
-    source: SampleSource, row: Row, window: Window | None, span_s: tuple[float, float]
-) -> tuple[pd.DataFrame, dict[Place, Exact]]:
-    """Return the samples in `span_s`, and exact values of GPU power where it was downsampled. Raises FetchError.
+@dataclass(frozen=True, slots=True)
+class NodeRequests:
+    """Requests for the samples of a run's node in a time range; `last_scrape` is the run's there."""
 
-    `row` is the run's last scrape at the node, `window` the run's time there.
+    last_scrape: Row
+    span_s: tuple[float, float]
+
+    @property
+    def where(self) -> dict[str, str]:
+        return {"instance": self.last_scrape.instance} if self.last_scrape.instance else {}
+
+    @property
+    def states(self) -> SeriesRequest:
+        return self._request(*_STATES, *_CARBON)
+
+    @property
+    def late_states(self) -> SeriesRequest | None:
+        """States at the last scrape, if that is out of the range: clocks disagree, or the run has long ended."""
+        t_s = self.last_scrape.t
+        if self.span_s[0] <= t_s <= self.span_s[1]:
+            return None
+        return SeriesRequest(_STATES, self.where, (t_s - LEDGER_S, t_s))
+
+    @property
+    def limit(self) -> SeriesRequest:
+        return self._request(m.GPU_POWER_LIMIT, kind="enforced")
+
+    @property
+    def power(self) -> SeriesRequest:
+        return self._request(m.GPU_POWER)
+
+    @property
+    def more(self) -> tuple[SeriesRequest, ...]:
+        """Signals that are downsampled by what the states and the power show."""
+        return (
+            self._request(m.GPU_ENERGY),
+            self._request(m.GPU_UTILIZATION, engine="gpu"),
+            self._request(m.CPU_POWER, zone="package"),
+        )
+
+    @property
+    def other_runs(self) -> SeriesRequest:
+        """Start, end and GPUs of all runs at the node."""
+        return self._request(m.RUN_START, m.RUN_END, m.RUN_GPU_INFO)
+
+    def __iter__(self) -> Iterator[SeriesRequest]:
+        late = self.late_states
+        return iter([self.states, *([late] if late else []), self.limit, self.power, *self.more, self.other_runs])
+
+    def _request(self, *metrics: Metric, **labels: str) -> SeriesRequest:
+        return SeriesRequest(metrics, {**self.where, **labels}, self.span_s)
+
+
+def fetch_raw(
+    source: SampleSource, node: NodeRequests, window: Window | None
+) -> tuple[pd.DataFrame, dict[Place, Exact]]:
+    """Return the samples of a node, and exact values of GPU power where it was downsampled. Raises FetchError.
+
+    `window` is the run's time at the node.
     """
-    where = {"instance": row.instance} if row.instance else {}
     on_s = (window.start_s, window.end_s) if window else None
     edges_s = on_s or ()
-    about = [thinned.fetch_states(source, SeriesRequest([*_STATES, *_CARBON], where, span_s), edges_s)]
-    if not span_s[0] <= row.t <= span_s[1]:  # the clocks disagree, or the run has long ended
-        about.append(source.fetch(_STATES, where, row.t - LEDGER_S, row.t))
-    about.append(
-        thinned.fetch_states(source, SeriesRequest([m.GPU_POWER_LIMIT], {**where, "kind": "enforced"}, span_s), edges_s)
-    )
-    power, exact = thinned.fetch_signals(
-        source, SeriesRequest([m.GPU_POWER], where, span_s), plan_buckets(*span_s, edges_s), on_s
-    )
-    planned = plan_buckets(*span_s, edges_s, [*_slots_s(about[0]), *_stretches_s(exact.values())])
-    more = [
-        thinned.fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), planned)[0]
-        for metric, labels in (
-            (m.GPU_ENERGY, {}),
-            (m.GPU_UTILIZATION, {"engine": "gpu"}),
-            (m.CPU_POWER, {"zone": "package"}),
-        )
-    ]
-    return join_frames([*about, power, *more]), exact
+    states = thinned.state_series(source, node.states, edges_s)
+    series = list(states)
+    late = node.late_states
+    if late:
+        series += thinned.all_series(source, late)
+    series += thinned.state_series(source, node.limit, edges_s)
+    power, exact = thinned.signal_series(source, node.power, plan_buckets(*node.span_s, edges_s), on_s)
+    planned = plan_buckets(*node.span_s, edges_s, [*_slots_s(states), *_stretches_s(exact.values())])
+    more = [one for request in node.more for one in thinned.signal_series(source, request, planned)[0]]
+    return tidy([*series, *power, *more]), exact
 
 
-def fetch_other_runs(source: SampleSource, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
-    """Return start, end and GPUs of all runs at the node in `span_s`. Raises FetchError."""
-    where = {"instance": row.instance} if row.instance else {}
-    return thinned.fetch_states(source, SeriesRequest([m.RUN_START, m.RUN_END, m.RUN_GPU_INFO], where, span_s))
-
-
-def _slots_s(about: pd.DataFrame) -> set[float]:
+def _slots_s(states: Iterable[Series]) -> set[float]:
     """Return the times at which the carbon intensity changed."""
-    begins = rows_of(about, m.CARBON_INTENSITY_TIMESTAMP)
-    return {*begins["value"].tolist(), *begins["t"].tolist()}
+    begins = [one for one in states if one[0]["__name__"] == m.CARBON_INTENSITY_TIMESTAMP.name]
+    times = {t_s for _, *columns in begins for column in columns for t_s in column.tolist()}
+    return {t_s for t_s in times if math.isfinite(t_s)}
 
 
 def _stretches_s(exact: Iterable[Exact]) -> set[float]:
@@ -95,5 +136,5 @@ def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> pd.DataFrame
     for instance in sorted(str(instance) for instance in frames.raw["instance"].unique()):
         where = {"instance": instance} if instance else {}
         for metric, labels in _WANTED:
-            parts.append(fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine)[0])
+            parts.append(fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine))
     return join_frames(parts)

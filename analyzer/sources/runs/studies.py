@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from analyzer.assess import run as assess
-from analyzer.energy.phases import phase_span, run_phase_spans
+from analyzer.energy.phases import run_phase_spans
+from analyzer.energy.throttling import within
 from analyzer.model.catalog import ScrapedRun
-from analyzer.model.devices import ReportDevice
-from analyzer.model.interval import Interval
+from analyzer.model.interval import Interval, total
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, join_frames, last, rows_of, samples
+from analyzer.model.samples import RunFrames, last, rows_of, samples
+from analyzer.model.text_columns import join_frames
 from analyzer.model.timeline import windows
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
@@ -22,11 +23,11 @@ from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_si
 from analyzer.sources.runs import load
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
-from analyzer.studies.objective import units_of_one
 from analyzer.studies.tenant_overlap import TenantRun
 from analyzer.studies.tenants import SoloRun
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
+from exporter.contract.work import unit_of_one
 
 _MEASURE = "measure"
 _THROUGHOUT = (m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
@@ -83,7 +84,7 @@ def variability_rows(
             "placement": report.labels.get(by, ""),
         }
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
-        found.append(row | (_covariates(source, frames, device) if comparable else {}))
+        found.append(row | (_covariates(source, frames, report) if comparable else {}))
     return pd.DataFrame(found), " and ".join(sorted(units))
 
 
@@ -98,11 +99,11 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     power = _working_power_w(report)
     if of == "time":
         if work and work.per_second:
-            return 1 / work.per_second, f"seconds per {units_of_one(work.unit)}"
+            return 1 / work.per_second, f"seconds per {unit_of_one(work.unit)}"
         return (report.duration_s, "seconds") if report.duration_s > 0 else None
     if of == "energy":
         if work and work.energy_per_unit and work.energy_per_unit.value > 0:
-            return work.energy_per_unit.value, f"joules per {units_of_one(work.unit)}"
+            return work.energy_per_unit.value, f"joules per {unit_of_one(work.unit)}"
         return (report.headline.value, "joules") if report.headline and report.headline.value > 0 else None
     if of == "power":
         return (power.value, "watts, mean") if power and power.value > 0 else None
@@ -111,19 +112,31 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
 
 
 def _working_power_w(report: Report) -> Interval | None:
-    """Return the mean power of the GPUs in the phase `measure`; of the whole run if there is none."""
-    for phase in report.phases:
-        if phase.name == _MEASURE and "gpu" in phase.energy and phase.duration_s > 0:
-            return phase.energy["gpu"].scaled(1 / phase.duration_s)
+    """Return the mean power of the GPUs in the phases of the work; of the whole run if there are none."""
+    names = _working_phases(report)
+    inside = [phase for phase in report.phases if phase.name in names and "gpu" in phase.energy]
+    seconds = sum(phase.duration_s for phase in inside)
+    if len(inside) == len(names) and seconds > 0:
+        return total(phase.energy["gpu"] for phase in inside).scaled(1 / seconds)
     return report.mean_power_w
 
 
-def _covariates(source: SampleSource, frames: RunFrames, device: ReportDevice) -> dict[str, float]:
-    """Return medians over the phase `measure`, over the whole run if there is none."""
+def _working_phases(report: Report) -> tuple[str, ...]:
+    """Return the phases in which the primary unit of work was done, else the phase `measure`."""
+    if report.work and report.work[0].phases:
+        return report.work[0].phases
+    return tuple(phase.name for phase in report.phases if phase.name == _MEASURE)
+
+
+def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict[str, float]:
+    """Return medians over the phases of the work, over the whole run if there are none."""
+    device, names = report.gpus[0], _working_phases(report)
     where = {"instance": device.instance} if device.instance else {}
     run_window = windows(frames.ledger, frames.run_id)[device.instance]
     spans = run_phase_spans(frames.ledger, frames.run_id, device.instance)
-    window = phase_span(spans, _MEASURE) or (run_window.start_s, run_window.end_s)
+    inside = [(span.start_s, span.end_s) for span in spans if span.phase in names]
+    inside = inside or [(run_window.start_s, run_window.end_s)]
+    window = inside[0][0], inside[-1][1]
     own = {**where, "uuid": device.device}
     found = {}
     for name, metric, more in (
@@ -131,7 +144,7 @@ def _covariates(source: SampleSource, frames: RunFrames, device: ReportDevice) -
         ("temperature_celsius", m.GPU_TEMPERATURE, {"sensor": "gpu"}),
         ("power_watts", m.GPU_POWER, {}),
     ):
-        rows = samples(source.fetch([metric], {**own, **more}, *window), metric, **more)
+        rows = within(samples(source.fetch([metric], {**own, **more}, *window), metric, **more), inside)
         found[name] = float(np.median(rows.value)) if len(rows) else float("nan")
     return found
 
@@ -228,7 +241,7 @@ def _of_long(
     for metric, labels in (*_MORE, *_OF_LONG):
         request = SeriesRequest([metric], where | labels, span_s)
         parts.append(
-            fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)[0]
+            fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)
         )
     return join_frames(parts)
 

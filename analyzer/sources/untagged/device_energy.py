@@ -10,6 +10,7 @@ import numpy as np
 from analyzer.energy.integrate import PowerRange, counter_energy, power_range
 from analyzer.importers.assemble import RunDeviceEnergy, integrate_power
 from analyzer.importers.content import FileRun
+from analyzer.importers.spool import stored
 from analyzer.model.devices import SCRAPED
 from analyzer.model.report import Finding
 from analyzer.model.samples import GAP_FACTOR, Samples, median_spacing_s
@@ -60,7 +61,7 @@ def dead_counter_finding(meter: Meter, energy: DeviceEnergy | None) -> Finding:
 def _power_energy(meter: Meter, start_s: float, end_s: float) -> RunDeviceEnergy | None:
     exact = meter.power.exact_in(start_s, end_s)
     if exact is None:
-        return integrate_power((meter.component, meter.device), meter.power, FileRun("", "", start_s, end_s))
+        return integrate_power((meter.component, meter.device), stored(meter.power), FileRun("", "", start_s, end_s))
     if exact.covered_s <= 0:
         return None
     return RunDeviceEnergy(

@@ -13,7 +13,8 @@ from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
 from analyzer.model.report import Finding
-from analyzer.model.samples import RunFrames, Samples, Series, join_frames, last, tidy
+from analyzer.model.samples import RunFrames, Samples, Series, last, tidy
+from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import device_energy, tokens

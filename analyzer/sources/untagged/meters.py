@@ -232,7 +232,11 @@ def _cpu_key(schema: Schema, labels: Mapping[str, str], foreign: Foreign) -> tup
 def _scaled(samples: Samples, scale: float) -> Samples:
     if scale == 1:
         return samples
-    exact = replace(samples.exact, integral=samples.exact.integral * scale) if samples.exact else None
+    if samples.exact:
+        integral, jumps_squared = samples.exact.integral * scale, samples.exact.jumps_squared * scale**2
+        exact = replace(samples.exact, integral=integral, jumps_squared=jumps_squared)
+    else:
+        exact = None
     return Samples(samples.t, samples.value * scale, exact)
 
 

@@ -16,7 +16,8 @@ import pandas as pd
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.report import Finding
-from analyzer.model.samples import Samples, clean, join_frames
+from analyzer.model.samples import Samples, clean
+from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.request import RangeRequest
 from exporter.contract.metrics import Metric

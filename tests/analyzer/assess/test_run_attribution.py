@@ -131,3 +131,12 @@ def test_energy_per_unit_own_gpu_is_of_the_whole_device(tmp_path):
 
     assert report.work[0].energy_per_unit.value == pytest.approx(6.0)
     assert report.work[0].energy_per_unit.half == pytest.approx(0.01)  # ± 10 J
+
+
+def test_run_on_two_gpus_warns_of_the_unused_one(tmp_path):
+    gpus = [NodeGpu(POWER_STEPS, index=str(index), utilization=ratio) for index, ratio in enumerate((0.9, 0.0))]
+
+    ((subject, text),) = finding_texts(run_report(tmp_path, gpus=gpus), "unused_gpu")
+
+    assert subject == "GPU 1"
+    assert "its utilization was 0 %, but its energy counts" in text

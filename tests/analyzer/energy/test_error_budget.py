@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from analyzer.energy.error_budget import gap_limits_j, sampling_half_j, sensor_limits_j, total_budget
+from analyzer.energy.error_budget import gap_limits_j, integral_half_j, sampling_half_j, sensor_limits_j, total_budget
 from analyzer.model.devices import UncertaintyBudget
-from analyzer.model.samples import Gap, clean
+from analyzer.model.samples import Gap, Samples, clean
+from analyzer.model.timeline import Window
 from analyzer.output.documents import report_document
 from analyzer.output.sections.report import report_tables
 from exporter.contract.power_sensors import SystematicBand
@@ -129,3 +130,14 @@ def test_budget_ledger_energy_excludes_scrape_gaps_and_sampling(tmp_path):
 
     assert device.budget.gaps_j is None
     assert device.budget.sampling_j is None
+
+
+def test_integral_interval_includes_jump_next_to_window():
+    """A jump of 200 W from 10 to 11 s, half of it in a window from 10.5 s: 200 J / √12 or more."""
+    power = Samples(np.arange(21.0), np.where(np.arange(21) <= 10, 100.0, 300.0))
+    one_jump_j = 1.96 * 200 / 12**0.5
+
+    half_j = integral_half_j(power, Window(10.5, 20.0, ended=True, duration_s=9.5))
+
+    assert one_jump_j * (1 - 1e-9) <= half_j <= 6**0.5 * one_jump_j
+    assert integral_half_j(power, Window(11.0, 20.0, ended=True, duration_s=9.0)) == 0

@@ -1,22 +1,6 @@
-import sys
-
 import pytest
 
-from analyzer.cli import main
 from tests.analyzer.importers.sample_files import imported_run_report
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """Run the command line; return exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["analyzer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        return exit_info.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from analyzer.importers.quantities import GPU_POWER_W, MEMORY_BYTES, split_column
+from analyzer.importers.quantities import GPU_POWER_W, MEMORY_BYTES
+from analyzer.importers.text import split_column
 from analyzer.studies import sweep
 from tests.analyzer.importers.sample_files import (
     BEGIN_S,
@@ -159,3 +160,41 @@ def test_group_sweeps_imported_runs_are_one_sweep(imported, tmp_path):
     fixed = [{name for name in report.labels if name not in sweep.RUN_LABELS} for report in reports]
 
     assert fixed == [set(), set()]
+
+
+def test_nvidia_smi_log_without_index_separates_16_gpus(imported, tmp_path):
+    """Sixteen GPUs of 100 W over 10 s, each query within 15 ms, with one pause of 30 s, which has no energy."""
+    lines = [
+        f"{local_time(t + 0.001 * gpu, '%Y/%m/%d %H:%M:%S.%f')[:-3]}, 100.00 W"
+        for t in (*range(11), *range(40, 51))
+        for gpu in range(16)
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["timestamp, power.draw [W]", *lines, ""]))
+
+    report = single_report(imported(log))
+
+    assert len(report.gpus) == 16
+    assert component_energy_j(report) == pytest.approx(16 * 100 * 20, rel=1e-3)
+
+
+def test_nvidia_smi_log_with_other_columns_appended_is_refused(call, tmp_path):
+    """The header may be repeated, but its columns may not change: the index would be read as power."""
+    log = write_power_log(tmp_path / "log.csv", "power.draw [W]", "250 W")
+    text = log.read_text()
+    log.write_text(text + text + "timestamp, power.draw [W], index\n" + f"{local_time(20)}, 250 W, 0\n")
+
+    code, _, stderr = call("import", log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "log.csv:25: other columns than in the first line" in stderr
+
+
+def test_import_uuid_of_200_kb_is_a_bad_line(call, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text(f"timestamp, uuid, power.draw [W]\n{local_time(0)}, GPU-{'a' * 200_000}, 250 W\n")
+
+    code, _, stderr = call("import", log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "log.csv:2: gpu has 200000 characters" in stderr

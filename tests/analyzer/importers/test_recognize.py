@@ -7,6 +7,8 @@ import pytest
 
 from tests.analyzer.importers.sample_files import component_energy_j, single_report, write_nvidia_smi_log
 
+LOG_HEADER = "timestamp, index, power.draw [W]\n"
+
 
 def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
@@ -40,6 +42,10 @@ def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path
     ("content", "name", "reason"),
     [
         ("a,b\n1,2\n", "unknown.csv", "unknown format"),
+        ("", "empty.csv", "it has no text"),
+        (f"{LOG_HEADER}2024/07/19 12:00:00, 0, 100 W\n", "log.csv", "fewer than two times in the run"),
+        (f"{LOG_HEADER}2024/07/19 12:00:00, 0, [N/A]\n", "log.csv", "no GPU's power was found"),
+        (f"{LOG_HEADER}2124/07/19 12:00:00, 0, 100 W\n2124/07/19 12:00:01, 0, 100 W\n", "log.csv", "in the future"),
         ("time,watts\n1721390400,400\n", "plug.csv", "wall meter's log alone is not a run"),
         ("total_energy: 0.1\n", "metrics.yml", "totals without samples"),
         ('{"type": "iteration", "iter": 0, "latency_ms": 8.0}\n', "events.jsonl", "the time of the run is unknown"),
@@ -66,3 +72,10 @@ def test_import_invalid_option_is_usage_error(call, tmp_path, options):
 
     assert code == 2
     assert "Traceback" not in stderr
+
+
+def test_import_utf_16_log_of_powershell_is_read(imported, tmp_path):
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    log.write_text(log.read_text(), encoding="utf-16")
+
+    assert component_energy_j(single_report(imported(log))) == pytest.approx(1_000)

@@ -1,10 +1,23 @@
 """Durations and times as users and tools write them."""
 
-from datetime import UTC, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from analyzer.model.time_text import NoTimeZoneError, names_zone, parse_date, parse_duration, parse_moment
+from analyzer.model.time_text import (
+    LocalTimeError,
+    LogTimes,
+    NoTimeZoneError,
+    SystemZone,
+    names_zone,
+    parse_date,
+    parse_duration,
+    parse_moment,
+)
 
 AT_S = 1_789_000_000  # 2026-09-10T00:26:40Z
 
@@ -68,3 +81,62 @@ def test_parse_date_without_any_zone_is_rejected():
 )
 def test_names_zone_tells_whether_a_zone_is_needed(text, expected):
     assert names_zone(text) is expected
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+SET_BACK_S = datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp()
+"""Time at which clocks in Berlin are set back from 03:00 to 02:00."""
+
+
+@pytest.fixture(params=["zoneinfo", "system"])
+def berlin(request, local_zone):
+    """Berlin's time zone, by name and as the local one."""
+    if request.param == "zoneinfo":
+        return BERLIN
+    local_zone("Europe/Berlin")
+    return SystemZone()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-07-01T10:00", "2026-07-01T08:00Z"),
+        ("2026-12-01T10:00", "2026-12-01T09:00Z"),
+        ("2026-10-25T01:59:59", "2026-10-24T23:59:59Z"),
+        ("2026-10-25T03:00", "2026-10-25T02:00Z"),
+        ("2026-10-25T02:30+02:00", "2026-10-25T00:30Z"),
+        ("2026-10-25T02:30+01:00", "2026-10-25T01:30Z"),
+        ("2026-03-29T03:00", "2026-03-29T01:00Z"),
+    ],
+)
+def test_parse_moment_uses_the_offset_valid_at_that_time(berlin, text, expected):
+    assert parse_moment(text, berlin) == parse_moment(expected, UTC)
+
+
+def test_parse_moment_in_repeated_hour_is_refused_with_both_offsets(berlin):
+    with pytest.raises(LocalTimeError, match=r"occurs twice.*02:30:00\+02:00 or 2026-10-25T02:30:00\+01:00") as error:
+        parse_moment("2026-10-25T02:30", berlin)
+
+    assert (error.value.first_s, error.value.second_s) == (SET_BACK_S - 1_800, SET_BACK_S + 1_800)
+
+
+def test_parse_moment_in_skipped_hour_is_refused(berlin):
+    with pytest.raises(LocalTimeError, match="does not exist"):
+        parse_moment("2026-03-29T02:30", berlin)
+
+
+@given(
+    st.sampled_from(["2026-10-25T01:00Z", "2026-03-29T01:00Z", "2026-07-01T01:00Z"]),
+    st.integers(-10_000, -3_601),
+    st.floats(0.5, 900),
+    st.integers(2, 40),
+)
+def test_log_times_that_rise_across_a_change_are_exact(change, first_s, step_s, count):
+    """The local times of a log that begins before the repeated hour give back its Unix times."""
+    times_s = [round(parse_moment(change, UTC) + first_s + step_s * n, 3) for n in range(count)]
+    log = LogTimes(BERLIN)
+
+    parsed_s = [log.parse(f"{datetime.fromtimestamp(t_s, BERLIN):%Y/%m/%d %H:%M:%S.%f}"[:-3]) for t_s in times_s]
+
+    assert parsed_s == pytest.approx(times_s, abs=0.0011)
+    assert all(after > before for before, after in pairwise(parsed_s))

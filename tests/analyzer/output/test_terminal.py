@@ -156,3 +156,18 @@ def test_terminal_report_rates_name_their_period(tmp_path):
     assert "Units per second of the run" in text
     assert "45.00/s" in text
     assert re.search(r"tokens_per_second +61\.00", text)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "expected"),
+    [
+        (1_792_882_800, 1_792_886_400, "2026-10-25 01:00:00 to 02:00:00, UTC+02:00"),
+        (1_792_890_000, 1_792_893_600, "2026-10-25 02:00:00 to 03:00:00, UTC+01:00"),
+        (1_792_886_400, 1_792_890_000, "2026-10-25 02:00:00 UTC+02:00 to 02:00:00 UTC+01:00"),
+        (1_774_744_200, 1_774_747_800, "2026-03-29 01:30:00 UTC+01:00 to 03:30:00 UTC+02:00"),
+    ],
+)
+def test_span_across_change_of_clocks_has_both_offsets(local_zone, start_s, end_s, expected):
+    local_zone("Europe/Berlin")
+
+    assert units.span(start_s, end_s) == expected

@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def slow_server(steady_history):
-    """Each response takes 0.4 s: the chunks of thirty days take longer than a second."""
+    """Each response takes 0.4 s: the chunks of ninety days take longer than a second, eight at a time."""
     answer = history_api(steady_history)
 
     def respond(path, parameters):
@@ -38,7 +38,7 @@ def listed(source, stderr):
         "--source",
         source,
         "--since",
-        "5d",
+        "90d",
     ]
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.energy import checks, integrate
+from analyzer.energy.error_budget import sampling_half_j
 from analyzer.energy.phases import active_spans
 from analyzer.model.samples import Samples, clean, gaps
 from analyzer.sources.downsample import MAX_UNCHANGED, DownsampledSeries, DownsamplePlan, RandomSample, plan_buckets
@@ -189,3 +190,18 @@ def test_random_sample_keeps_mean_of_periodic_load():
     assert (np.diff(times) > 0).all()
     assert values.mean() == pytest.approx(250, abs=3)
     assert abs(times.mean() / t.mean() - 1) < 0.01
+
+
+@pytest.mark.parametrize("update", [1, 9], ids=["slow samples", "samples faster than the sensor"])
+def test_downsample_power_keeps_sampling_uncertainty(update):
+    """Samples each 1.3 s of a sensor that updates with each sample, or with each ninth."""
+    random = np.random.default_rng(update)
+    t = START_S + np.round(1.3 * np.arange(9_000), 3)
+    value = np.repeat(np.cumsum(random.normal(0, 5, 9_000 // update)) + 400, update)
+    run = float(t[0]), float(t[-1])
+
+    series = DownsampledSeries("gauge", with_small_limit(plan_buckets(*run, run)), run)
+    reduced = Samples(*in_parts(random, t, value, series))
+
+    assert len(reduced) < len(t)
+    assert sampling_half_j(reduced) == pytest.approx(sampling_half_j(clean(t, value)), rel=0.02)

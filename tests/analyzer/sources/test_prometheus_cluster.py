@@ -78,3 +78,15 @@ def test_cluster_partial_result_is_an_error(stored_run):
         pytest.raises(FetchError, match="partial result"),
     ):
         power(f"http://{address}{TENANT}", start_s)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_prometheus_failing_server_is_no_wrong_path(status):
+    with (
+        http_server(lambda *_: Reply(status, b"x", "text/plain")) as (address, _),
+        pytest.raises(FetchError) as refused,
+    ):
+        PrometheusSource(f"http://{address}").fetch([m.GPU_POWER], {}, 0, 60)
+
+    assert f"returned HTTP {status}" in str(refused.value)
+    assert "path" not in f"{refused.value} {refused.value.remedy}"

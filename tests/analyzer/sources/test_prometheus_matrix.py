@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.sources import prometheus as matrix
+from analyzer.sources import prometheus_matrix as matrix
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ['x},"values":[[1,"2"]]}', '"]]}', "a]]b", "[[", 'back\\slash "quoted"', '{"metric":{', '"result":[', "\n\t"]

@@ -2,12 +2,14 @@
 
 import pytest
 
+from analyzer.output.studies.fleet import fleet_output
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
 from tests.analyzer.small_fleet import (
     BEGIN_S,
     END_S,
     FINAL_REQUESTS,
+    LATE_S,
     NODES,
     RUN_W,
     SCRAPE_S,
@@ -108,6 +110,27 @@ def test_fleet_node_scraped_twice_counts_once(address, rules):
     assert joules == pytest.approx((60 + 120 + 20) * (SCRAPED_TWICE.down_s - result.means.start_s), rel=0.01)
 
 
+def test_fleet_shares_of_runs_before_first_scrape_add_up_to_whole(address):
+    """All runs have their energy of the window; the counters of devices begin later."""
+    result = fetch_small_fleet(address, "model", start_s=LATE_S - 300, end_s=LATE_S + 300)
+
+    energies_j = {keys[0]: group.energy_j for keys, group in groups_by_keys(result).items()}
+    assert energies_j == {"brief": RUN_W * 100, "early": RUN_W * 120, "over": RUN_W * 210}
+    assert result.excess_ratio > 0.5
+    shares = [result.share(group) for group in (*result.groups, *result.unattributed)]
+    assert sum(shares) == pytest.approx(1, abs=1e-9)
+    assert result.share(result.groups[0]) == pytest.approx(RUN_W * 210 / result.whole_j)
+    notes = [part for part in fleet_output(result, 50).parts if isinstance(part, str)]
+    assert any("shares are of the sum of all parts, and are upper limits" in note for note in notes)
+
+
+def test_fleet_run_that_ended_before_window_has_no_energy_in_it(address):
+    """The run is first scraped in the window, since its node was not scraped before."""
+    result = fetch_small_fleet(address, "model", start_s=LATE_S - 145, end_s=LATE_S + 300)
+
+    assert {keys[0] for keys in groups_by_keys(result)} == {"early", "over"}
+
+
 def test_fleet_groups_by_gpu_model(address):
     result = fetch_small_fleet(address, "gpu_model")
 
@@ -137,9 +160,9 @@ def test_fleet_work_is_divided_by_energy_of_its_runs(address, rules):
         "generated_tokens": 100 * 1_800 + 50 * 900,
         "prompt_tokens": 300 * 1_800,
     }
-    generated_j = 740 * 1_800 + 2 * RUN_W * 900
+    generated_j = 2 * 300 * 1_800 + 2 * 300 * 900  # of the GPUs alone, without CPU and DRAM
     assert result.work["generated_tokens"].joules_per_unit == pytest.approx(generated_j / 225_000)
-    assert result.work["prompt_tokens"].joules_per_unit == pytest.approx(740 * 1_800 / 540_000)
+    assert result.work["prompt_tokens"].joules_per_unit == pytest.approx(2 * 300 * 1_800 / 540_000)
     assert result.runs == 4
 
 

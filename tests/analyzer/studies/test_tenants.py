@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analyzer.energy.phases import active_spans, rise_between
 from analyzer.model.samples import Samples
 from analyzer.studies import tenants
-from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
+from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare, jain_index
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, scrape_times, series_of_scrapes, write_history
 
@@ -35,6 +35,11 @@ def test_tenant_metrics_match_eyerman_and_eeckhout():
     assert tenants.turnaround(progress) == pytest.approx((1 / 0.8 + 1 / 0.4) / 2)
     assert tenants.worst_slowdown(progress) == 2.5
     assert tenants.fairness(progress) == 0.5
+
+
+def test_jain_index_of_equal_and_of_one_sided_progress():
+    assert jain_index({"a": 0.5, "b": 0.5}) == pytest.approx(1.0)
+    assert jain_index({"a": 0.9, "b": 0.3}) == pytest.approx(1.2**2 / (2 * 0.9))  # 0.81 + 0.09 = 0.9
 
 
 def test_tenant_energy_compares_with_sequential_and_dedicated_gpus():

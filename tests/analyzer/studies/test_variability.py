@@ -9,6 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs.load import Clock, load_run
+from analyzer.sources.runs.studies import VariedQuantity, variability_rows
 from analyzer.studies import variability
 from analyzer.studies.variability import gpu_outliers, gpu_variability
 from exporter.contract import metrics as m
@@ -109,12 +112,17 @@ def test_variation_estimate_covers_generated_fleets(kind, gpus):
     assert coverage(known, TRUE_DEVIATION[kind]) >= 0.93
 
 
-def test_variation_estimate_with_outlier_has_no_interval():
+def test_variability_with_outlier_has_interval_of_the_others_only():
     """One GPU that is far slower: how many such GPUs the fleet has is not known from eight."""
-    result = variability.variation_estimate(np.array([1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 2.2]))
+    times = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 2.2]
+    result = gpu_variability(pd.DataFrame({"gpu": list("abcdefgh"), "value": times}))
 
-    assert result.low is None
-    assert result.value == pytest.approx(0.368, abs=0.001)  # standard deviation 0.4238 over the mean 1.1513
+    assert result.between.low is None
+    assert result.between.value == pytest.approx(0.368, abs=0.001)  # standard deviation 0.4238 over the mean 1.1513
+    assert result.inner.value == pytest.approx(0.01343, abs=1e-5)  # 0.013452 over 1.001429, of seven
+    assert result.inner.low < result.inner.value < result.inner.high < 0.05
+    assert result.outliers.value == 1 / 8
+    assert result.outliers.high == pytest.approx(0.471, abs=0.001)  # at most one of eight in 5 % of the cases
 
 
 @pytest.mark.parametrize("gpus", [6, 7, 8, 16, 64])
@@ -236,6 +244,57 @@ def test_variability_command_compares_medians_of_gpus(analyzer, history):
     assert document["correlations"]["sm_clock_hertz"]["r"] == pytest.approx(-1)
     assert document["correlations"]["temperature_celsius"]["r"] is None  # it did not change
     assert "correlation with sm_clock_hertz" in table.stdout
+
+
+def test_variability_of_power_uses_phases_of_the_work(analyzer, tmp_path):
+    """Two GPUs train at 600 W and 700 W for 20 s, between a load at 100 W and an evaluation at 60 W of 20 s each."""
+    steps = {0: 600, 1: 700}
+    gpus = [
+        NodeGpu(
+            [(START_S - 500, 60), (START_S, 100), (START_S + 20, w), (START_S + 40, 60)], index=str(at), limit_w=700
+        )
+        for at, w in steps.items()
+    ]
+    runs = [
+        NodeRun(
+            f"g{at}",
+            START_S,
+            START_S + 60,
+            labels={"experiment": "watts"},
+            work={"steps": 10.0},
+            phases={"load": (20.0, 2_000.0), "train": (20.0, 20.0 * watts), "evaluate": (20.0, 1_200.0)},
+            phase_work={"train": {"steps": 10.0}},
+        )
+        for at, watts in steps.items()
+    ]
+    scrapes = []
+    for t in scrape_times(1, START_S - 30.5, START_S + 90):
+        values = list(scrape(gpus, NodeRun("other", START_S + 200, START_S + 240), t))
+        for gpu, run in zip(gpus, runs, strict=True):
+            values += run_series([gpu], run, t) if run.start_s <= t else []
+            values += phase_starts(run, t)
+            hz = 1.0e9 if START_S + 20 <= t < START_S + 40 else 2.0e8
+            labels = {"gpu": gpu.index, "uuid": gpu.uuid, "domain": "sm"}
+            values.append((m.GPU_CLOCK, labels, hz * (1 + int(gpu.index) / 10)))
+        scrapes.append((t, values))
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
+    source = HistorySource(history)
+    clock = Clock(lambda: START_S + 3_600, lambda _: None)
+    found = [load_run(source, run.run_id, 86_400, clock, lambda _: None) for run in runs]
+
+    rows, unit = variability_rows(source, found, VariedQuantity("power"), "case", print)
+    source.close()
+
+    assert unit == "watts, mean"
+    assert list(rows["value"]) == pytest.approx([600.0, 700.0])
+    assert list(rows["power_watts"]) == [600.0, 700.0]
+    assert list(rows["sm_clock_hertz"]) == pytest.approx([1.0e9, 1.1e9])
+
+
+def phase_starts(run, t):
+    for at, phase in enumerate(run.phases):
+        if t >= run.start_s + 20 * at:
+            yield m.RUN_PHASE_START, {"run_id": run.run_id, "phase": phase}, run.start_s + 20.0 * at
 
 
 def test_variability_command_unknown_experiment_is_one_line(analyzer, history):

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from analyzer.commands.options.report import RunOrRangeOptions
+from analyzer.commands.options.shared import moment_option
 from analyzer.sources.untagged.request import SCHEMA_NAMES, TOKEN_SERVER_NAMES
 from analyzer.sources.untagged.schemas import BY_NAME
 from analyzer.sources.untagged.tokens import TOKEN_SERVERS
@@ -34,16 +35,29 @@ def test_request_accepts_iso_with_zone_and_unix_seconds(start, end, begin_s, dur
     assert capsys.readouterr().err == ""
 
 
-def test_request_time_without_zone_is_local_with_message(monkeypatch, capsys):
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    try:
-        request = RunOrRangeOptions(start="2026-09-10T09:26:40", end="2026-09-10T00:36:40Z").request()
-        assert request.start_s == 1_789_000_000
-        assert "--start names no time zone: using local time (+0900)" in capsys.readouterr().err
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+@pytest.mark.parametrize(
+    ("zone", "start", "expected"),
+    [
+        ("Asia/Tokyo", "2026-09-10T09:26:40", (1_789_000_000, "+0900")),
+        ("Europe/Berlin", "2026-07-01T10:00", (1_782_892_800, "+0200")),
+        ("Europe/Berlin", "2026-11-01T10:00", (1_793_523_600, "+0100")),
+    ],
+)
+def test_request_time_without_zone_is_local_with_message(local_zone, capsys, zone, start, expected):
+    """The offset is the one at that time, in summer and in winter."""
+    local_zone(zone)
+
+    assert moment_option(start, "--start", time.time()) == expected[0]
+    assert f"--start names no time zone: using local time ({expected[1]})" in capsys.readouterr().err
+
+
+def test_request_time_in_repeated_hour_names_both_offsets(local_zone):
+    local_zone("Europe/Berlin")
+
+    with pytest.raises(typer.BadParameter, match=r"--start: .*occurs twice.*02:30:00\+02:00 or .*02:30:00\+01:00"):
+        RunOrRangeOptions(start="2025-10-26T02:30", end="2025-10-26T05:00").request()
+    request = RunOrRangeOptions(start="2025-10-26T02:30+02:00", end="2025-10-26T02:30+01:00").request()
+    assert request.end_s - request.start_s == 3_600
 
 
 def test_request_accepts_times_relative_to_now():

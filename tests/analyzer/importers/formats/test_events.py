@@ -5,7 +5,13 @@ import json
 import pytest
 
 from analyzer.model.interval import Interval
-from tests.analyzer.importers.sample_files import BEGIN_S, component_energy_j, finding_texts_of, write_nvidia_smi_log
+from tests.analyzer.importers.sample_files import (
+    BEGIN_S,
+    component_energy_j,
+    finding_texts_of,
+    single_report,
+    write_nvidia_smi_log,
+)
 
 
 def record(folder, gpus):
@@ -42,6 +48,16 @@ def test_run_record_with_invalid_energies_is_refused(call, tmp_path, text):
     assert code == 1
     assert "energy_joules: " in stderr
     assert stderr.count("\n") == 1
+
+
+def test_run_record_without_energy_of_a_gpu_has_a_warning(imported, tmp_path):
+    record(tmp_path / "run", ["GPU-a", "GPU-b"])
+    (tmp_path / "run" / "metrics.yml").write_text("energy_joules: {gpu: {GPU-a: 6000.0}}\n")
+
+    report = single_report(imported(tmp_path / "run"))
+
+    assert report.headline.value == 6_000
+    assert len(finding_texts_of(report, "gpus_without_energy")) == 1
 
 
 def test_run_record_with_negative_work_is_refused(call, tmp_path):

@@ -1,5 +1,8 @@
 """Import of power logs of nvidia-smi."""
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from tests.analyzer.importers.sample_files import (
@@ -19,9 +22,30 @@ def test_nvidia_smi_log_includes_all_gpus_by_timestamps(imported, tmp_path):
 
     assert component_energy_j(report) == pytest.approx(15_000, rel=1e-9)
     assert [device.device for device in report.devices] == ["GPU-a", "GPU-b"]
-    assert all(device.energy.half is None for device in report.devices)
     assert "power sampled every 1 s" in finding_texts_of(report, "imported")[0]
     assert finding_texts_of(report, "whole_log")
+
+
+@pytest.mark.parametrize("seconds", [120, 20_400], ids=["whole", "downsampled"])
+def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path, seconds):
+    """Jumps of 200 W between samples 1 s apart, four in 40 s, each with a standard deviation of 200 J / √12."""
+    jumps = seconds // 10 - 1
+    log = write_nvidia_smi_log(
+        tmp_path / "log.csv", [(t, 300 if t % 40 < 3 or 11 <= t % 40 < 26 else 100) for t in range(seconds)]
+    )
+
+    report = single_report(imported(log))
+
+    assert report.headline.half == report.devices[0].budget.random_j == report.devices[0].budget.sampling_j
+    assert report.headline.half == pytest.approx(1.96 * 200 * (jumps / 12) ** 0.5, rel=0.3)
+    assert "its 95 % CI is for changes of the power" in finding_texts_of(report, "imported")[0]
+
+
+def test_nvidia_smi_log_without_changes_has_no_interval(imported, tmp_path):
+    report = single_report(imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 200) for t in range(31)])))
+
+    assert report.headline.half is report.devices[0].budget.random_j is None
+    assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
 def test_nvidia_smi_log_local_time_uses_given_zone(imported, tmp_path):
@@ -30,6 +54,22 @@ def test_nvidia_smi_log_local_time_uses_given_zone(imported, tmp_path):
     )
 
     assert report.started_at_s == BEGIN_S - 3_600
+
+
+@pytest.mark.parametrize("change", ["2024-10-27T01:00+00:00", "2024-03-31T01:00+00:00"])
+def test_nvidia_smi_log_across_change_of_clocks_counts_each_hour_once(imported, tmp_path, change):
+    """100 W for two hours, and 400 W for the two after the change: 3,600,000 J."""
+    begin_s = datetime.fromisoformat(change).timestamp() - 7_200
+    watts = [(begin_s + 60 * n, 100 if n < 120 else 400) for n in range(241)]
+    zone = ZoneInfo("Europe/Berlin")
+    lines = [f"{datetime.fromtimestamp(t_s, zone):%Y/%m/%d %H:%M:%S.000}, 0, GPU-a, {power} W" for t_s, power in watts]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *lines, ""]))
+
+    report = single_report(imported(log, zone="Europe/Berlin"))
+
+    assert report.duration_s == 14_400
+    assert component_energy_j(report) == pytest.approx(100 * 7_140 + 250 * 60 + 400 * 7_200)  # a ramp of one minute
 
 
 def test_power_log_idle_time_gives_idle_power(imported, tmp_path):

@@ -1,6 +1,7 @@
 """Choice of the source; search, wait and loading of runs."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -91,7 +92,7 @@ def test_load_run_waits_for_scrape_after_end_and_logs(tmp_path):
     frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.messages.append)
 
     assert waiting.messages == [
-        "run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape"
+        "run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape; skip with --no-wait"
     ]
     assert waiting.now_s <= START_S + 26
     assert assess(frames).headline.value == pytest.approx(6_000)
@@ -175,8 +176,19 @@ def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
 
     refused(Reopened(tmp_path), "train-2", waiting)
 
-    assert "waiting up to 8 s for the next scrape" in waiting.messages[0]  # 5 s, and 3 s for it to be found
+    expected = "waiting up to 8 s for the next scrape, in case it began after the last one; skip with --no-wait"
+    assert expected in waiting.messages[0]  # 5 s, and 3 s for it to be found
     assert 5 <= waiting.now_s - now_s <= 9
+
+
+def test_load_run_no_wait_answers_at_once(tmp_path):
+    write_scrapes(tmp_path, TARGETS, START_S + 100)
+    waiting = Waiting(START_S + 100)
+    waiting.clock = replace(waiting.clock, waits=False)
+
+    refused(Reopened(tmp_path), "train-2", waiting)
+
+    assert (waiting.messages, waiting.now_s) == ([], START_S + 100)
 
 
 def test_load_run_dead_target_does_not_extend_wait(tmp_path):

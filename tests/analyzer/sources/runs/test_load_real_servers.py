@@ -81,6 +81,8 @@ class NodePage:
 class ScrapeClock:
     """Clock whose sleeps last until the next scrape: a busy machine does not use up the time to wait for scrapes."""
 
+    waits = True
+
     def __init__(self, page):
         self._page = page
         self._now_s = time.time()
