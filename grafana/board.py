@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus
@@ -17,6 +18,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
+from exporter.contract.work import WorkQueries
 from grafana.appearance import styled_panel
 from grafana.panel import Panel
 
@@ -74,6 +76,14 @@ def peak(metric: Metric, *matchers: str) -> str:
     return f"max_over_time({selector(metric, *matchers)}[$__range])"
 
 
+def _last_by(keys: str, metric: Metric, labels: tuple[str, ...], matchers: str) -> str:
+    return f"max by ({', '.join((keys, *labels))}) ({peak(metric, *filter(None, [matchers]))})"
+
+
+WORK = WorkQueries(RUN_KEY, NODE_RUN_KEY, partial(_last_by, NODE_RUN_KEY))
+"""Work and energy per unit of the runs in the time range."""
+
+
 def succeeded(runs: str) -> str:
     """Return the runs whose outcome is `ok` on every node; other runs did only part of their work."""
     of_run = f"on ({RUN_KEY})"
@@ -84,6 +94,11 @@ def succeeded(runs: str) -> str:
 def named(expression: str, label: str, name: str = "(none)") -> str:
     """Give series without the label the value `name`, so that their bar or row has a title."""
     return f'label_replace({expression}, "{label}", "{name}", "{label}", "")'
+
+
+def without_label(expression: str, label: str) -> str:
+    """Remove a label of a run's series, so that a table has one row for queries with and without it."""
+    return f'label_replace({expression}, "{label}", "", "run_id", ".*")'
 
 
 CLUSTER = Variable("cluster", "Cluster", "wattline_build_info", "cluster")

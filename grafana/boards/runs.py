@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, GPU_LEGEND, MODEL, NODE, NODE_KEY, NODE_RUN_KEY, RUN, RUN_KEY, Board, peak, selector
+from grafana.board import (
+    CLUSTER,
+    GPU_LEGEND,
+    MODEL,
+    NODE,
+    NODE_KEY,
+    NODE_RUN_KEY,
+    RUN,
+    RUN_KEY,
+    WORK,
+    Board,
+    peak,
+    selector,
+    without_label,
+)
 from grafana.panel import Panel, Query, lines
 
 _RUN = 'run_id="$run"'
 _GPU = 'component="gpu"'
 _AVERAGE = 'basis="average"'
-_GENERATED = 'unit="generated_tokens"'
 _CHOSEN = 'label_model=~"$model"'
 _SHARED = 'policy="idle_shared"'
 _OF_RUN = 'run_id!=""'
@@ -25,7 +38,6 @@ def _of_run(keys: str, metric: m.Metric, *more: str) -> str:
 
 
 _JOULES = _of_run("device", m.RUN_ENERGY, _GPU)
-_TOKENS = _of_run("", m.RUN_WORK, _GENERATED)
 _INFO = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({peak(m.RUN_INFO, _CHOSEN)}))"
 
 
@@ -35,14 +47,15 @@ def _named(expression: str) -> str:
 
 _TABLE = Panel(
     "Runs",
-    "Runs in the time range: energy of their GPUs and of all devices, energy per generated token, and emissions of all "
-    "devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU and the next column the attributed "
-    "share. The energy of a run shorter than a scrape interval is complete.",
+    "Runs in the time range: energy of their GPUs and of all devices, energy per unit of their primary work, and "
+    "emissions of all devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU, and the next "
+    "column and the energy per unit are the attributed share. The energy of a run shorter than a scrape interval is "
+    "complete.",
     "short",
     (
         Query(_named(_JOULES)),
         Query(_named(f"max by ({RUN_KEY}) ({peak(m.RUN_DURATION)})")),
-        Query(_named(f"({_JOULES} / ({_TOKENS} > 0))")),
+        Query(_named(without_label(WORK.primary(WORK.energy_per_unit()), "unit"))),
         Query(_named(_of_run("component, device", m.RUN_ENERGY))),
         Query(_named(_of_run("component, quality", m.RUN_EMISSIONS, _AVERAGE))),
         Query(_named(f"1000 * min by ({RUN_KEY}) ({peak(m.RUN_START)})")),
@@ -58,7 +71,7 @@ _TABLE = Panel(
         "Value #A": "energy, GPUs",
         "Value #G": "attributed share of GPUs",
         "Value #D": "energy, all devices",
-        "Value #C": "per token",
+        "Value #C": "per unit",
         "Value #E": "emissions",
     },
     units={
@@ -67,7 +80,7 @@ _TABLE = Panel(
         "energy, GPUs": "joule",
         "attributed share of GPUs": "joule",
         "energy, all devices": "joule",
-        "per token": "joule",
+        "per unit": "joule",
         "emissions": "massg",
     },
     remedy=_NO_RUN,
@@ -83,16 +96,10 @@ _RESULTS = Panel(
 )
 _PER_UNIT = Panel(
     "Energy per unit of work",
-    "Energy of a run's GPUs divided by each unit of its work; on shared GPUs the whole GPU counts.",
+    "Energy of a run's GPUs in the phases in which the work was done, divided by each unit of its work. On shared GPUs "
+    "it is the attributed share of the whole run; without GPUs it is that of the CPUs.",
     "joule",
-    (
-        Query(
-            _named(
-                f"({_JOULES} / on ({RUN_KEY}) group_right () "
-                f"(sum by ({RUN_KEY}, unit) (max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_WORK)})) > 0))"
-            )
-        ),
-    ),
+    (Query(_named(WORK.energy_per_unit())),),
     "table",
     columns={**_RUN_COLUMNS, "unit": "unit", "Value": "energy per unit"},
     units={"energy per unit": "joule"},
@@ -155,7 +162,7 @@ _EMISSIONS = _total(
 RUNS = Board(
     "wattline-runs",
     "Wattline: runs",
-    "A table of runs with energy, energy per token and emissions, and one run in detail.",
+    "A table of runs with energy, energy per unit and emissions, and one run in detail.",
     (CLUSTER, NODE, MODEL, RUN),
     (
         ("Runs", (_TABLE, _PER_UNIT, _RESULTS)),

@@ -11,6 +11,7 @@ from grafana.board import (
     NODE_KEY,
     NODE_RUN_KEY,
     RUN_KEY,
+    WORK,
     Board,
     peak,
     selector,
@@ -51,7 +52,7 @@ def _by_cap(expression: str, *more: str) -> str:
     return f"avg by ({', '.join((_LIKE, 'name', _CAP, *more))}) (({expression}) {_JOIN})"
 
 
-_JOULES_PER_UNIT = _by_cap(f"{_JOULES} / on ({RUN_KEY}) group_right () ({_WORK} > 0)", "unit")
+_JOULES_PER_UNIT = _by_cap(WORK.energy_per_unit(), "unit")
 
 
 def _points(title: str, description: str, unit: str, expr: str, columns: dict[str, str]) -> Panel:
@@ -62,7 +63,7 @@ def _points(title: str, description: str, unit: str, expr: str, columns: dict[st
 
 _ENERGY_PER_UNIT = _points(
     "Energy per unit of work",
-    f"Energy of all GPUs of a run in its phase measure, divided by the work of that phase; {_MEAN}.",
+    f"Energy of a run's GPUs in the phases in which the work was done, on shared GPUs the attributed share; {_MEAN}.",
     "joule",
     _JOULES_PER_UNIT,
     {"unit": "unit", "Value": "per unit"},

@@ -46,7 +46,7 @@ def test_runs_table_has_one_complete_row_for_each_run(hour):
 
     assert set(runs) == RUN_IDS
     assert runs["steady"]["energy, GPUs"] == pytest.approx(360_000)
-    assert runs["steady"]["per token"] == pytest.approx(360_000 / 12_000)
+    assert runs["steady"]["per unit"] == pytest.approx(360_000 / 12_000)
     assert runs["steady"]["emissions"] == pytest.approx(20)
     assert [runs[each.run_id]["energy, GPUs"] for each in SHORT_RUNS] == pytest.approx([2_000] * 5)
     # 200 W from its begin to the last scrape of the hour, over the exporter's restart
@@ -60,7 +60,7 @@ def test_runs_table_two_node_run_adds_energy_and_counts_tokens_once(hour):
     assert wide["energy, GPUs"] == pytest.approx(2 * 450_000)
     assert wide["attributed share of GPUs"] == pytest.approx(2 * 450_000)
     assert wide["energy, all devices"] == pytest.approx(2 * 450_000 + 2 * 90_000)  # 100 W of CPU on each
-    assert wide["per token"] == pytest.approx(900_000 / 9_000)
+    assert wide["per unit"] == pytest.approx(900_000 / 9_000)
     assert wide["emissions"] == pytest.approx(50)
     assert wide["start"] == (TROUBLE_S + 1_200) * 1_000
 
