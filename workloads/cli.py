@@ -85,6 +85,10 @@ Version = Annotated[
 ]
 
 
+_MAX_LABEL = 128
+"""Longest value of a label, in characters."""
+
+
 class JobListFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
@@ -161,7 +165,7 @@ def run_builtin_job(
         raise typer.BadParameter(f"unknown job {job_name!r}; the jobs are {', '.join(job_names())}") from error
     config = vars(parser.parse_args(context.args))  # reports invalid options before the start of a run
     command = job_command(job_name, context.args)
-    options = _Options(label, gpus, exporter, run_id, out, nsys)
+    options = _Options([*_image_label(config), *(label or [])], gpus, exporter, run_id, out, nsys)
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
 
@@ -214,6 +218,11 @@ def _run(
         log_message(str(error))
         code = 1
     raise typer.Exit(code)
+
+
+def _image_label(config: Mapping[str, Any]) -> list[str]:
+    """Return the label `image` of a job that runs an image; the user's label of this name replaces it."""
+    return [f"image={image[:_MAX_LABEL]}" for image in config.get("image_and_arguments", ())[:1]]
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:

@@ -51,7 +51,8 @@ def write_nsys_tables(folder: Path) -> list[Path]:
     tables = sorted((folder / FOLDER).glob("stats*.json"))
     if done.returncode != 0 or not tables:
         output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise NsysError(f"nsys stats failed: {output[-1] if output else f'exit code {done.returncode}'}; {again}")
+        reason = f"exit code {done.returncode}" if done.returncode else "it wrote no table"
+        raise NsysError(f"nsys stats failed: {output[-1] if output else reason}; {again}")
     return tables
 
 

@@ -16,15 +16,13 @@ from typing import Any
 import yaml
 
 from exporter.contract.run import METRICS_FILE, NO_GPU_FOUND, Outcome, RunView
+from exporter.contract.work import SHORTEST_PHASE_S, is_useful, phases_of_work, primary_first, unit_of_one
 from workloads.client.messages import DISK_FULL_ERRNOS, log_message
 from workloads.client.recorder import Recorder
 
 _SUMMED = ("gpu", "cpu", "dram")
-MEASURED_PHASE = "measure"
-"""Name of the phase in which a built-in job counts its work."""
 _PERCENTILE = re.compile(r"_p\d\d$")
 _MOST_SHOWN = 6
-_SECONDARY_UNITS = ("padding_tokens", "requests_failed", "cached_tokens")
 
 
 class RunFolderError(Exception):
@@ -130,21 +128,39 @@ def summary_lines(run: RunView, outcome: Outcome, source: str | None) -> Iterato
 
 
 def _results(run: RunView) -> Iterator[str]:
-    """Yield the job's results without percentiles, and the GPU energy per unit of work."""
+    """Yield the job's results without percentiles, and the energy per unit of work."""
     shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
     if shown:
         yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
-    for phase in run.phases:
-        joules = phase.energy_joules.get("gpu")
-        if phase.name == MEASURED_PHASE and joules is not None:
-            units = {unit: amount for unit, amount in phase.work.items() if amount > 0 and unit not in _SECONDARY_UNITS}
-            if units:
-                per_unit = (
-                    f"{joules / amount:.4g} J of the GPUs per {_singular(unit)}" for unit, amount in units.items()
-                )
-                yield f"{', '.join(per_unit)} during the phase {phase.name}"
+    if energies := list(_energies_per_unit(run)):
+        yield ", ".join(energies)
 
 
-def _singular(unit: str) -> str:
-    """`generated_tokens` → `generated token`."""
-    return unit.replace("_", " ").removesuffix("s")
+def _energies_per_unit(run: RunView) -> Iterator[str]:
+    """Yield the energy per unit, the primary one first, as `exporter.contract.work` defines it."""
+    component = next((name for name in _SUMMED if name in run.energy_joules), None)
+    if component is None:
+        return
+    device = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}[component]
+    whole_j = math.fsum(run.energy_joules[component].values())
+    shares_j = run.attributed_energy_joules.get(component, {})
+    share_j = whole_j - math.fsum(run.energy_joules[component][one] - joules for one, joules in shares_j.items())
+    least_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
+    measured_s = {
+        phase.name: phase.duration_seconds
+        for phase in run.phases
+        if component in phase.energy_joules and phase.duration_seconds >= least_s
+    }
+    for unit in primary_first(unit for unit, amount in run.work.items() if amount > 0 and is_useful(unit)):
+        amount, name = run.work[unit], unit_of_one(unit)
+        if shares_j:
+            yield (
+                f"{share_j / amount:.4g} J per {name} attributed to the run, since others used its {device} as well "
+                f"({whole_j / amount:.4g} J of the whole {device})"
+            )
+            continue
+        done_in = {phase.name: phase.work[unit] for phase in run.phases if unit in phase.work}
+        names = phases_of_work(amount, done_in, measured_s, run.duration_seconds)
+        joules = math.fsum(phase.energy_joules[component] for phase in run.phases if phase.name in names)
+        where = f" during the phase {' and '.join(names)}" if names else ""
+        yield f"{(joules if names else whole_j) / amount:.4g} J of the {device} per {name}{where}"

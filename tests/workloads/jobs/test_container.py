@@ -51,6 +51,7 @@ def test_container_keeps_streams_separate_and_exit_code(exporter, podman, job):
     assert done.stdout == "100%\nno newline"
     assert "Zürich\n" in done.stderr
     assert exporter.api.only_run.outcome == "failed"
+    assert exporter.api.only_run.labels["image"] == IMAGE
     assert exporter.api.bodies("/phase") == [{"name": "prepare"}, {"name": "container"}]
     assert podman.containers() == []
 

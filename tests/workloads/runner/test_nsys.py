@@ -74,6 +74,7 @@ def test_nsys_not_installed_fails_before_run(exporter, tmp_path):
     ("fault", "message"),
     [
         ("profile", "nsys wrote no "),
+        ("no tables", "nsys stats failed: it wrote no table; the report is kept, try again: nsys stats"),
         (
             "stats",
             "nsys stats failed: ERROR: the report is of a newer version; the report is kept, try again: nsys stats",

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Build an example image with Docker or Podman, after the base image that it needs:
-#   workloads/jobs/containers/images/build.sh NAME [options of the engine's build command]
+#   workloads/jobs/containers/images/build.sh NAME|all [options of the engine's build command]
 # ENGINE selects another engine command, such as ENGINE='podman --remote'.
 set -eu
 cd "$(dirname "$0")"
 all="dummy gpu-base mnist synthetic-regression stemdl-1gpu stemdl-2gpu mantid-1 mantid-4 mantid-5 mantid-8"
 
 if [ $# -eq 0 ]; then
-    echo "usage: $0 NAME [options of the engine's build command]; names: $all" >&2
+    echo "usage: $0 NAME|all [options of the engine's build command]; names: $all" >&2
     exit 2
 fi
 name=$1
@@ -38,6 +38,9 @@ with_gpu_base() {
 }
 
 case $name in
+    all)
+        for each in $all; do ENGINE=$ENGINE "./$(basename "$0")" "$each" "$@"; done
+        ;;
     dummy | gpu-base) build "$name" "$name" "$@" ;;
     mnist | synthetic-regression) with_gpu_base "$name" "$name" "$@" ;;
     stemdl-1gpu) with_gpu_base "$name" stemdl --build-arg GPUS=1 "$@" ;;
