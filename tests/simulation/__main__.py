@@ -1,0 +1,69 @@
+"""Simulation of a node with faults, in virtual time: `make simulate`, or `make simulate SEED=N` to replay one seed.
+
+Each seed is one node for some hours. The command prints the first seed that violates an invariant, with its last
+events. Idle hours without open runs are skipped in one step, as a stop of all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+
+from tests.simulation.episode import HOURS, Plan, Result, simulate
+
+SHORT_HOURS = 0.06
+SHORT_PLAN = Plan(faults=("driver", "kill", "kill worker", "stop", "network", "cpu", "sleep"), mean_s=12.0)
+"""Simulation of `make test`, without faults of disk and clocks, restarts and power cuts."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="seed to replay; without it, new seeds")
+    parser.add_argument("--hours", type=float, default=HOURS, help="simulated hours of each seed")
+    parser.add_argument("--short", action="store_true", help="the short simulation of make test")
+    parser.add_argument("--cpu-seconds", type=float, default=60.0, help="budget for new seeds")
+    arguments = parser.parse_args()
+    started_s = time.process_time()
+    first = secrets.randbelow(1 << 40) if arguments.seed is None else arguments.seed
+    results: list[Result] = []
+    while not results or (arguments.seed is None and time.process_time() - started_s < arguments.cpu_seconds):
+        seed = first + len(results)
+        result = simulate_short(seed) if arguments.short else simulate(seed, arguments.hours)
+        results.append(result)
+        if result.violation:
+            options = " SHORT=1" if arguments.short else f" HOURS={arguments.hours:g}"
+            print(report(result, options))
+            break
+    print(summary(results, time.process_time() - started_s))
+    if arguments.seed is not None:
+        print(f"trace {results[0].trace_hash}")
+    return int(bool(results[-1].violation))
+
+
+def simulate_short(seed: int) -> Result:
+    return simulate(seed, SHORT_HOURS, SHORT_PLAN)
+
+
+def report(result: Result, options: str) -> str:
+    """Return the violation, the last events before it, and the command that replays them."""
+    events = "\n".join(f"  {event}" for event in result.events)
+    return f"{events}\nseed {result.seed}: {result.violation}\nreplay: make simulate SEED={result.seed}{options}"
+
+
+def summary(results: list[Result], cpu_s: float) -> str:
+    hours, skipped = sum(r.hours for r in results), sum(r.skipped_hours for r in results)
+    runs = sum(r.tally.runs for r in results)
+    noted, chance = sum(r.tally.outside_noted for r in results), sum(r.tally.undeclared for r in results)
+    return (
+        f"seeds {results[0].seed} to {results[-1].seed}: {hours:.0f} simulated hours ({hours - skipped:.1f} of them "
+        f"with runs or faults, {skipped:.0f} idle), {hours / cpu_s * 60:.0f} per minute of CPU; "
+        f"{sum(r.faults for r in results)} faults, {sum(r.kills for r in results)} kills, "
+        f"{sum(r.tally.pages for r in results)} pages, {runs} runs: {noted} outside of the interval with a note, "
+        f"{chance} within chance; {sum(bool(r.violation) for r in results)} violations"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

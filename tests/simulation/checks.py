@@ -1,0 +1,265 @@
+"""Invariants of the exporter, checked on each page of metrics, at each answer, and at the end."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from exporter.attribution.policy import POLICIES
+from exporter.contract.run import RunView
+from exporter.model import RunError
+from exporter.runs.record import RunRecord
+from tests.simulation.clients import Acknowledged, Node
+from tests.simulation.exporter import CPU_W, Life
+from tests.simulation.gpus import SimulatedGpu
+
+SILENT_S = 5.0
+"""Time after which a silent GPU's series must be gone: they are late after 2.5 s, which is checked once a second."""
+RECOVERED_S = 75.0
+"""Time after the last fault after which a GPU must be up again: the longest pause before a new worker is 30 s."""
+CHANCE = 3.0
+"""Ratio of an error to its 95 % interval that no chance explains."""
+_MICROJOULE = 1e-6
+
+
+@dataclass
+class Tally:
+    """Counts of checked pages and runs."""
+
+    pages: int = 0
+    runs: int = 0
+    outside: int = 0
+    """Runs with a device whose true energy is outside of its interval, but with a note or within CHANCE."""
+    outside_noted: int = 0
+    undeclared: int = 0
+    """Runs outside of their interval without a note, within CHANCE."""
+    clean: int = 0
+    """Runs without a note."""
+
+
+@dataclass
+class Checks:
+    """State of the checks of one simulation."""
+
+    node: Node
+    tally: Tally = field(default_factory=Tally)
+    _live: dict[str, float] = field(default_factory=dict)
+    _saved: dict[str, float] = field(default_factory=dict)
+    _shares: dict[tuple[str, str], dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    _checked: set[str] = field(default_factory=set)
+    has_step: bool = False
+    """True after a step of the wall clock: the samples on the server are not compared with the history then."""
+    calm_since_s: float = 0.0
+    """End of the last fault that may have silenced the sensors."""
+    awake_since_s: float = 0.0
+    """End of the last stop of the exporter."""
+
+    # -- pages
+
+    def page(self, life: Life, body: str) -> None:
+        """Check one scrape."""
+        self.tally.pages += 1
+        values = _parse(body)
+        save = life.metrics._save
+        counters = {series: value for series, value in values.items() if series.partition("{")[0].endswith("_total")}
+        for series, value in counters.items():
+            if value < self._live.get(series, -math.inf):
+                self.node.fail(f"{series} fell from {self._live[series]!r} to {value!r}")
+        self._live.update(counters)
+        if save and save.done() and save.result():
+            self._saved.update(counters)
+        self._check_shares(values)
+        self._check_freshness(life, values)
+
+    def after_kill(self, *, power_cut: bool) -> None:
+        """Note that the exporter was killed: a counter may fall to its last saved value."""
+        self._saved = {} if power_cut else self._saved
+        self._live = dict(self._saved)
+
+    def after_start(self, life: Life, *, power_cut: bool) -> None:
+        """Take the restored shares; follow the runs that are forgotten, whose shares are no longer on a page."""
+        self._note_shares(life)
+        if power_cut:
+            self._shares.clear()
+            self._note_shares(life)
+            for device, meter in life.live.energy.meters.items():
+                for policy in POLICIES:
+                    shares = self._shares[device.id, policy]
+                    shares["forgotten before"] = meter.totals.energy_j - sum(shares.values())
+        keep = life.energies.keep
+
+        def follow(run_ids: Collection[str]) -> None:
+            self._note_shares(life, {key.run_id for key in life.energies.microjoules} - set(run_ids) - {""})
+            keep(run_ids)
+
+        life.energies.keep = follow
+
+    def _note_shares(self, life: Life, run_ids: Collection[str] | None = None) -> None:
+        for (device, policy, run_id), amount in life.energies.microjoules.items():
+            if run_ids is None or run_id in run_ids:
+                self._shares[device.id, policy][run_id] = amount * _MICROJOULE
+
+    def _check_shares(self, values: dict[str, float]) -> None:
+        for series, value in values.items():
+            if series.startswith("wattline_run_attributed_energy_joules_total"):
+                labels = _labels(series)
+                self._shares[labels["device"], labels["policy"]][labels["run_id"]] = value
+        for (device, policy), shares in self._shares.items():
+            name = "wattline_cpu_energy_j" if device == "0" else "wattline_gpu_energy_j"
+            found = [value for series, value in values.items() if series.startswith(name) and f'"{device}"' in series]
+            if found and abs(sum(shares.values()) - found[0]) > 2 * _MICROJOULE + 1e-12 * found[0]:
+                self.node.fail(f"{policy} shares of {device} add up to {sum(shares.values())!r}, not {found[0]!r}")
+
+    def _check_freshness(self, life: Life, values: dict[str, float]) -> None:
+        now_s = life.world.virtual.s
+        for gpu in life.world.gpus:
+            labels = f'gpu="{gpu.info.index}",uuid="{gpu.uuid}"'
+            up = values.get(f"wattline_gpu_up{{{labels}}}")
+            has_power = f"wattline_gpu_power_watts{{{labels}}}" in values
+            has_energy = f"wattline_gpu_energy_joules_total{{{labels}}}" in values
+            since_s = max(self.awake_since_s, gpu.silent_since_s or 0.0, life.started_s)
+            if gpu.silent_since_s is not None and now_s - since_s > SILENT_S and (up or has_power or has_energy):
+                self.node.fail(f"GPU {gpu.info.index} is silent for {now_s - since_s:.1f} s, and its series remain")
+            if now_s - max(self.calm_since_s, life.started_s) > RECOVERED_S and not (up and has_energy):
+                self.node.fail(f"GPU {gpu.info.index} is healthy, and its series are absent")
+        down_s = life.world.cpu_fails_until_s
+        is_down = now_s < down_s and now_s - max(self.cpu_failed_s, life.started_s, self.awake_since_s) > SILENT_S
+        if is_down and any(series.startswith("wattline_cpu_energy_j") for series in values):
+            self.node.fail("the CPU energy cannot be read, and its series remain")
+
+    cpu_failed_s: float = 0.0
+
+    # -- runs
+
+    def end(self, acknowledged: Acknowledged, view: RunView, record: RunRecord) -> None:
+        """Check a run that has ended."""
+        run_id = view.run_id
+        self.run(acknowledged, view)
+        if acknowledged.end is not None and _figures(acknowledged.end) != _figures(view):
+            self.node.fail(f"{run_id}: its figures changed after its end: {acknowledged.end} -> {view}")
+        if acknowledged.end is not None and _narrowed(acknowledged.end, view):
+            self.node.fail(f"{run_id}: an interval is narrower after its end: {acknowledged.end} -> {view}")
+        if run_id in self._checked or record.end_s is None:
+            return
+        self._checked.add(run_id)
+        self.tally.runs += 1
+        self.tally.clean += not view.notes
+        energies = [
+            (device, joules, view.energy_uncertainty_joules[component][device])
+            for component, devices in view.energy_joules.items()
+            for device, joules in devices.items()
+        ]
+        gpus = {gpu.uuid: gpu for gpu in acknowledged.gpus}
+        missing = gpus.keys() - {device for device, _, _ in energies}
+        if missing and not view.notes:
+            self.node.fail(f"{run_id}: no energy of {missing}, and no note")
+        ratios = [_ratio(gpus.get(device), record, joules, half_j) for device, joules, half_j in energies]
+        worst = max(ratios, default=0.0)
+        self.tally.outside += worst > 1
+        self.tally.outside_noted += worst > 1 and bool(view.notes)
+        self.tally.undeclared += worst > 1 and not view.notes
+        self.node.trace("checked", run_id, f"{worst:.3f}", len(view.notes), *(f"{j:.6f}" for _, j, _ in energies))
+        if worst > CHANCE and not view.notes:
+            truths = {gpu.uuid: _truth_j(gpu, record) for gpu in acknowledged.gpus}
+            self.node.fail(f"{run_id}: {energies} are outside of the interval without a note; true: {truths}")
+
+    def run(self, acknowledged: Acknowledged, view: RunView) -> None:
+        """Check that a run has all that was acknowledged, and that its phases do not exceed it."""
+        run_id, steps = view.run_id, view.work.get("steps", 0.0)
+        if not sum(acknowledged.work.values()) <= steps <= sum(acknowledged.sent.values()):
+            self.node.fail(f"{run_id}: acknowledged {acknowledged.work}, sent {acknowledged.sent}, found {steps}")
+        names = [phase.name for phase in view.phases]
+        if view.state == "ended" and not set(acknowledged.phases) <= set(names):
+            self.node.fail(f"{run_id}: acknowledged phases {acknowledged.phases}, found {names}")
+        seconds = sum(phase.duration_seconds for phase in view.phases)
+        if seconds > view.duration_seconds + 1e-6:
+            self.node.fail(f"{run_id}: phases of {seconds} s exceed the run of {view.duration_seconds} s")
+        for component, devices in view.energy_joules.items():
+            run_j = sum(devices.values())
+            phases_j = sum(phase.energy_joules.get(component, 0.0) for phase in view.phases)
+            if view.state == "ended" and phases_j > run_j + 1e-6 * max(1.0, run_j):
+                self.node.fail(f"{run_id}: phases of {phases_j} J exceed the run of {run_j} J")
+
+    def all_runs(self, life: Life, runs: dict[str, Acknowledged]) -> None:
+        """Check all runs that were acknowledged against the exporter's."""
+        for run in runs.values():
+            try:
+                record = life.ledger.find(run.run_id)
+            except RunError:
+                if run.begun and not run.may_be_lost:
+                    self.node.fail(f"run {run.run_id} was acknowledged and is unknown")
+                continue
+            view = life.ledger.view(record)
+            known = {process.pid for process in record.processes}
+            if not run.may_be_lost and not run.pids <= known:
+                self.node.fail(f"{run.run_id}: acknowledged processes {run.pids - known} are missing")
+            if run.may_be_lost:
+                continue
+            if run.end is not None and view.state != "ended":
+                self.node.fail(f"{run.run_id}: its end was acknowledged, and it is {view.state}")
+            if view.state == "ended":
+                self.end(run, view, record)
+            else:
+                self.run(run, view)
+
+    def history(self, life: Life) -> None:
+        """Check that the server has all samples of the history."""
+        rows = life.history._connection.execute("SELECT id, name, labels FROM series").fetchall()
+        from exporter.contract.compact_history import samples_in_order
+        from exporter.push.remote_write import _format_number, _selector
+        from tests.simulation.push_server import TARGET
+
+        backlog = life.history.backlog
+        if backlog is None or self.has_step:
+            return
+        position = backlog.position()
+        if position.t_ms < life.history.settled_ms - 60_000 or position.dropped or position.refused:
+            self.node.fail(f"the push queue is late: {position}, samples until {life.history.settled_ms}")
+        import json
+
+        names = {row[0]: _selector({**json.loads(row[2]), "__name__": row[1], **TARGET.labels}) for row in rows}
+        samples = life.world.server.samples
+        for t_ms, series_id, value in samples_in_order(life.history._connection, (0, 0), position.t_ms):
+            if (t_ms, series_id) <= position.done and _format_number(value) not in samples.get(
+                (names[series_id], t_ms), ()
+            ):
+                self.node.fail(f"the server lacks {names[series_id]} {value!r} {t_ms}, which it acknowledged")
+                return
+
+
+def _truth_j(gpu: SimulatedGpu, record: RunRecord) -> float:
+    assert record.end_s is not None
+    return gpu.energy_j(record.end_s) - gpu.energy_j(record.begin_s)
+
+
+def _ratio(gpu: SimulatedGpu | None, record: RunRecord, joules: float, half_j: float) -> float:
+    assert record.end_s is not None
+    truth_j = _truth_j(gpu, record) if gpu else CPU_W * (record.end_s - record.begin_s)
+    return abs(joules - truth_j) / max(half_j, 1e-3, 1e-9 * truth_j)
+
+
+def _figures(view: RunView) -> dict[str, object]:
+    """Return the figures that do not change after a run's end, when a late doubt may still widen an interval."""
+    others = {"notes", "simulation", "started_at", "ended_at", "phases", "energy_uncertainty_joules"}
+    return view.model_dump(exclude=others)
+
+
+def _narrowed(before: RunView, after: RunView) -> bool:
+    later_j = after.energy_uncertainty_joules
+    return any(
+        later_j[component].get(device, 0.0) < half_j
+        for component, halves_j in before.energy_uncertainty_joules.items()
+        for device, half_j in halves_j.items()
+    )
+
+
+def _parse(body: str) -> dict[str, float]:
+    lines = (line.rpartition(" ") for line in body.splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in lines}
+
+
+def _labels(series: str) -> dict[str, str]:
+    pairs = series.partition("{")[2].rstrip("}").split(",")
+    return {name: value.strip('"') for name, _, value in (pair.partition("=") for pair in pairs)}

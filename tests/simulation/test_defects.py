@@ -1,0 +1,109 @@
+"""Defects of the exporter, made on purpose: the simulation finds each of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.episode import Plan, simulate
+
+
+def lose_runs(life):
+    """Acknowledge requests without saving the runs."""
+    save = life.file.save
+    life.file.save = lambda changes: save(replace(changes, runs=[]))
+
+
+def lose_work(life):
+    """Save each run without the work of one contributor."""
+    save = life.file.save
+
+    def without(run):
+        return run._replace(body=run.body.replace('"rank-1"', '"rank-1-lost"').replace('"steps"', '"lost"'))
+
+    life.file.save = lambda changes: save(replace(changes, runs=[without(run) for run in changes.runs]))
+
+
+def save_totals_late(life):
+    """Save the first totals again and again."""
+    save, first = life.file.save, {}
+
+    def late(changes):
+        first.update({device: totals for device, totals in changes.totals.items() if device not in first})
+        save(replace(changes, totals=dict(first), attributed=changes.attributed._replace(microjoules={})))
+
+    life.file.save = late
+
+
+def lose_a_share(life):
+    """Leave out the shares of one policy now and then."""
+    add = life.energies._add_shares
+    calls = []
+
+    def some(device, energy_uj, idle_uj, loads):
+        calls.append(device)
+        add(device, energy_uj - (len(calls) % 7 == 0), idle_uj, loads)
+
+    life.energies._add_shares = some
+
+
+def show_stale_series(life):
+    """Never mark a GPU as silent."""
+    life.live.age = lambda _now_s: None
+    life.live._down = lambda _index, _reason: None
+    life.live._driver_gone = lambda _gone: None
+
+
+def halve_energies(life):
+    """Report half of each run's energy, with its interval."""
+    view = life.ledger.view
+
+    def halved(run):
+        shown = view(run)
+        half = {c: {d: joules / 2 for d, joules in devices.items()} for c, devices in shown.energy_joules.items()}
+        phases = [phase.model_copy(update={"energy_joules": {}}) for phase in shown.phases]
+        return shown.model_copy(update={"energy_joules": half, "phases": phases})
+
+    life.ledger.view = halved
+
+
+def lengthen_phases(life):
+    """Count each phase twice."""
+    view = life.ledger.view
+
+    def longer(run):
+        shown = view(run)
+        longer = [p.model_copy(update={"duration_seconds": 2 * p.duration_seconds + 1}) for p in shown.phases]
+        return shown.model_copy(update={"phases": longer})
+
+    life.ledger.view = longer
+
+
+def crash(life):
+    """Raise an error that is not handled, in the tick of each second."""
+    life.ledger.tick = None
+
+
+def lose_samples(life):
+    """Let the server acknowledge samples that it does not store."""
+    life.world.server.drop = lambda number: number % 3 == 0
+
+
+DEFECTS = [
+    (lose_runs, ("kill",), "unknown"),
+    (lose_work, ("kill",), "acknowledged {"),
+    (save_totals_late, ("kill",), "fell from"),
+    (lose_a_share, (), "shares of"),
+    (show_stale_series, ("kill worker",), "its series remain"),
+    (halve_energies, (), "outside of the interval without a note"),
+    (lengthen_phases, (), "exceed the run"),
+    (crash, (), "the exporter ended"),
+    (lose_samples, (), "the server lacks"),
+]
+
+
+@pytest.mark.parametrize(("defect", "faults", "text"), DEFECTS, ids=[defect.__name__ for defect, *_ in DEFECTS])
+def test_simulation_with_a_defect_reports_the_violation(defect, faults, text):
+    plan = Plan(faults=faults, mean_s=8.0, has_push=defect is lose_samples, calm_s=20.0, defect=defect)
+    violations = (simulate(seed, 0.03, plan).violation for seed in range(8))
+
+    assert text in next(filter(None, violations))
