@@ -1,0 +1,40 @@
+"""Command that measures the coverage of all intervals: `make calibrate SEED=1 DRAWS=2000`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from tests.calibration.coverage import Coverage, measure
+from tests.calibration.kinds import KINDS
+from tests.calibration.table import RESULTS
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.calibration", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
+    parser.add_argument("--draws", type=int, default=2_000, help="Intervals of each kind; expensive kinds have fewer.")
+    parser.add_argument("--only", default="", help="Part of the names of the kinds to measure; the rest is kept.")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    given = parse_arguments(sys.argv[1:])
+    known = {one["name"]: one for one in json.loads(RESULTS.read_text())["kinds"]} if RESULTS.exists() else {}
+    for kind in KINDS:
+        if given.only in kind.name:
+            found = measure(kind, given.seed, given.draws)
+            print(line(found), flush=True)
+            known[kind.name] = {**found.document(), "seed": given.seed}
+            kept = [known[each.name] for each in KINDS if each.name in known]
+            RESULTS.write_text(json.dumps({"kinds": kept}, indent=1) + "\n")
+
+
+def line(found: Coverage) -> str:
+    shares = " ".join(f"{100 * share:5.1f}" for share in found.coverage)
+    return f"{found.name:62s} {shares} %  {found.draws} draws, {found.refused} without an interval"
+
+
+if __name__ == "__main__":
+    main()

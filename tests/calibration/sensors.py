@@ -1,0 +1,162 @@
+"""Intervals of the exporter over generated sensors, loads and runs: energy of runs and phases, and emissions."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from analyzer.carbon.emissions import ledger_emissions
+from analyzer.model.interval import Interval
+from exporter.energy.marks import energy_between
+from exporter.model import ClockReading, GpuCount, Slot, WorkerMessage
+from exporter.polling.live_state import LiveState
+from exporter.runs import marks as run_marks
+from exporter.runs.record import Cut
+from exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
+from exporter.simulation.gpu import energy_j
+from tests.calibration.coverage import Draw, Kind, from_half_width
+from tests.exporter.faults.virtual_node import LEAD_S, START_S, FaultyGpu, VirtualGpu, make_gpu
+
+Sensor = Literal["counter", "whole window", "part of the window", "averaged"]
+Figure = Literal["run", "phase", "emissions"]
+SECONDS = (1.0, 120.0)
+SHORTEST_PHASE_S = 1.0
+"""The report has no energy of shorter phases."""
+_JOULES_PER_KWH = 3.6e6
+
+
+def log_uniform(rng: random.Random, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def _load(rng: random.Random, seconds: float) -> Load:
+    low_w = rng.uniform(20, 300)
+    high_w = rng.uniform(low_w + 10, 690)
+    kind = rng.random()
+    if kind < 0.1:
+        return Constant(high_w)
+    if kind < 0.2:
+        return Ramp(low_w, high_w, seconds + LEAD_S)
+    if kind < 0.7:
+        return Square(low_w, high_w, log_uniform(rng, 0.01, 60), rng.uniform(0.05, 0.95))
+    dwell_s = log_uniform(rng, max(0.01, seconds / 2_000), 20)
+    times_s, watts = [0.0], [low_w]
+    while times_s[-1] < seconds + LEAD_S + 3:
+        times_s.append(times_s[-1] + max(1e-3, rng.expovariate(1 / dwell_s)))
+        watts.append(rng.uniform(low_w, high_w))
+    return Trace(Recording(tuple(times_s), tuple(watts)))
+
+
+def _gpu(rng: random.Random, sensor: Sensor, seconds: float) -> FaultyGpu:
+    """Return a GPU with update periods of 20 ms to 1 s and windows of 10 to 100 % of them."""
+    update_s = log_uniform(rng, 0.02, 1)
+    changes: dict[str, Any] = {
+        "counter_period_s": log_uniform(rng, 0.02, 1),
+        "sensor_period_s": update_s,
+        "instant_window_s": update_s * (1.0 if sensor == "whole window" else rng.uniform(0.1, 1)),
+        "noise_w": rng.uniform(0, 2),
+        # the exporter knows the sensor of a Turing, and assumes that one that it does not know covers a quarter
+        "name": "SIMULATED TURING" if sensor == "whole window" else "SIMULATED GPU",
+    }
+    return FaultyGpu(
+        make_gpu(rng, _load(rng, seconds), **changes),
+        rng,
+        has_counter=sensor == "counter",
+        has_average=sensor in ("counter", "averaged"),
+    )
+
+
+class _PhasedGpu(VirtualGpu):
+    """Run with phases, and another carbon intensity from one of their starts on."""
+
+    def __init__(self, rng: random.Random, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float) -> None:
+        super().__init__(faulty, live, begin_s, seconds)
+        self.info = replace(self.info, architecture="")  # the name has it, where the exporter knows the sensor
+        starts_s = sorted(begin_s + rng.uniform(0, seconds) for _ in range(rng.randrange(1, 4)))
+        intensities = [rng.uniform(20, 900) for _ in range(2)]
+        changed = rng.randrange(len(starts_s))
+        self.intensities = [intensities[number > changed] for number in range(len(starts_s) + 1)]
+        self.edges_s = [begin_s, *starts_s, begin_s + seconds]
+        first, *self._due = [
+            Cut(t_s, f"phase-{number}", (Slot(0.0, math.inf, grams, "DE", "generated", "average", "actual"),))
+            for number, (t_s, grams) in enumerate(zip(self.edges_s, self.intensities, strict=False))
+        ]
+        self._run.cuts = [first]
+
+    def step(self) -> None:
+        while self._due and self.faulty.clock_s >= self._due[0].t_s:
+            run_marks.start_phase(self._run, self._live.energy.meters, self._due.pop(0))
+        super().step()
+
+    def draws(self, rng: random.Random) -> dict[Figure, Draw]:
+        self.outcome()
+        run, gpu = self._run, self.faulty.gpu
+        energy = energy_between(run.begin[self.device], run.final[self.device])
+        truths_j = [energy_j(gpu, a, b) for a, b in zip(self.edges_s, self.edges_s[1:], strict=False)]
+        found: dict[Figure, Draw] = {"run": from_half_width(math.fsum(truths_j), energy.joules, energy.half_width_j)}
+        measurable = [
+            number
+            for number, (a, b) in enumerate(zip(self.edges_s, self.edges_s[1:], strict=False))
+            if b - a >= SHORTEST_PHASE_S
+        ]
+        if measurable:
+            number = rng.choice(measurable)
+            phase = next(phase for phase in run.phases if phase.name == f"phase-{number}")
+            found["phase"] = from_half_width(
+                truths_j[number], phase.joules[self.device], phase.half_widths_j[self.device]
+            )
+        mass_g = math.fsum(emission.grams for emission in run.emissions)
+        truth_g = math.fsum(
+            joules / _JOULES_PER_KWH * grams for joules, grams in zip(truths_j, self.intensities, strict=True)
+        )
+        (emission,) = ledger_emissions(
+            {("gpu", "average", "actual"): [mass_g]}, {"gpu": Interval(energy.joules, energy.half_width_j)}, ()
+        )
+        found["emissions"] = from_half_width(truth_g, emission.mass_g.value, emission.mass_g.half)
+        return found
+
+
+def _measure(rng: random.Random, sensor: Sensor) -> dict[Figure, Draw]:
+    seconds = log_uniform(rng, *SECONDS)
+    faulty = _gpu(rng, sensor, seconds)
+    now = [START_S]
+    live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
+    run = _PhasedGpu(rng, faulty, live, START_S + LEAD_S + rng.random(), seconds)
+    live.take_worker(WorkerMessage(gpu_counts=(GpuCount(1),), gpus=(run.info,)))
+    while not run.is_done:
+        now[0] = faulty.clock_s
+        run.step()
+    return run.draws(rng)
+
+
+@cache
+def _runs(sensor: Sensor, seed: int, count: int) -> list[dict[Figure, Draw]]:
+    rng = random.Random(f"{sensor} {seed}")
+    return [_measure(rng, sensor) for _ in range(count)]
+
+
+def _draws(sensor: Sensor, figure: Figure, rng: np.random.Generator, count: int) -> Iterable[Draw]:
+    runs = _runs(sensor, int(rng.integers(2**32)), count)
+    return [run[figure] for run in runs if figure in run]
+
+
+SENSORS: dict[Sensor, str] = {
+    "counter": "energy counter",
+    "whole window": "power only, known window",
+    "part of the window": "power only, unknown window",
+    "averaged": "power averaged over 1 s only",
+}
+FIGURES: dict[Figure, str] = {"run": "run", "phase": "phase", "emissions": "emissions of a run"}
+COST = 10.0
+KINDS = tuple(
+    Kind(f"{title}: {SENSORS[sensor]}", "conservative", partial(_draws, sensor, figure), cost=COST, stream=sensor)
+    for figure, title in FIGURES.items()
+    for sensor in SENSORS
+    if figure != "emissions" or sensor == "counter"
+)

@@ -1,0 +1,102 @@
+"""Coverage of all intervals: few new draws of each, and the stored results of many."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.calibration.coverage import (
+    LEVELS,
+    RANK_SHARES,
+    Coverage,
+    Draw,
+    contradictions,
+    from_bound,
+    from_half_width,
+    measure,
+    summarize,
+)
+from tests.calibration.kinds import KINDS
+from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
+
+DRAWS = 60
+"""Draws of a kind; a kind of higher cost has fewer."""
+NARROWED = 0.6
+
+
+def normal_draws(count, narrowed=1.0):
+    """Errors of a normal distribution with their exact half-width, times a factor."""
+    rng = np.random.default_rng(3)
+    return [from_half_width(100.0, 100 + error, 1.96 * narrowed) for error in rng.standard_normal(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_interval_few_draws_do_not_contradict_its_level(kind):
+    assert contradictions(measure(kind, 11, DRAWS)) == []
+
+
+@pytest.mark.parametrize("name", ["compare: ratio of groups of unequal spread", "variability: correlation"])
+def test_interval_narrowed_contradicts_its_level(name):
+    kind = next(kind for kind in KINDS if kind.name == name)
+    draws = [
+        replace(
+            draw,
+            ends=tuple(
+                (draw.estimate + NARROWED * (low - draw.estimate), draw.estimate + NARROWED * (high - draw.estimate))
+                for low, high in draw.ends
+            ),
+        )
+        for draw in kind.draws(np.random.default_rng(5), 300)
+        if draw.ends
+    ]
+
+    assert contradictions(summarize(name, "statistical", draws))
+
+
+def test_coverage_normal_errors_has_nominal_levels_and_ranks():
+    found = summarize("normal", "statistical", normal_draws(20_000))
+
+    assert found.coverage == pytest.approx(LEVELS, abs=0.01)
+    assert found.ranks == pytest.approx(RANK_SHARES, abs=0.01)
+    assert found.width_ratio == pytest.approx(1.96, abs=0.03)
+    assert contradictions(found) == []
+
+
+@pytest.mark.parametrize(("factor", "words"), [(0.8, "at 95 %"), (1.4, "wider than necessary")])
+def test_coverage_wrong_half_width_is_found(factor, words):
+    # 0.8 · 1.96 σ contains 88.3 % instead of 95 %; 1.4 · 0.674 σ contains 65.5 % instead of 50 %
+    found = summarize("wrong", "statistical", normal_draws(500, factor))
+
+    assert any(words in problem for problem in contradictions(found))
+
+
+def test_coverage_bound_outside_in_one_of_ten_is_found():
+    draws = [from_bound(1.0, 1.1, (1.05, 1.2) if number % 10 == 0 else (0.9, 1.2)) for number in range(400)]
+
+    assert contradictions(summarize("bound", "bound", draws)) == ["bound: 90.0 % at 95 %"] * len(LEVELS)
+
+
+def test_draw_rank_counts_the_intervals_beyond_which_the_truth_lies():
+    ends = tuple((10.0 - half, 10.0 + half) for half in (1, 2, 3, 4))
+
+    assert [Draw(truth, 10.0, ends).rank for truth in (5.5, 6.5, 9.5, 10.5, 11.5, 14.5)] == [0, 1, 4, 5, 6, 9]
+
+
+def test_stored_results_have_each_interval_once():
+    assert [one["name"] for one in stored()] == [kind.name for kind in KINDS]
+
+
+def test_stored_results_coverage_at_95_percent_is_near_nominal():
+    assert [one["name"] for one in stored() if not is_near_nominal(one)] == []
+
+
+def test_stored_results_coverage_is_at_most_one_point_below_each_level():
+    fields = Coverage.__dataclass_fields__
+    results = [Coverage(**{name: value for name, value in one.items() if name in fields}) for one in stored()]
+
+    assert [found for result in results for found in contradictions(result, 0.01) if "wider" not in found] == []
+
+
+def test_tables_have_a_row_for_each_interval():
+    assert all(f"| {kind.name} |" in coverage_table() for kind in KINDS)
+    assert all(f"| {kind.name} |" in rank_table() for kind in KINDS if kind.meaning != "bound")
