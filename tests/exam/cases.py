@@ -1,0 +1,153 @@
+"""Named cases of the examination: a simulated node, a load, a length and at most one fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pynvml
+
+from exporter.simulation import PRODUCTS, Constant, Fault, Load, Product, Simulation, Square
+from tests.fakes.nvml_faults import FaultKind, ScheduledFaults
+
+H200, A100 = PRODUCTS["H200"], PRODUCTS["A100"]
+SLOW_COUNTER = replace(H200, counter_period_s=1.0)
+LOW_W, HIGH_W = 72.0, 640.0
+BURSTS = Square(LOW_W, HIGH_W, 1.73)
+FOREVER_S = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Fault of GPU 0 with its times, in seconds of CLOCK_BOOTTIME. The window ends at `window_end_s`."""
+
+    simulation: Simulation
+    scheduled: ScheduledFaults
+    middle_s: float
+    window_end_s: float
+
+    def schedule(self, kind: FaultKind, seconds: float, value: float) -> None:
+        self.scheduled.add(0, kind, self.middle_s, self.middle_s + seconds, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. `loads` has one load per GPU.
+
+    `schedule` prepares a fault before it happens; `actions` change the simulation, by seconds after the middle. A job
+    starts and ends within the window; other loads continue before and after it.
+    """
+
+    name: str
+    about: str
+    seconds: float
+    loads: tuple[Load, ...] = (BURSTS,)
+    product: Product = H200
+    faults: Fault = Fault.NONE
+    is_job: bool = False
+    schedule: Callable[[Event], None] | None = None
+    actions: Mapping[float, Callable[[Event], None]] | None = None
+
+    @property
+    def has_fault(self) -> bool:
+        return self.schedule is not None or self.actions is not None
+
+
+def _square(milliseconds: int) -> Case:
+    about = f"square wave between 72 and 640 W with a period of {milliseconds} ms"
+    return Case(f"square {milliseconds} ms", about, 5.0, (Square(LOW_W, HIGH_W, milliseconds / 1e3),))
+
+
+def _job(seconds: float) -> Case:
+    about = f"job of {seconds:g} s at 640 W that starts and ends inside the window"
+    return Case(f"job {seconds:g} s", about, seconds, (Constant(HIGH_W),), is_job=True)
+
+
+def _error(event: Event) -> None:
+    event.schedule(FaultKind.ERROR, 0.1, pynvml.NVML_ERROR_UNKNOWN)
+
+
+def _error_at_end(event: Event) -> None:
+    begin_s = event.window_end_s - 0.05
+    event.scheduled.add(0, FaultKind.ERROR, begin_s, begin_s + 0.1, pynvml.NVML_ERROR_UNKNOWN)
+
+
+def _fault(fault: Fault, *, on: bool) -> Callable[[Event], None]:
+    return lambda event: event.simulation.set_fault(0, fault, on=on)
+
+
+def _restart_counter(event: Event) -> None:
+    counter_j = event.simulation.counter_j(0, event.simulation.now())
+    event.simulation.jump_counter(0, -counter_j)
+
+
+_CASES = (
+    Case("constant", "constant 500 W", 5.0, (Constant(500.0),)),
+    Case("idle", "constant 72 W", 5.0, (Constant(LOW_W),)),
+    *(_square(milliseconds) for milliseconds in (25, 50, 110, 1000)),
+    *(_job(seconds) for seconds in (0.3, 1.0, 3.0, 10.0)),
+    Case("two GPUs", "bursts on GPU 0 while GPU 1 is idle", 5.0, (BURSTS, Constant(LOW_W))),
+    Case("counter at 1 Hz", "energy counter that updates once a second", 5.0, product=SLOW_COUNTER),
+    Case("no counter", "no energy counter; averaged and instant power", 5.0, faults=Fault.NO_COUNTER),
+    Case("average only", "only power averaged over 1 s", 5.0, faults=Fault.NO_COUNTER | Fault.NO_FIELDS),
+    Case(
+        "quarter window",
+        "no counter; power of 25 of each 100 ms, load with a period of 310 ms",
+        5.0,
+        (Square(LOW_W, 380.0, 0.31),),
+        A100,
+        Fault.NO_COUNTER | Fault.NO_FIELDS,
+    ),
+    Case("counter restarts", "counter starts again from 0", 5.0, actions={0.0: _restart_counter}),
+    Case(
+        "driver reload",
+        "driver unloaded for 0.5 s; counter starts again from 0",
+        5.0,
+        actions={
+            0.0: lambda event: event.simulation.unload_driver(),
+            0.5: lambda event: event.simulation.load_driver(),
+        },
+    ),
+    Case("error 0.1 s", "all calls return UNKNOWN for 0.1 s in the middle", 5.0, schedule=_error),
+    Case("error at end", "all calls return UNKNOWN from 0.05 s before the end, for 0.1 s", 5.0, schedule=_error_at_end),
+    Case("GPU lost", "GPU falls off the bus and does not return", 5.0, actions={0.0: _fault(Fault.LOST, on=True)}),
+    Case(
+        "GPU hangs",
+        "driver calls block for 1.5 s",
+        5.0,
+        actions={0.0: _fault(Fault.HANG, on=True), 1.5: _fault(Fault.HANG, on=False)},
+    ),
+    Case(
+        "power 0 W",
+        "no counter; power reads 0 W for 1 s",
+        5.0,
+        faults=Fault.NO_COUNTER,
+        schedule=lambda event: event.schedule(FaultKind.POWER, 1.0, 0.0),
+    ),
+    Case(
+        "power 65,535 W",
+        "no counter; power reads 65,535 W for 1 s",
+        5.0,
+        faults=Fault.NO_COUNTER,
+        schedule=lambda event: event.schedule(FaultKind.POWER, 1.0, 65_535.0),
+    ),
+    Case(
+        "counter 30 % fast",
+        "counter counts 30 % too much from the middle on",
+        8.0,
+        schedule=lambda event: event.schedule(FaultKind.COUNTER_SLOPE, FOREVER_S, 1.3),
+    ),
+    Case(
+        "counter jumps",
+        "counter rises by 900 J at once",
+        5.0,
+        actions={0.0: lambda event: event.simulation.jump_counter(0, 900.0)},
+    ),
+    Case(
+        "counter stops",
+        "counter keeps its value",
+        5.0,
+        schedule=lambda event: event.schedule(FaultKind.COUNTER_SLOPE, FOREVER_S, 0.0),
+    ),
+)
+CASES: Mapping[str, Case] = {case.name: case for case in _CASES}
