@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tests.bench import peer, scrape
-from tests.bench.node import PROCESSES, make_node
+from tests.bench import driver_calls, peer, scrape
+from tests.bench.node import PROCESSES, Node, make_node
 from tests.bench.program import Memory, Program, ProgramError, cpu_spent_s
+from tests.bench.scale import FAST_S
 from tests.bench.wattline import Exporter, start_exporter
 
 OURS, THEIRS = "Wattline", "nvitop-exporter"
@@ -44,6 +45,10 @@ class Cost:
 
     idle_cpu: dict[str, list[float]] = field(default_factory=dict)
     run_cpu: dict[str, list[float]] = field(default_factory=dict)
+    driver_calls_cpu: float | None = None
+    """CPU of the C program with the same driver calls, over all spans of `run_cpu`."""
+    worker_cpu: float = 0.0
+    """CPU of the exporter's NVML worker in the same time."""
     scrape_cpu_s: dict[str, float] = field(default_factory=dict)
     alone: scrape.Scrapes = field(default_factory=dict)
     two: scrape.Scrapes = field(default_factory=dict)
@@ -75,8 +80,15 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: thre
         stopped.wait(SETTLE_S)
         cost.idle_cpu = _cpu_shares(measured, lengths, stopped)
         run_id = exporter.begin("bench", pids=[os.getpid()])
-        stopped.wait(SETTLE_S)
-        cost.run_cpu = _cpu_shares(measured, lengths, stopped)
+        with ExitStack() as limit:
+            calls = _start_driver_calls(node, cost, limit)
+            stopped.wait(SETTLE_S)
+            begin_s, before = time.monotonic(), exporter.program.cpu_s()
+            calls_before_s = calls.cpu_precise_s() if calls else 0.0
+            cost.run_cpu = _cpu_shares(measured, lengths, stopped)
+            took_s = time.monotonic() - begin_s
+            cost.worker_cpu = _children_cpu_s(exporter.program, before) / took_s
+            cost.driver_calls_cpu = (calls.cpu_precise_s() - calls_before_s) / took_s if calls else None
         cost.fresh = {name: program.memory() for name, program in measured.items()}
         _scrape(cost, measured, ports, lengths.rounds, stopped)
         _live_an_hour(exporter, ports, stopped)
@@ -86,6 +98,21 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: thre
         cost.memory[OURS] = measured[OURS].memory()
         exporter.end(run_id)
     return cost
+
+
+def _start_driver_calls(node: Node, cost: Cost, stack: ExitStack) -> Program | None:
+    try:
+        return stack.enter_context(driver_calls.start(node, FAST_S))
+    except ProgramError as error:
+        cost.trouble.append(str(error))
+        return None
+
+
+def _children_cpu_s(program: Program, before: dict[int, float]) -> float:
+    """Return the CPU time of the program's child processes since `before`."""
+    _, *children = program.processes()
+    now = program.cpu_s()
+    return sum(now[child.pid] - before.get(child.pid, 0.0) for child in children)
 
 
 def _cpu_shares(programs: dict[str, Program], lengths: Lengths, stopped: threading.Event) -> dict[str, list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
+from statistics import fmean, median
 
 from tests.bench.cost import OURS, THEIRS, Cost
 from tests.bench.figures import Figure
@@ -16,6 +16,8 @@ IDLE_CPU_GOAL, RUN_CPU_GOAL = 0.006, 0.025
 P99_GOAL_S = 0.010
 PSS_GOAL_BYTES = 80e6
 SLOWDOWN_GOAL = 0.005
+DRIVER_CALLS_GOAL = 1.5
+"""Ratio of the exporter's CPU to that of a C program with the same driver calls."""
 GROWTH_GOAL = 1.1
 """Limit of the exponent of cost per GPU; 1 is linear."""
 AGE_GOAL_S = 0.5
@@ -25,6 +27,8 @@ AGE_GOAL_S = 0.5
 def cost_figures(cost: Cost) -> Iterator[Figure]:
     yield _cpu("CPU of a core, idle at 1 Hz", cost.idle_cpu, IDLE_CPU_GOAL)
     yield _cpu("CPU of a core, run open", cost.run_cpu, RUN_CPU_GOAL)
+    if cost.driver_calls_cpu:
+        yield _driver_calls_figure(cost, cost.driver_calls_cpu)
     yield _beside(cost.scrape_cpu_s, "CPU of a scrape", "ms")
     yield _beside({name: memory.pss_bytes for name, memory in cost.fresh.items()}, "memory, PSS, at first", "MB")
     after = "after an hour's runs and scrapes"
@@ -41,6 +45,19 @@ def cost_figures(cost: Cost) -> Iterator[Figure]:
         scrapes = {server: costs for (server, form), costs in cost.two.items() if form == name}
         yield _beside(_latency(scrapes, 0.5), f"two at once p50, {name}", "ms")
         yield _beside(_latency(scrapes, 0.99), f"two at once p99, {name}", "ms", P99_GOAL_S)
+
+
+def _driver_calls_figure(cost: Cost, least_cpu: float) -> Figure:
+    cpu = fmean(cost.run_cpu[OURS])
+    parts = f"daemon {100 * (cpu - cost.worker_cpu):.2g} %, worker {100 * cost.worker_cpu:.2g} % of a core"
+    note = f"{parts}; C program {100 * least_cpu:.2g} %"
+    return Figure(
+        "CPU, run open, ratio to a C program with the same driver calls",
+        "×",
+        cpu / least_cpu,
+        goal=DRIVER_CALLS_GOAL,
+        note=note,
+    )
 
 
 def _beside(values: Mapping[str, float], name: str, unit: str, goal: float | None = None) -> Figure:

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ from tests.bench.wattline import free_port
 
 OURS, THEIRS, LEANEST = "Wattline", "prometheus-api-client", "the same, without its frame"
 DAY_S, HOUR_S = 86_400, 3_600
+IMPORTED_ROWS = (100_000, 1_000_000)
 _READY_WITHIN_S = 60.0
 _APART = 1e-4
 """Relative tolerance between two integrals of the same samples."""
@@ -60,6 +62,10 @@ class Fetch:
     help: list[ProcessCost] = field(default_factory=list)
     reports: dict[int, list[ProcessCost]] = field(default_factory=dict)
     """Results by length of the run in seconds."""
+    imports: dict[int, ProcessCost] = field(default_factory=dict)
+    """Results by number of rows of the log."""
+    script: list[ProcessCost] = field(default_factory=list)
+    """Results of the peer's script, which only integrates the power of the shortest run."""
     trouble: list[str] = field(default_factory=list)
 
 
@@ -71,6 +77,7 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
             result.trouble.append(f"{name} is not installed: apt-get install prometheus victoria-metrics")
         else:
             part(result, folder, programs, lengths)
+    _imports(result, folder)
     return result
 
 
@@ -88,14 +95,18 @@ def _day(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -
             OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]
         }
         for name, way in (THEIRS, "frame"), (LEANEST, "lists"):
-            if programs is None:
-                break
-            arguments = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
-            commands[name] = [programs / "python", _PEER, *arguments]
+            if script := _script(programs, way, address, (start_s, end_s)):
+                commands[name] = script
         for _ in range(lengths.rounds):
             for name, command in commands.items():
                 result.day.setdefault(name, []).append(_run(command))
     _agree(result)
+
+
+def _script(programs: Path | None, way: str, address: str, span_s: tuple[int, int]) -> list[str | Path]:
+    """Return the command of the peer's script, empty if the peer is not installed."""
+    arguments = [way, address, "wattline_gpu_power_watts", *map(str, span_s)]
+    return [programs / "python", _PEER, *arguments] if programs else []
 
 
 def _agree(result: Fetch) -> None:
@@ -108,7 +119,7 @@ def _agree(result: Fetch) -> None:
                 raise ProgramError(f"{name} says {energy_j:.0f} J of GPU {gpu}, which drew {true_j:.0f} J")
 
 
-def _reports(result: Fetch, folder: Path, _programs: Path | None, lengths: Lengths) -> None:
+def _reports(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -> None:
     analyzer: list[str | Path] = [Path(sys.executable).with_name("analyzer")]
     for _ in range(lengths.rounds):
         result.help.append(_run([*analyzer, "--help"]))
@@ -119,9 +130,36 @@ def _reports(result: Fetch, folder: Path, _programs: Path | None, lengths: Lengt
             start_s = math.floor(time.time()) - seconds - HOUR_S
             _load(address, start_s, seconds)
             command = [*analyzer, "report", "--run-id", long_run.RUN_ID, "--source", address, "--format", "json"]
-            rounds = lengths.rounds if seconds == HOUR_S else 1
-            result.reports[seconds] = [_run(command) for _ in range(rounds)]
+            script = _script(programs, "frame", address, (start_s, start_s + seconds))
+            for _ in range(lengths.rounds if seconds == HOUR_S else 1):
+                result.reports.setdefault(seconds, []).append(_run(command))
+                result.script += [_run(script)] if script and seconds == HOUR_S else []
         shutil.rmtree(of_it)
+
+
+def _imports(result: Fetch, folder: Path) -> None:
+    """Import logs of nvidia-smi of one GPU that draws 300 W, with a sample each 0.1 s."""
+    begin = datetime(2026, 11, 20, tzinfo=UTC)
+    for rows in IMPORTED_ROWS:
+        log, history = folder / f"log-{rows}.csv", folder / f"log-{rows}.sqlite"
+        with log.open("w") as file:
+            file.write("timestamp, index, uuid, power.draw [W]\n")
+            for number in range(rows):
+                when = begin + timedelta(seconds=0.1 * number)
+                file.write(f"{when:%Y/%m/%d %H:%M:%S.%f}, 0, GPU-a, 300.00 W\n")
+        command: list[str | Path] = [
+            Path(sys.executable).with_name("analyzer"),
+            "import",
+            log,
+            "--out",
+            history,
+            "--timezone",
+            "UTC",
+        ]
+        result.imports[rows] = _run([*command, "--out", history])
+        true_j, text = 300 * 0.1 * (rows - 1), result.imports[rows].stdout
+        if f"GPU 0 {true_j:.1f} J" not in text:
+            raise ProgramError(f"the import says {text.strip()!r} of a GPU that used {true_j:.1f} J")
 
 
 def _load(address: str, start_s: float, seconds: int) -> None:

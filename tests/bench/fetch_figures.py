@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.fetch import DAY_S, HOUR_S, LEANEST, OURS, THEIRS, Fetch, typical
+from tests.bench.fetch import DAY_S, HOUR_S, IMPORTED_ROWS, LEANEST, OURS, THEIRS, Fetch, typical
 from tests.bench.figures import Figure
 
 FASTER_GOAL, MEMORY_GOAL = 4.0, 1 / 3
+IMPORT_GROWTH_GOAL = 1.1
 HELP_GOAL_S, REPORT_GOAL_S, REPORT_GOAL_BYTES = 0.3, 2.5, 300e6
 
 
@@ -20,7 +21,17 @@ def fetch_figures(results: Fetch) -> Iterator[Figure]:
         what = "an hour" if length_s == HOUR_S else f"{length_s / DAY_S:g} days" if length_s > DAY_S else "a day"
         goal_s = REPORT_GOAL_S if length_s == HOUR_S else None
         yield _alone(f"report of {what}, 8 GPUs at 1 s", "ms", typical(spent, "seconds"), goal_s)
+        if length_s == HOUR_S and results.script:
+            ours, theirs = typical(spent, "cpu_s"), typical(results.script, "cpu_s")
+            yield Figure(f"report of {what}, CPU time", "ms", ours, f"{THEIRS}, power only", theirs, theirs)
         yield _alone(f"report of {what}, peak memory", "MB", typical(spent, "peak_bytes"), REPORT_GOAL_BYTES)
+    few, many = IMPORTED_ROWS
+    if results.imports:
+        cost = results.imports[many]
+        yield _alone("import of a log, CPU time of a row", "µs", cost.cpu_s / many, None)
+        yield _alone(f"import of {many:,} rows, peak memory", "MB", cost.peak_bytes, None)
+        growth = cost.peak_bytes / results.imports[few].peak_bytes
+        yield _alone(f"import, memory for {many:,} to {few:,} rows", "×", growth, IMPORT_GROWTH_GOAL)
 
 
 def _day(results: Fetch) -> Iterator[Figure]:

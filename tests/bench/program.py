@@ -98,6 +98,13 @@ class Program:
         times = {process.pid: process.cpu_times() for process in self.processes()}
         return {pid: spent.user + spent.system for pid, spent in times.items()}
 
+    def cpu_precise_s(self) -> float:
+        """Return the CPU time of the first process alone, in nanoseconds' resolution instead of 10 ms."""
+        try:
+            return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[0]) / 1e9
+        except OSError:  # a kernel without these statistics
+            return self.cpu_s()[self._process.pid]
+
     def memory(self) -> Memory:
         full = [process.memory_full_info() for process in self.processes()]
         return Memory(sum(info.pss for info in full), sum(info.rss for info in full))
