@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: demo test pytest lint types layers bench gpu docs metrics format venv servers clean
+.PHONY: demo test pytest lint types layers simulate metamorphic bench exam calibrate gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
@@ -27,8 +27,21 @@ types: .venv/test.stamp
 layers: .venv/test.stamp
 	$(BIN)/lint-imports
 
+simulate: .venv/test.stamp ## nodes with faults in virtual time, for a minute of CPU; SEED=N replays one
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(if $(SHORT),--short)
+
+metamorphic: .venv/test.stamp ## figures that a change of samples, source or time must keep, with N=100 random runs each
+	WATTLINE_METAMORPHIC_EXAMPLES=$(or $(N),100) $(BIN)/python -m pytest -n 2 tests/analyzer/metamorphic
+
 bench: .venv/test.stamp ## speed, memory and accuracy, compared with other tools in the same run
 	$(BIN)/python -m tests.bench
+
+METER ?= wattline
+exam: .venv/test.stamp ## score an energy meter on simulated GPUs: make exam METER=NAME or METER="COMMAND"
+	$(BIN)/python -m tests.exam --meter "$(METER)"
+
+calibrate: .venv/test.stamp ## measure the coverage of all intervals (minutes); then: make docs
+	$(BIN)/python -m tests.calibration --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
 
 gpu: .venv/test.stamp ## measure a real GPU; writes tests/gpu/results/
 	$(BIN)/python -m pytest -m gpu -s

@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("bad", "warning", "note")
 MEANINGS = {
     "gpus_by_order": "The imported log names no GPU; the order of the lines of each time distinguishes its GPUs.",
+    "gpus_without_energy": "The imported file lacks the energy of some of the run's GPUs; that of the run is higher.",
+    "unused_gpu": "A GPU of a run on several GPUs was at 0 % utilization, but its energy counts for the run.",
     "no_energy": "No energy was measured; the report has work, results and times only.",
     "counter_dead": "The energy counter did not rise; its energy is the integral of scraped power, or is left out.",
     "integral_coarse": "The integral of scraped power differs by more than 5 % because the range has few samples.",

@@ -9,7 +9,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from exporter.contract import metrics
+from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
+from tests.exam import table
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
@@ -18,6 +20,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **{f"{name} exit codes": partial(exit_codes.table, name) for name in exit_codes.EXIT_CODES},
     "job options": option_tables.job_options,
     "finding codes": finding_codes.table,
+    "examination results": table.summary_table,
+    "examination cases": table.case_table,
+    "examination meters": table.meter_table,
+    "examination case meanings": table.meaning_table,
+    "coverage": coverage.coverage_table,
+    "ranks": coverage.rank_table,
 }
 _BLOCK = re.compile(r"(?P<start><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
