@@ -87,11 +87,6 @@ class DeviceMeter:
         return self.latest is not None and self.latest.after_s - self.counter.read_s <= STALLED_S
 
     @property
-    def _is_bridged(self) -> bool:
-        """True if power continues the energy of a counter that has no value now."""
-        return not self.has_counter and self.counter.raw_j is not None
-
-    @property
     def uses_instant_power(self) -> bool:
         """True if the energy comes from instantaneous power only."""
         return not self.has_counter and self.latest is not None and self.latest.average_w is None
@@ -275,8 +270,9 @@ class DeviceMeter:
         return replace(mark, half_width_j=mark.half_width_j + doubt_j) if doubt_j else mark
 
     def _make_view(self) -> MeterView:
-        polls = list(self.polls)
-        if self.counter.raw_j is not None:
+        polls, counter_is_known = list(self.polls), self.counter.raw_j is not None
+        is_bridged = counter_is_known and not self.has_counter
+        if counter_is_known:
             clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
             update_s = self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
             points = bridged_points(polls, clock, update_s, self.counter.read_s, self._integral.slack_s)
@@ -295,6 +291,7 @@ class DeviceMeter:
                 most_w=self.most_w,
                 counted_s=self.counter.read_s,
                 pending_j=self._pending_j,
-                bridge_error_j=self._sensors.lag_error_j(self.polls) if self._is_bridged else 0.0,
+                bridge_error_j=self._sensors.lag_error_j(self.polls) if is_bridged else 0.0,
+                settled_s=poll_time_s(polls[-1]) - self.settling_s() if self.has_counter else points[-1].t_s,
             ),
         )

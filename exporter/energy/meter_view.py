@@ -68,6 +68,8 @@ class SensorState:
     """Largest error of the energy since then."""
     bridge_error_j: float
     """Largest error at one instant where the delayed power continues the counter's energy."""
+    settled_s: float
+    """Time up to which the polls show the energy; any power may have flowed since."""
 
 
 class MeterView:
@@ -90,8 +92,8 @@ class MeterView:
         is_inside = 0 < right < len(polls)
         share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
         is_silent = not is_inside or times[right] - times[right - 1] > BRIDGED_S
-        placed = None if is_inside and is_silent else self._placed(t_s)
-        is_delayed = not self._is_counted(t_s) and t_s > self._points[-1].t_s  # no power shows this instant yet
+        is_delayed = t_s > sensors.settled_s
+        placed = None if is_delayed or is_silent else self._placed(t_s)
         unknown_w = sensors.most_w if is_silent or is_delayed else None
         joules, half_width_j = placed or interpolate_energy(self._points, t_s, known_w, unknown_w)
         short_j = max(0.0, before.energy_j - joules)  # exported totals never fall

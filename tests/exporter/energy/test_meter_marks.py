@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.energy.marks import energy_between
-from exporter.energy.meter import DeviceMeter
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.energy.meter_view import KEPT_S
 from exporter.model import Poll
 from tests.exporter.energy.polls import GPU, counter_polls, meter_of, poll
@@ -74,6 +74,25 @@ def test_mark_frozen_counter_interval_contains_the_true_energy():
 
     assert energy is None or abs(energy.joules - 4_800.0) <= energy.half_width_j
     assert abs(late.joules - 1_800.0) <= late.half_width_j
+
+
+def test_mark_before_the_next_update_contains_a_step_that_no_sensor_shows_yet():
+    # 72 W, from -0.08 s on 640 W; counter and power were updated at -0.1 s, and their next update is at 0 s
+    def read(t):
+        counter_j = 0.0 if t < -0.1 else 7.2 if t < 0.0 else 7.2 + 0.02 * 72.0 + 0.08 * 640.0
+        return poll(t, counter_j, 72.0 if t < 0.0 else 640.0)
+
+    meter = DeviceMeter(period_s=0.047)
+    meter.max_w = LIMIT_MARGIN * 700.0
+    for t in (-0.16, -0.05, -0.037, -0.024):
+        meter.push(read(t))
+    early = meter.mark(-0.03)  # as when the exporter is killed just after a run's start
+    for i in range(40):
+        meter.push(read(0.01 + 0.013 * i))
+    true_j = 7.2 + 0.02 * 72.0 + 0.05 * 640.0
+
+    assert abs(early.joules - true_j) <= early.half_width_j
+    assert abs(meter.mark(-0.03).joules - true_j) <= meter.mark(-0.03).half_width_j < early.half_width_j
 
 
 @pytest.mark.parametrize("delay_s", [0.06, 0.12, 0.3])
