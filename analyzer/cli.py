@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_OPTIONAL_PACKAGES = ("jinja2", "matplotlib", "pandas", "plotly", "requests", "rich", "scipy", "yaml")
+_OPTIONAL_PACKAGES = ("jinja2", "matplotlib", "numpy", "plotly", "requests", "rich", "scipy", "yaml")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # newer versions of typer include their own click, so click's class is taken from typer
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
@@ -77,7 +77,6 @@ def _options_before_command(
 
 def main() -> None:
     """Run a command. Exit code 0: success, 1: bad or missing data, 2: usage error, 130: interrupted."""
-    _disable_pyarrow()
     _prepare_stdout()
     from analyzer.sources.base import FetchError
 
@@ -107,12 +106,6 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     sys.exit(code)
-
-
-def _disable_pyarrow() -> None:
-    """Keep pandas from loading pyarrow, which only Parquet needs: 66 MB and a fifth of the start-up time."""
-    if "pandas" not in sys.modules and "export" not in sys.argv:
-        sys.modules.setdefault("pyarrow", None)  # type: ignore[arg-type]  # None makes its import fail
 
 
 def _prepare_stdout() -> None:

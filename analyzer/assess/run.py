@@ -46,7 +46,7 @@ from analyzer.model.report import (
     UserInputs,
     ordered_findings,
 )
-from analyzer.model.samples import RunFrames
+from analyzer.model.sample_table import RunFrames
 from analyzer.model.timeline import EnergyTracks, Window, other_runs, windows
 from exporter.contract.power_sensors import sensor_window
 
@@ -161,7 +161,7 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     )
     tracks = energy_tracks(measured.raw, run.run_id, devices, measured.windows)
     windows_s = {instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()}
-    slots = tuple(carbon_slots(measured.raw.frame, tracks, windows_s))
+    slots = tuple(carbon_slots(measured.raw.table, tracks, windows_s))
     by_user: list[Emission] = []
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
@@ -182,10 +182,10 @@ def _check(measured: _Measured, run: AttributedRun) -> _Checked:
             findings += more
         findings += device_findings(device, one.other_runs)
         is_one_of_several = sum(other.component == "gpu" for other in run.devices) > 1 and one.signals is not None
-        if is_one_of_several and is_unused(measured.raw.frame, device, one.window):
+        if is_one_of_several and is_unused(measured.raw.table, device, one.window):
             text = "its utilization was 0 %, but its energy counts for the run: name the GPUs that are used with --gpus"
             findings.append(Finding("warning", "unused_gpu", device.label, text))
-    raw = measured.raw.frame
+    raw = measured.raw.table
     emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
     about_carbon = carbon_findings(raw, measured.windows, run.carbon_slots, emitting)
     return _Checked(tuple(budgets), tuple(findings), tuple(about_carbon))
@@ -195,7 +195,7 @@ def _check_gpu(
     device: AttributedDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> tuple[UncertaintyBudget, list[Finding]]:
     findings = list(gpu_findings(device, raw, window, signals))
-    suspected = suspicions(raw.frame, window, device.instance, device.device)
+    suspected = suspicions(raw.table, window, device.instance, device.device)
     power = signals.power.between(window.start_s, window.end_s)
     beat, about_aliasing = None, []
     if "aliasing" not in suspected and not device.simulated:

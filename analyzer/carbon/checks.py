@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from analyzer.carbon.intensity import slot_pieces
 from analyzer.model.emissions import UNKNOWN, CarbonSlot, PastIntensities, Restatement
 from analyzer.model.report import Finding
-from analyzer.model.samples import around, rows_of
+from analyzer.model.sample_table import SampleTable, around, rows_of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OLD_S = 2 * 3_600.0
 _STATIC = "static"
@@ -25,7 +21,7 @@ _SOON_S = 30.0
 
 
 def carbon_findings(
-    raw: pd.DataFrame,
+    raw: SampleTable,
     windows: Mapping[str, Window],
     slots: Sequence[CarbonSlot],
     emitting: Collection[tuple[str, str]],
@@ -43,27 +39,27 @@ def carbon_findings(
     return found
 
 
-def places_with_intensity(raw: pd.DataFrame) -> frozenset[tuple[str, str]]:
+def places_with_intensity(raw: SampleTable) -> frozenset[tuple[str, str]]:
     """Return the pairs of instance and basis with an intensity: emissions of an untagged range are by slot."""
     known = rows_of(raw, m.CARBON_INTENSITY)
-    return frozenset(zip(known["instance"], known["basis"], strict=True))
+    return frozenset(zip(known.texts("instance"), known.texts("basis"), strict=True))
 
 
-def _configured(raw: pd.DataFrame, instance: str) -> list[str]:
+def _configured(raw: SampleTable, instance: str) -> list[str]:
     """Return the bases that the exporter is configured for: each has a source, the second one is named by its basis.
 
     A first source without any response counts as average, unless it is known to be marginal.
     """
-    sources = set(rows_of(raw, m.SOURCE_UP, instance=instance)["source"])
-    shown = {*rows_of(raw, m.CARBON_INTENSITY, instance=instance)["basis"]}
-    shown |= {*rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance)["basis"]}
+    sources = rows_of(raw, m.SOURCE_UP, instance=instance).distinct("source")
+    shown = {*rows_of(raw, m.CARBON_INTENSITY, instance=instance).distinct("basis")}
+    shown |= {*rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance).distinct("basis")}
     if "carbon" in sources and not shown - {"marginal"}:
         shown |= {"marginal"} if "marginal" in shown and "carbon_marginal" not in sources else {"average"}
     return sorted(shown | {source.removeprefix("carbon_") for source in sources if source.startswith("carbon_")})
 
 
 def _missing(
-    raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: str, *, has_emissions: bool
+    raw: SampleTable, where: Mapping[str, str], window: Window, subject: str, *, has_emissions: bool
 ) -> list[Finding]:
     basis, whole_s = where["basis"], window.end_s - window.start_s
     if not has_emissions and (window.ended or whole_s > _SOON_S):
@@ -83,16 +79,16 @@ def _missing(
     return [Finding("warning", "carbon_missing", subject, text)]
 
 
-def _fallback(raw: pd.DataFrame, where: Mapping[str, str], slots: Sequence[CarbonSlot], subject: str) -> list[Finding]:
+def _fallback(raw: SampleTable, where: Mapping[str, str], slots: Sequence[CarbonSlot], subject: str) -> list[Finding]:
     """Return a finding where the yearly mean was the fallback, as the exporter uses it without a response."""
     basis = where["basis"]
     fallbacks = [slot for slot in slots if slot.provider == _STATIC]
     others = {
-        *rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, **where)["provider"],
+        *rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, **where).distinct("provider"),
         *(slot.provider for slot in slots),
     } - {_STATIC}
     source = "carbon_marginal" if basis == "marginal" else "carbon"
-    failed = bool((rows_of(raw, m.SOURCE_UP, instance=where["instance"], source=source)["value"] == 0).any())
+    failed = bool((rows_of(raw, m.SOURCE_UP, instance=where["instance"], source=source).value == 0).any())
     if not fallbacks or not (others or failed):
         return []
     who = f"the provider ({', '.join(sorted(others))})" if others else "the provider"
@@ -114,15 +110,21 @@ def _by_quality(slots: Sequence[CarbonSlot]) -> str:
     return ", ".join(f"{100 * weight / whole:.0f} % {quality}" for quality, weight in weights.items())
 
 
-def _old(raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: str) -> list[Finding]:
-    keys = ["t", "provider"]
+def _old(raw: SampleTable, where: Mapping[str, str], window: Window, subject: str) -> list[Finding]:
     fetched = around(rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, **where), window.start_s, window.end_s)
-    in_force = rows_of(raw, m.CARBON_INTENSITY, **where)[keys].drop_duplicates()
-    ages = fetched[[*keys, "value"]].merge(in_force, on=keys)
-    oldest_s = float((ages["t"].clip(window.start_s, window.end_s) - ages["value"]).max()) if len(ages) else 0.0
+    shown = rows_of(raw, m.CARBON_INTENSITY, **where)
+    in_force = set(zip(shown.t.tolist(), shown.texts("provider"), strict=True))
+    ages_s = [
+        (min(max(t_s, window.start_s), window.end_s) - fetched_s, provider)
+        for t_s, fetched_s, provider in zip(
+            fetched.t.tolist(), fetched.value.tolist(), fetched.texts("provider"), strict=True
+        )
+        if (t_s, provider) in in_force
+    ]
+    oldest_s = max((age_s for age_s, _ in ages_s), default=0.0)
     if oldest_s <= OLD_S:
         return []
-    names = ", ".join(sorted(set(ages["provider"])))
+    names = ", ".join(sorted({provider for _, provider in ages_s}))
     text = (
         f"the {where['basis']} carbon intensity is from a response of {names} that was up to {oldest_s / 3_600:.1f} h "
         "old: a forecast of that time"

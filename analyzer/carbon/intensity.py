@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.emissions import CarbonSlot
-from analyzer.model.samples import around, rows_of
+from analyzer.model.sample_table import SampleTable, rows_of
 from analyzer.model.timeline import EnergyTracks
-from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP
+from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP, Metric
+
+
+class ScrapedSlot(NamedTuple):
+    """Intensity of a slot that a scrape shows, and the start of the slot."""
+
+    region: str
+    provider: str
+    quality: str
+    grams_per_kwh: float
+    begin_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,7 @@ class SlotPiece:
 
     start_s: float
     end_s: float
-    slot: Mapping[str, Any] | None
+    slot: ScrapedSlot | None
 
     @property
     def duration_s(self) -> float:
@@ -30,7 +39,7 @@ class SlotPiece:
 
 
 def carbon_slots(
-    raw: pd.DataFrame, tracks: EnergyTracks, windows_s: Mapping[str, tuple[float, float]]
+    raw: SampleTable, tracks: EnergyTracks, windows_s: Mapping[str, tuple[float, float]]
 ) -> list[CarbonSlot]:
     """Split each instance's window at the slots of the intensity, each with its part of the GPUs' energy.
 
@@ -38,18 +47,18 @@ def carbon_slots(
     """
     found: list[CarbonSlot] = []
     known = rows_of(raw, CARBON_INTENSITY)
-    for instance, basis in sorted(set(zip(known["instance"], known["basis"], strict=True))):
+    for instance, basis in sorted(set(zip(known.texts("instance"), known.texts("basis"), strict=True))):
         window_s = windows_s.get(instance)
         for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
             if piece.slot:
                 edges_s = np.array([piece.start_s, piece.end_s])
                 joules = math.fsum(float(np.diff(one.values(edges_s))[0]) for one in tracks.get((instance, "gpu"), ()))
-                where = (instance, piece.slot["region"], piece.slot["provider"], basis, piece.slot["quality"])
-                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], joules))
+                where = (instance, piece.slot.region, piece.slot.provider, basis, piece.slot.quality)
+                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot.grams_per_kwh, joules))
     return found
 
 
-def slot_pieces(raw: pd.DataFrame, instance: str, basis: str, window_s: tuple[float, float]) -> list[SlotPiece]:
+def slot_pieces(raw: SampleTable, instance: str, basis: str, window_s: tuple[float, float]) -> list[SlotPiece]:
     """Split the window where another slot came into force, or none was; return nothing without scrapes.
 
     A slot is in force from its start, one of another provider from the scrape that shows it. No slot is in force
@@ -60,7 +69,7 @@ def slot_pieces(raw: pd.DataFrame, instance: str, basis: str, window_s: tuple[fl
     last_key: object = ...
     last_s = -math.inf
     for t_s, slot in _states(raw, instance, basis, start_s, end_s):
-        key = (slot["region"], slot["provider"], slot["value_begin"]) if slot else None
+        key = (slot.region, slot.provider, slot.begin_s) if slot else None
         if key == last_key:
             found[-1] = SlotPiece(found[-1].start_s, end_s, slot)
         else:
@@ -72,23 +81,35 @@ def slot_pieces(raw: pd.DataFrame, instance: str, basis: str, window_s: tuple[fl
     return [piece for piece in found if piece.start_s < piece.end_s]
 
 
-def _begin_s(slot: Mapping[str, Any] | None, before: object, last_s: float, t_s: float) -> float:
+def _begin_s(slot: ScrapedSlot | None, before: object, last_s: float, t_s: float) -> float:
     """Return when the slot at `t_s`, absent at `last_s`, came into force; `before` is None where none was before."""
-    if slot is not None and last_s < slot["value_begin"] <= t_s:
-        return float(slot["value_begin"])
+    if slot is not None and last_s < slot.begin_s <= t_s:
+        return slot.begin_s
     return last_s if before is None else t_s
 
 
 def _states(
-    raw: pd.DataFrame, instance: str, basis: str, start_s: float, end_s: float
-) -> Iterator[tuple[float, dict[Any, Any] | None]]:
-    """Yield the slot in force at each scrape, with `value` in g/kWh and `value_begin`; None where there was none."""
-    keys = ["instance", *CARBON_INTENSITY.labels]
-    begins = rows_of(raw, CARBON_INTENSITY_TIMESTAMP, instance=instance, basis=basis)[["t", *keys, "value"]]
-    shown = rows_of(raw, CARBON_INTENSITY, instance=instance, basis=basis)
-    joined = shown.merge(begins, on=["t", *keys], suffixes=("", "_begin")).sort_values("t", kind="stable")
-    by_time: dict[Any, dict[Any, Any]] = {row["t"]: row for row in joined.to_dict("records")}
-    scraped = rows_of(raw, SOURCE_UP, instance=instance)
-    scrapes = pd.concat([scraped[scraped["source"].str.startswith("carbon")][["t"]], joined[["t"]]]).drop_duplicates()
-    for t_s in around(scrapes, start_s, end_s)["t"]:
-        yield float(t_s), by_time.get(t_s)
+    raw: SampleTable, instance: str, basis: str, start_s: float, end_s: float
+) -> Iterator[tuple[float, ScrapedSlot | None]]:
+    """Yield the slot in force at each scrape; None where there was none."""
+    begins = dict(_shown(raw, CARBON_INTENSITY_TIMESTAMP, instance, basis))
+    slots = {
+        key[0]: ScrapedSlot(*key[1:], grams, begins[key])
+        for key, grams in _shown(raw, CARBON_INTENSITY, instance, basis)
+        if key in begins
+    }
+    up = rows_of(raw, SOURCE_UP, instance=instance)
+    carbon = up.where("source", [source for source in up.distinct("source") if source.startswith("carbon")])
+    times = np.unique([*up.t[carbon], *slots])
+    first, after = np.searchsorted(times, start_s) - 1, np.searchsorted(times, end_s, side="right") + 1
+    for t_s in times[max(first, 0) : after].tolist():
+        yield t_s, slots.get(t_s)
+
+
+def _shown(
+    raw: SampleTable, metric: Metric, instance: str, basis: str
+) -> Iterator[tuple[tuple[float, str, str, str], float]]:
+    """Yield the values of a metric by time, region, provider and quality."""
+    rows = rows_of(raw, metric, instance=instance, basis=basis)
+    columns = rows.texts("region"), rows.texts("provider"), rows.texts("quality")
+    yield from zip(zip(rows.t.tolist(), *columns, strict=True), rows.value.tolist(), strict=True)

@@ -27,11 +27,9 @@ from analyzer.commands.printing import OutputFormat, exit_with_error, print_mess
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analyzer.model.devices import Calibration
     from analyzer.model.report import Report, UserInputs
-    from analyzer.model.samples import RunFrames
+    from analyzer.model.sample_table import RunFrames, SampleTable
     from analyzer.sources.base import SampleSource
     from analyzer.sources.untagged.request import RangeRequest
 
@@ -135,19 +133,19 @@ def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
 
 
 def _write_report(
-    folder: Path, report: Report, frames: RunFrames, chart_samples: pd.DataFrame, others: dict[str, bytes]
+    folder: Path, report: Report, frames: RunFrames, chart_samples: SampleTable, others: dict[str, bytes]
 ) -> None:
     from analyzer.output.documents import as_yaml, report_document
-    from analyzer.output.export import power_samples
+    from analyzer.output.export import power_csv, power_samples
     from analyzer.output.html.page import html_page
     from analyzer.output.plots.run import run_plot
 
-    table = power_samples(frames, report)
-    plot = run_plot(report, table)
+    power = power_samples(frames, report)
+    plot = run_plot(report, power)
     contents = {
         "report.html": html_page(report, frames, chart_samples, plot).encode(),
         "report.png": plot,
-        "timeseries.csv": table.to_csv(index=False).encode(),
+        "timeseries.csv": power_csv(power, report.started_at_s).encode(),
         "metrics.yml": f"{as_yaml(report_document(report))}\n".encode(),
     }
     write_files(folder, contents | others)

@@ -70,7 +70,7 @@ def variability_command(
             exit_with_error(f"{wanted.text} has runs of {', '.join(workloads)}; name one of them with --workload")
         frames = load_runs(source, sightings, clock, print_message)
         rows, measure = variability_rows(source, frames, VariedQuantity(of, unit), by, print_message)
-    if not len(rows):
+    if not rows:
         exit_with_error(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:
         result = gpu_variability(rows, reference)

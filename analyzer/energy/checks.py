@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,13 +10,11 @@ from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, Signals, is_summed
 from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
-from analyzer.model.samples import Gap, Samples, Stretch, around, gaps, rows_of
+from analyzer.model.sample_table import SampleTable, around, rows_of
+from analyzer.model.samples import Gap, Samples, Stretch, gaps
 from analyzer.model.timeline import OtherRun, Window
 from exporter.contract import metrics as m
 from exporter.contract.power_sensors import systematic_band
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STUCK_SECONDS = 60.0
 _STUCK_SAMPLES = 10
@@ -46,7 +43,7 @@ _SUSPICIONS: Mapping[str, tuple[Level, str]] = {
 }
 
 
-def suspicions(raw: pd.DataFrame, window: Window, instance: str, uuid: str) -> dict[str, float | None]:
+def suspicions(raw: SampleTable, window: Window, instance: str, uuid: str) -> dict[str, float | None]:
     """Return the exporter's suspicions about the GPU's energy, with the seconds from the start to the first scrape.
 
     A suspicion takes time to form, so that the first scrape after the run counts. The time is None where the clocks
@@ -55,14 +52,10 @@ def suspicions(raw: pd.DataFrame, window: Window, instance: str, uuid: str) -> d
     rows = rows_of(raw, m.GPU_ENERGY_SUSPECT, instance=instance, uuid=uuid)
     if window.aligned:
         rows = around(rows, window.start_s, window.end_s)
-        rows = rows[(rows["value"] > 0) & (rows["t"] >= window.start_s)]
-    else:
-        rows = rows[rows["value"] > 0]
-    first = rows.sort_values("t", kind="stable").drop_duplicates("reason")
-    return {
-        row["reason"]: max(row["t"] - window.start_s, 0.0) if window.aligned else None
-        for row in first.to_dict("records")
-    }
+        rows = rows.take(rows.t >= window.start_s)
+    rows = rows.take(rows.value > 0)
+    first_s = sorted((float(series.t.min()), reason) for (reason,), series in rows.groups("reason"))
+    return {reason: max(t_s - window.start_s, 0.0) if window.aligned else None for t_s, reason in first_s}
 
 
 def suspect_findings(subject: str, reasons: Mapping[str, float | None]) -> list[Finding]:
@@ -123,7 +116,7 @@ def gpu_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signals
         return
     if len(signals.power) or not raw.imported:  # a file with a counter may have no power at all
         yield from _gap_findings(device, raw, window, signals)
-    yield from _duplicate_findings(device, raw.frame, window)
+    yield from _duplicate_findings(device, raw.table, window)
 
 
 def _band_finding(device: MeasuredDevice) -> Finding:
@@ -186,7 +179,7 @@ def _seconds(duration_s: float) -> str:
     return f"{duration_s:.1f}" if duration_s >= _SHORT_GAP_S else f"{duration_s:.1g}"
 
 
-def _duplicate_findings(device: MeasuredDevice, raw: pd.DataFrame, window: Window) -> Iterator[Finding]:
+def _duplicate_findings(device: MeasuredDevice, raw: SampleTable, window: Window) -> Iterator[Finding]:
     """Yield series with two values at one time."""
     for metric, name in ((m.GPU_ENERGY, "energy"), (m.GPU_POWER, "power")):
         count = _duplicates(rows_of(raw, metric, instance=device.instance, uuid=device.device), window)
@@ -198,10 +191,11 @@ def _duplicate_findings(device: MeasuredDevice, raw: pd.DataFrame, window: Windo
             yield Finding("warning", "duplicate_samples", device.label, text)
 
 
-def _duplicates(rows: pd.DataFrame, window: Window) -> int:
-    t, value = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
-    order = np.lexsort((value, t))
-    t, value = t[order], value[order]
+def _duplicates(rows: SampleTable, window: Window) -> int:
+    if (rows.t[1:] > rows.t[:-1]).all():
+        return 0
+    order = np.lexsort((rows.value, rows.t))
+    t, value = rows.t[order], rows.value[order]
     during = (t[1:] >= window.start_s) & (t[1:] <= window.end_s)
     return len(np.unique(t[1:][during & (np.diff(t) == 0) & (np.diff(value) != 0)]))
 

@@ -6,20 +6,18 @@ and duration do not depend on them; figures from raw samples do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.model.ledger import RunLedger
 from analyzer.model.report import Finding
-from analyzer.model.samples import Samples, rows_of
+from analyzer.model.sample_table import SampleTable, rows_of
+from analyzer.model.samples import Samples
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOLERANCE_S = 5.0
 """A slow scrape has values newer than its timestamp; a smaller offset shows as a contradiction in joules, if at all."""
@@ -40,22 +38,22 @@ class ClockOffsets:
             for instance, window in ledger.windows.items()
         }
 
-    def usable(self, raw: pd.DataFrame) -> pd.DataFrame:
+    def usable(self, raw: SampleTable) -> SampleTable:
         """Return the raw samples without those that cannot be compared with the run's times."""
         if not self.by_instance:
             return raw
         timeless = [metric.name for metric in _TIMELESS]
-        return raw[~raw["instance"].isin(list(self.by_instance)) | raw["metric"].isin(timeless)]
+        return raw.take(~raw.where("instance", self.by_instance) | raw.where("metric", timeless))
 
 
-def clock_offsets(ledger: RunLedger, raw: pd.DataFrame) -> ClockOffsets:
+def clock_offsets(ledger: RunLedger, raw: SampleTable) -> ClockOffsets:
     offsets_s = {
         instance: _offset_s(ledger.ages[instance], window, raw, instance) for instance, window in ledger.windows.items()
     }
     return ClockOffsets({instance: offset_s for instance, offset_s in offsets_s.items() if offset_s is not None})
 
 
-def _offset_s(ages: Samples, window: Window, raw: pd.DataFrame, instance: str) -> float | None:
+def _offset_s(ages: Samples, window: Window, raw: SampleTable, instance: str) -> float | None:
     """Return the greatest offset of the server's timestamps from the node's clock; None while they agree.
 
     A scrape during the run shows the age of the run, and so the time on the node's clock. Without such a scrape, the
@@ -72,13 +70,16 @@ def _offset_s(ages: Samples, window: Window, raw: pd.DataFrame, instance: str) -
     return float(widest_s) if not -TOLERANCE_S <= widest_s <= allowed_s else None
 
 
-def _read_ages_s(raw: pd.DataFrame, instance: str) -> list[float]:
+def _read_ages_s(raw: SampleTable, instance: str) -> list[float]:
     """Return the age of the newest read at each scrape; carbon intensities are read seldom."""
-    keys = ["t", "source"]
-    up = rows_of(raw, m.SOURCE_UP, instance=instance)
-    up = up[(up["value"] > 0) & ~up["source"].str.startswith("carbon")][keys]
-    read = rows_of(raw, m.SOURCE_READ_TIMESTAMP, instance=instance)[[*keys, "value"]].merge(up, on=keys)
-    return list((read["t"] - read["value"]).groupby(read["t"]).min())
+    up, read = (rows_of(raw, metric, instance=instance) for metric in (m.SOURCE_UP, m.SOURCE_READ_TIMESTAMP))
+    sources = zip(up.t.tolist(), up.value.tolist(), up.texts("source"), strict=True)
+    working = {(t_s, source) for t_s, value, source in sources if value > 0 and not source.startswith("carbon")}
+    newest_s: dict[float, float] = {}
+    for t_s, read_s, source in zip(read.t.tolist(), read.value.tolist(), read.texts("source"), strict=True):
+        if (t_s, source) in working:
+            newest_s[t_s] = max(read_s, newest_s.get(t_s, -math.inf))
+    return [t_s - read_s for t_s, read_s in newest_s.items()]
 
 
 def clock_findings(

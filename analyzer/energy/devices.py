@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from analyzer.energy import integrate
 from analyzer.energy.error_budget import integral_half_j
 from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice, fields_of
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import LedgerDevice
-from analyzer.model.samples import (
-    GAP_FACTOR,
-    Exact,
-    Samples,
-    around,
-    last,
-    median_spacing_s,
-    rests_s,
-    rows_of,
-    samples,
-)
+from analyzer.model.sample_table import SampleTable, around, last, rows_of, samples
+from analyzer.model.samples import GAP_FACTOR, Exact, Samples, median_spacing_s, rests_s
 from analyzer.model.timeline import OtherRun, Window, free_spans
 from exporter.contract import metrics as m
 from exporter.contract.work import SHARE_POLICY, is_shared
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _LATE_SCRAPE_S = 60.0
 """Longest delay of the first sample that counts as a late scrape, which the counter's limits include."""
@@ -46,7 +35,7 @@ class RawSeries:
     counter, by GPU. `imported` is True if the run is from a file.
     """
 
-    frame: pd.DataFrame
+    table: SampleTable
     exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
     age_s: Mapping[str, float] = field(default_factory=dict)
     untagged: bool = False
@@ -118,7 +107,7 @@ def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
     """Return the GPU's index, or its UUID if the index is unknown; for other components the device."""
     if ledger.component != "gpu" or ledger.gpu_index is not None:
         return ledger.gpu_index or ledger.device
-    rows = last(raw.frame, m.GPU_INFO, uuid=ledger.device)
+    rows = last(raw.table, m.GPU_INFO, uuid=ledger.device)
     return next((row.labels["gpu"] for row in rows if row.instance == ledger.instance), ledger.device)
 
 
@@ -126,8 +115,8 @@ def _from_ledger(
     ledger: LedgerDevice, raw: RawSeries, window: Window, other_runs: Sequence[OtherRun], *, several: bool
 ) -> MeasuredDevice:
     is_gpu = ledger.component == "gpu"
-    info = last(raw.frame, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
-    methods = energy_methods(raw.frame, window, ledger)
+    info = last(raw.table, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
+    methods = energy_methods(raw.table, window, ledger)
     is_partial = ledger.covered_ratio is not None and (raw.untagged or raw.imported)
     return MeasuredDevice(
         instance=ledger.instance,
@@ -146,7 +135,7 @@ def _from_ledger(
     )
 
 
-def energy_methods(raw: pd.DataFrame, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
+def energy_methods(raw: SampleTable, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
     """Return the sources of the device's energy during the run in the order of time; empty where unknown.
 
     The last scrape before the run shows the method at its start. A scrape after the run counts if there is no
@@ -156,18 +145,18 @@ def energy_methods(raw: pd.DataFrame, window: Window, ledger: LedgerDevice) -> t
     rows = rows_of(raw, metric, instance=ledger.instance, **{label: ledger.device})
     if window.aligned:
         rows = around(rows, window.start_s, window.end_s)
-        known = rows[rows["t"] <= window.end_s]
+        known = rows.take(rows.t <= window.end_s)
         rows = known if len(known) else rows
-    return tuple(dict.fromkeys(rows.sort_values("t", kind="stable")["method"]))
+    return tuple(dict.fromkeys(rows.take(np.argsort(rows.t, kind="stable")).texts("method")))
 
 
 def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
     where = {"instance": instance, "uuid": uuid}
     return Signals(
-        replace(samples(raw.frame, m.GPU_POWER, **where), exact=raw.exact.get((instance, uuid))),
-        samples(raw.frame, m.GPU_ENERGY, **where),
-        samples(raw.frame, m.GPU_UTILIZATION, engine="gpu", **where),
-        samples(raw.frame, m.GPU_POWER_LIMIT, kind="enforced", **where),
+        replace(samples(raw.table, m.GPU_POWER, **where), exact=raw.exact.get((instance, uuid))),
+        samples(raw.table, m.GPU_ENERGY, **where),
+        samples(raw.table, m.GPU_UTILIZATION, engine="gpu", **where),
+        samples(raw.table, m.GPU_POWER_LIMIT, kind="enforced", **where),
     )
 
 
@@ -175,7 +164,7 @@ def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
     signals = raw_signals(raw, device.instance, device.device)
     possible = signals.power_range
     if possible is not None and not integrate.is_plausible_counter(signals.counter, possible):
-        nothing = samples(raw.frame.iloc[:0], m.GPU_POWER)
+        nothing = Samples(np.empty(0), np.empty(0))
         return Signals(nothing, nothing, nothing, nothing, mixed=True)
     if raw.imported or raw.untagged:
         return signals

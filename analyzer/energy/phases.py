@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.model.devices import MeasuredDevice
 from analyzer.model.report import Finding, RunPhase
-from analyzer.model.samples import Samples, clean, last, median_spacing_s, rows_of, samples
+from analyzer.model.sample_table import SampleTable, last, rows_of, samples
+from analyzer.model.samples import Samples, clean, median_spacing_s
 from analyzer.model.timeline import Window, windows
 from exporter.contract import metrics as m
 from exporter.contract.power_sensors import sensor_window
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST_UPDATES = 10
 _USUAL_UPDATE_S = 0.1
@@ -35,7 +32,7 @@ class PhaseSpan:
     end_s: float
 
 
-def run_phase_spans(ledger: pd.DataFrame, run_id: str, instance: str) -> tuple[PhaseSpan, ...]:
+def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[PhaseSpan, ...]:
     """Return the spans of all phases on one instance in time order, by the node's clock.
 
     A phase lasts until the next one starts or the run ends, so the exported starts determine all spans. Exporters
@@ -46,7 +43,7 @@ def run_phase_spans(ledger: pd.DataFrame, run_id: str, instance: str) -> tuple[P
         return ()
     rows = rows_of(ledger, m.RUN_PHASE_START, run_id=run_id, instance=instance)
     starts = sorted(
-        {(round(value_s, 3), str(phase)) for value_s, phase in zip(rows["value"], rows["phase"], strict=True)}
+        {(round(value_s, 3), phase) for value_s, phase in zip(rows.value.tolist(), rows.texts("phase"), strict=True)}
     )
     if not starts:
         return _spans_of_seconds(ledger, run_id, instance, window)
@@ -54,11 +51,11 @@ def run_phase_spans(ledger: pd.DataFrame, run_id: str, instance: str) -> tuple[P
     return tuple(PhaseSpan(phase, start_s, end_s) for (start_s, phase), end_s in zip(starts, ends_s, strict=True))
 
 
-def _spans_of_seconds(ledger: pd.DataFrame, run_id: str, instance: str, window: Window) -> tuple[PhaseSpan, ...]:
+def _spans_of_seconds(ledger: SampleTable, run_id: str, instance: str, window: Window) -> tuple[PhaseSpan, ...]:
     rows = rows_of(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, instance=instance)
     found: list[PhaseSpan] = []
     resolution_s = 0.0
-    for phase in sorted({str(name) for name in rows["phase"]}):
+    for phase in rows.distinct("phase"):
         seconds = samples(rows, m.RUN_PHASE_SECONDS, phase=phase)
         spacing_s = median_spacing_s(seconds) or 0.0
         resolution_s = max(resolution_s, spacing_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,12 +11,10 @@ from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, raw_signals
 from analyzer.energy.integrate import AHEAD_S, IDLE_AGE_S, RUN_AGE_S
 from analyzer.model.devices import MeasuredDevice
-from analyzer.model.samples import FloatArray, Samples, samples
+from analyzer.model.sample_table import SampleTable, samples
+from analyzer.model.samples import FloatArray, Samples
 from analyzer.model.timeline import EnergyTrack, EnergyTracks, Window
 from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ZONES = {"cpu": "package", "dram": "dram"}
 _ROUNDING = 1e-9
@@ -36,7 +33,7 @@ def energy_tracks(
     found: dict[tuple[str, str], list[EnergyTrack]] = {}
     for device in devices:
         window = windows[device.instance]
-        own = _own_counter(raw.frame, run_id, device).between(window.start_s, window.end_s)
+        own = _own_counter(raw.table, run_id, device).between(window.start_s, window.end_s)
         counter, high_w = _device_counter(raw, device)
         if len(own):
             track = _of_run_counter(own, device, window, high_w)
@@ -46,7 +43,7 @@ def energy_tracks(
     return found
 
 
-def _own_counter(raw: pd.DataFrame, run_id: str, device: MeasuredDevice) -> Samples:
+def _own_counter(raw: SampleTable, run_id: str, device: MeasuredDevice) -> Samples:
     """Return the run's own energy counter of the device, empty if it was not fetched."""
     where = {"instance": device.instance, "component": device.component, "device": device.device}
     return samples(raw, m.RUN_ENERGY, run_id=run_id, **where)
@@ -56,7 +53,7 @@ def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, fl
     """Return the device's counter without resets, or the integral of its power; and its highest power."""
     if device.component != "gpu":
         zone = _ZONES.get(device.component, "")
-        counter = samples(raw.frame, m.CPU_ENERGY, instance=device.instance, package=device.device, zone=zone)
+        counter = samples(raw.table, m.CPU_ENERGY, instance=device.instance, package=device.device, zone=zone)
         rises_j = np.maximum(np.diff(counter.value), 0.0)
         return Samples(counter.t, np.concatenate([counter.value[:1], rises_j]).cumsum()), _ANY_W
     signals = raw_signals(raw, device.instance, device.device)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.energy.phases import run_phase_spans
 from analyzer.model.devices import MeasuredDevice
-from analyzer.model.samples import Samples, samples
+from analyzer.model.sample_table import SampleTable, samples
+from analyzer.model.samples import Samples
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POWER_CAP = "sw_power_cap"
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
@@ -42,12 +39,12 @@ class GpuConditions:
     memory_used_bytes: float | None = None
 
 
-def work_spans(ledger: pd.DataFrame, run_id: str, instance: str, phases: Collection[str]) -> list[tuple[float, float]]:
+def work_spans(ledger: SampleTable, run_id: str, instance: str, phases: Collection[str]) -> list[tuple[float, float]]:
     """Return the spans of these phases on one instance; empty if there are none."""
     return [(span.start_s, span.end_s) for span in run_phase_spans(ledger, run_id, instance) if span.phase in phases]
 
 
-def gpu_conditions(raw: pd.DataFrame, window: Window, uuid: str, work: Spans) -> GpuConditions:
+def gpu_conditions(raw: SampleTable, window: Window, uuid: str, work: Spans) -> GpuConditions:
     """Return the conditions in the spans of the work, or in the whole window if there are none.
 
     Without `window.aligned` the samples cannot be compared with the run's times, and nothing is known.
@@ -83,7 +80,7 @@ def gpu_conditions(raw: pd.DataFrame, window: Window, uuid: str, work: Spans) ->
     )
 
 
-def is_unused(raw: pd.DataFrame, device: MeasuredDevice, window: Window) -> bool:
+def is_unused(raw: SampleTable, device: MeasuredDevice, window: Window) -> bool:
     """Return True if the GPU's utilization was 0 at every sample of the run, and there are enough of them."""
     busy = samples(raw, m.GPU_UTILIZATION, instance=device.instance, uuid=device.device, engine="gpu")
     ratios = busy.between(window.start_s, window.end_s).value

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from analyzer.live.model import Device, LiveGpu, LiveNode, LiveRun
 from analyzer.model.interval import Interval, total
-from analyzer.model.samples import Row, last, rows_of
+from analyzer.model.sample_table import Row, SampleTable, join_tables, last, rows_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.work import SHARE_POLICY, SHORTEST_PHASE_S, is_amount, is_shared, phases_of_work, primary_first
@@ -35,8 +34,8 @@ _OUTCOMES = ("failed", "interrupted", "ok")
 
 
 def live_gpus(
-    frame: pd.DataFrame,
-    live: pd.DataFrame,
+    table: SampleTable,
+    live: SampleTable,
     nodes: Mapping[str, LiveNode],
     runs: Iterable[LiveRun],
     start_j: Mapping[Device, float],
@@ -46,13 +45,13 @@ def live_gpus(
     ups, counters_j = _readings(live, m.GPU_UP), _readings(live, m.GPU_ENERGY)
     names = _texts(live, m.GPU_INFO, "name")
     processes = _texts(live, m.GPU_PROCESS_MEMORY, "name")
-    clock_events = _clock_events(frame, nodes)
+    clock_events = _clock_events(table, nodes)
     run_energies_j = {
         (row.instance, row.labels["device"], row.labels["run_id"]): row.value
         for row in last(live, m.RUN_ENERGY, component="gpu")
     }
     open_runs = _open_runs(live, runs)
-    for device, index in _known_devices(frame):
+    for device, index in _known_devices(table):
         on_it = open_runs.get(device, ())
         counter_j, first_j = counters_j.get(device), start_j.get(device)
         since_j = None if counter_j is None or first_j is None or counter_j < first_j else counter_j - first_j
@@ -71,20 +70,20 @@ def live_gpus(
         yield replace(gpu, **known)
 
 
-def _known_devices(frame: pd.DataFrame) -> list[tuple[Device, str]]:
+def _known_devices(table: SampleTable) -> list[tuple[Device, str]]:
     found = {
         (row.instance, row.labels["uuid"]): row.labels["gpu"]
         for metric in (m.GPU_UP, m.GPU_POWER)
-        for row in last(frame, metric)
+        for row in last(table, metric)
     }
     return sorted(found.items(), key=lambda item: (item[0][0], item[1].zfill(4)))
 
 
-def _readings(live: pd.DataFrame, metric: Metric, **labels: str) -> dict[Device, float]:
+def _readings(live: SampleTable, metric: Metric, **labels: str) -> dict[Device, float]:
     return {(row.instance, row.labels["uuid"]): row.value for row in last(live, metric, **labels)}
 
 
-def _texts(live: pd.DataFrame, metric: Metric, label: str) -> dict[Device, tuple[str, ...]]:
+def _texts(live: SampleTable, metric: Metric, label: str) -> dict[Device, tuple[str, ...]]:
     """Return the label's values by device, the series with the largest value first."""
     found: dict[Device, tuple[str, ...]] = {}
     for row in sorted(last(live, metric), key=lambda row: -row.value):
@@ -93,7 +92,7 @@ def _texts(live: pd.DataFrame, metric: Metric, label: str) -> dict[Device, tuple
     return found
 
 
-def _open_runs(live: pd.DataFrame, runs: Iterable[LiveRun]) -> dict[Device, tuple[str, ...]]:
+def _open_runs(live: SampleTable, runs: Iterable[LiveRun]) -> dict[Device, tuple[str, ...]]:
     """Return the running runs by device, the oldest first."""
     on = {(row.instance, row.labels["uuid"], row.labels["run_id"]) for row in last(live, m.RUN_GPU_INFO)}
     ids = [run.run_id for run in runs if run.state == "running"]
@@ -102,46 +101,46 @@ def _open_runs(live: pd.DataFrame, runs: Iterable[LiveRun]) -> dict[Device, tupl
     }
 
 
-def _clock_events(frame: pd.DataFrame, nodes: Mapping[str, LiveNode]) -> dict[Device, tuple[str, ...]]:
+def _clock_events(table: SampleTable, nodes: Mapping[str, LiveNode]) -> dict[Device, tuple[str, ...]]:
     """Return the reasons with rising seconds between the last two scrapes, the longest first."""
-    rows = rows_of(frame, m.GPU_CLOCK_EVENT_SECONDS)
+    rows = rows_of(table, m.GPU_CLOCK_EVENT_SECONDS)
     shares: dict[Device, dict[str, float]] = {}
-    for (instance, uuid, reason), series in rows.groupby(["instance", "uuid", "reason"]):
-        node = nodes.get(str(instance))
+    for (instance, uuid, reason), series in rows.groups("instance", "uuid", "reason"):
+        node = nodes.get(instance)
         if node is None or node.stale or reason in _NO_SLOWDOWN:
             continue
-        ordered = series.sort_values("t")
-        ordered = ordered[ordered["t"] >= node.seen_s - max(1.5 * node.interval_s, _NOW_S)]
-        t, seconds = ordered["t"].to_numpy(np.float64), ordered["value"].to_numpy(np.float64)
+        recent = series.take(series.t >= node.seen_s - max(1.5 * node.interval_s, _NOW_S))
+        order = np.argsort(recent.t)
+        t, seconds = recent.t[order], recent.value[order]
         if len(t) > 1 and t[-1] > node.seen_s - node.interval_s / 2 and t[-1] > t[0]:
             share = float((seconds[-1] - seconds[0]) / (t[-1] - t[0]))
             if share >= _LEAST_EVENT_RATIO:
-                shares.setdefault((str(instance), str(uuid)), {})[str(reason)] = share
+                shares.setdefault((instance, uuid), {})[reason] = share
     return {device: tuple(sorted(found, key=lambda one: -found[one])) for device, found in shares.items()}
 
 
-def live_runs(frame: pd.DataFrame, live: pd.DataFrame, stale: AbstractSet[str]) -> Iterator[LiveRun]:
+def live_runs(table: SampleTable, live: SampleTable, stale: AbstractSet[str]) -> Iterator[LiveRun]:
     """Yield running and just ended runs, the oldest first. `live` are the newest samples of live nodes; a run on a
     `stale` node has no values.
     """
-    shown = pd.concat([live, frame[frame["instance"].isin(stale)]])
+    shown = join_tables([live, table.take(table.where("instance", stale))])
     starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
     for run_id in dict.fromkeys(row.labels["run_id"] for row in starts):
         instances = tuple(row.instance for row in starts if row.labels["run_id"] == run_id)
         workloads = [row.labels.get("workload", "") for row in last(shown, m.RUN_INFO, run_id=run_id)]
-        of_run = live[live["run_id"] == run_id]
+        of_run = live.take(live.where("run_id", [run_id]))
         state = "stale" if stale & set(instances) else _state(of_run, len(instances))
-        yield _run(frame, of_run, run_id, (next(iter(workloads), ""), state, instances))
+        yield _run(table, of_run, run_id, (next(iter(workloads), ""), state, instances))
 
 
-def _state(of_run: pd.DataFrame, instances: int) -> str:
+def _state(of_run: SampleTable, instances: int) -> str:
     if len(last(of_run, m.RUN_END)) < instances:
         return "running"
     outcomes = [row.labels["outcome"] for row in last(of_run, m.RUN_OUTCOME)]
     return next((outcome for outcome in _OUTCOMES if outcome in outcomes), "ended")
 
 
-def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:
+def _run(table: SampleTable, of_run: SampleTable, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:
     amounts: dict[str, float] = {}
     for row in last(of_run, m.RUN_WORK):
         amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
@@ -156,7 +155,7 @@ def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[st
         energy,
         unit,
         amounts[unit] if unit else None,
-        _rate(frame, run_id, unit) if unit and known[1] == "running" else None,
+        _rate(table, run_id, unit) if unit and known[1] == "running" else None,
         basis.joules / amounts[unit] if unit and basis else None,
         basis.phases if basis else (),
         shared=basis.shared if basis else False,
@@ -169,7 +168,7 @@ class _WorkEnergy(NamedTuple):
     shared: bool = False
 
 
-def _work_energy(of_run: pd.DataFrame, state: str, unit: str, amount: float) -> _WorkEnergy:
+def _work_energy(of_run: SampleTable, state: str, unit: str, amount: float) -> _WorkEnergy:
     """Return the energy of a unit of work, as `exporter.contract.work` defines it."""
     rows = last(of_run, m.RUN_ENERGY)
     component = next(one for one in ("gpu", "cpu", "dram") if any(row.labels["component"] == one for row in rows))
@@ -199,7 +198,7 @@ def _work_energy(of_run: pd.DataFrame, state: str, unit: str, amount: float) -> 
     return _WorkEnergy(sum(phases[name][1] for name in names) if names else used_j, names)
 
 
-def _phases_with_energy(of_run: pd.DataFrame, component: str) -> dict[str, tuple[float, float]]:
+def _phases_with_energy(of_run: SampleTable, component: str) -> dict[str, tuple[float, float]]:
     """Return seconds and joules of the phases that are long enough to have an energy."""
     rows = last(of_run, m.RUN_PHASE_SECONDS)
     seconds = {
@@ -217,7 +216,7 @@ def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
     return found
 
 
-def _energies(of_run: pd.DataFrame) -> dict[str, Interval]:
+def _energies(of_run: SampleTable) -> dict[str, Interval]:
     halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
     parts: dict[str, list[Interval]] = {}
     for row in last(of_run, m.RUN_ENERGY):
@@ -229,14 +228,13 @@ def _device(row: Row) -> tuple[str, str, str]:
     return row.instance, row.labels["component"], row.labels["device"]
 
 
-def _rate(frame: pd.DataFrame, run_id: str, unit: str) -> float | None:
+def _rate(table: SampleTable, run_id: str, unit: str) -> float | None:
     """Return the rate over the last seconds, of all instances together."""
     found = []
-    for _, rows in rows_of(frame, m.RUN_WORK, run_id=run_id, unit=unit).groupby("instance"):
-        ordered = rows.sort_values("t")
-        recent = ordered[ordered["t"] >= ordered["t"].iloc[-1] - _RATE_S]
-        recent = recent if len(recent) > 1 else ordered.iloc[-2:]
-        span_s = float(recent["t"].iloc[-1] - recent["t"].iloc[0])
-        if span_s > 0:
-            found.append(float(recent["value"].iloc[-1] - recent["value"].iloc[0]) / span_s)
+    for _, rows in rows_of(table, m.RUN_WORK, run_id=run_id, unit=unit).groups("instance"):
+        order = np.argsort(rows.t)
+        t, amounts = rows.t[order], rows.value[order]
+        first = min(int(np.searchsorted(t, t[-1] - _RATE_S)), max(len(t) - 2, 0))
+        if t[-1] > t[first]:
+            found.append(float((amounts[-1] - amounts[first]) / (t[-1] - t[first])))
     return sum(found) if found else None

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from analyzer.live.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
 from analyzer.live.rows import live_gpus, live_runs
-from analyzer.model.samples import last, rests_s, rows_of
+from analyzer.model.sample_table import SampleTable, last, rows_of
+from analyzer.model.samples import rests_s
 from exporter.contract import metrics as m
 
 WATCHED = (
@@ -31,7 +31,7 @@ USUAL_INTERVAL_S = 15.0
 
 
 def live_state(
-    frame: pd.DataFrame,
+    table: SampleTable,
     at_s: float,
     start_j: Mapping[Device, float],
     before: WatchState | None = None,
@@ -42,13 +42,15 @@ def live_state(
     `start_j` are the counters of the GPUs at the start of the table. `before` is the previous state, whose nodes are
     kept as stale.
     """
-    nodes = _with_lost([*_nodes(frame, at_s)], before, at_s)
+    nodes = _with_lost([*_nodes(table, at_s)], before, at_s)
     known = {node.instance: node for node in nodes}
     since_s = {node.instance: node.seen_s - node.interval_s / 2 for node in nodes if not node.stale}
-    live = frame[frame["t"] > frame["instance"].map(since_s).astype("float64")]
+    instances = table.column("instance")
+    earliest_s = np.array([since_s.get(instance, np.inf) for instance in instances.texts])
+    live = table.take(table.t > earliest_s[instances.codes])
     stale = frozenset(node.instance for node in nodes if node.stale)
-    runs = tuple(run for run in live_runs(frame, live, stale) if run_id is None or run.run_id == run_id)
-    gpus = list(live_gpus(frame, live, known, runs, start_j))
+    runs = tuple(run for run in live_runs(table, live, stale) if run_id is None or run.run_id == run_id)
+    gpus = list(live_gpus(table, live, known, runs, start_j))
     gpus += _lost(gpus, before)
     if run_id is not None:
         gpus = [gpu for gpu in gpus if run_id in gpu.runs or known[gpu.instance].stale]
@@ -80,19 +82,19 @@ def _lost(gpus: Iterable[LiveGpu], before: WatchState | None) -> list[LiveGpu]:
     ]
 
 
-def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[LiveNode]:
-    for instance, rows in rows_of(frame, m.BUILD_INFO).groupby("instance"):
-        times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-4:]
+def _nodes(table: SampleTable, at_s: float) -> Iterable[LiveNode]:
+    for (instance,), rows in rows_of(table, m.BUILD_INFO).groups("instance"):
+        times = np.unique(rows.t)[-4:]
         interval_s = float(np.median(np.diff(times))) if len(times) > 1 else USUAL_INTERVAL_S
         newest_s = float(times[-1])
         age_s = max(at_s - newest_s, 0.0)
-        stale = age_s > max(3 * interval_s, PATIENCE_S, rests_s(str(instance), untagged=True))
-        mine = frame[(frame["instance"] == instance) & (frame["t"] > newest_s - interval_s / 2)]
+        stale = age_s > max(3 * interval_s, PATIENCE_S, rests_s(instance, untagged=True))
+        mine = table.take(table.where("instance", [instance]) & (table.t > newest_s - interval_s / 2))
         down = tuple(sorted(row.labels["source"] for row in last(mine, m.SOURCE_UP) if row.value == 0))
-        yield LiveNode(str(instance), newest_s, age_s, interval_s, stale, down)
+        yield LiveNode(instance, newest_s, age_s, interval_s, stale, down)
 
 
-def _carbon(live: pd.DataFrame, gpus: Iterable[LiveGpu]) -> Iterable[LiveCarbon]:
+def _carbon(live: SampleTable, gpus: Iterable[LiveGpu]) -> Iterable[LiveCarbon]:
     """Yield the emission rate of a node's GPUs, or CPUs without GPUs, at their present power."""
     powers: dict[str, list[float | None]] = {}
     for gpu in gpus:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pandas as pd
-
 from analyzer.model.interval import Interval, total
-from analyzer.model.samples import Row, last
+from analyzer.model.sample_table import Row, SampleTable, last
 from exporter.contract import metrics as m
 
 OWN_LABELS = ("workload", "run_id")
@@ -29,7 +27,7 @@ class RunEntry:
     gpu_energy: Interval | None
 
 
-def run_entry(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> RunEntry:
+def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool) -> RunEntry:
     """Return the entry of a run; `ledger` has the run's own series, `fresh` means that its last scrape is recent."""
     starts = last(ledger, m.RUN_START, run_id=run_id)
     labels = {name: text for row in last(ledger, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from analyzer.model.samples import Row, Samples, last, rows_of, samples
-from analyzer.model.text_columns import FrameMemory
+from analyzer.model.sample_table import Row, SampleTable, last, rows_of, samples
+from analyzer.model.samples import Samples
 from analyzer.model.timeline import Window, windows
 from exporter.contract import metrics as m
 from exporter.contract.work import is_amount, primary_first
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OUTCOMES = ("failed", "interrupted", "ok")
 """The worst first: a run on several nodes has the worst outcome of them."""
@@ -77,42 +74,42 @@ class RunLedger:
         return frozenset(phase for done in self.phase_work.values() for phase, amount in done.items() if amount > 0)
 
 
-_parsed: FrameMemory[dict[tuple[str, bool], RunLedger]] = FrameMemory(lambda _: {})
+_parsed: WeakKeyDictionary[SampleTable, dict[tuple[str, bool], RunLedger]] = WeakKeyDictionary()
 
 
-def parse_ledger(frame: pd.DataFrame, run_id: str, *, untagged: bool = False) -> RunLedger:
-    """Parse the run's own series, once for each frame.
+def parse_ledger(table: SampleTable, run_id: str, *, untagged: bool = False) -> RunLedger:
+    """Parse the run's own series, once for each table.
 
     The nodes of an untagged range are distinct already, so that no aliases are searched there.
     """
-    known = _parsed(frame)
+    known = _parsed.setdefault(table, {})
     if (run_id, untagged) not in known:
-        known[run_id, untagged] = _parse(frame, run_id, untagged=untagged)
+        known[run_id, untagged] = _parse(table, run_id, untagged=untagged)
     return known[run_id, untagged]
 
 
-def _parse(frame: pd.DataFrame, run_id: str, *, untagged: bool) -> RunLedger:
-    aliases = {} if untagged else _aliases(frame, run_id)
+def _parse(table: SampleTable, run_id: str, *, untagged: bool) -> RunLedger:
+    aliases = {} if untagged else _aliases(table, run_id)
     if aliases:
-        frame = frame[~frame["instance"].isin(list(aliases))]
-    info = {name: text for row in last(frame, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
-    outcomes = [row.labels["outcome"] for row in last(frame, m.RUN_OUTCOME, run_id=run_id)]
-    known = windows(frame, run_id)
-    emissions = last(frame, m.RUN_EMISSIONS, run_id=run_id)
-    work = _work(frame, run_id)
-    results = {row.labels["name"]: row.value for row in last(frame, m.RUN_RESULT, run_id=run_id)}
+        table = table.take(~table.where("instance", aliases))
+    info = {name: text for row in last(table, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
+    outcomes = [row.labels["outcome"] for row in last(table, m.RUN_OUTCOME, run_id=run_id)]
+    known = windows(table, run_id)
+    emissions = last(table, m.RUN_EMISSIONS, run_id=run_id)
+    work = _work(table, run_id)
+    results = {row.labels["name"]: row.value for row in last(table, m.RUN_RESULT, run_id=run_id)}
     return RunLedger(
         run_id=run_id,
         workload=info.get("workload", ""),
         labels={name.removeprefix("label_"): text for name, text in info.items() if name.startswith("label_")},
         outcome=next((outcome for outcome in _OUTCOMES if outcome in outcomes), None),
         windows=known,
-        ages={instance: samples(frame, m.RUN_DURATION, instance=instance, run_id=run_id) for instance in known},
-        devices=tuple(_devices(frame, run_id)),
-        phases=tuple(_phases(frame, run_id)),
+        ages={instance: samples(table, m.RUN_DURATION, instance=instance, run_id=run_id) for instance in known},
+        devices=tuple(_devices(table, run_id)),
+        phases=tuple(_phases(table, run_id)),
         work={unit: amount for unit, amount in work.items() if is_amount(unit)},
         misreported_work=tuple(unit for unit in work if not is_amount(unit)),
-        phase_work=_phase_work(frame, run_id),
+        phase_work=_phase_work(table, run_id),
         results={**{unit: amount for unit, amount in work.items() if not is_amount(unit)}, **results},
         emissions_g=_emissions(emissions),
         emitting=frozenset((row.instance, row.labels["basis"]) for row in emissions),
@@ -120,13 +117,13 @@ def _parse(frame: pd.DataFrame, run_id: str, *, untagged: bool) -> RunLedger:
     )
 
 
-def _aliases(frame: pd.DataFrame, run_id: str) -> dict[str, str]:
+def _aliases(table: SampleTable, run_id: str) -> dict[str, str]:
     """Return the instances that are one exporter scraped under a second address, each with the first one.
 
     They have the same GPUs, or, without GPUs, the same start to the microsecond.
     """
-    gpus = [(row.instance, row.labels["uuid"]) for row in last(frame, m.RUN_GPU_INFO, run_id=run_id)]
-    starts = last(frame, m.RUN_START, run_id=run_id)
+    gpus = [(row.instance, row.labels["uuid"]) for row in last(table, m.RUN_GPU_INFO, run_id=run_id)]
+    starts = last(table, m.RUN_START, run_id=run_id)
     marks = gpus + [(row.instance, repr(row.value)) for row in starts if row.instance not in dict(gpus)]
     owner: dict[str, str] = {}
     return {
@@ -134,18 +131,18 @@ def _aliases(frame: pd.DataFrame, run_id: str) -> dict[str, str]:
     }
 
 
-def _devices(frame: pd.DataFrame, run_id: str) -> list[LedgerDevice]:
+def _devices(table: SampleTable, run_id: str) -> list[LedgerDevice]:
     of_device = ("component", "device")
-    halves_j = _by_place(frame, m.RUN_ENERGY_UNCERTAINTY, run_id, *of_device)
-    covered = _by_place(frame, m.RUN_COVERED_RATIO, run_id, *of_device)
-    integrals_j = _by_place(frame, m.RUN_INTEGRATED_ENERGY, run_id, "uuid")
-    highest_w = _by_place(frame, m.RUN_POWER_MAX, run_id, "uuid")
-    indexes = {(row.instance, row.labels["uuid"]): row.labels["gpu"] for row in last(frame, m.RUN_GPU_INFO)[::-1]}
+    halves_j = _by_place(table, m.RUN_ENERGY_UNCERTAINTY, run_id, *of_device)
+    covered = _by_place(table, m.RUN_COVERED_RATIO, run_id, *of_device)
+    integrals_j = _by_place(table, m.RUN_INTEGRATED_ENERGY, run_id, "uuid")
+    highest_w = _by_place(table, m.RUN_POWER_MAX, run_id, "uuid")
+    indexes = {(row.instance, row.labels["uuid"]): row.labels["gpu"] for row in last(table, m.RUN_GPU_INFO)[::-1]}
     shares_j: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-    for row in last(frame, m.RUN_ATTRIBUTED_ENERGY, run_id=run_id):
+    for row in last(table, m.RUN_ATTRIBUTED_ENERGY, run_id=run_id):
         shares_j[row.instance, row.labels["component"], row.labels["device"]][row.labels["policy"]] = row.value
     found = []
-    for row in last(frame, m.RUN_ENERGY, run_id=run_id):
+    for row in last(table, m.RUN_ENERGY, run_id=run_id):
         component, device = row.labels["component"], row.labels["device"]
         place, gpu = (row.instance, component, device), (row.instance, device if component == "gpu" else "")
         found.append(
@@ -165,39 +162,40 @@ def _devices(frame: pd.DataFrame, run_id: str) -> list[LedgerDevice]:
     return found
 
 
-def _by_place(frame: pd.DataFrame, metric: m.Metric, run_id: str, *labels: str) -> dict[tuple[str, ...], float]:
+def _by_place(table: SampleTable, metric: m.Metric, run_id: str, *labels: str) -> dict[tuple[str, ...], float]:
     return {
         (row.instance, *(row.labels.get(name, "") for name in labels)): row.value
-        for row in last(frame, metric, run_id=run_id)
+        for row in last(table, metric, run_id=run_id)
     }
 
 
-def _phases(frame: pd.DataFrame, run_id: str) -> list[LedgerPhase]:
+def _phases(table: SampleTable, run_id: str) -> list[LedgerPhase]:
     """Return the phases in the order of their first starts; without starts, in which they were first scraped."""
-    scraped = rows_of(frame, m.RUN_PHASE_SECONDS, run_id=run_id).sort_values(["t", "phase"])
-    starts = rows_of(frame, m.RUN_PHASE_START, run_id=run_id).sort_values(["value", "phase"])
-    seconds = dict.fromkeys([*starts["phase"], *scraped["phase"]], 0.0)
-    for row in last(frame, m.RUN_PHASE_SECONDS, run_id=run_id):
+    scraped, starts = (rows_of(table, one, run_id=run_id) for one in (m.RUN_PHASE_SECONDS, m.RUN_PHASE_START))
+    by_start = sorted(zip(starts.value.tolist(), starts.texts("phase"), strict=True))
+    by_scrape = sorted(zip(scraped.t.tolist(), scraped.texts("phase"), strict=True))
+    seconds = dict.fromkeys([phase for _, phase in (*by_start, *by_scrape)], 0.0)
+    for row in last(table, m.RUN_PHASE_SECONDS, run_id=run_id):
         seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])
-    halves_j = _by_place(frame, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id, "phase", "component")
+    halves_j = _by_place(table, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id, "phase", "component")
     parts: defaultdict[str, defaultdict[str, list[tuple[float, float | None]]]] = defaultdict(lambda: defaultdict(list))
-    for row in last(frame, m.RUN_PHASE_ENERGY, run_id=run_id):
+    for row in last(table, m.RUN_PHASE_ENERGY, run_id=run_id):
         phase, component = row.labels["phase"], row.labels["component"]
         parts[phase][component].append((row.value, halves_j.get((row.instance, phase, component))))
     return [LedgerPhase(name, duration_s, parts[name]) for name, duration_s in seconds.items()]
 
 
-def _work(frame: pd.DataFrame, run_id: str) -> dict[str, float]:
+def _work(table: SampleTable, run_id: str) -> dict[str, float]:
     """Return the amounts by unit; each instance counts the contributors that reported to it."""
     amounts: defaultdict[str, float] = defaultdict(float)
-    for row in last(frame, m.RUN_WORK, run_id=run_id):
+    for row in last(table, m.RUN_WORK, run_id=run_id):
         amounts[row.labels["unit"]] += row.value
     return {unit: amounts[unit] for unit in primary_first(amounts)}
 
 
-def _phase_work(frame: pd.DataFrame, run_id: str) -> dict[str, dict[str, float]]:
+def _phase_work(table: SampleTable, run_id: str) -> dict[str, dict[str, float]]:
     amounts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in last(frame, m.RUN_PHASE_WORK, run_id=run_id):
+    for row in last(table, m.RUN_PHASE_WORK, run_id=run_id):
         amounts[row.labels["unit"]][row.labels["phase"]] += row.value
     return {unit: dict(done) for unit, done in amounts.items()}
 

@@ -6,16 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.model.interval import Interval
-from analyzer.model.samples import FloatArray, last
+from analyzer.model.sample_table import SampleTable, last
+from analyzer.model.samples import FloatArray
 from exporter.contract import metrics as m
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class OtherRun:
         return self.start_s < window.end_s and self.end_s > window.start_s
 
 
-def windows(ledger: pd.DataFrame, run_id: str) -> dict[str, Window]:
+def windows(ledger: SampleTable, run_id: str) -> dict[str, Window]:
     """Return the run's window by instance; the duration is the exporter's, from a monotonic clock."""
     ends_s = {row.instance: row.value for row in last(ledger, m.RUN_END, run_id=run_id)}
     durations_s = {row.instance: row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)}
@@ -58,7 +55,7 @@ def windows(ledger: pd.DataFrame, run_id: str) -> dict[str, Window]:
     return found
 
 
-def other_runs(others: pd.DataFrame, run_id: str) -> list[OtherRun]:
+def other_runs(others: SampleTable, run_id: str) -> list[OtherRun]:
     """Return the runs of `others` except `run_id`; a run without a known end lasts until its last scrape."""
     ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(others, m.RUN_END)}
     gpus: defaultdict[tuple[str, str], set[str]] = defaultdict(set)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import GAP_FACTOR, FloatArray, RunFrames, Samples, clean, median_spacing_s
+from analyzer.model.sample_table import RunFrames, SampleTable
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, clean, median_spacing_s
 
 Points = tuple[list[float], list[float | None]]
 """Times and values; None is a gap."""
@@ -169,6 +169,5 @@ def device_gaps(report: Report, frames: RunFrames, device: ReportDevice) -> list
     return [(gap.start_s - report.started_at_s, gap.end_s - report.started_at_s) for gap in exact.gaps]
 
 
-def window_samples(rows: pd.DataFrame, report: Report) -> Samples:
-    t_s = rows["t"].to_numpy(np.float64) - report.started_at_s
-    return with_neighbors(clean(t_s, rows["value"].to_numpy(np.float64)), *time_window_s(report))
+def window_samples(rows: SampleTable, report: Report) -> Samples:
+    return with_neighbors(clean(rows.t - report.started_at_s, rows.value), *time_window_s(report))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Series, rows_of
+from analyzer.model.sample_table import RunFrames, samples
+from analyzer.model.samples import Samples, Series
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric, escape
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _METRICS = {metric.name: metric for metric in m.METRICS}
 _LINES = 50_000
@@ -107,15 +107,18 @@ _POWER_COLUMNS = (
 )
 
 
-def power_samples(frames: RunFrames, report: Report) -> pd.DataFrame:
-    """Return a tidy table of raw samples: power (W) and energy counter (J) of each GPU, power (W) of each CPU package.
+@dataclass(frozen=True, slots=True)
+class DeviceSeries:
+    """Raw samples of a device: power in W or an energy counter in J."""
 
-    `run_seconds` is relative to the start of the run. `metric` is the contract's name. `estimate` marks the power of a
-    device that was not measured.
-    """
-    import pandas as pd
+    device: ReportDevice
+    metric: Metric
+    samples: Samples
 
-    parts = []
+
+def power_samples(frames: RunFrames, report: Report) -> list[DeviceSeries]:
+    """Return power and energy counter of each GPU, and the power of each CPU package."""
+    found = []
     for device in report.devices:
         if device.component == "gpu":
             wanted = [(metric, {"uuid": device.device}) for metric in (m.GPU_POWER, m.GPU_ENERGY)]
@@ -124,20 +127,22 @@ def power_samples(frames: RunFrames, report: Report) -> pd.DataFrame:
         else:
             continue
         for metric, labels in wanted:
-            rows = rows_of(frames.raw, metric, instance=device.instance, **labels).sort_values("t")
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "t_unix_seconds": rows["t"],
-                        "run_seconds": (rows["t"] - report.started_at_s).round(3),
-                        "instance": device.instance,
-                        "component": device.component,
-                        "device": device.device,
-                        "label": device.label,
-                        "metric": metric.name,
-                        "value": rows["value"],
-                        "estimate": device.estimated,
-                    }
-                ).drop_duplicates(["t_unix_seconds"])
-            )
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(_POWER_COLUMNS))
+            series = samples(frames.raw, metric, instance=device.instance, **labels)
+            found.append(DeviceSeries(device, metric, series))
+    return found
+
+
+def power_csv(every: Iterable[DeviceSeries], started_at_s: float) -> str:
+    """Return a line per sample; `run_seconds` is relative to the start of the run.
+
+    `metric` is the contract's name. `estimate` marks the power of a device that was not measured.
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(_POWER_COLUMNS)
+    for one in every:
+        device, t_s = one.device, one.samples.t
+        own = (device.instance, device.component, device.device, device.label, one.metric.name)
+        columns = t_s.tolist(), (t_s - started_at_s).round(3).tolist(), one.samples.value.tolist()
+        writer.writerows((t, since, *own, value, device.estimated) for t, since, value in zip(*columns, strict=True))
+    return target.getvalue()

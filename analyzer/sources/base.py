@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 from exporter.contract.secret_file import SecretFileError, read_secret
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.progress import Progress as RichProgress
 
+    from analyzer.model.sample_table import SampleTable
     from analyzer.model.samples import Series
     from exporter.contract.metrics import Metric
 
@@ -41,8 +41,8 @@ class SampleSource(Protocol):
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
-    ) -> pd.DataFrame:
-        """Return raw samples in [start_s, end_s] as a tidy frame, see `analyzer.model.samples`. Raises FetchError."""
+    ) -> SampleTable:
+        """Return raw samples in [start_s, end_s] as a table. Raises FetchError."""
 
     def close(self) -> None: ...
 

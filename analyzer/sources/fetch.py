@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from analyzer.model.samples import Exact, FloatArray, Samples, Series, tidy
+from analyzer.model.sample_table import SampleTable, table_of
+from analyzer.model.samples import Exact, FloatArray, Samples, Series
 from analyzer.sources.base import PartedSource, PrefetchingSource, SampleSource
 from analyzer.sources.downsample import (
     MAX_UNCHANGED,
@@ -141,7 +141,7 @@ def prefetch(source: SampleSource, requests: Iterable[SeriesRequest]) -> None:
             source.prefetch(request.metrics, request.matchers, *request.span_s)
 
 
-def fetch(source: SampleSource, request: SeriesRequest) -> pd.DataFrame:
+def fetch(source: SampleSource, request: SeriesRequest) -> SampleTable:
     """Fetch all samples. Raises FetchError."""
     return source.fetch(request.metrics, request.matchers, *request.span_s)
 
@@ -151,9 +151,9 @@ def all_series(source: SampleSource, request: SeriesRequest) -> list[Series]:
     return [one for part in fetch_parts(source, request) for one in part]
 
 
-def fetch_states(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> pd.DataFrame:
-    """Return `state_series` as a frame. Raises FetchError."""
-    return tidy(state_series(source, request, edges_s))
+def fetch_states(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> SampleTable:
+    """Return `state_series` as a table. Raises FetchError."""
+    return table_of(state_series(source, request, edges_s))
 
 
 def state_series(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> list[Series]:
@@ -168,9 +168,9 @@ def state_series(source: SampleSource, request: SeriesRequest, edges_s: Sequence
     return [one for group in groups.values() for one in group.result()]
 
 
-def fetch_signals(source: SampleSource, request: SeriesRequest, planned: DownsamplePlan) -> pd.DataFrame:
-    """Return `signal_series` as a frame. Raises FetchError."""
-    return tidy(signal_series(source, request, planned)[0])
+def fetch_signals(source: SampleSource, request: SeriesRequest, planned: DownsamplePlan) -> SampleTable:
+    """Return `signal_series` as a table. Raises FetchError."""
+    return table_of(signal_series(source, request, planned)[0])
 
 
 def signal_series(
@@ -221,7 +221,7 @@ def _downsampled(
     return [(labels[which], Samples(*one.result())) for which, one in found.items()]
 
 
-def fetch_random_samples(source: SampleSource, request: SeriesRequest) -> pd.DataFrame:
+def fetch_random_samples(source: SampleSource, request: SeriesRequest) -> SampleTable:
     """Fetch gauges for percentiles and means: of a long series a random sample. Raises FetchError."""
     labels: dict[Key, Mapping[str, str]] = {}
     found: dict[Key, RandomSample] = {}
@@ -229,7 +229,7 @@ def fetch_random_samples(source: SampleSource, request: SeriesRequest) -> pd.Dat
         for own, t, value in part:
             labels.setdefault(series_key(own), own)
             found.setdefault(series_key(own), RandomSample()).add(t, value)
-    return tidy((labels[known], *one.result()) for known, one in found.items())
+    return table_of((labels[known], *one.result()) for known, one in found.items())
 
 
 def fetch_parts(source: SampleSource, request: SeriesRequest) -> Iterator[list[Series]]:
@@ -240,13 +240,12 @@ def fetch_parts(source: SampleSource, request: SeriesRequest) -> Iterator[list[S
         yield _split(source.fetch(request.metrics, request.matchers, *request.span_s))
 
 
-def _split(frame: pd.DataFrame) -> list[Series]:
-    texts = [name for name in frame.columns if name not in ("t", "value")]
+def _split(table: SampleTable) -> list[Series]:
     found: list[Series] = []
-    for values, rows in frame.groupby(texts, observed=True, sort=False) if len(frame) else ():
-        labels = {str(name): str(text) for name, text in zip(texts, values, strict=True) if text}
+    for texts, rows in table.groups(*table.labels):
+        labels = {name: text for name, text in zip(table.labels, texts, strict=True) if text}
         labels["__name__"] = labels.pop("metric")
-        found.append((labels, rows["t"].to_numpy(np.float64), rows["value"].to_numpy(np.float64)))
+        found.append((labels, rows.t, rows.value))
     return found
 
 

@@ -8,18 +8,15 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.model.samples import FloatArray, Series, tidy
+from analyzer.model.sample_table import SampleTable, table_of
+from analyzer.model.samples import FloatArray, Series
 from analyzer.sources.base import FetchError, Progress, metric_names, no_progress
 from exporter.contract.compact_history import is_compact, steady_spans, time_span_ms
 from exporter.contract.history import HISTORY_FILE, Matcher, open_read_only, select_labels
 from exporter.contract.metrics import Metric
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIRST_CHUNK_S = 3_600.0
 LONGEST_CHUNK_S = 43_200.0
@@ -54,8 +51,8 @@ class HistorySource:
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
-    ) -> pd.DataFrame:
-        return tidy([one for part in self.parts(metrics, matchers, start_s, end_s) for one in part])
+    ) -> SampleTable:
+        return table_of([one for part in self.parts(metrics, matchers, start_s, end_s) for one in part])
 
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float

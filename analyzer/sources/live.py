@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
-from analyzer.model.samples import last
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import SampleTable, join_tables, last
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.runs.load import AHEAD_S
 from exporter.contract import metrics as m
@@ -24,8 +22,8 @@ def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str
 
     Raises FetchError if none was scraped in the last minutes, or there are too many for a terminal.
     """
-    frame = source.fetch([m.BUILD_INFO], {}, now_s - _LOOK_BACK_S, now_s + AHEAD_S)
-    every = {str(instance): _interval_s(rows) for instance, rows in frame.groupby("instance")}
+    table = source.fetch([m.BUILD_INFO], {}, now_s - _LOOK_BACK_S, now_s + AHEAD_S)
+    every = {instance: _interval_s(rows) for (instance,), rows in table.groups("instance")}
     if not every:
         raise FetchError(
             f"no node was scraped by {source.name} in the last {_LOOK_BACK_S / 60:.0f} min",
@@ -51,8 +49,8 @@ def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str
     return {one: every[one] for one in sorted(chosen)}
 
 
-def _interval_s(rows: pd.DataFrame) -> float:
-    times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-10:]
+def _interval_s(rows: SampleTable) -> float:
+    times = np.unique(rows.t)[-10:]
     return float(np.median(np.diff(times))) if len(times) > 1 else USUAL_INTERVAL_S
 
 
@@ -66,10 +64,10 @@ def _first_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def fetch_latest(source: SampleSource, instances: dict[str, float], now_s: float) -> pd.DataFrame:
+def fetch_latest(source: SampleSource, instances: dict[str, float], now_s: float) -> SampleTable:
     """Return raw samples of the last scrapes; `instances` is the result of `find_nodes`. Raises FetchError."""
     parts = []
     for instance, interval_s in instances.items():
         where = {"instance": instance} if instance else {}
         parts.append(source.fetch(WATCHED, where, now_s - max(4 * interval_s, 30.0), now_s + AHEAD_S))
-    return join_frames(parts)
+    return join_tables(parts)

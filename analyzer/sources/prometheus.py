@@ -10,19 +10,17 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 
-from analyzer.model.samples import Series, tidy
+from analyzer.model.sample_table import SampleTable, table_of
+from analyzer.model.samples import Series
 from analyzer.sources import http as session
 from analyzer.sources.base import Access, FetchError, Progress, metric_names, no_progress
 from analyzer.sources.prometheus_matrix import NotJsonError, parse_matrix
 from exporter.contract.metrics import Metric, escape
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIRST_CHUNK_S = 6 * 3_600.0
 LONGEST_CHUNK_S = 48 * 3_600.0
@@ -71,8 +69,8 @@ class PrometheusSource:
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
-    ) -> pd.DataFrame:
-        return tidy([one for part in self.parts(metrics, matchers, start_s, end_s) for one in part])
+    ) -> SampleTable:
+        return table_of([one for part in self.parts(metrics, matchers, start_s, end_s) for one in part])
 
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float

@@ -9,7 +9,7 @@ from analyzer.model.devices import SIMULATED
 from analyzer.model.emissions import origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, last
+from analyzer.model.sample_table import RunFrames, last
 from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
 

@@ -12,7 +12,7 @@ from analyzer.energy.throttling import gpu_conditions, highest, work_spans
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import IMPORT_LABELS, Report, Work
-from analyzer.model.samples import RunFrames
+from analyzer.model.sample_table import RunFrames
 from exporter.contract.work import FLOP_PER_GFLOP, GFLOP, primary_first
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")

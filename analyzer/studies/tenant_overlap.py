@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from analyzer.energy.phases import phase_span, rise_between, run_phase_spans
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Samples, last, rows_of, samples
+from analyzer.model.sample_table import RunFrames, last, rows_of, samples
+from analyzer.model.samples import Samples, clean
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
 from exporter.contract import metrics as m
 
@@ -129,10 +130,7 @@ def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
     """Return the energy attributed to the run on its GPUs; None without attribution, or if clocks differ."""
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = rows_of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
-    keys = [(str(i), str(d)) for i, d in rows[["instance", "device"]].drop_duplicates().to_numpy()]
-    lines = {
-        (i, d): samples(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where, instance=i, device=d) for i, d in keys
-    }
+    lines = {(i, d): clean(of_device.t, of_device.value) for (i, d), of_device in rows.groups("instance", "device")}
     if not lines or not run.has_comparable_samples:
         return None
     return math.fsum(rise_between(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())

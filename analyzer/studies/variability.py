@@ -9,13 +9,13 @@ grow with the number of GPUs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from analyzer.model.interval import Interval, student_quantile
 from analyzer.model.samples import FloatArray
@@ -34,6 +34,16 @@ _FEWEST_FOR_EXCLUSION = 8
 """GPUs from which on the MAD is known well enough to leave out GPUs."""
 _FEWEST_FOR_A_BOOTSTRAP = 16
 _RESAMPLES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRun:
+    """Run on one GPU: its positive value, and the covariates that are known."""
+
+    gpu: str
+    value: float
+    placement: str = ""
+    covariates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,9 @@ class Variability:
     placements: tuple[PlacementEffect, ...]
 
 
-def gpu_variability(runs: pd.DataFrame, reference: str | None = None) -> Variability:
-    """Return the variability of `runs`, a row per run: `gpu` (text), `value` (positive), and optionally `placement`
-    (text) and the covariates (NaN where unknown). Raises ValueError for an unknown reference placement.
-    """
-    by_gpu = {str(gpu): rows["value"].to_numpy(dtype=np.float64) for gpu, rows in runs.groupby("gpu", sort=True)}
+def gpu_variability(runs: Sequence[GpuRun], reference: str | None = None) -> Variability:
+    """Return the variability of runs. Raises ValueError for an unknown reference placement."""
+    by_gpu = _values_by_gpu(runs)
     groups = list(by_gpu.values())
     medians = np.array([np.median(values) for values in groups])
     within = np.array([coefficient_of_variation(values) for values in groups if len(values) > 1])
@@ -98,10 +106,17 @@ def gpu_variability(runs: pd.DataFrame, reference: str | None = None) -> Variabi
         inner,
         outliers,
         median_estimate(within),
-        {name: _correlation(runs, name) for name in COVARIATES if name in runs},
+        {name: _correlation(runs, name) for name in COVARIATES if any(name in run.covariates for run in runs)},
         chosen,
         tuple(placements),
     )
+
+
+def _values_by_gpu(runs: Sequence[GpuRun]) -> dict[str, FloatArray]:
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        values[run.gpu].append(run.value)
+    return {gpu: np.array(values[gpu]) for gpu in sorted(values)}
 
 
 def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray) -> list[GpuSpread]:
@@ -129,28 +144,30 @@ def gpu_outliers(values: FloatArray) -> list[bool] | None:
     return [bool(off > _SCALES * scale > 0) for off in deviations]
 
 
-def _correlation(runs: pd.DataFrame, name: str) -> Interval:
+def _correlation(runs: Sequence[GpuRun], name: str) -> Interval:
     """Interval the correlation over runs."""
-    known = runs[np.isfinite(runs[name].astype(float))]
-    value, other = (known[column].to_numpy(dtype=np.float64) for column in ("value", name))
-    return correlation_estimate(value, other, known["gpu"].nunique())
+    known = [run for run in runs if math.isfinite(run.covariates.get(name, math.nan))]
+    value, other = np.array([run.value for run in known]), np.array([run.covariates[name] for run in known])
+    return correlation_estimate(value, other, len({run.gpu for run in known}))
 
 
-def _placements(runs: pd.DataFrame, reference: str | None) -> tuple[str | None, list[PlacementEffect]]:
+def _placements(runs: Sequence[GpuRun], reference: str | None) -> tuple[str | None, list[PlacementEffect]]:
     """Compare each GPU with itself in the reference placement, which is by default the one with the most GPUs."""
-    if "placement" not in runs or runs["placement"].nunique() < 2:
+    names = sorted({run.placement for run in runs})
+    if len(names) < 2:
         if reference is not None:
             raise ValueError(f"cannot compare with placement {reference!r}: the runs have fewer than two placements")
         return None, []
-    medians = runs.pivot_table(index="gpu", columns="placement", values="value", aggfunc="median")
-    base = reference if reference is not None else str(medians.count().sort_index().idxmax())
+    values = {name: _values_by_gpu([run for run in runs if run.placement == name]) for name in names}
+    medians = {name: {gpu: float(np.median(of_gpu)) for gpu, of_gpu in values[name].items()} for name in names}
+    base = reference if reference is not None else max(names, key=lambda name: len(medians[name]))
     if base not in medians:
-        raise ValueError(f"unknown placement {base!r}; known are {', '.join(map(str, medians.columns))}")
+        raise ValueError(f"unknown placement {base!r}; known are {', '.join(names)}")
     found = []
-    for placement in medians.columns:
-        ratios = (medians[placement] / medians[base]).dropna().to_numpy(dtype=np.float64)
-        if placement != base and len(ratios):
-            found.append(PlacementEffect(str(placement), median_estimate(ratios - 1)))
+    for name in names:
+        ratios = [median / medians[base][gpu] for gpu, median in medians[name].items() if gpu in medians[base]]
+        if name != base and ratios:
+            found.append(PlacementEffect(name, median_estimate(np.array(ratios) - 1)))
     return base, found
 
 
@@ -175,12 +192,6 @@ def whisker_range_ratio(values: npt.ArrayLike) -> float:
     low, high = whiskers(x)
     middle = float(np.median(x))
     return (high - low) / middle if len(x) > 1 and middle else float("nan")
-
-
-def within_ratio(groups: Sequence[FloatArray]) -> float:
-    """Return the median coefficient of variation of the groups with two values or more."""
-    found = [coefficient_of_variation(values) for values in groups if len(values) > 1]
-    return float(np.median(found)) if found else float("nan")
 
 
 def correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:

@@ -13,7 +13,7 @@ from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 _NURSERY = ForkServer(
-    *("analyzer.cli", "analyzer.output.plots.run", "jinja2", "matplotlib.backends.backend_agg", "pandas", "requests"),
+    *("analyzer.cli", "analyzer.output.plots.run", "jinja2", "matplotlib.backends.backend_agg", "requests"),
     *("rich.table", "scipy.stats"),
     flags=("-W", "error"),
 )

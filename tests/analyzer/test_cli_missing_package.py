@@ -12,9 +12,9 @@ WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli impor
     ("package", "command"),
     [
         ("requests", ["runs"]),
-        ("pandas", ["report", "--run-id", "x"]),
+        ("numpy", ["report", "--run-id", "x"]),
         ("requests", ["report", "--run-id", "x"]),
-        ("requests", ["fleet", "--source", "http://127.0.0.1:9"]),  # it connects before it needs pandas
+        ("requests", ["fleet", "--source", "http://127.0.0.1:9"]),  # it connects before it needs numpy
     ],
 )
 def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
@@ -22,8 +22,8 @@ def test_missing_package_is_one_line_with_install_command(package, command, tmp_
 
 
 def test_missing_package_for_reading_is_one_line_with_install_command(steady_history, tmp_path):
-    """The command opens the source before it needs pandas."""
-    check_message("pandas", ["runs", "--source", steady_history, "--since", "36500d"], tmp_path)
+    """The command opens the source before it needs numpy."""
+    check_message("numpy", ["runs", "--source", steady_history, "--since", "36500d"], tmp_path)
 
 
 def check_message(package, command, home):

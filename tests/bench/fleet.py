@@ -142,8 +142,8 @@ def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
     finally:
         source.close()
     total = 0.0
-    for _, rows in frame.groupby("uuid", observed=True):
-        t, value = rows["t"].to_numpy(), rows["value"].to_numpy()
+    for _, rows in frame.groups("uuid"):
+        t, value = rows.t, rows.value
         total += value[t <= end_s][-1] - (value[t <= start_s][-1] if (t <= start_s).any() else value[0])
     return float(total)  # not one of numpy, which JSON cannot hold
 

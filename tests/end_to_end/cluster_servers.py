@@ -61,8 +61,7 @@ class Server:
             source.close()
 
     def _scraped(self, source: PrometheusSource, after_s: float) -> set[str]:
-        frame = source.fetch([m.BUILD_INFO], {}, after_s, time.time() + 1)
-        return set(frame["instance"].astype(str)) if len(frame) else set()
+        return set(source.fetch([m.BUILD_INFO], {}, after_s, time.time() + 1).distinct("instance"))
 
 
 def prometheus(folder: Path, targets: Sequence[str], scrape_interval: str) -> Server:

@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.live.watch import live_state
-from analyzer.model.samples import tidy
+from analyzer.model.sample_table import table_of
 from analyzer.output.live import live_document
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
@@ -73,7 +73,7 @@ def test_report_and_compare_shared_gpu_use_the_attributed_share(tmp_path):
 
 
 def test_watch_shared_gpu_uses_the_attributed_share():
-    frame = tidy(
+    frame = table_of(
         (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series([START_S + 50, START_S + 70])
     )
     (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]

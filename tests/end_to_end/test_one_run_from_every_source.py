@@ -25,7 +25,7 @@ SPARSE_S = 15
 RUNS_S = (12.0, 10.0, 10.0)
 PACKAGE_W = 120.0
 TICK_S = 0.02
-ANALYZER = ForkServer("analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats")
+ANALYZER = ForkServer("analyzer.cli", "jinja2", "requests", "rich.table", "scipy.stats")
 
 
 @dataclass(frozen=True)

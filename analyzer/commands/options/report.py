@@ -19,7 +19,7 @@ from analyzer.sources.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_N
 if TYPE_CHECKING:
     from analyzer.model.emissions import PastIntensities
     from analyzer.model.report import Hardware, Price
-    from analyzer.model.samples import RunFrames
+    from analyzer.model.sample_table import RunFrames
     from analyzer.sources.base import SampleSource
     from analyzer.sources.untagged.request import RangeRequest
 

@@ -17,10 +17,8 @@ from analyzer.commands.printing import OutputFormat, print_message
 from analyzer.model.time_text import LocalTimeError, SystemZone, names_zone, parse_duration, parse_moment
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analyzer.model.report import Report
-    from analyzer.model.samples import RunFrames
+    from analyzer.model.sample_table import RunFrames, SampleTable
     from analyzer.sources.base import Access, SampleSource
 
 DEFAULT_SINCE = "30d"
@@ -107,7 +105,7 @@ def check_compatible_option(tools: list[RunTool] | list[SweepTool] | None, out: 
         raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
 
 
-def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames: RunFrames) -> pd.DataFrame | None:
+def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames: RunFrames) -> SampleTable | None:
     """Fetch the samples that the files need; None if no files are requested. Raises FetchError."""
     from analyzer.sources.runs.raw import fetch_every_scrape
 
@@ -116,7 +114,7 @@ def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames
     return frames.raw if frames.untagged else fetch_every_scrape(source, frames)
 
 
-def compatible_contents(tools: list[RunTool] | None, report: Report, samples: pd.DataFrame | None) -> dict[str, bytes]:
+def compatible_contents(tools: list[RunTool] | None, report: Report, samples: SampleTable | None) -> dict[str, bytes]:
     """Return the files' contents by name."""
     from analyzer.output.compatible.gpu_tune import gpu_tune_files
     from analyzer.output.compatible.iris import iris_files

@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.report import Report
+from analyzer.model.sample_table import SampleTable
 from analyzer.model.samples import FloatArray
 from analyzer.output.compatible import rows as compatible_rows
 from analyzer.output.compatible.rows import MIB, text
@@ -46,13 +46,13 @@ def tokens_unit(units: Mapping[str, float]) -> str | None:
     return next((unit for unit in _TOKENS if units.get(unit)), None)
 
 
-def gpu_tune_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
+def gpu_tune_files(report: Report, table: SampleTable) -> dict[str, bytes]:
     """Return the file of a run; empty without GPU power."""
-    at_s = compatible_rows.times(report, frame)
+    at_s = compatible_rows.times(report, table)
     if not len(at_s):
         return {}
     training = is_training(report.workload, report.results)
-    columns = _columns(report, frame, at_s)
+    columns = _columns(report, table, at_s)
     names = TRAINING if training else INFERENCE
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
@@ -66,17 +66,17 @@ def gpu_tune_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
     return {"training_stats.csv" if training else "inference_stats.csv": target.getvalue().encode()}
 
 
-def _columns(report: Report, frame: pd.DataFrame, at_s: FloatArray) -> dict[str, FloatArray]:
-    gpus = [compatible_rows.readings(frame, device, at_s) for device in report.gpus]
+def _columns(report: Report, table: SampleTable, at_s: FloatArray) -> dict[str, FloatArray]:
+    gpus = [compatible_rows.readings(table, device, at_s) for device in report.gpus]
     total_w = np.sum([readings["power_w"] for readings in gpus], axis=0)
-    rate = _tokens_per_second(report, frame, at_s)
+    rate = _tokens_per_second(report, table, at_s)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_token_j = np.where(rate > 0, total_w / rate, np.nan)
     found = {name: gpus[0][reading] for name, reading in _READINGS.items()}
     found |= {"tokens_per_sec": rate, "total_power_draw": total_w, "energy_per_token": per_token_j}
     cap = report.labels.get("power_limit_watts", "")
     found["max_watt"] = np.full(len(at_s), float(cap)) if _is_number(cap) else gpus[0]["power_limit_w"]
-    steps = compatible_rows.work(report, frame, _STEPS, at_s)
+    steps = compatible_rows.work(report, table, _STEPS, at_s)
     if np.isfinite(steps).all() and (np.diff(steps) > 0).all():
         found["iteration"] = steps
     return found
@@ -89,13 +89,13 @@ def _is_number(cap: str) -> bool:
         return False
 
 
-def _tokens_per_second(report: Report, frame: pd.DataFrame, at_s: FloatArray) -> FloatArray:
+def _tokens_per_second(report: Report, table: SampleTable, at_s: FloatArray) -> FloatArray:
     unit = tokens_unit({work.unit: work.amount for work in report.work})
     if unit is None:
         return np.full(len(at_s), np.nan)
     since_s = at_s - report.started_at_s
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(since_s > 0, compatible_rows.work(report, frame, unit, at_s) / since_s, np.nan)
+        return np.where(since_s > 0, compatible_rows.work(report, table, unit, at_s) / since_s, np.nan)
 
 
 _SUMMARY_COLUMNS: dict[str, Callable[[SweepRun], float | None]] = {

@@ -12,11 +12,11 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import yaml
 
 from analyzer.model.report import Report
-from analyzer.model.samples import FloatArray, last
+from analyzer.model.sample_table import SampleTable, last
+from analyzer.model.samples import FloatArray
 from analyzer.output.compatible import rows as compatible_rows
 from analyzer.output.compatible.rows import MIB, text
 from exporter.contract import metrics as m
@@ -43,13 +43,13 @@ _LIMITS = {"gpu_max": "max_operating", "slowdown": "slowdown", "shutdown": "shut
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
-def iris_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
+def iris_files(report: Report, table: SampleTable) -> dict[str, bytes]:
     """Return the files of a run; empty without GPU power."""
-    at_s = compatible_rows.times(report, frame)
+    at_s = compatible_rows.times(report, table)
     if not len(at_s):
         return {}
-    gpus = {device.label.rpartition(" ")[2]: compatible_rows.readings(frame, device, at_s) for device in report.gpus}
-    metrics = _metrics(report, frame, list(gpus.values()))
+    gpus = {device.label.rpartition(" ")[2]: compatible_rows.readings(table, device, at_s) for device in report.gpus}
+    metrics = _metrics(report, table, list(gpus.values()))
     return {
         "metrics.yml": yaml.safe_dump(metrics, sort_keys=True, allow_unicode=True).encode(),
         "formatted_metrics.txt": _formatted(metrics).encode(),
@@ -68,7 +68,7 @@ def _series(gpus: dict[str, dict[str, FloatArray]], at_s: FloatArray) -> str:
     return target.getvalue()
 
 
-def _metrics(report: Report, frame: pd.DataFrame, gpus: list[dict[str, FloatArray]]) -> dict[str, Any]:
+def _metrics(report: Report, table: SampleTable, gpus: list[dict[str, FloatArray]]) -> dict[str, Any]:
     energy_kwh = report.energy["gpu"].value / _JOULES_PER_KWH if "gpu" in report.energy else None
     carbon_g = _carbon_g(report)
     start = compatible_rows.local(report.started_at_s)
@@ -85,11 +85,11 @@ def _metrics(report: Report, frame: pd.DataFrame, gpus: list[dict[str, FloatArra
         "name": next((device.name for device in report.gpus if device.name), None),
         "device_count": len(report.gpus),
         "max_power_limit": report.gpus[0].power_limit_w,
-        "total_mem": _of_first(report, frame, m.GPU_MEMORY_TOTAL, 1 / MIB),
-        "max_clk_speed": _of_first(report, frame, m.GPU_CLOCK_MAX, 1e-6, domain="graphics"),
-        "max_mem_clk_speed": _of_first(report, frame, m.GPU_CLOCK_MAX, 1e-6, domain="memory"),
+        "total_mem": _of_first(report, table, m.GPU_MEMORY_TOTAL, 1 / MIB),
+        "max_clk_speed": _of_first(report, table, m.GPU_CLOCK_MAX, 1e-6, domain="graphics"),
+        "max_mem_clk_speed": _of_first(report, table, m.GPU_CLOCK_MAX, 1e-6, domain="memory"),
         **{
-            f"temp_threshold_{name}": _of_first(report, frame, m.GPU_TEMPERATURE_LIMIT, 1.0, sensor="gpu", kind=kind)
+            f"temp_threshold_{name}": _of_first(report, table, m.GPU_TEMPERATURE_LIMIT, 1.0, sensor="gpu", kind=kind)
             for name, kind in _LIMITS.items()
         },
         "total_energy": energy_kwh,
@@ -110,9 +110,9 @@ def _carbon_g(report: Report) -> float | None:
     return None
 
 
-def _of_first(report: Report, frame: pd.DataFrame, metric: Metric, factor: float, **labels: str) -> float | None:
+def _of_first(report: Report, table: SampleTable, metric: Metric, factor: float, **labels: str) -> float | None:
     first = report.gpus[0]
-    rows = last(frame, metric, instance=first.instance, uuid=first.device, **labels)
+    rows = last(table, metric, instance=first.instance, uuid=first.device, **labels)
     return rows[-1].value * factor if rows else None
 
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, rows_of, samples
+from analyzer.model.sample_table import SampleTable, samples
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -33,10 +33,10 @@ _GAUGES: dict[str, tuple[Metric, Mapping[str, str], float]] = {
 _LEAST_REACH_S = 2.0
 
 
-def times(report: Report, frame: pd.DataFrame) -> FloatArray:
+def times(report: Report, table: SampleTable) -> FloatArray:
     """Return Unix times of the rows; empty without GPU power."""
     for device in report.gpus:
-        power = samples(frame, m.GPU_POWER, instance=device.instance, uuid=device.device)
+        power = samples(table, m.GPU_POWER, instance=device.instance, uuid=device.device)
         end_s = report.ended_at_s if report.ended_at_s is not None else float(power.t[-1]) if len(power) else 0.0
         inside = power.t[(power.t > report.started_at_s) & (power.t < end_s)]
         if len(inside):
@@ -44,12 +44,12 @@ def times(report: Report, frame: pd.DataFrame) -> FloatArray:
     return np.empty(0)
 
 
-def readings(frame: pd.DataFrame, device: ReportDevice, at_s: FloatArray) -> dict[str, FloatArray]:
+def readings(table: SampleTable, device: ReportDevice, at_s: FloatArray) -> dict[str, FloatArray]:
     """Return a value per time, by name with unit."""
     at_s = np.clip(at_s, at_s[1], at_s[-2])
     where = {"instance": device.instance, "uuid": device.device}
     return {
-        name: near(samples(frame, metric, **where, **labels), at_s) * factor
+        name: near(samples(table, metric, **where, **labels), at_s) * factor
         for name, (metric, labels, factor) in _GAUGES.items()
     }
 
@@ -66,16 +66,15 @@ def near(series: Samples, at_s: FloatArray) -> FloatArray:
     return values
 
 
-def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> FloatArray:
+def work(report: Report, table: SampleTable, unit: str, at_s: FloatArray) -> FloatArray:
     """Return work since the start of the run, interpolated between scrapes, of all instances; NaN if unknown."""
     total = np.zeros(len(at_s))
     for instance in report.instances:
-        rows = rows_of(frame, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit).sort_values("t")
-        if not len(rows):
+        done = samples(table, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit)
+        if not len(done):
             return np.full(len(at_s), np.nan)
-        t, value = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
-        known_at_s = t if report.ended_at_s is None else np.minimum(t, report.ended_at_s)
-        total += np.interp(at_s, [report.started_at_s, *known_at_s], [0.0, *value])
+        known_at_s = done.t if report.ended_at_s is None else np.minimum(done.t, report.ended_at_s)
+        total += np.interp(at_s, [report.started_at_s, *known_at_s], [0.0, *done.value])
     return total
 
 

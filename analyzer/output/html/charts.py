@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Samples, rests_s, rows_of
+from analyzer.model.sample_table import RunFrames, SampleTable, rows_of
+from analyzer.model.samples import Samples, rests_s
 from analyzer.output import units
 from analyzer.output.chart import (
     Chart,
@@ -82,8 +82,8 @@ _PLANS = (
 )
 
 
-def report_charts(report: Report, frames: RunFrames, sensors: pd.DataFrame) -> list[Chart]:
-    """Return the charts that have samples. `sensors` is the frame of `analyzer.sources.runs.samples`."""
+def report_charts(report: Report, frames: RunFrames, sensors: SampleTable) -> list[Chart]:
+    """Return the charts that have samples. `sensors` is the table of `analyzer.sources.runs.samples`."""
     plans = _PLANS if report.gpus else ()
     lines = len(legend_devices(report)) * (1 + sum(len(plan.measures) for plan in plans))
     points = int(np.clip(_POINTS_OF_ALL / max(lines, 1), *_POINTS))

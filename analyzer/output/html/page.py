@@ -17,13 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analyzer.energy.phases import PhaseSpan
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames
+from analyzer.model.sample_table import RunFrames, SampleTable
 from analyzer.output import units
 from analyzer.output.chart import Chart, legend_devices, time_window_s
 from analyzer.output.html.charts import chart_table, report_charts
@@ -33,8 +32,8 @@ from analyzer.output.sections.report import LEVELS, count_findings, report_table
 _LEVEL = 4
 
 
-def html_page(report: Report, frames: RunFrames, sensors: pd.DataFrame, plot_png: bytes) -> str:
-    """Return the page. `sensors` is the frame of `analyzer.sources.runs.samples`."""
+def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png: bytes) -> str:
+    """Return the page. `sensors` is the table of `analyzer.sources.runs.samples`."""
     environment = Environment(
         loader=PackageLoader("analyzer.output.html"),
         autoescape=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.energy.phases import PhaseSpan, run_phase_spans
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, rows_of
+from analyzer.model.sample_table import RunFrames, rows_of
 from analyzer.output import units
 from analyzer.output.chart import Chart, ChartLine, Points, Resolution, line_points, window_samples
 from exporter.contract import metrics as m

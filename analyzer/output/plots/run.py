@@ -6,13 +6,12 @@ The colours are the colour-blind-safe palette of Okabe and Ito (jfly.uni-koeln.d
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,9 +19,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import FloatArray, clean, rests_s
+from analyzer.model.samples import FloatArray, Samples, rests_s
 from analyzer.output import units
 from analyzer.output.chart import break_at_gaps, with_neighbors
+from analyzer.output.export import DeviceSeries
 from exporter.contract import metrics as m
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
@@ -55,8 +55,10 @@ LIGHT = Theme(
 )
 
 
-def run_plot(report: Report, power: pd.DataFrame, theme: Theme = LIGHT, form: Literal["png", "svg"] = "png") -> bytes:
-    """Return the plot; `power` is the table of `power_samples`."""
+def run_plot(
+    report: Report, power: Sequence[DeviceSeries], theme: Theme = LIGHT, form: Literal["png", "svg"] = "png"
+) -> bytes:
+    """Return the plot; `power` is the result of `power_samples`."""
     width_in, lines_in = 9.6, 3.1
     head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
     height_in = head_in + lines_in + bars_in + 0.75
@@ -110,7 +112,7 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
         figure.text(*where, "SIMULATED hardware", color=theme.warning, weight="bold", va="top", ha="right")
 
 
-def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, theme: Theme) -> None:
+def _draw_power(axes: Axes, report: Report, power: Sequence[DeviceSeries], theme: Theme) -> None:
     scale_s, unit = _time_unit(report.duration_s)
     pad_s = max(0.08 * report.duration_s, 2.0)
     axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
@@ -133,22 +135,18 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, theme: Theme) -
 
 
 def _lines(
-    report: Report, power: pd.DataFrame, theme: Theme, window_s: tuple[float, float]
+    report: Report, power: Sequence[DeviceSeries], theme: Theme, window_s: tuple[float, float]
 ) -> Iterator[tuple[str, tuple[FloatArray, FloatArray]]]:
-    for position, device in enumerate(report.gpus or report.devices):
-        rows = power[
-            (power["device"] == device.device)
-            & (power["instance"] == device.instance)
-            & power["metric"].isin([m.GPU_POWER.name, m.CPU_POWER.name])
-        ]
-        series = clean(rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64))
-        visible = with_neighbors(series, *window_s)
+    devices = list(report.gpus or report.devices)
+    for one in power:
+        if one.device not in devices or one.metric == m.GPU_ENERGY:
+            continue
+        since_start = Samples(one.samples.t - report.started_at_s, one.samples.value)
+        visible = with_neighbors(since_start, *window_s)
         if len(visible):
-            least_s = rests_s(device.instance, untagged=report.untagged)
-            yield (
-                theme.series[position % len(theme.series)],
-                break_at_gaps(*_downsample(visible.t, visible.value), least_s),
-            )
+            least_s = rests_s(one.device.instance, untagged=report.untagged)
+            line = break_at_gaps(*_downsample(visible.t, visible.value), least_s)
+            yield theme.series[devices.index(one.device) % len(theme.series)], line
 
 
 def _downsample(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from analyzer.carbon.best_start import Forecast
 from analyzer.model import timeline
 from analyzer.model.emissions import PastIntensities, PastSlot
-from analyzer.model.samples import Row, RunFrames, last, rows_of
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import Row, RunFrames, join_tables, last, rows_of
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.carbon import history as carbon_history
@@ -44,7 +43,7 @@ def load_past_intensities(
             found.append(PastIntensities(name, region, "average", problem=str(error)))
             continue
         request = carbon_history.PastIntensityRequest(name, region, base_url, token)
-        run_regions = sorted(set(rows_of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))
+        run_regions = rows_of(frames.raw, m.CARBON_INTENSITY, provider=name).distinct("region")
         found.append(carbon_history.fetch_past_intensity(request, run_regions, start_s, end_s))
     bases = [past.basis for past in found]
     twice = next((basis for basis in bases if bases.count(basis) > 1), None)
@@ -59,14 +58,14 @@ def with_energy_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
     """Add the run's counters of GPUs, and those of CPU and DRAM, which give the energy of each slot."""
     if not len(frames.raw):
         return frames
-    start_s, end_s = float(frames.raw["t"].min()), float(frames.raw["t"].max())
+    start_s, end_s = float(frames.raw.t.min()), float(frames.raw.t.max())
     parts = [frames.raw]
     if not frames.untagged:
         parts.append(source.fetch([m.RUN_ENERGY], {"run_id": frames.run_id, "component": "gpu"}, start_s, end_s))
-    for instance in sorted(set(frames.raw["instance"])):
+    for instance in frames.raw.distinct("instance"):
         where = {"instance": instance} if instance else {}
         parts += [source.fetch([m.CPU_ENERGY], {**where, "zone": zone}, start_s, end_s) for zone in ("package", "dram")]
-    return replace(frames, raw=join_frames(parts))
+    return replace(frames, raw=join_tables(parts))
 
 
 def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str | None) -> Forecast:
@@ -93,14 +92,14 @@ def _of_scrape(source: SampleSource, row: Row, basis: str) -> Forecast:
     where = {"basis": basis, "provider": row.labels["provider"]}
     where |= {"instance": row.instance} if row.instance else {}
     metrics = [m.CARBON_FORECAST, m.CARBON_INTENSITY, m.CARBON_FETCHED_TIMESTAMP]
-    frame = source.fetch(metrics, where, row.t - _AROUND_S, row.t)
-    frame = frame[frame["t"] == row.t]
+    table = source.fetch(metrics, where, row.t - _AROUND_S, row.t)
+    table = table.take(table.t == row.t)
     region = row.labels["region"]
-    by_hour = {int(one.labels["horizon_hours"]): one.value for one in last(frame, m.CARBON_FORECAST, region=region)}
-    present = last(frame, m.CARBON_INTENSITY, region=region)
+    by_hour = {int(one.labels["horizon_hours"]): one.value for one in last(table, m.CARBON_FORECAST, region=region)}
+    present = last(table, m.CARBON_INTENSITY, region=region)
     if present:
         by_hour[0] = present[0].value
-    fetched = last(frame, m.CARBON_FETCHED_TIMESTAMP)
+    fetched = last(table, m.CARBON_FETCHED_TIMESTAMP)
     slots = tuple(
         PastSlot(
             row.t + max(hour - 0.5, 0.0) * _HOUR_S,

@@ -11,11 +11,9 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 
 import numpy as np
-import pandas as pd
 
 from analyzer.model.catalog import ScrapedRun, Selector, scraped_runs
-from analyzer.model.samples import Row, RunFrames, last, rows_of, tidy
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import Row, RunFrames, SampleTable, join_tables, last, rows_of, table_of
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import FetchError, SampleSource
@@ -83,7 +81,7 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
     began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
     start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
-    frames = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
+    frames = RunFrames(run_id, source.name, own, table_of(()), table_of(()), sight.clock_set_s)
     on = windows(own, run_id)
     nodes = [NodeRequests(row, (start_s, end_s)) for row in sorted(sight.rows, key=lambda row: row.instance)]
     raw, beside = [], []
@@ -92,14 +90,13 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
         thinned.prefetch(source, following or ())  # of one node only, as memory is limited
         raw.append(run_samples.fetch_raw(source, node, on.get(node.last_scrape.instance)))
         beside.append(thinned.fetch_states(source, node.other_runs))
-    others = join_frames(beside)
-    if len(others):  # an empty frame has no label columns
-        others = others[others["run_id"] != run_id]
+    others = join_tables(beside)
+    others = others.take(~others.where("run_id", [run_id]))
     exact = {place: one for _, known in raw for place, one in known.items()}
-    return replace(frames, raw=join_frames(frame for frame, _ in raw), others=others, exact=exact)
+    return replace(frames, raw=join_tables(table for table, _ in raw), others=others, exact=exact)
 
 
-def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFrame:
+def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> SampleTable:
     """Return the run's series around their last scrapes, and its ages from start to end."""
     from_s, until_s = min(min(row.value, row.t) for row in sight.rows), max(row.t for row in sight.rows)
     edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
@@ -108,9 +105,10 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFram
     at_end = ledger_request(run_id, sight.rows)
     thinned.prefetch(source, [ages, at_end])
     throughout, _ = thinned.signal_series(source, ages, plan_buckets(from_s, until_s, edges_s))
-    own = tidy([*throughout, *thinned.all_series(source, at_end)])
-    outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
-    return own[~np.logical_or.reduce(outdated)] if outdated else own
+    own = table_of([*throughout, *thinned.all_series(source, at_end)])
+    for instance, times in sight.outdated.items():
+        own = own.take(~(np.isin(own.t, times) & own.where("instance", [instance])))
+    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +131,21 @@ def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _
     starts = rows_of(edges, m.RUN_START)
     rows = {row.instance: row for row in last(starts, m.RUN_START)}
     moved = {
-        str(i)
-        for i, values in starts.groupby("instance", observed=True)["value"]
-        if values.max() - values.min() > _STEP_S
+        instance for (instance,), rows in starts.groups("instance") if rows.value.max() - rows.value.min() > _STEP_S
     }
     if not moved:
         return _Sight(list(rows.values()), _ends_s(edges, rows.values()))
-    starts = source.fetch([m.RUN_START], own, starts["t"].min(), starts["t"].max())
-    ages = source.fetch([m.RUN_DURATION], own, starts["t"].min(), starts["t"].max())
-    both = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
+    starts = source.fetch([m.RUN_START], own, starts.t.min(), starts.t.max())
+    ages = source.fetch([m.RUN_DURATION], own, starts.t.min(), starts.t.max())
     clock_set_s, outdated = {}, {}
     for instance in moved:
-        by_age = both[both["instance"] == instance].sort_values(["value_age", "t"], kind="stable")
-        first, newest = by_age.iloc[0], by_age.iloc[-1]
-        rows[instance] = replace(rows[instance], t=float(newest["t"]), value=float(newest["value"]))
-        clock_set_s[instance] = float(newest["value"] - first["value"])
-        outdated[instance] = list(by_age["t"][(by_age["value"] - newest["value"]).abs() > _STEP_S])
+        begins, known = (one.take(one.where("instance", [instance])) for one in (starts, ages))
+        age_s = dict(zip(known.t.tolist(), known.value.tolist(), strict=True))
+        scrapes = [(age_s[t], t, begin_s) for t, begin_s in zip(begins.t, begins.value, strict=True) if t in age_s]
+        (*_, first_s), (*_, newest_t_s, newest_s) = min(scrapes), max(scrapes)
+        rows[instance] = replace(rows[instance], t=float(newest_t_s), value=float(newest_s))
+        clock_set_s[instance] = float(newest_s - first_s)
+        outdated[instance] = [float(t_s) for _, t_s, begin_s in scrapes if abs(begin_s - newest_s) > _STEP_S]
     return _Sight(list(rows.values()), _ends_s(edges, rows.values()), clock_set_s, outdated)
 
 
@@ -198,12 +195,12 @@ def _start_of_id(run_id: str) -> float:
         return math.inf
 
 
-def _ends_s(edges: pd.DataFrame, scrapes: Iterable[Row]) -> dict[str, float]:
+def _ends_s(edges: SampleTable, scrapes: Iterable[Row]) -> dict[str, float]:
     """Return the run's ends by instance that were scraped near its last scrapes."""
     times_s = [row.t for row in scrapes]
     if not times_s:
         return {}
-    near = edges[(edges["t"] >= min(times_s) - LEDGER_S) & (edges["t"] <= max(times_s))]
+    near = edges.take((edges.t >= min(times_s) - LEDGER_S) & (edges.t <= max(times_s)))
     return {row.instance: row.value for row in last(near, m.RUN_END)}
 
 
@@ -229,14 +226,14 @@ class ScrapeTiming:
 
 def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> ScrapeTiming | None:
     """Return the timing of `instances`, of all if empty; None if nothing is scraped now."""
-    frame = rows_of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
+    table = rows_of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
     intervals_s: dict[str, float] = {}
     newest_s: dict[str, float] = {}
-    for instance, rows in frame.groupby("instance", observed=True):
-        times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-10:]
+    for (instance,), rows in table.groups("instance"):
+        times = np.unique(rows.t)[-10:]
         spacing_s = float(np.median(np.diff(times))) if len(times) > 1 else _USUAL_INTERVAL_S
         if (not instances or instance in instances) and times[-1] >= now_s - max(3 * spacing_s, PATIENCE_S):
-            intervals_s[str(instance)], newest_s[str(instance)] = spacing_s, float(times[-1])
+            intervals_s[instance], newest_s[instance] = spacing_s, float(times[-1])
     if not newest_s:
         return None
     dues_s = [t_s + intervals_s[instance] for instance, t_s in newest_s.items()]
@@ -271,10 +268,9 @@ def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: flo
     """Return the matching runs, in the order of their first scrapes. Raises FetchError if there are none."""
     request = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
     rows = rows_of(thinned.fetch_states(source, request), m.RUN_INFO)  # the first and the last scrape are kept
-    keys = ["run_id", "instance"]
     newest = last(rows, m.RUN_INFO)
-    firsts = rows.groupby(keys)["t"].min()
-    earliest = [replace(row, t=float(firsts[row.labels["run_id"], row.instance])) for row in newest]
+    firsts_s = {key: float(scrapes.t.min()) for key, scrapes in rows.groups("run_id", "instance")}
+    earliest = [replace(row, t=firsts_s[row.labels["run_id"], row.instance]) for row in newest]
     found = [one for one in scraped_runs([*earliest, *newest]) if wanted.includes(one.labels)]
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from analyzer.model.samples import RunFrames, Series, clean, last
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last
+from analyzer.model.samples import Series, clean
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import Key, series_key
 from analyzer.sources.fetch import SeriesRequest, fetch_parts
@@ -56,8 +55,8 @@ _WANTED = (
 )
 
 
-def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
-    """Return a tidy frame of the run and a minute before and after it. Raises FetchError."""
+def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> SampleTable:
+    """Return the samples of the run and a minute before and after it. Raises FetchError."""
     begins = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
     ends_s = [row.value for row in last(frames.ledger, m.RUN_END, run_id=frames.run_id)]
     start_s = min(row.value for row in begins) - _NEAR_S
@@ -66,7 +65,7 @@ def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
     for instance in sorted({row.instance for row in begins}):
         where = {"instance": instance} if instance else {}
         parts.append(source.fetch(_WANTED, where, start_s, end_s))
-    return join_frames(parts)
+    return join_tables(parts)
 
 
 _ORDER = {metric.name: place for place, metric in enumerate(m.METRICS)}

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from analyzer.model.samples import Exact, Row, RunFrames, Series, tidy
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import Row, RunFrames, SampleTable, join_tables, table_of
+from analyzer.model.samples import Exact, Series
 from analyzer.model.timeline import Window
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import SampleSource
@@ -82,7 +81,7 @@ class NodeRequests:
 
 def fetch_raw(
     source: SampleSource, node: NodeRequests, window: Window | None
-) -> tuple[pd.DataFrame, dict[Place, Exact]]:
+) -> tuple[SampleTable, dict[Place, Exact]]:
     """Return the samples of a node, and exact values of GPU power where it was downsampled. Raises FetchError.
 
     `window` is the run's time at the node.
@@ -98,7 +97,7 @@ def fetch_raw(
     power, exact = thinned.signal_series(source, node.power, plan_buckets(*node.span_s, edges_s), on_s)
     planned = plan_buckets(*node.span_s, edges_s, [*_slots_s(states), *_stretches_s(exact.values())])
     more = [one for request in node.more for one in thinned.signal_series(source, request, planned)[0]]
-    return tidy([*series, *power, *more]), exact
+    return table_of([*series, *power, *more]), exact
 
 
 def _slots_s(states: Iterable[Series]) -> set[float]:
@@ -125,16 +124,15 @@ _WANTED: tuple[tuple[Metric, dict[str, str]], ...] = (
 )
 
 
-def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
+def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> SampleTable:
     """Return GPU sensors for charts over the time of `frames.raw`, long series downsampled. Raises FetchError."""
-    times = frames.raw["t"]
-    if not len(times):
+    if not len(frames.raw):
         return frames.raw
-    span_s = float(times.min()), float(times.max())
+    span_s = float(frames.raw.t.min()), float(frames.raw.t.max())
     fine = DownsamplePlan(np.linspace(*span_s, _BUCKETS), ())
     parts = []
-    for instance in sorted(str(instance) for instance in frames.raw["instance"].unique()):
+    for instance in frames.raw.distinct("instance"):
         where = {"instance": instance} if instance else {}
         for metric, labels in _WANTED:
             parts.append(fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine))
-    return join_frames(parts)
+    return join_tables(parts)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from analyzer.assess import run as assess
 from analyzer.energy.phases import run_phase_spans
@@ -14,8 +13,7 @@ from analyzer.energy.throttling import within
 from analyzer.model.catalog import ScrapedRun
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, last, rows_of, samples
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, rows_of, samples
 from analyzer.model.timeline import windows
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
@@ -25,6 +23,7 @@ from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
 from analyzer.studies.tenant_overlap import TenantRun
 from analyzer.studies.tenants import SoloRun
+from analyzer.studies.variability import GpuRun
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.work import unit_of_one
@@ -59,8 +58,8 @@ def _with_unit(report: Report, unit: str | None) -> Report:
 
 def variability_rows(
     source: SampleSource, all_frames: Sequence[RunFrames], of: VariedQuantity, by: str, log: Callable[[str], None]
-) -> tuple[pd.DataFrame, str]:
-    """Return the frame for `analyzer.studies.variability`, and the unit of its values.
+) -> tuple[list[GpuRun], str]:
+    """Return the runs for `analyzer.studies.variability`, and the unit of their values.
 
     Runs on several GPUs, with an outcome other than ok, or without the value are left out and logged.
     """
@@ -78,14 +77,11 @@ def variability_rows(
         value, unit = valued
         device = report.gpus[0]
         units.add(unit)
-        row = {
-            "gpu": f"{device.instance} {device.device}".strip(),
-            "value": value,
-            "placement": report.labels.get(by, ""),
-        }
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
-        found.append(row | (_covariates(source, frames, report) if comparable else {}))
-    return pd.DataFrame(found), " and ".join(sorted(units))
+        covariates = _covariates(source, frames, report) if comparable else {}
+        gpu = f"{device.instance} {device.device}".strip()
+        found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates))
+    return found, " and ".join(sorted(units))
 
 
 def _reason(report: Report, of: str) -> str:
@@ -206,8 +202,8 @@ def find_sweep_runs(
     for label in ("label_experiment", "label_plan"):
         rows = rows_of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
         if len(rows):
-            times = rows.groupby("run_id", observed=True)["t"].agg(["min", "max"]).sort_values(["max", "min"])
-            return {str(run_id): (float(first), float(newest)) for run_id, first, newest in times.itertuples()}
+            spans = [(float(one.t.max()), float(one.t.min()), run_id) for (run_id,), one in rows.groups("run_id")]
+            return {run_id: (first_s, newest_s) for newest_s, first_s, run_id in sorted(spans)}
     every = last(fetch_states(source, SeriesRequest([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
     names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
     hint = f"known experiments: {', '.join(names[:_NAMED])}" if names else "run a sweep with: workloads sweep"
@@ -227,14 +223,14 @@ def with_throttling_samples(source: SampleSource, frames: RunFrames) -> RunFrame
     wheres = [{"instance": instance} if instance else {} for instance in sorted({row.instance for row in begins})]
     if not frames.exact:
         more = [_wanted(source.fetch([metric for metric, _ in _MORE], where, *span_s)) for where in wheres]
-        return replace(frames, raw=join_frames([frames.raw, *more]))
-    kept = frames.raw[~frames.raw["metric"].isin([m.GPU_POWER.name, m.GPU_UTILIZATION.name])]
-    return replace(frames, raw=join_frames([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
+        return replace(frames, raw=join_tables([frames.raw, *more]))
+    kept = frames.raw.take(~frames.raw.where("metric", [m.GPU_POWER.name, m.GPU_UTILIZATION.name]))
+    return replace(frames, raw=join_tables([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
 
 
 def _of_long(
     source: SampleSource, where: dict[str, str], span_s: tuple[float, float], edges_s: tuple[float, float]
-) -> pd.DataFrame:
+) -> SampleTable:
     """Return peaks of temperature and memory, and random samples of quantities with percentiles or means."""
     planned = plan_buckets(*span_s, edges_s)
     parts = []
@@ -243,14 +239,13 @@ def _of_long(
         parts.append(
             fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)
         )
-    return join_frames(parts)
+    return join_tables(parts)
 
 
-def _wanted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without series of other label values."""
-    kept = np.ones(len(frame), dtype=bool)
+def _wanted(table: SampleTable) -> SampleTable:
+    """Return the table without series of other label values."""
+    kept = np.ones(len(table), dtype=bool)
     for metric, labels in _MORE:
         for label, text in labels.items():
-            if label in frame:
-                kept &= ((frame["metric"] != metric.name) | (frame[label] == text)).to_numpy(dtype=bool)
-    return frame[kept]
+            kept &= ~table.where("metric", [metric.name]) | table.where(label, [text])
+    return table.take(kept)

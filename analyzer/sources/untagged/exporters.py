@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import pandas as pd
-
 from analyzer.model.report import Finding
+from analyzer.model.sample_table import SampleTable
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.meters import Meter, instance_host, is_address, node_name
 from analyzer.sources.untagged.request import AUTO, RangeRequest
@@ -154,12 +153,12 @@ def _matches_node(request: RangeRequest, exporter: ExporterInstance) -> bool:
     return request.node is None or any(re.fullmatch(request.node, name) for name in names)
 
 
-def _of_schema(schema: Schema, frames: Sequence[pd.DataFrame]) -> set[ExporterInstance]:
+def _of_schema(schema: Schema, frames: Sequence[SampleTable]) -> set[ExporterInstance]:
     marks = [metric.name for metric in schema.marks]
     found = {
         ExporterInstance(schema.name, labels.get("instance", ""), node_name(schema, labels, labels.get("instance", "")))
-        for frame in frames
-        for labels in _label_sets(frame[frame["metric"].isin(marks)])
+        for table in frames
+        for labels in _label_sets(table.take(table.where("metric", marks)))
     }
     by_instance = {one.instance: one for one in sorted(found)}
     return set(by_instance.values())
@@ -173,12 +172,11 @@ def _probes(start_s: float, end_s: float) -> list[tuple[float, float]]:
     return [(start_s + step_s * n, start_s + step_s * n + _PROBE_S) for n in range(count)]
 
 
-def _label_sets(frame: pd.DataFrame) -> list[dict[str, str]]:
-    if not len(frame):
-        return []
-    texts = [name for name in frame.columns if name not in ("t", "value")]
-    rows = frame[texts].drop_duplicates().to_dict("records")
-    return [{str(name): str(text) for name, text in row.items() if text} for row in rows]
+def _label_sets(table: SampleTable) -> list[dict[str, str]]:
+    return [
+        {name: text for name, text in zip(table.labels, texts, strict=True) if text}
+        for texts, _ in table.groups(*table.labels)
+    ]
 
 
 def _nothing_found(

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from analyzer.assess.untagged import RangeQuality
 from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
 from analyzer.model.report import Finding
-from analyzer.model.samples import RunFrames, Samples, Series, last, tidy
-from analyzer.model.text_columns import join_frames
+from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, table_of
+from analyzer.model.samples import Samples, Series
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import device_energy, tokens
@@ -71,7 +70,7 @@ def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str],
         request.run_id,
         source.name,
         ledger,
-        join_frames([raw, *_states(source, own, request)]),
+        join_tables([raw, *_states(source, own, request)]),
         others,
         untagged=True,
         age_s={one.meter.device: one.meter.age_s for one in energies if one.meter.component == "gpu"},
@@ -136,12 +135,12 @@ def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[li
     return energies, findings
 
 
-def _states(source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest) -> list[pd.DataFrame]:
+def _states(source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest) -> list[SampleTable]:
     """Fetch the states of Wattline exporters: energy methods, suspect energies, carbon intensity."""
     start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
     return [
-        source.fetch((*_STATES, *_CARBON), {**request.matching, **_instance(instance)}, start_s, end_s).assign(
-            instance=node
+        source.fetch((*_STATES, *_CARBON), {**request.matching, **_instance(instance)}, start_s, end_s).of_instance(
+            node
         )
         for instance, node in own
     ]
@@ -149,23 +148,24 @@ def _states(source: SampleSource, own: Sequence[tuple[str, str]], request: Range
 
 def _other_runs(
     source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest
-) -> tuple[pd.DataFrame, list[Finding]]:
+) -> tuple[SampleTable, list[Finding]]:
     """Return the runs around the range, during which a GPU was not idle, and the finding of runs within it."""
     start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
     frames = [
-        source.fetch(_RUNS, {**request.matching, **_instance(instance)}, start_s, end_s).assign(instance=node)
+        source.fetch(_RUNS, {**request.matching, **_instance(instance)}, start_s, end_s).of_instance(node)
         for instance, node in own
     ]
-    frame = join_frames([tidy([]), *frames])
-    if not len(frame):
-        return frame, []
-    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(frame, m.RUN_END)}
+    table = join_tables(frames)
+    if not len(table):
+        return table, []
+    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(table, m.RUN_END)}
     within = {
         row.labels["run_id"]
-        for row in last(frame, m.RUN_START)
+        for row in last(table, m.RUN_START)
         if row.value < request.end_s and ends_s.get((row.instance, row.labels["run_id"]), row.t) > request.start_s
     }
-    return frame[~frame["run_id"].isin(sorted(within))], [device_energy.tagged_runs_finding(within)] if within else []
+    others = table.take(~table.where("run_id", within))
+    return others, [device_energy.tagged_runs_finding(within)] if within else []
 
 
 def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> FetchError:
@@ -177,14 +177,14 @@ def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> FetchError
 
 def build_frames(
     energies: Sequence[DeviceEnergy], request: RangeRequest, work: ServerWork | None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[SampleTable, SampleTable]:
     """Return the ledger and the raw samples of a range as those of a run."""
     rows = list(_rows(energies, request, work))
     of_run = [(node, row) for node, row in rows if row[0].name.startswith("wattline_run_")]
     of_node = [(node, row) for node, row in rows if not row[0].name.startswith("wattline_run_")]
     at_s = request.end_s + _SHOWN_AFTER_S
     series = [one for energy in energies for one in _series(energy, request)]
-    return _frame(of_run, at_s), join_frames([tidy(series), _frame(of_node, at_s)])
+    return _frame(of_run, at_s), join_tables([table_of(series), _frame(of_node, at_s)])
 
 
 def _rows(
@@ -215,8 +215,8 @@ def _rows(
         yield from ((node, row) for row in ledger_rows(run, about))
 
 
-def _frame(rows: Iterable[tuple[str, LedgerRow]], at_s: float) -> pd.DataFrame:
-    return tidy(
+def _frame(rows: Iterable[tuple[str, LedgerRow]], at_s: float) -> SampleTable:
+    return table_of(
         ({"__name__": metric.name, "instance": node, **labels}, np.array([at_s]), np.array([value]))
         for node, (metric, labels, value) in rows
     )

@@ -10,14 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import pandas as pd
-
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.report import Finding
+from analyzer.model.sample_table import SampleTable, join_tables
 from analyzer.model.samples import Samples, clean
-from analyzer.model.text_columns import join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.request import RangeRequest
 from exporter.contract.metrics import Metric
@@ -183,14 +180,10 @@ def _first(names: Sequence[str], by_name: _ByName) -> list[tuple[_Counter, Incre
     return found
 
 
-def _tracks(frame: pd.DataFrame) -> Iterator[_Counter]:
-    texts = [name for name in frame.columns if name not in ("t", "value")]
-    if not len(frame):
-        return
-    for values, rows in frame.groupby(texts, sort=False, observed=True):
-        labels = {name: str(text) for name, text in zip(texts, values, strict=True) if text}
-        times, counts = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
-        yield _Counter(labels, clean(times, counts))
+def _tracks(table: SampleTable) -> Iterator[_Counter]:
+    for texts, rows in table.groups(*table.labels):
+        labels = {name: text for name, text in zip(table.labels, texts, strict=True) if text}
+        yield _Counter(labels, clean(rows.t, rows.value))
 
 
 def _latencies(request: _Range, server: TokenServer, *, steady: bool) -> tuple[dict[str, float], list[str]]:
@@ -205,9 +198,8 @@ def _latencies(request: _Range, server: TokenServer, *, steady: bool) -> tuple[d
     hidden: list[str] = []
     for what, names in server.histograms.items():
         parts = [f"{name}_{part}" for name in names for part in ("bucket", "sum", "count")]
-        fetched = [frame for span in spans if len(frame := _fetched(request, parts, *span))]
         by_name: _ByName = defaultdict(list)
-        for track in _tracks(join_frames(fetched)) if fetched else ():
+        for track in _tracks(join_tables(_fetched(request, parts, *span) for span in spans)):
             if rise := request.rise(track):
                 by_name[track.labels["metric"]].append((track, rise))
         found, above = _statistics(what, names, by_name)
@@ -216,7 +208,7 @@ def _latencies(request: _Range, server: TokenServer, *, steady: bool) -> tuple[d
     return results, hidden
 
 
-def _fetched(request: _Range, names: Sequence[str], begin_s: float, until_s: float) -> pd.DataFrame:
+def _fetched(request: _Range, names: Sequence[str], begin_s: float, until_s: float) -> SampleTable:
     metrics = [Metric(name, "counter", (), "") for name in names]
     return request.source.fetch(metrics, request.matching, begin_s, until_s)
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from analyzer.assess.run import NoEnergyError, assess
 from analyzer.model.interval import Interval
-from analyzer.model.samples import RunFrames, tidy
+from analyzer.model.sample_table import RunFrames, SampleTable, table_of
 from analyzer.output.export import power_samples
 from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
@@ -284,14 +285,15 @@ def test_report_ledger_outside_sample_bound_is_finding(tmp_path):
     frames = load_frames(
         tmp_path, series_of_scrapes((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES)
     )
-    ledger = frames.ledger.copy()
-    ledger.loc[ledger["metric"] == m.RUN_ENERGY.name, "value"] = 9_000.0
+    known = frames.ledger
+    values = np.where(known.where("metric", [m.RUN_ENERGY.name]), 9_000.0, known.value)
+    ledger = SampleTable(known.t, values, {name: known.column(name) for name in known.labels})
 
     assert "outside_bound" in finding_codes(assess(replace(frames, ledger=ledger)))
 
 
 def test_report_run_without_energy_raises():
-    no_samples = tidy([])
+    no_samples = table_of([])
 
     with pytest.raises(NoEnergyError, match="run x has no energy at here"):
         assess(RunFrames("x", "here", no_samples, no_samples, no_samples))

@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from analyzer.assess.run import assess
+from analyzer.model.sample_table import SampleTable, join_tables
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
@@ -42,9 +42,10 @@ def is_correct(report, true_j=6_000):
 
 def with_extra_sample(frames, metric, at_s, value, later_s=0.0):
     """Repeat the sample of the metric at that time, `later_s` later, with another value."""
-    rows = frames.raw[(frames.raw["metric"] == metric.name) & (frames.raw["t"] == at_s)]
+    rows = frames.raw.take(frames.raw.where("metric", [metric.name]) & (frames.raw.t == at_s))
     assert len(rows) == 1
-    return replace(frames, raw=pd.concat([frames.raw, rows.assign(t=at_s + later_s, value=value)], ignore_index=True))
+    extra = SampleTable(rows.t + later_s, np.array([value]), {name: rows.column(name) for name in rows.labels})
+    return replace(frames, raw=join_tables([frames.raw, extra]))
 
 
 def test_bad_samples_two_values_at_one_time_are_reported(tmp_path):
@@ -73,7 +74,7 @@ def test_bad_samples_random_order_gives_same_report(tmp_path):
     frames = run_frames(tmp_path)
     order = np.random.default_rng(1).permutation(len(frames.raw))
 
-    report = assess(replace(frames, raw=frames.raw.iloc[order].reset_index(drop=True)))
+    report = assess(replace(frames, raw=frames.raw.take(order)))
 
     assert is_correct(report)
     assert report == assess(frames)

@@ -9,7 +9,7 @@ import yaml
 
 from analyzer.assess.run import assess
 from analyzer.output import documents
-from analyzer.output.export import power_samples
+from analyzer.output.export import power_csv, power_samples
 from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
 from analyzer.output.terminal import console, terminal_report
@@ -109,7 +109,7 @@ def test_energy_method_not_exported_is_unknown(tmp_path):
 def test_every_output_marks_estimate(tmp_path):
     frames = run_frames(tmp_path, CPU_RUN, extra=cpu_method("model"))
     report = assess(frames)
-    table = power_samples(frames, report)
+    power = power_samples(frames, report)
 
     text = plain_text(report)
     assert "1,000 J (estimate)" in text
@@ -118,7 +118,7 @@ def test_every_output_marks_estimate(tmp_path):
     assert "CPU is an estimate" in html
     assert html.count(">0.2778 Wh (estimate)") == 1  # the device's row, in the unit of the GPU's
     assert html.count("1,000 J (estimate)") == 1  # its phase's
-    assert "<!-- 0.2778 Wh (estimate) -->" in run_plot(report, table, form="svg").decode()
+    assert "<!-- 0.2778 Wh (estimate) -->" in run_plot(report, power, form="svg").decode()
     rows = {row["component"]: row for row in csv.DictReader(io.StringIO(documents.report_csv(report)))}
     assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")
     assert (rows["cpu"]["energy_method"], rows["cpu"]["energy_uncertainty_joules"]) == ("model", "")
@@ -134,5 +134,5 @@ def test_every_output_marks_estimate(tmp_path):
     assert document["phases"][0]["estimates"] == ["cpu"]
     assert [e["estimate"] for e in document["emissions"] if e["component"] == "cpu"] == [True]
     assert document["work"]["generated_tokens"]["estimate"] is False  # it is per token of the GPUs
-    assert set(table["estimate"][table["component"] == "cpu"]) == {True}
-    assert set(table["estimate"][table["component"] == "gpu"]) == {False}
+    lines = csv.DictReader(io.StringIO(power_csv(power, report.started_at_s)))
+    assert {(line["component"], line["estimate"]) for line in lines} == {("cpu", "True"), ("gpu", "False")}

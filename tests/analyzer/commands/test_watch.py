@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from analyzer.commands import watch
-from analyzer.model.samples import tidy
+from analyzer.model.sample_table import table_of
 from analyzer.sources.base import FetchError
 from tests.analyzer.node import NodeGpu, NodeRun, scrape, series_of_scrapes
 
 
 def _frame(run, times):
     series = series_of_scrapes(((t, scrape([NodeGpu([(0.0, 300.0)])], run, t)) for t in times), "node:9847")
-    return tidy((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
+    return table_of((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
 
 
 class SourceWithGaps:
@@ -29,8 +29,8 @@ class SourceWithGaps:
         present = self._with_run.pop(0) if is_poll else True
         run = NodeRun(start_s=self._begun_s - 20, end_s=None if self._with_run else self._begun_s - 1)
         frame = _frame(run, [self._begun_s + t for t in range(-10, 1)])
-        run_rows = frame["metric"].astype(str).str.startswith("wattline_run_")
-        return frame[~run_rows] if not present else frame
+        of_runs = [name for name in frame.distinct("metric") if name.startswith("wattline_run_")]
+        return frame if present else frame.take(~frame.where("metric", of_runs))
 
 
 def test_watch_run_missing_in_one_poll_has_not_ended():

@@ -19,7 +19,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.live.watch import live_state, lost_state
-from analyzer.model.samples import tidy
+from analyzer.model.sample_table import table_of
 from analyzer.output.live import live_table
 from analyzer.output.terminal import console
 from exporter.contract import metrics as m
@@ -36,7 +36,7 @@ NOW_S = START_S + 10.0
 
 def frame_of(gpus, run, times, extra=lambda _: (), instance="node:9847"):
     series = series_of_scrapes(((t, [*scrape(gpus, run, t, intensity=200.0), *extra(t)]) for t in times), instance)
-    return tidy((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
+    return table_of((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
 
 
 def gpu(index="0", watts=300.0):
@@ -120,7 +120,7 @@ def test_live_state_stale_node_has_no_values():
 
 def test_live_state_vanished_node_is_kept_as_stale():
     before = live_state(frame_of([gpu()], OPEN, seconds(0, 10)), NOW_S, {})
-    empty = frame_of([gpu()], OPEN, seconds(0, 10)).iloc[:0]
+    empty = table_of([])
 
     assert live_state(empty, NOW_S + 600, {}, before).gpus[0].gpu == "0"
     assert "no sample for 10 min" in text_of(live_state(empty, NOW_S + 600, {}, before))
@@ -133,8 +133,9 @@ def test_live_gpu_without_response_is_down_and_has_no_power():
         yield m.GPU_UP, {"gpu": "1", "uuid": "GPU-00000001"}, 1.0
 
     frame = frame_of([gpu("0"), gpu("1", 100.0)], OPEN, seconds(0, 10), gpu_up)
-    missing = (frame["uuid"] == "GPU-00000000") & (frame["metric"] == m.GPU_POWER.name) & (frame["t"] >= START_S + 8)
-    result = live_state(frame[~missing], NOW_S, {})
+    missing = frame.where("uuid", ["GPU-00000000"]) & frame.where("metric", [m.GPU_POWER.name])
+    missing &= frame.t >= START_S + 8
+    result = live_state(frame.take(~missing), NOW_S, {})
 
     assert [(entry.up, entry.power_w) for entry in result.gpus] == [(False, None), (True, 100.0)]
     assert result.power_w == 100.0

@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,13 +17,14 @@ from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import group_sweeps, sweep_run
 from analyzer.studies.tenant_overlap import TenantRun, concurrent_step, solo_run
 from analyzer.studies.tenants import step_figures
-from analyzer.studies.variability import gpu_variability
+from analyzer.studies.variability import GpuRun, gpu_variability
 from exporter.contract import metrics as m
 from tests.analyzer.metamorphic.world import BUDGET, EXAMPLES, MemorySource
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, run_series, scrape, scrape_times, series_of_scrapes
 
 HIGH_W, LOW_W = 500.0, 300.0
 LONG_S = 12.0
+CLOCK = "sm_clock_hertz"
 
 
 @dataclass(frozen=True)
@@ -234,17 +234,17 @@ def test_variability_scale_and_names_of_gpus_change_nothing(seed, factor, count)
     """Ratios do not depend on the unit or on the order of GPUs; a correlation changes its sign with the covariate."""
     chance = random.Random(seed)
     rows = [
-        {"gpu": f"g{n:02d}", "value": chance.uniform(90, 110), "sm_clock_hertz": chance.uniform(1e9, 2e9)}
+        GpuRun(f"g{n:02d}", chance.uniform(90, 110), covariates={CLOCK: chance.uniform(1e9, 2e9)})
         for n in range(count)
         for _ in range(3)
     ]
     names = {f"g{n:02d}": f"x{at:02d}" for at, n in enumerate(chance.sample(range(count), count))}
     changed = [
-        {"gpu": names[r["gpu"]], "value": factor * r["value"], "sm_clock_hertz": 3e9 - r["sm_clock_hertz"]}
+        GpuRun(names[r.gpu], factor * r.value, covariates={CLOCK: 3e9 - r.covariates[CLOCK]})
         for r in chance.sample(rows, len(rows))
     ]
 
-    result, expected = gpu_variability(pd.DataFrame(changed)), gpu_variability(pd.DataFrame(rows))
+    result, expected = gpu_variability(changed), gpu_variability(rows)
 
     for name in ("between", "within", "whisker_gpus", "whisker_runs"):
         mine, other = getattr(result, name), getattr(expected, name)
@@ -253,5 +253,5 @@ def test_variability_scale_and_names_of_gpus_change_nothing(seed, factor, count)
         if mine.limits:
             assert mine.limits == pytest.approx(other.limits), name
     assert {names[one.gpu]: one.outlier for one in expected.gpus} == {one.gpu: one.outlier for one in result.gpus}
-    clock = result.correlations["sm_clock_hertz"]
-    assert clock.value == pytest.approx(-expected.correlations["sm_clock_hertz"].value)
+    clock = result.correlations[CLOCK]
+    assert clock.value == pytest.approx(-expected.correlations[CLOCK].value)

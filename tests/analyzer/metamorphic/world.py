@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analyzer.assess.run import assess
 from analyzer.assess.untagged import range_report
 from analyzer.model.report import NO_INPUTS
-from analyzer.model.samples import tidy
+from analyzer.model.sample_table import table_of
 from analyzer.output.documents import report_document
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.untagged.load import load_range
@@ -42,7 +42,7 @@ class MemorySource:
         self._series = [(one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series if one.samples]
 
     def fetch(self, metrics, matchers, start_s, end_s):
-        return tidy(self._chosen(metrics, matchers, start_s, end_s))
+        return table_of(self._chosen(metrics, matchers, start_s, end_s))
 
     def parts(self, metrics, matchers, start_s, end_s):
         yield self._chosen(metrics, matchers, start_s, end_s)
@@ -72,7 +72,7 @@ class ShuffledSource:
 
     def fetch(self, metrics, matchers, start_s, end_s):
         frame = self._source.fetch(metrics, matchers, start_s, end_s)
-        return frame.sample(frac=1.0, random_state=self._chance.randrange(2**31))
+        return frame.take(np.array(self._chance.sample(range(len(frame)), len(frame)), dtype=np.intp))
 
     def close(self):
         pass

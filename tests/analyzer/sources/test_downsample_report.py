@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.energy.throttling import gpu_conditions
-from analyzer.model.samples import samples, tidy
+from analyzer.model.sample_table import samples, table_of
 from analyzer.model.timeline import windows
 from analyzer.output.html.charts import report_charts
 from analyzer.sources.downsample import MAX_UNCHANGED
@@ -37,7 +37,7 @@ class StoredSource:
         self.handed_out = 0
 
     def fetch(self, metrics, matchers, start_s, end_s):
-        return tidy(entry for part in self.parts(metrics, matchers, start_s, end_s) for entry in part)
+        return table_of(entry for part in self.parts(metrics, matchers, start_s, end_s) for entry in part)
 
     def parts(self, metrics, matchers, start_s, end_s):
         names = {metric.name for metric in metrics}
@@ -106,8 +106,8 @@ def downsampled(stored):
 @pytest.fixture(scope="module")
 def complete(stored, downsampled):
     span_s = START_S - MARGIN_S, START_S + RUN_S + MARGIN_S
-    names = set(downsampled.raw["metric"])
-    raw = tidy(
+    names = downsampled.raw.distinct("metric")
+    raw = table_of(
         (labels, t[(t >= span_s[0]) & (t <= span_s[1])], value[(t >= span_s[0]) & (t <= span_s[1])])
         for labels, t, value in stored.series
         if labels["__name__"] in names

@@ -4,8 +4,10 @@ import base64
 import json
 import threading
 
+import numpy as np
 import pytest
 
+from analyzer.model.sample_table import rows_of
 from analyzer.sources.base import FetchError, read_access
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
@@ -43,8 +45,8 @@ def test_fetch_returns_stored_samples_as_from_history(steady_history, client):
     stored = fetch_power(file)
     file.close()
 
-    assert server.equals(stored)
-    assert server.columns.tolist() == ["t", "value", "metric", "instance", "gpu", "uuid"]
+    assert server.rows() == stored.rows()
+    assert server.labels == ("metric", "instance", "gpu", "uuid")
     assert len(server) == 40  # 20 samples, at half seconds, of two GPUs
     assert requests.parameters[0]["query"].startswith("wattline_gpu_power_watts[")
     assert requests.parameters[0]["nocache"] == "1"
@@ -57,9 +59,9 @@ def test_fetch_several_metrics_keep_their_labels(steady_history, client):
         )
 
     assert len(requests.paths) == 1
-    assert set(frame["metric"]) == {m.RUN_WORK.name, m.RUN_START.name}
-    assert set(frame.loc[frame["metric"] == m.RUN_WORK.name, "unit"]) == {"generated_tokens"}
-    assert set(frame.loc[frame["metric"] == m.RUN_START.name, "unit"]) == {""}
+    assert set(frame.texts("metric")) == {m.RUN_WORK.name, m.RUN_START.name}
+    assert set(rows_of(frame, m.RUN_WORK).texts("unit")) == {"generated_tokens"}
+    assert set(rows_of(frame, m.RUN_START).texts("unit")) == {""}
 
 
 def test_fetch_days_chunk_borders_lose_no_sample(tmp_path, client):
@@ -69,7 +71,7 @@ def test_fetch_days_chunk_borders_lose_no_sample(tmp_path, client):
     with http_server(history_api(path)) as (address, requests):
         frame = fetch_power(client(f"http://{address}"), START_S, START_S + 3 * 86_400)
 
-    assert frame["t"].tolist() == times
+    assert frame.t.tolist() == times
     assert len(requests.paths) > 1
 
 
@@ -109,7 +111,7 @@ def test_fetch_drops_stale_markers(steady_history, client):
         frame = fetch_power(client(f"http://{address}"))
 
     assert len(frame) == 38
-    assert frame["value"].notna().all()
+    assert np.isfinite(frame.value).all()
 
 
 def test_fetch_address_with_path_is_used(steady_history, client):

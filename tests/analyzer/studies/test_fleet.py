@@ -2,6 +2,7 @@
 
 import pytest
 
+from analyzer.model.samples import clean
 from analyzer.output.studies.fleet import fleet_output
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
@@ -71,11 +72,10 @@ def test_fleet_device_energy_matches_raw_samples(address):
 
     for node in NODES:
         expected = 0
-        for _, rows in frame[frame["instance"] == node.instance].groupby("uuid", observed=True):
-            ordered = rows.sort_values("t")
-            before = ordered[ordered["t"] <= BEGIN_S]["value"]
-            steps = ordered[ordered["t"] > BEGIN_S]["value"]
-            base = before.iloc[-1] if len(before) else steps.iloc[0]
+        for _, rows in frame.take(frame.where("instance", [node.instance])).groups("uuid"):
+            counter = clean(rows.t, rows.value)
+            before, steps = (counter.value[chosen] for chosen in (counter.t <= BEGIN_S, counter.t > BEGIN_S))
+            base = before[-1] if len(before) else steps[0]
             expected += sum(max(b - a, b if b < a else 0) for a, b in zip([base, *steps[:-1]], steps, strict=True))
         assert joules[node.instance] == pytest.approx(expected, rel=0.005), node.instance
 

@@ -13,7 +13,7 @@ from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.runs.studies import VariedQuantity, variability_rows
 from analyzer.studies import variability
-from analyzer.studies.variability import gpu_outliers, gpu_variability
+from analyzer.studies.variability import GpuRun, gpu_outliers, gpu_variability
 from exporter.contract import metrics as m
 from tests.analyzer.node import (
     START_S,
@@ -29,10 +29,15 @@ from tests.analyzer.node import (
 SGEMM = Path(__file__).parents[3] / "shared" / "data" / "variability" / "sgemm-longhorn-agg.csv"
 
 
+def runs_of(gpus, values):
+    return [GpuRun(gpu, value) for gpu, value in zip(gpus, values, strict=True)]
+
+
 @pytest.mark.skipif(not SGEMM.is_file(), reason=f"{SGEMM} is missing; its recordings may not be redistributed")
 def test_variability_of_sgemm_on_longhorn_matches_publication():
     table = pd.read_csv(SGEMM)
-    runs = pd.DataFrame({"gpu": table["uuid"], "value": table["perf"], "sm_clock_hertz": 1e6 * table["freq"]})
+    columns = table["uuid"], table["perf"], 1e6 * table["freq"]
+    runs = [GpuRun(gpu, time, covariates={"sm_clock_hertz": clock}) for gpu, time, clock in zip(*columns, strict=True)]
 
     result = gpu_variability(runs)
 
@@ -72,7 +77,7 @@ def test_relative_spreads_are_independent_of_unit(values, factor):
 
 
 def test_variability_few_gpus_have_no_outlier_and_no_interval():
-    result = gpu_variability(pd.DataFrame({"gpu": list("aabb"), "value": [1.0, 1.02, 2.0, 2.02]}))
+    result = gpu_variability(runs_of("aabb", [1.0, 1.02, 2.0, 2.02]))
 
     assert gpu_outliers(np.array([1.0, 1.0, 9.0])) is None
     assert [gpu.outlier for gpu in result.gpus] == [None, None]
@@ -81,7 +86,7 @@ def test_variability_few_gpus_have_no_outlier_and_no_interval():
 
 
 def test_variability_one_gpu_has_spread_within_only():
-    result = gpu_variability(pd.DataFrame({"gpu": list("aaa"), "value": [1.0, 1.02, 0.98]}))
+    result = gpu_variability(runs_of("aaa", [1.0, 1.02, 0.98]))
 
     assert result.within.value == pytest.approx(0.02)  # a standard deviation of 0.02 over a mean of 1
     assert np.isnan(result.between.value)
@@ -115,7 +120,7 @@ def test_variation_estimate_covers_generated_fleets(kind, gpus):
 def test_variability_with_outlier_has_interval_of_the_others_only():
     """One GPU that is far slower: how many such GPUs the fleet has is not known from eight."""
     times = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 2.2]
-    result = gpu_variability(pd.DataFrame({"gpu": list("abcdefgh"), "value": times}))
+    result = gpu_variability(runs_of("abcdefgh", times))
 
     assert result.between.low is None
     assert result.between.value == pytest.approx(0.368, abs=0.001)  # standard deviation 0.4238 over the mean 1.1513
@@ -168,16 +173,16 @@ def test_gpu_outliers_are_found_on_both_sides():
 
 def test_placement_effect_compares_each_gpu_with_itself():
     values = {"a": 1.0, "b": 2.0, "c": 3.0}
-    rows = [(gpu, "alone", value) for gpu, value in values.items()]
-    rows += [(gpu, "hot neighbour", 1.05 * value) for gpu, value in values.items() if gpu != "a"]
+    runs = [GpuRun(gpu, value, "alone") for gpu, value in values.items()]
+    runs += [GpuRun(gpu, 1.05 * value, "hot neighbour") for gpu, value in values.items() if gpu != "a"]
 
-    result = gpu_variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]))
+    result = gpu_variability(runs)
 
     assert result.reference == "alone"
     assert result.placements[0].effect.value == pytest.approx(0.05)
     assert result.placements[0].effect.n == 2
     with pytest.raises(ValueError, match="unknown placement 'x'; known are alone, hot neighbour"):
-        gpu_variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]), reference="x")
+        gpu_variability(runs, reference="x")
 
 
 @pytest.fixture(scope="module")
@@ -286,9 +291,9 @@ def test_variability_of_power_uses_phases_of_the_work(analyzer, tmp_path):
     source.close()
 
     assert unit == "watts, mean"
-    assert list(rows["value"]) == pytest.approx([600.0, 700.0])
-    assert list(rows["power_watts"]) == [600.0, 700.0]
-    assert list(rows["sm_clock_hertz"]) == pytest.approx([1.0e9, 1.1e9])
+    assert [run.value for run in rows] == pytest.approx([600.0, 700.0])
+    assert [run.covariates["power_watts"] for run in rows] == [600.0, 700.0]
+    assert [run.covariates["sm_clock_hertz"] for run in rows] == pytest.approx([1.0e9, 1.1e9])
 
 
 def phase_starts(run, t):

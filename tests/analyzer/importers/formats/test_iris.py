@@ -30,7 +30,7 @@ def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path)
     with closing(HistorySource(tmp_path / "history.sqlite")) as history:
         memory = history.fetch([m.GPU_MEMORY_TOTAL], {}, report.started_at_s - 1, report.ended_at_s + 1)
 
-    assert set(memory["value"]) == {32_768 * 2**20}
+    assert set(memory.value) == {32_768 * 2**20}
     assert component_energy_j(report) == pytest.approx(162 * 377.6, rel=1e-6)  # 61,171 J
     assert "19116 J" in finding_texts_of(report, "nominal_time")[0]
     assert "3.2 times too low" in finding_texts_of(report, "nominal_time")[0]

@@ -10,6 +10,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.model.interval import Interval
+from analyzer.model.sample_table import table_of
 from analyzer.model.samples import Samples
 from analyzer.output.chart import Resolution, line_points, with_neighbors
 from analyzer.output.html.charts import report_charts
@@ -207,7 +208,7 @@ def test_power_limit_lines_group_equal_limits(tmp_path):
 
 def test_charts_without_samples_have_a_description(tmp_path):
     frames = run_frames(tmp_path)
-    no_samples = frames.raw.iloc[:0]
+    no_samples = table_of([])
 
     (power,) = report_charts(assess(frames), replace(frames, raw=no_samples), no_samples)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.model.samples import last
+from analyzer.model.sample_table import last
 from analyzer.sources.base import Access, FetchError
 from analyzer.sources.choose import choose_source
 from analyzer.sources.history import HistorySource
@@ -50,8 +50,8 @@ def test_load_run_includes_samples_around_run(steady_history, loaded):
     frames = loaded(steady_history)
 
     assert [row.value for row in last(frames.ledger, m.RUN_END)] == [START_S + 20]
-    assert frames.raw["t"].min() < START_S - 50
-    assert frames.raw["t"].max() > START_S + 50
+    assert frames.raw.t.min() < START_S - 50
+    assert frames.raw.t.max() > START_S + 50
 
 
 def test_load_run_ended_does_not_wait(steady_history, loaded):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analyzer.assess.run import assess
+from analyzer.model.sample_table import rows_of, samples
 from analyzer.sources.base import FetchError, read_access
 from analyzer.sources.carbon import intensity as carbon_forecast
 from analyzer.sources.history import HistorySource
@@ -210,20 +211,19 @@ def test_own_figure_at_1_s_scrapes_bounds_true_energy(live, server):
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
 def test_raw_samples_equal_scraped_samples(live, server):
-    rows = live.frames[server].raw
-    of_gpu = rows[rows["uuid"] == live.gpus[0].uuid]
-    power, energy = (of_gpu[of_gpu["metric"] == metric.name].sort_values("t") for metric in (m.GPU_POWER, m.GPU_ENERGY))
+    rows, uuid = live.frames[server].raw, live.gpus[0].uuid
+    power, energy = (samples(rows, metric, uuid=uuid) for metric in (m.GPU_POWER, m.GPU_ENERGY))
     energies_j, powers_w = np.array(live.pages[server].answers).T
-    places = np.abs(energies_j[:, None] - energy["value"].to_numpy()).argmin(axis=0)
+    places = np.abs(energies_j[:, None] - energy.value).argmin(axis=0)
 
-    assert set(power["value"]) <= {60.0, 72.0, 640.0}
-    assert power["t"].is_unique
-    assert power["t"].tolist() == energy["t"].tolist()
-    assert energies_j[places] == pytest.approx(energy["value"].to_numpy(), rel=1e-9)  # VictoriaMetrics rounds
-    assert powers_w[places].tolist() == power["value"].tolist()
+    assert set(power.value) <= {60.0, 72.0, 640.0}
+    assert len(power) == len(rows_of(rows, m.GPU_POWER, uuid=uuid))  # no two at one time
+    assert power.t.tolist() == energy.t.tolist()
+    assert energies_j[places] == pytest.approx(energy.value, rel=1e-9)  # VictoriaMetrics rounds
+    assert powers_w[places].tolist() == power.value.tolist()
     assert (np.diff(places) > 0).all()
     assert len(places) > max(0.8 * (places[-1] - places[0]), LENGTH_S - 1)  # a scrape may fail
-    assert rows["value"].notna().all()
+    assert np.isfinite(rows.value).all()
 
 
 def test_victoria_metrics_without_password_is_one_line(live):
@@ -255,13 +255,13 @@ def test_stale_markers_are_not_samples(tmp_path, flavour):
         power = source.fetch([m.GPU_POWER], {}, gone_s - 60, time.time())
         source.close()
 
-    assert set(power["value"]) == {100.0}
-    assert power["t"].max() <= gone_s + 0.1
+    assert set(power.value) == {100.0}
+    assert power.t.max() <= gone_s + 0.1
 
 
 def wait_for(source, metric, after_s):
     """Wait until a sample of the metric is newer than `after_s`, at most until the test's timeout."""
-    while source.fetch([metric], {}, after_s, time.time()).empty:
+    while not len(source.fetch([metric], {}, after_s, time.time())):
         time.sleep(0.2)
 
 

@@ -67,11 +67,11 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
         while True:
             now_s = time.time()
             samples = source.fetch([POWER], {}, begun_s, now_s)
-            if len(samples) and samples["t"].max() - samples["t"].min() > 14:
+            if len(samples) and samples.t.max() - samples.t.min() > 14:
                 break
             assert time.time() < deadline_s
             time.sleep(0.5)
-        start_s = float(samples["t"].min()) + 5
+        start_s = float(samples.t.min()) + 5
         ranged = load_range(source, RangeRequest(start_s, now_s, until_now=True), lambda _: None)
     report = range_report(assess(ranged.frames), ranged.quality)
 

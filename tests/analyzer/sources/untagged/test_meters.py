@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.model.samples import Samples, tidy
+from analyzer.model.sample_table import table_of
+from analyzer.model.samples import Samples
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import counter_wraps as wraps
 from analyzer.sources.untagged import meters
@@ -38,7 +39,7 @@ class Stored:
 
     def fetch(self, metrics, matchers, start_s, end_s):
         names = {metric.name for metric in metrics}
-        return tidy(
+        return table_of(
             (labels, np.array(times), np.array(values, dtype=float))
             for labels, times, values in self._series.values()
             if labels["__name__"] in names and times[0] <= end_s and times[-1] >= start_s
