@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,9 +10,9 @@ from typing import Any, Protocol
 from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, RunView, WorkRequest
 from exporter.model import RunError
 from exporter.runs.service import NOT_SAVED
-from exporter.simulation import Constant
+from exporter.simulation import Constant, Load, Square
 from tests.simulation.exporter import Life, World
-from tests.simulation.gpus import SimulatedGpu, random_load
+from tests.simulation.gpus import SimulatedGpu
 
 PHASES = ("load", "warmup", "measure", "save")
 RETRY_S = 0.5
@@ -238,3 +239,11 @@ class Client:
 
 def is_saved(view: RunView) -> bool:
     return NOT_SAVED not in view.notes
+
+
+def random_load(rng: random.Random) -> Load:
+    """Return a load of a job: constant, or with steps."""
+    if rng.random() < 0.5:
+        return Constant(rng.uniform(90.0, 690.0))
+    high_w = rng.uniform(300.0, 690.0)
+    return Square(72.0, high_w, rng.choice([0.31, 1.73, 7.0, 31.0]), rng.uniform(0.2, 0.8))

@@ -6,7 +6,6 @@ The worker uses the product's polls, schedule and messages. Its threads are chai
 from __future__ import annotations
 
 import asyncio
-import random
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from exporter.model import DriverGone, GpuCount, GpuFailure, GpuInfo, GpuProcess
 from exporter.nvml_worker.polling_threads import WITHOUT_COUNTER_S, PolledGpu
 from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, decode_order, encode_items
 from exporter.nvml_worker.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
-from exporter.simulation import Constant, Load, Square
+from exporter.simulation import Constant, Load
 from exporter.simulation.gpu import with_load
 from exporter.sources.nvml.card import GpuHandle, driver_is_gone, is_unloaded
 from exporter.sources.nvml.gpu import NvmlGpu
@@ -281,20 +280,20 @@ class Worker:
                 del self._polled[gpu]
                 self._virtual.at(gpu.clock_s, lambda: self._attach(gpu, FIRST_RETRY_S))
             return False
-        gpu.silent_since_s = before_s if gpu.clock_s - before_s > 1.5 else None
+        gpu.silent_since_s = None
+        if gpu.clock_s - before_s > 1.5:
+            gpu.silent_since_s = before_s
+            self._virtual.at(gpu.clock_s, partial(self._end_silence, gpu, before_s))
         polled.has_failed(name, gpu.clock_s, error=False)
         return True
+
+    def _end_silence(self, gpu: SimulatedGpu, since_s: float) -> None:
+        """Note the answer of a call that hung since `since_s`."""
+        if self.returncode is None and gpu.silent_since_s == since_s:
+            gpu.silent_since_s = None
 
     def _fail(self, gpu: SimulatedGpu, error: pynvml.NVMLError) -> None:
         self._put(GpuFailure(gpu.gpu.index, str(error)))
         if driver_is_gone(error):
             self._put(DriverGone(str(error), unloaded=is_unloaded(error)))
             self.end(EXIT_NO_DRIVER)
-
-
-def random_load(rng: random.Random) -> Load:
-    """Return a load of a job: constant, or with steps."""
-    if rng.random() < 0.5:
-        return Constant(rng.uniform(90.0, 690.0))
-    high_w = rng.uniform(300.0, 690.0)
-    return Square(72.0, high_w, rng.choice([0.31, 1.73, 7.0, 31.0]), rng.uniform(0.2, 0.8))
