@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, StringConstraints, TypeAdapter
 
 RUN_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MAX_ID_LENGTH = 64
 LABEL_NAME_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
 TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
 """Text without control characters other than tab and newline: Prometheus rejects a scrape with a NUL, and terminals
@@ -22,7 +23,6 @@ _PATTERN_TEXTS = {
     TEXT_PATTERN: "expected text without control characters",
     UNIT_PATTERN: "expected 1 to 64 letters, digits and '_', the first one no digit",
 }
-MAX_RUNNING = 64
 MAX_LABELS = 16
 MAX_RESULTS = 64
 MAX_PHASES = 16
@@ -37,7 +37,8 @@ DEFAULT_LEASE_S = 24 * 3_600.0
 
 _MISMATCH = "string_pattern_mismatch"
 
-Outcome = Literal["ok", "failed", "interrupted"]
+Outcome = Literal["ok", "failed", "interrupted", "unknown"]
+"""Outcome of a run. `unknown`: nothing reported how a discovered run ended."""
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID_PATTERN)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=TEXT_PATTERN)]
 CgroupName = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=TEXT_PATTERN)]
@@ -77,7 +78,7 @@ class BeginRequest(Body):
     """Start of a run, with `gpus` by UUID or index.
 
     Without `gpus`, the run has all GPUs of the node; with an empty list, those on which its processes run. `cgroup`
-    (v2) is a path within the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`.
+    is a path within the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`.
     """
 
     workload: Text

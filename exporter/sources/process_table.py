@@ -18,7 +18,7 @@ from exporter.contract.metrics import (
     HOST_PROCESS_USS,
 )
 from exporter.model import Batch, GpuProcess, Reading, SourceError, boottime
-from exporter.processes.cgroups import parse_cgroup_path
+from exporter.processes.cgroup_paths import parse_cgroup_path
 from exporter.processes.procfs import PROC, TICK_S, ProcessKey, ProcessStat, all_pids, read_stat
 from exporter.sources.process_groups import (
     GpuProcessGroup,

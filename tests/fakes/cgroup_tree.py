@@ -44,6 +44,26 @@ class CgroupTree:
         (self.root / path.strip("/") / "cpu.stat").write_text(text)
 
 
+@dataclass
+class V1Tree:
+    """Cgroup file system v1 of plain files, with a folder for each hierarchy."""
+
+    root: Path
+
+    def group(self, path: str, *pids: int, controllers: tuple[str, ...], usage_s: float | None = None) -> None:
+        """Create or change a group in these hierarchies, and its parents."""
+        for controller in controllers:
+            folder = self.root / controller
+            for name in ["", *path.strip("/").split("/")]:
+                folder = folder / name
+                folder.mkdir(parents=True, exist_ok=True)
+                if not (folder / "cgroup.procs").exists():
+                    (folder / "cgroup.procs").write_text("")
+            (folder / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+            if controller == "cpuacct" and usage_s is not None:
+                (folder / "cpuacct.usage").write_text(f"{round(usage_s * 1e9)}\n")
+
+
 def docker_systemd(tree: CgroupTree) -> str:
     path = f"/system.slice/docker-{ID}.scope"
     tree.group(path, 101)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporter.config.settings import Settings, UsageError, check_url
+from exporter.config.settings import Settings
+from exporter.config.values import UsageError, check_url
 from exporter.contract.carbon.providers import PROVIDERS, TOKEN_VARIABLE, read_provider_secret
 from exporter.contract.secret_file import SecretFileError
 from exporter.sources.carbon.cache import CarbonCache

@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.processes import cgroups
-from exporter.processes.cgroups import parse_cgroup_path, resolve_cgroup
+from exporter.processes.cgroup_paths import parse_cgroup_path
+from exporter.processes.cgroups import resolve_cgroup
 from tests.fakes.cgroup_tree import (
     CONTAINERS,
     ID,
     OTHER_ID,
     UID,
     CgroupTree,
+    V1Tree,
     docker_cgroupfs,
     docker_systemd,
     kubernetes_cgroupfs,
@@ -160,20 +162,28 @@ def test_resolve_on_hybrid_host_uses_unified(tmp_path):
     assert resolve_cgroup(f"container:{ID[:12]}", tmp_path) == path
     assert cgroups.pids_in_cgroup(path, tmp_path) == {101}
     assert cgroups.cgroup_cpu_seconds(path, tmp_path) == 12.5
-    assert cgroups.describe_visible_cgroups(tmp_path).startswith("all of the host's (v2, on a hybrid host), at ")
+    assert cgroups.describe_visible_cgroups(tmp_path) == f"all of the host's (v1 and v2), at {tmp_path}"
 
 
-def test_resolve_on_cgroup_v1_raises_error(tmp_path):
-    (tmp_path / "cpu/docker").mkdir(parents=True)
-    (tmp_path / "cpu/docker/cgroup.procs").write_text("1\n")
-    with pytest.raises(
-        ValueError, match=r"cgroup v1, .*name the processes by pid, or boot .*unified_cgroup_hierarchy=1"
-    ):
-        resolve_cgroup("/cpu/docker", tmp_path)
-    assert not cgroups.has_cgroup("/cpu/docker", tmp_path)
-    assert cgroups.pids_in_cgroup("/cpu/docker", tmp_path) == set()
-    assert cgroups.cgroup_cpu_seconds("/cpu/docker", tmp_path) is None
-    assert "cgroup v1" in cgroups.describe_visible_cgroups(tmp_path)
+@pytest.mark.parametrize("has_unified", [False, True])
+def test_resolve_on_cgroup_v1_finds_group_in_its_hierarchies(tmp_path, has_unified):
+    tree = V1Tree(tmp_path)
+    if has_unified:
+        CgroupTree(tmp_path / "unified")
+    job = "/slurm/uid_1000/job_4711"
+    tree.group(f"{job}/step_0/task_0", 201, controllers=("freezer", "cpuacct"), usage_s=0.0)
+    tree.group(job, controllers=("freezer", "cpuacct"), usage_s=7.25)
+    tree.group(f"/docker/{ID}", 101, controllers=("cpuacct", "memory"), usage_s=1.5)
+    assert resolve_cgroup("slurm:4711", tmp_path) == job
+    assert resolve_cgroup("slurm:4711.0", tmp_path) == f"{job}/step_0"
+    assert resolve_cgroup(f"container:{ID[:12]}", tmp_path) == f"/docker/{ID}"
+    assert cgroups.pids_in_cgroup(job, tmp_path) == {201}
+    assert cgroups.cgroup_cpu_seconds(job, tmp_path) == 7.25
+    assert cgroups.is_cgroup_populated(job, tmp_path)
+    tree.group(f"{job}/step_0/task_0", controllers=("freezer", "cpuacct"))
+    assert not cgroups.is_cgroup_populated(job, tmp_path)
+    kind = "v1 and v2" if has_unified else "v1"
+    assert cgroups.describe_visible_cgroups(tmp_path) == f"all of the host's ({kind}), at {tmp_path}"
 
 
 def test_resolve_without_cgroup_file_system_raises_error(tmp_path):
@@ -204,7 +214,7 @@ def test_is_cgroup_populated_counts_processes_of_other_namespaces(tree):
 
 def _writable_top() -> Path | None:
     try:
-        top = cgroups.cgroup_root()
+        top = cgroups.cgroup_hierarchies()[0]
     except ValueError:
         return None
     return top if os.geteuid() == 0 and os.access(top, os.W_OK) else None
