@@ -14,6 +14,7 @@ from analyzer.model.interval import Interval, total
 from analyzer.model.sample_table import Row, SampleTable, join_tables, last, rows_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
+from exporter.contract.run_limits import OUTCOMES
 from exporter.contract.work import SHARE_POLICY, SHORTEST_PHASE_S, is_amount, is_shared, phases_of_work, primary_first
 
 _LEAST_EVENT_RATIO = 0.05
@@ -30,7 +31,6 @@ _GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
     "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
 }
 _RATE_S = 10.0
-_OUTCOMES = ("failed", "interrupted", "ok")
 
 
 def live_gpus(
@@ -137,7 +137,7 @@ def _state(of_run: SampleTable, instances: int) -> str:
     if len(last(of_run, m.RUN_END)) < instances:
         return "running"
     outcomes = [row.labels["outcome"] for row in last(of_run, m.RUN_OUTCOME)]
-    return next((outcome for outcome in _OUTCOMES if outcome in outcomes), "ended")
+    return next((outcome for outcome in OUTCOMES if outcome in outcomes), "ended")
 
 
 def _run(table: SampleTable, of_run: SampleTable, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:

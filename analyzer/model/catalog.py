@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analyzer.model.interval import Interval, total
 from analyzer.model.sample_table import Row, SampleTable, last
 from exporter.contract import metrics as m
+from exporter.contract.run_limits import OUTCOMES
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
@@ -33,7 +34,7 @@ def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool) -> RunEntry:
     labels = {name: text for row in last(ledger, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
     outcomes = [row.labels["outcome"] for row in last(ledger, m.RUN_OUTCOME, run_id=run_id)]
     ended = len(last(ledger, m.RUN_END, run_id=run_id)) >= len(starts)
-    worst = next((outcome for outcome in ("failed", "interrupted", "ok") if outcome in outcomes), "ended")
+    worst = next((outcome for outcome in OUTCOMES if outcome in outcomes), "ended")
     halves_j = {
         (row.instance, row.labels["device"]): row.value
         for row in last(ledger, m.RUN_ENERGY_UNCERTAINTY, run_id=run_id, component="gpu")

@@ -11,10 +11,8 @@ from analyzer.model.sample_table import Row, SampleTable, last, rows_of, samples
 from analyzer.model.samples import Samples
 from analyzer.model.timeline import Window, windows
 from exporter.contract import metrics as m
+from exporter.contract.run_limits import OUTCOMES
 from exporter.contract.work import is_amount, primary_first
-
-_OUTCOMES = ("failed", "interrupted", "ok")
-"""The worst first: a run on several nodes has the worst outcome of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _parse(table: SampleTable, run_id: str, *, untagged: bool) -> RunLedger:
         run_id=run_id,
         workload=info.get("workload", ""),
         labels={name.removeprefix("label_"): text for name, text in info.items() if name.startswith("label_")},
-        outcome=next((outcome for outcome in _OUTCOMES if outcome in outcomes), None),
+        outcome=next((outcome for outcome in OUTCOMES if outcome in outcomes), None),
         windows=known,
         ages={instance: samples(table, m.RUN_DURATION, instance=instance, run_id=run_id) for instance in known},
         devices=tuple(_devices(table, run_id)),

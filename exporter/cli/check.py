@@ -19,9 +19,11 @@ import aiohttp
 from exporter.cli.check_gpus import CheckLine, gpu_lines
 from exporter.cli.sources import cpu_source, kubelet_source
 from exporter.config.reloadable_file import ConfigFileError
-from exporter.config.settings import OperationError, Settings, UsageError
+from exporter.config.settings import Settings
+from exporter.config.values import OperationError, UsageError
 from exporter.contract.history import STATE_FILE
 from exporter.model import Poll, Source, SourceError
+from exporter.processes.cgroups import describe_visible_cgroups
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
 from exporter.sources.cpu_energy.choose import CpuSource
@@ -98,6 +100,7 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
     lines += await _board_lines(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled_line("hwmon")]
     lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
     lines += await _optional_sources(settings)
+    lines += _discovery_lines(settings)
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon_line(feed) for feed in feeds]
@@ -141,6 +144,19 @@ async def _optional_sources(settings: Settings) -> list[CheckLine]:
         lines += [] if is_reported or may_read_all() else [CheckLine(f"processes in part: {DENIED}")]
     if settings.kubelet_socket:
         lines += await _source_lines(kubelet_source(settings.kubelet_socket, dict))
+    return lines
+
+
+def _discovery_lines(settings: Settings) -> list[CheckLine]:
+    """Describe what the discovery of runs can read. Raises UsageError."""
+    kinds = settings.discovered_kinds()
+    if not kinds:
+        return []
+    lines = [CheckLine(f"runs    discovered: {', '.join(kinds)}; it sees {describe_visible_cgroups()}")]
+    if "slurm" in kinds and not may_read_all():
+        lines.append(
+            CheckLine("runs    in part: it cannot read the environment of Slurm jobs; run it as root for their labels")
+        )
     return lines
 
 

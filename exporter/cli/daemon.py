@@ -19,7 +19,10 @@ from aiohttp import web
 from exporter.attribution.policy import Attribution
 from exporter.cli.sources import polled_sources, power_model, simulated_file, worker_arguments
 from exporter.config.settings import LogFormat, LogLevel, Settings
-from exporter.exposition.collector import Collector
+from exporter.discovery.labels import OwnerLabels
+from exporter.discovery.owners import ProcessOwners
+from exporter.discovery.service import DiscoveryService
+from exporter.exposition.collector import Collector, ReadingSource
 from exporter.exposition.render import MetricsRenderer, SavedMetrics
 from exporter.model import Service, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
@@ -75,7 +78,7 @@ def make_daemon(
     carbon = carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None)
     health = DiskHealth(file.folder)
     history = HistoryWriter(History(settings.state_path), health) if settings.history else None
-    live, ledger = restore(file, carbon)
+    live, ledger = restore(file, carbon, settings.max_runs)
     live.simulation = str(simulated) if simulated else None
     worker = WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
     hub = SensorHub(live, polled_sources(settings, live, worker), worker)
@@ -84,9 +87,17 @@ def make_daemon(
     if history and target:
         history.history.follow(target.url)
         push.append(PushClient(target, history.run))
-    collector = Collector(version("wattline"), live, ledger, [health, *push, carbon_service])
+    with_metrics: list[ReadingSource] = [health, *push, carbon_service]
+    collector = Collector(version("wattline"), live, ledger, with_metrics)
     storage = StateWriter(file, ledger, health, history, collector.second)
-    runs = RunService(ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle)
+    kinds = settings.discovered_kinds()
+    runs = RunService(
+        ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle, discovers=bool(kinds)
+    )
+    discovery: list[DiscoveryService] = []
+    if kinds:
+        discovery.append(DiscoveryService(ProcessOwners(kinds), OwnerLabels(settings.discovered_labels()), live, runs))
+        with_metrics += discovery
     endpoints = Endpoints(
         runs=runs,
         sensors=hub,
@@ -95,10 +106,12 @@ def make_daemon(
         version=version("wattline"),
     )
     http = HttpService(server, web_application(endpoints, server.access), settings.state_path)
-    return Daemon([StorageFiles(storage, history), *push, storage, hub, carbon_service, runs, http], stopping)
+    return Daemon(
+        [StorageFiles(storage, history), *push, storage, hub, carbon_service, runs, *discovery, http], stopping
+    )
 
 
-def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
+def restore(file: StateFile, carbon: CarbonFeeds, max_runs: int) -> tuple[LiveState, Ledger]:
     """Return sensors and ledger as a previous exporter left them. Raises StateError."""
     saved = file.load()
     same_boot = saved.boot_id == read_boot_id()
@@ -108,7 +121,7 @@ def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
     )
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
     energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
-    ledger = Ledger(live, DeviceHolders(live, energies, saved_s or boottime()), file)
+    ledger = Ledger(live, DeviceHolders(live, energies, saved_s or boottime()), file, max_open=max_runs)
     try:
         ledger.restore(saved, same_boot=same_boot)
     except ValueError as error:

@@ -15,12 +15,10 @@ from exporter.config.settings import (
     CarbonUrlOption,
     LogFormat,
     LogLevel,
-    OperationError,
     ProviderOption,
     Settings,
-    UsageError,
-    default_state_path,
 )
+from exporter.config.values import OperationError, UsageError, default_state_path
 from exporter.contract.command_line import PlainHelp, install, usage_message, version_line, with_option_groups
 
 cli = typer.Typer(

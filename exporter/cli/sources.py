@@ -10,7 +10,8 @@ from pathlib import Path
 import aiohttp
 
 from exporter import simulation
-from exporter.config.settings import DEFAULT_GROUP, OperationError, Settings, UsageError, check_url
+from exporter.config.settings import DEFAULT_GROUP, Settings
+from exporter.config.values import OperationError, UsageError, check_url
 from exporter.contract.carbon.gb import NATIONAL
 from exporter.contract.carbon.providers import PROVIDERS
 from exporter.contract.command_line import install

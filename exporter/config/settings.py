@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import enum
-import ipaddress
-import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from exporter.config.values import UsageError, default_state_path, is_host, listed_names
 from exporter.contract.carbon.providers import PROVIDERS
-from exporter.contract.command_line import user_state_folder
+from exporter.contract.run_limits import MAX_RUNNING, OWNER_LABELS
+from exporter.processes.cgroup_paths import GROUP_KINDS, GroupKind
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
 DEFAULT_SOCKET_MODE = "0660"
 DEFAULT_GROUP = "name"
-
-
-class UsageError(Exception):
-    """An invalid value of an option; the text names it and the valid values."""
-
-
-class OperationError(Exception):
-    """A condition of this host that ends the command; the text contains the cause and the remedy."""
 
 
 class LogLevel(enum.StrEnum):
@@ -38,12 +29,6 @@ class LogLevel(enum.StrEnum):
 class LogFormat(enum.StrEnum):
     logfmt = "logfmt"
     json = "json"
-
-
-def default_state_path() -> Path:
-    """Return the state folder of the systemd unit, else that of the user."""
-    folders = os.environ.get("STATE_DIRECTORY")
-    return Path(folders.split(":")[0]) if folders else user_state_folder(os.environ)
 
 
 ProviderOption = Annotated[
@@ -156,6 +141,26 @@ class Settings:
             metavar="SOCKET",
         ),
     ] = None
+    discover: Annotated[
+        str | None,
+        typer.Option(
+            "--runs.discover",
+            help="Make a run of each owner of GPU processes: slurm, kubernetes, container, service, user; auto: all.",
+            metavar="KIND,...",
+        ),
+    ] = None
+    run_labels: Annotated[
+        str | None,
+        typer.Option(
+            "--runs.labels",
+            help="Labels of discovered runs.",
+            metavar="NAME,...",
+            show_default=",".join(OWNER_LABELS),
+        ),
+    ] = None
+    max_runs: Annotated[
+        int, typer.Option("--runs.max", min=1, max=10_000, help="Limit of the runs that are open at a time.")
+    ] = MAX_RUNNING
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep a local history.")] = True
     cpu_power_model: Annotated[
         str | None,
@@ -254,6 +259,20 @@ class Settings:
             )
         return host.strip("[]"), int(port)
 
+    def discovered_kinds(self) -> list[GroupKind]:
+        """Return the kinds of owners for which runs are discovered. Raises UsageError."""
+        if self.discover is None:
+            return []
+        if self.discover == "auto":
+            return list(GROUP_KINDS)
+        return [kind for kind in GROUP_KINDS if kind in listed_names(self.discover, "--runs.discover", GROUP_KINDS)]
+
+    def discovered_labels(self) -> list[str]:
+        """Return the labels of discovered runs. Raises UsageError."""
+        if self.run_labels is None:
+            return list(OWNER_LABELS)
+        return listed_names(self.run_labels, "--runs.labels", OWNER_LABELS)
+
     def check_combinations(self) -> None:
         """Raise UsageError for an option that has no effect with the others, and for an invalid value."""
         requirements = (
@@ -261,6 +280,8 @@ class Settings:
             ("--web.api-socket-group", self.api_socket_group is not None, "--web.api-socket PATH", self.api_socket),
             ("--collector.processes.group", self.process_group is not None, "--collector.processes", self.processes),
             ("--collector.processes.pid", self.process_pids, "--collector.processes", self.processes),
+            ("--runs.labels", self.run_labels is not None, "--runs.discover KIND", self.discover),
+            ("--runs.discover", self.discover is not None, "--collector.nvml", self.nvml),
         )
         for option, is_set, required, is_present in requirements:
             if is_set and not is_present:
@@ -270,27 +291,8 @@ class Settings:
         if not self.sysfs.is_dir():
             raise UsageError(f"--path.sysfs: no folder {self.sysfs}; use the mount point of sysfs, /sys")
         for name in self.allowed_hosts:
-            if not _is_host(name):
+            if not is_host(name):
                 raise UsageError(
                     f"--web.allowed-host: expected a name or an address such as gpu.example.org, without scheme, port "
                     f"or '*', not {name!r}"
                 )
-
-
-def _is_host(text: str) -> bool:
-    """Return whether a Host header can contain the text as name or address."""
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
-        return True
-    try:
-        return bool(ipaddress.ip_address(text))
-    except ValueError:
-        return False
-
-
-def check_url(text: str | None, option: str) -> str | None:
-    """Return the URL. Raises UsageError for an invalid one, and for one with a password, which logs would contain."""
-    if text is None:
-        return None
-    if not re.fullmatch(r"https?://[^\s@?#]+", text):
-        raise UsageError(f"{option}: expected http://HOST/PATH or https://HOST/PATH, without a user, a query or a '#'")
-    return text

@@ -135,7 +135,8 @@ RUN_GPU_INFO = _gauge("wattline_run_gpu_info", ("run_id", *_GPU), "Information a
 RUN_START = _gauge("wattline_run_start_timestamp_seconds", ("run_id",), "Unix time at which the run started.")
 RUN_END = _gauge("wattline_run_end_timestamp_seconds", ("run_id",), "Unix time at which the run ended; absent before.")
 RUN_DURATION = _gauge("wattline_run_duration_seconds", ("run_id",), "Duration of the run, from a monotonic clock.")
-RUN_OUTCOME = _gauge("wattline_run_outcome_info", ("run_id", "outcome"), "How the run ended: ok, failed, interrupted.")
+RUN_OUTCOME = _gauge("wattline_run_outcome_info", ("run_id", "outcome"),
+    "How the run ended: ok, failed, interrupted, unknown.")
 RUN_ENERGY = _counter("wattline_run_energy_joules_total", _RUN_DEVICE,
     "Energy of the whole device between the start and end of the run; never sum over run_id.")
 RUN_ATTRIBUTED_ENERGY = _counter("wattline_run_attributed_energy_joules_total", (*_RUN_DEVICE, "policy"),
@@ -166,6 +167,10 @@ RUN_PHASE_ENERGY_UNCERTAINTY = _gauge("wattline_run_phase_energy_uncertainty_jou
 RUN_PHASE_WORK = _counter("wattline_run_phase_work_total", ("run_id", "phase", "unit"),
     "Work reported during the phase, without the work reported at the end of the run; never sum over unit.")
 
+DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
+    "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
+RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
+    "Discovered runs that did not begin since too many runs were open (--runs.max).")
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("source",),
     "Unix time of the source's last successful read.")
@@ -194,7 +199,8 @@ METRICS: tuple[Metric, ...] = (
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY, RUN_POWER_MAX, RUN_EMISSIONS,
     RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY,
-    RUN_PHASE_WORK, SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
+    RUN_PHASE_WORK, DISCOVERY_UNRESOLVED, RUNS_FOLDED,
+    SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, BUILD_INFO,
 )
 # fmt: on

@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
-from exporter.config.settings import Settings, UsageError, check_url
+from exporter.config.settings import Settings
+from exporter.config.values import UsageError, check_url
 from exporter.contract.metrics import METRICS
 from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
 from exporter.push.remote_write import REMOTE_WRITE, TEXT, PushFormat

@@ -72,6 +72,11 @@ class DeviceHolders:
         recent = {pid: owner for pid, owner in self._owners.items() if usage.at_s - owner[1] < LINGER_S}
         self._owners = recent | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}
 
+    @property
+    def final_until_s(self) -> float:
+        """Instant up to which all energy is attributed (CLOCK_BOOTTIME)."""
+        return self._since_s
+
     def families(self) -> dict[str, frozenset[int]]:
         """Return the processes of each run, including those of runs that its processes started."""
         return {run_id: usage.family for run_id, usage in self._usage.runs.items()} if self._usage else {}
@@ -104,10 +109,13 @@ class DeviceHolders:
             self.energies.divide(device, energy_j, at_s)
 
     def shares_j(self, run: RunRecord) -> dict[Device, float]:
-        """Return the energy attributed to the run so far on each of its devices, by policy idle_shared."""
+        """Return the energy attributed to the run so far on each of its devices, by policy idle_shared.
+
+        It includes the energy of a discovered run before it was found, on devices that no other run held then.
+        """
         self.divide()
         return {
-            device: joules
+            device: joules + run.unattributed_begin_j(device)
             for device in run.measured()
             if (joules := self.energies.share_j(device, SHARE_POLICY, run.run_id)) is not None
         }

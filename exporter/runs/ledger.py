@@ -6,15 +6,19 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from exporter.contract import run as contract
-from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.contract.run_limits import MAX_RUNNING
 from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.device_holders import DeviceHolders
+from exporter.runs.discovered import DiscoveredRun, discovered_record, earlier
 from exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
+from exporter.runs.lookup import RunLookup
 from exporter.runs.marks import LateDoubts
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
+from exporter.runs.unsaved import UnsavedRuns
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
 
@@ -33,6 +37,7 @@ class Ledger:
         clock: Callable[[], ClockReading] = read_clocks,
         is_alive: Callable[[RunRecord], bool] = has_living_process,
         find: Callable[[int], ProcessKey | None] = find_process,
+        max_open: int = MAX_RUNNING,
     ) -> None:
         self.runs: dict[str, RunRecord] = {}
         self.ended = 0
@@ -40,14 +45,13 @@ class Ledger:
         self.attribution = attribution
         self._live = live
         self.archive = archive
+        self.lookup = RunLookup(self.runs, archive)
         self._clock = clock
         self._is_alive, self._find_process = is_alive, find
+        self._max_open = max_open
         self._steps = ClockSteps()
         self._slots = SlotProgress()
-        self._changed: set[str] = set()
-        """Runs that changed since the last `take_changes`."""
-        self._saving: set[str] = set()
-        """Runs whose save is under way."""
+        self._unsaved = UnsavedRuns()
         self._ended_s: dict[str, float] = {}
         self._doubts = LateDoubts()
 
@@ -57,7 +61,7 @@ class Ledger:
         ended, running = ([STORED.validate_json(run) for run in runs] for runs in (saved.ended, saved.running))
         self.runs |= {run.run_id: run for run in [*ended, *running]}
         for run in running:
-            self._changed.add(run.run_id)
+            self._unsaved.add(run.run_id)
             if run.end_s is not None:
                 lifecycle.end_late(run, last)
                 self.ended += 1
@@ -80,21 +84,7 @@ class Ledger:
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run. Raises RunError where there is none."""
-        if run := self._find(run_id):
-            return run
-        latest = ", ".join(list(self.runs)[-5:]) or "none"
-        raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {latest}; see GET /api/v1/runs")
-
-    def _find(self, run_id: str) -> RunRecord | None:
-        if run_id not in self.runs and (stored := self.archive.run(run_id)):
-            return STORED.validate_json(stored)
-        return self.runs.get(run_id)
-
-    def _find_running(self, run_id: str) -> RunRecord:
-        run = self.find(run_id)
-        if not run.running:
-            raise RunError(409, f"run_id: run {run_id!r} has ended ({run.outcome}); begin another run")
-        return run
+        return self.lookup.find(run_id)
 
     # -- requests
 
@@ -103,16 +93,36 @@ class Ledger:
 
         After a new run, the caller reads the sensors and then calls `confirm_begin`. Raises RunError.
         """
-        if request.run_id is not None and (existing := self._find(request.run_id)):
+        if request.run_id is not None and (existing := self.lookup.get(request.run_id)):
             if BeginRequest.model_validate_json(existing.request) == request:
                 return existing, False
             raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
-        if len(self.open_runs) >= MAX_RUNNING:
-            raise RunError(429, f"{MAX_RUNNING} runs are open, the maximum; end one (GET /api/v1/runs?state=running)")
+        self._check_limit()
         run = requests.new_run(self._live, request, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
         return run, True
+
+    def begin_discovered(self, found: DiscoveredRun) -> RunRecord:
+        """Begin a run for the owner of processes. Raises RunError."""
+        self._check_limit()
+        run = discovered_record(self._live, found, self._clock(), self._find_process)
+        held = {device for other in self.open_runs for device in other.measured()}
+        self.runs[run.run_id] = run
+        self._mark_begin(run)
+        self.confirm_begin(run)
+        found_marks = marks.take_marks(run, self._live.energy.meters, self.attribution.final_until_s, {})
+        run.attributed_from = {device: mark for device, mark in found_marks.items() if device not in held}
+        return run
+
+    def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
+        run.processes = requests.merge_processes(run.processes, list(processes))
+        run.alive_s = self._clock().s
+
+    def _check_limit(self) -> None:
+        if len(self.open_runs) >= self._max_open:
+            advice = "end one (GET /api/v1/runs?state=running), or raise --runs.max"
+            raise RunError(429, f"{self._max_open} runs are open, the maximum; {advice}")
 
     def confirm_begin(self, run: RunRecord) -> None:
         """Take the start marks from newly read sensors, and attribute energy to the run from its start on."""
@@ -122,11 +132,11 @@ class Ledger:
         log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
 
     def _mark_begin(self, run: RunRecord) -> None:
-        self._changed.add(run.run_id)
+        self._unsaved.add(run.run_id)
         run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.energy.meters, run.begin_s, {})
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
-        run = self._find_running(run_id)
+        run = self.lookup.find_running(run_id)
         cgroup = requests.find_cgroup(request.cgroup) or run.cgroup
         processes = requests.find_processes(request.pids, request.pid_namespace, self._find_process)
         run.processes, run.cgroup = requests.merge_processes(run.processes, processes), cgroup
@@ -134,16 +144,14 @@ class Ledger:
         return run
 
     def work(self, run_id: str, request: WorkRequest) -> RunRecord:
-        run = self._find_running(run_id)
+        run = self.lookup.find_running(run_id)
         requests.add_reported_work(run, request.contributor, request.amounts)
         self._renew(run)
         return run
 
     def phase(self, run_id: str, name: str) -> RunRecord:
-        run = self._find_running(run_id)
-        names = {p.name for p in run.phases} | {cut.phase for cut in run.cuts if cut.phase}
-        if name not in names and len(names) >= MAX_PHASES:
-            raise RunError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
+        run = self.lookup.find_running(run_id)
+        requests.check_phase_name(run, name)
         if run.cuts[-1].phase != name:
             now_s = self._clock().s
             requests.check_phase_rate(run, now_s)
@@ -154,14 +162,19 @@ class Ledger:
     def _renew(self, run: RunRecord) -> None:
         now_s = self._clock().s
         run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
-        self._changed.add(run.run_id)
+        self._unsaved.add(run.run_id)
 
-    def stop(self, run: RunRecord, request: EndRequest) -> None:
-        """Set a run's end. The caller then reads the sensors and calls `release`, and `finish` after the next poll."""
+    def stop(self, run: RunRecord, request: EndRequest, end_s: float | None = None) -> None:
+        """Set a run's end, now or at `end_s`.
+
+        The caller then reads the sensors and calls `release`, and `finish` after the next poll.
+        """
         self._follow_clock()
         requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
-        (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
+        now = self._clock()
+        end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
+        run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
         marks.mark_end(run, self._live.energy.meters)
 
     def release(self, run: RunRecord) -> None:
@@ -177,7 +190,7 @@ class Ledger:
         run.attributed_j = self.attribution.shares_j(run)
         self._doubts.watch(run, self._clock().s)
         self.ended += 1
-        self._changed.add(run.run_id)
+        self._unsaved.add(run.run_id)
 
     # -- time
 
@@ -191,10 +204,10 @@ class Ledger:
         for run in list(self.runs.values()):
             if not run.running:
                 if self._doubts.check(run, self._live.energy.meters, now_s):
-                    self._changed.add(run.run_id)
+                    self._unsaved.add(run.run_id)
                 self._forget(run, now_s, now_at)
                 continue
-            self._changed.add(run.run_id)
+            self._unsaved.add(run.run_id)
             lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
             marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
@@ -209,7 +222,7 @@ class Ledger:
             return
         age_s = min(max(0.0, now_at - (run.ended_at or now_at)), SHOWN_S)
         ended_s = self._ended_s.setdefault(run.run_id, now_s - age_s)
-        if now_s - ended_s > SHOWN_S and run.run_id not in self._changed | self._saving:
+        if now_s - ended_s > SHOWN_S and run.run_id not in self._unsaved:
             del self.runs[run.run_id], self._ended_s[run.run_id]
             self._doubts.forget(run)
 
@@ -221,15 +234,16 @@ class Ledger:
         for run in self.runs.values():
             if run.running:
                 lifecycle.adjust_to_clock(run, step_s, sleep_s)
-                self._changed.add(run.run_id)
+                self._unsaved.add(run.run_id)
 
     def _end_if_dead(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """End a run whose processes have ended, at their last scan, or whose lease has expired, at its expiry."""
         death = lifecycle.find_death(run, now_s, self._is_alive)
         if death:
             run.end_s, reason = death
-            run.ended_at, run.outcome = now_at - (now_s - run.end_s), "interrupted"
-            run.note(reason)
+            run.ended_at, run.outcome = now_at - (now_s - run.end_s), "unknown" if run.discovered else "interrupted"
+            if not run.discovered:
+                run.note(reason)
             self.release(run)
             self.finish(run)
 
@@ -266,9 +280,7 @@ class Ledger:
     def take_changes(self) -> StateChanges:
         """Return what changed since the last call, all at one instant; the caller calls `confirm`, or `put_back`."""
         self.attribution.divide()
-        runs = [self.runs[run_id] for run_id in self._changed if run_id in self.runs]
-        self._saving |= {run.run_id for run in runs}
-        self._changed = set()
+        runs = [self.runs[run_id] for run_id in self._unsaved.take() if run_id in self.runs]
         return StateChanges(
             {device: meter.totals for device, meter in self._live.energy.meters.items()},
             dict(self._live.energy.emissions_grams),
@@ -282,12 +294,10 @@ class Ledger:
 
     def confirm(self, changes: StateChanges) -> None:
         """Note that the changes are saved."""
-        self._saving -= {run.run_id for run in changes.runs}
+        self._unsaved.confirm(run.run_id for run in changes.runs)
 
     def put_back(self, changes: StateChanges) -> None:
         """Return changes that could not be saved to the next `take_changes`."""
-        run_ids = {run.run_id for run in changes.runs}
-        self._saving -= run_ids
-        self._changed |= run_ids
+        self._unsaved.put_back(run.run_id for run in changes.runs)
         self._live.counters.changed |= changes.counters.keys()
         self.attribution.energies.put_back(changes.attributed)

@@ -23,6 +23,8 @@ STEP_S = 1.0
 """Smallest change of the wall clock that counts as a step; less is drift."""
 GONE_S = 8.0
 """Time without any process after which a run ends. A launcher may start the next process earlier."""
+DISCOVERED_GONE_S = 30.0
+"""The same for a discovered run. The discovery ends it earlier, at the exact time, unless it was switched off."""
 UNKNOWN_S = 10.0
 """Time for which cuts can be added later: the meters keep the polls of 12 s."""
 MIN_SLOT_S = 60.0
@@ -69,7 +71,8 @@ def find_death(
     """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
     if is_alive(run):
         run.alive_s = now_s
-    if (run.processes or run.cgroup) and now_s - run.alive_s > GONE_S:
+    gone_s = DISCOVERED_GONE_S if run.discovered else GONE_S
+    if (run.processes or run.cgroup) and now_s - run.alive_s > gone_s:
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
         return run.lease_until_s, "its lease ran out"

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 from exporter.contract.run import Outcome, RunGpu
 from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
+from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey
 
 MAX_NOTES = 64
@@ -120,6 +121,10 @@ class RunRecord:
     """The run's share of each device by policy idle_shared, at its end; empty in records of older versions."""
     whole_node: bool = False
     """True if the request named no GPUs: the run has all GPUs present at its start."""
+    discovered: CgroupOwner | None = None
+    """Owner of the processes of a run that the exporter began automatically."""
+    attributed_from: Marks = field(default_factory=dict)
+    """Marks at the instant from which a discovered run has shares, on devices that no other run held before it."""
 
     @property
     def running(self) -> bool:
@@ -143,6 +148,11 @@ class RunRecord:
         if not self.discovers:
             return list(self.devices)
         return [device for device in self.devices if device.kind != "gpu" or device.id in self.seen_on]
+
+    def unattributed_begin_j(self, device: Device) -> float:
+        """Return the energy of a discovered run before it was found; 0 on a device that another run held then."""
+        begin, found = self.begin.get(device), self.attributed_from.get(device)
+        return max(0.0, found.joules - begin.joules) if begin and found else 0.0
 
     def work(self) -> dict[str, float]:
         total: dict[str, float] = {}

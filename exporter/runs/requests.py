@@ -9,6 +9,7 @@ from pathlib import Path
 
 from exporter.contract.run import (
     MAX_CONTRIBUTORS,
+    MAX_PHASES,
     MAX_PROCESSES,
     MAX_RECENT_PHASES,
     MAX_UNITS,
@@ -114,6 +115,13 @@ def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float
         raise RunError(422, f"contributor: a run has at most {MAX_CONTRIBUTORS} contributors")
     if amounts:
         run.add_work(contributor, amounts, in_phase=in_phase)
+
+
+def check_phase_name(run: RunRecord, name: str) -> None:
+    """Raise RunError where the run has as many phases as it can have, and none of this name."""
+    names = {phase.name for phase in run.phases} | {cut.phase for cut in run.cuts if cut.phase}
+    if name not in names and len(names) >= MAX_PHASES:
+        raise RunError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
 
 
 def check_phase_rate(run: RunRecord, now_s: float) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.model import RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
+from exporter.processes.procfs import ProcessKey
+from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED, RunRecord
 from exporter.runs.view import run_view
@@ -30,10 +32,11 @@ RUNS_AT_ONCE = 10
 class RunService(Service):
     """Runs of this node.
 
-    The event `stopping` means that the daemon is to stop. With `exit_when_idle`, this service sets it.
+    The event `stopping` means that the daemon is to stop. With `exit_when_idle`, this service sets it. `discovers`: the
+    processes on GPUs are needed often even without a run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # collaborators that tests replace
         self,
         ledger: Ledger,
         sensors: SensorHub,
@@ -41,12 +44,14 @@ class RunService(Service):
         *,
         stopping: asyncio.Event,
         exit_when_idle: bool = False,
+        discovers: bool = False,
     ) -> None:
         self._ledger = ledger
         self._sensors = sensors
         self._storage = storage
         self._stopping = stopping
         self._exit_when_idle = exit_when_idle
+        self._discovers = discovers
         self._started_s = boottime()
         self._ending: dict[str, asyncio.Event] = {}
 
@@ -62,6 +67,26 @@ class RunService(Service):
             await self._wait_for_update()
             self._ledger.confirm_begin(run)
         return await self._saved_view(run), is_new
+
+    def begin_discovered(self, found: DiscoveredRun) -> RunRecord:
+        """Begin a run for the owner of processes. Raises RunError."""
+        return self._ledger.begin_discovered(found)
+
+    def discovered(self) -> list[RunRecord]:
+        """Return the running runs that the exporter began automatically."""
+        return [run for run in self._ledger.open_runs if run.discovered and run.running]
+
+    def unused_id(self, run_id: str) -> str:
+        """Return the run id, with a number from 2 on if earlier runs have it."""
+        return self._ledger.lookup.unused_id(run_id)
+
+    def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
+        """Add a user's processes to the run; the kernel keeps those of other owners in their cgroup."""
+        self._ledger.add_discovered_processes(run, processes)
+
+    async def end_discovered(self, run_id: str, end_s: float, outcome: contract.Outcome = "unknown") -> None:
+        """End a run at `end_s` (CLOCK_BOOTTIME). Raises RunError."""
+        await self._end(run_id, EndRequest(outcome=outcome), end_s)
 
     async def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
         return await self._saved_view(self._ledger.add_processes(run_id, request))
@@ -84,13 +109,13 @@ class RunService(Service):
         run = await asyncio.shield(self._end(run_id, request))
         return await self._saved_view(run)
 
-    async def _end(self, run_id: str, request: EndRequest) -> RunRecord:
+    async def _end(self, run_id: str, request: EndRequest, end_s: float | None = None) -> RunRecord:
         if run_id in self._ending:
             await self._ending[run_id].wait()
         run = self._ledger.find(run_id)
         if not run.running:
             return run
-        self._ledger.stop(run, request)
+        self._ledger.stop(run, request, end_s)
         assert run.end_s is not None
         ended = self._ending[run_id] = asyncio.Event()
         try:
@@ -161,7 +186,7 @@ class RunService(Service):
 
     def _demand(self) -> PollingDemand:
         runs = self._ledger.open_runs
-        return PollingDemand(self._ledger.needs_fast_polls, any(run.discovers for run in runs))
+        return PollingDemand(self._ledger.needs_fast_polls, self._discovers or any(run.discovers for run in runs))
 
     def _is_idle(self) -> bool:
         if self._ledger.open_runs:

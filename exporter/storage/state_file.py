@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from exporter.attribution.policy import AttributedKey, AttributionChanges
-from exporter.config.settings import OperationError
+from exporter.config.values import OperationError
 from exporter.contract.history import STATE_FILE
 from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey

@@ -17,7 +17,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from exporter.config.reloadable_file import ConfigFileError
-from exporter.config.settings import DEFAULT_SOCKET_MODE, OperationError, Settings, UsageError
+from exporter.config.settings import DEFAULT_SOCKET_MODE, Settings
+from exporter.config.values import OperationError, UsageError
 from exporter.web.access import AccessPolicy, HostNames
 from exporter.web.authentication import ApiToken
 from exporter.web.listener import BoundedListener, ConnectionLimits, HttpConnection

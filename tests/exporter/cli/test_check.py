@@ -72,6 +72,16 @@ def test_check_prints_one_line_per_source(tmp_path):
     assert not (tmp_path / "state").exists()  # check creates no files
 
 
+def test_check_describes_what_discovery_can_read(tmp_path):
+    options = ("--idle-seconds", "0", "--simulate", "1xH200", "--state.path", str(tmp_path))
+    done = exporter("check", *options, "--runs.discover", "user,slurm")
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("runs"))
+    assert line.startswith("runs    discovered: slurm, user; it sees all of the host's (")
+    refused = exporter("check", *options, "--runs.discover", "slurm,pods")
+    assert refused.returncode == 2
+    assert "--runs.discover: unknown name pods; use slurm,kubernetes,container,service,user" in refused.stderr
+
+
 def test_check_without_energy_source_exits_1(tmp_path):
     options = ("--state.path", str(tmp_path / "state"), "--path.sysfs", str(tmp_path))
     done = exporter("check", "--idle-seconds", "0", *options, LD_LIBRARY_PATH=str(tmp_path))

@@ -11,7 +11,8 @@ import pytest
 from exporter.cli.check import _board_lines, _cpu_lines
 from exporter.cli.check_gpus import CheckLine
 from exporter.cli.sources import cpu_source
-from exporter.config.settings import Settings, UsageError
+from exporter.config.settings import Settings
+from exporter.config.values import UsageError
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap import RaplSource

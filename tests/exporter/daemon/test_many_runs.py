@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from exporter.contract.history import HISTORY_FILE
-from exporter.contract.run import MAX_RUNNING
+from exporter.contract.run_limits import MAX_RUNNING
 from exporter.simulation import Square
 from tests.daemon import begin, daemon, end
 from tests.polling import eventually

@@ -2,7 +2,8 @@
 
 import pytest
 
-from exporter.config.settings import Settings, UsageError
+from exporter.config.settings import Settings
+from exporter.config.values import UsageError
 from exporter.push.config import push_target
 from exporter.push.remote_write import REMOTE_WRITE, TEXT
 from tests.exporter.commands import assert_one_line, exporter

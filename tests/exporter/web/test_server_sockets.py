@@ -10,7 +10,8 @@ import sys
 import pytest
 import requests
 
-from exporter.config.settings import OperationError, Settings, UsageError
+from exporter.config.settings import Settings
+from exporter.config.values import OperationError, UsageError
 from exporter.web.server import UnixAddress, WebServer, listen_unix, unix_address
 from tests.exporter.web.server_thread import run_server
 

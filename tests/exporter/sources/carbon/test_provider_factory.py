@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config.settings import Settings, UsageError
+from exporter.config.settings import Settings
+from exporter.config.values import UsageError
 from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers, provider_token, static_fallback
 from exporter.sources.carbon.static import StaticIntensity
 from tests.fakes import electricity_maps, watttime

@@ -1,0 +1,77 @@
+"""Owners of the processes on GPUs, from /proc."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from exporter.processes.cgroup_paths import GROUP_KINDS, CgroupOwner, GroupKind, owners_of_path
+from exporter.processes.procfs import PROC, ProcessKey, find_process
+
+Unresolved = Literal["not_visible", "no_owner"]
+"""Why a process has no owner: it is in a PID namespace that the exporter does not see, or no kind of owner fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedProcess:
+    """A process on a GPU, and its owner or why it has none."""
+
+    pid: int
+    process: ProcessKey | None = None
+    owner: CgroupOwner | None = None
+    unresolved: Unresolved | None = None
+
+
+class ProcessOwners:
+    """Owners of processes, each read once. `kinds`: the kinds of owners for which runs are discovered."""
+
+    def __init__(self, kinds: Collection[GroupKind], proc: Path = PROC) -> None:
+        self._kinds = [kind for kind in GROUP_KINDS if kind in kinds]
+        self._proc = proc
+        self._known: dict[int, OwnedProcess] = {}
+
+    def read(self, pids: Iterable[int]) -> Mapping[int, OwnedProcess]:
+        """Return the owners of these processes, for those that are alive or not visible.
+
+        A pid that was missing in a read is read again, since it may be another process.
+        """
+        known, self._known = self._known, {}
+        for pid in pids:
+            self._known[pid] = known[pid] if pid in known else self._find(pid)
+        return self._known
+
+    def _find(self, pid: int) -> OwnedProcess:
+        process = find_process(pid, self._proc)
+        if process is None:
+            return OwnedProcess(pid, unresolved="not_visible")
+        owner = self._owner(pid)
+        return OwnedProcess(pid, process, owner, None if owner else "no_owner")
+
+    def _owner(self, pid: int) -> CgroupOwner | None:
+        """Return the outermost owner of an enabled kind; a user also by the process's user ID."""
+        found = {owner.kind: owner for path in _cgroups(pid, self._proc) for owner in reversed(owners_of_path(path))}
+        for kind in self._kinds:
+            if kind == "user":
+                uid = found[kind].id if kind in found else _user_id(pid, self._proc)
+                return CgroupOwner("user", uid, "") if uid else None
+            if kind in found:
+                return found[kind]
+        return None
+
+
+def _cgroups(pid: int, proc: Path) -> list[str]:
+    """Return the paths of the process in all hierarchies; that of v2 is last."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
+
+
+def _user_id(pid: int, proc: Path) -> str:
+    try:
+        return str((proc / str(pid)).stat().st_uid)
+    except OSError:
+        return ""

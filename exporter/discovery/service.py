@@ -1,0 +1,196 @@
+"""Discovery of runs: the job, pod, container, service or user whose processes use a GPU becomes a run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from exporter.contract.metrics import DISCOVERY_UNRESOLVED, RUNS_FOLDED
+from exporter.discovery.exits import ProcessExits
+from exporter.discovery.labels import OwnerLabels
+from exporter.discovery.owners import OwnedProcess, ProcessOwners, Unresolved
+from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
+from exporter.polling.live_state import LiveState
+from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.processes.cgroups import is_cgroup_populated
+from exporter.processes.procfs import ProcessKey
+from exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
+from exporter.runs.record import RunRecord
+from exporter.runs.service import RunService
+
+SCAN_S = 0.5
+USER_GAP_S = 8.0
+"""Time without a process on a GPU after which a user's run ends; it ends at the exit of the last one."""
+_TOO_MANY = 429
+_REMEDIES: Mapping[Unresolved, str] = {
+    "not_visible": "the exporter sees no such process; in a container, share the host's PID namespace (hostPID: true)",
+    "no_owner": "no kind of --runs.discover fits its cgroup; add user",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _GpuUse:
+    """Processes of an owner that are on GPUs, and the UUIDs of these."""
+
+    processes: set[ProcessKey] = field(default_factory=set)
+    gpus: dict[str, None] = field(default_factory=dict)
+
+
+class DiscoveryService(Service):
+    """Begins and ends the runs of owners of processes on the GPUs of this node."""
+
+    def __init__(  # noqa: PLR0913  # collaborators that tests replace
+        self,
+        owners: ProcessOwners,
+        labels: OwnerLabels,
+        live: LiveState,
+        runs: RunService,
+        *,
+        clock: Callable[[], ClockReading] = read_clocks,
+        is_populated: Callable[[str], bool] = is_cgroup_populated,
+    ) -> None:
+        self._owners = owners
+        self._labels = labels
+        self._live = live
+        self._runs = runs
+        self._clock = clock
+        self._is_populated = is_populated
+        self._exits = ProcessExits(lambda: clock().s)
+        self._processes: dict[CgroupOwner, set[ProcessKey]] = defaultdict(set)
+        """Processes of each owner that were seen on a GPU since its run began."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._folded: set[CgroupOwner] = set()
+        self._folds = 0
+        self._unresolved: Mapping[int, Unresolved] = {}
+
+    async def run(self) -> None:
+        """Scan twice a second until cancelled."""
+        while True:
+            await self.scan()
+            await asyncio.sleep(SCAN_S)
+
+    async def stop(self) -> None:
+        self._exits.close()
+
+    async def scan(self) -> None:
+        """Begin a run for each owner that uses a GPU and has none; end those of owners without processes."""
+        pids_on = {uuid: {p.pid for p in gpu.processes} for uuid, gpu in self._live.gpus.items() if gpu.up}
+        owned = await asyncio.to_thread(self._owners.read, set().union(*pids_on.values()))
+        self._report_unresolved(owned)
+        using = _users_of_gpus(pids_on, owned)
+        running = {run.discovered: run for run in self._runs.discovered() if run.discovered}
+        for owner, use in using.items():
+            self._processes[owner] |= use.processes
+            if owner not in running:
+                self._begin(owner, use)
+            elif owner.kind == "user":
+                self._runs.add_discovered_processes(running[owner], use.processes)
+        self._exits.watch({process for processes in self._processes.values() for process in processes})
+        self._folded &= using.keys()
+        for owner, run in running.items():
+            if owner not in using and run.run_id not in self._ending:
+                self._end_if_empty(owner, run)
+        for owner in self._processes.keys() - running.keys() - using.keys():
+            del self._processes[owner]
+
+    def _begin(self, owner: CgroupOwner, use: _GpuUse) -> None:
+        now = self._clock()
+        first = min(use.processes, key=lambda process: process.started_s)
+        begin_s = max(first.started_s, now.s - MAX_BEGIN_AGE_S)
+        described = self._labels.describe(owner, first.pid, now.at - (now.s - begin_s))
+        found = DiscoveredRun(
+            self._runs.unused_id(described.run_id),
+            owner,
+            begin_s,
+            described.labels,
+            gpus=self._assigned(described.gpus),
+            seen_on=tuple(use.gpus),
+            processes=list(use.processes) if owner.kind == "user" else [],
+        )
+        try:
+            self._runs.begin_discovered(found)
+        except RunError as error:
+            if error.status != _TOO_MANY:
+                raise
+            self._fold(owner)
+
+    def _assigned(self, indices: Sequence[str]) -> tuple[str, ...]:
+        """Return the UUIDs of assigned GPUs.
+
+        Empty if one is unknown, and with MIG instances, which schedulers number instead of the GPUs.
+        """
+        gpus = self._live.gpus.values()
+        by_index = {gpu.info.index: gpu.info.uuid for gpu in gpus}
+        if any(gpu.instances() for gpu in gpus) or not all(index in by_index for index in indices):
+            return ()
+        return tuple(by_index[index] for index in indices)
+
+    def _fold(self, owner: CgroupOwner) -> None:
+        """Count an owner whose run could not begin, once, since too many runs are open."""
+        if owner not in self._folded:
+            self._folded.add(owner)
+            self._folds += 1
+            log.warning("%s %s: too many runs are open; its energy is unattributed; see --runs.max", *_named(owner))
+
+    def _end_if_empty(self, owner: CgroupOwner, run: RunRecord) -> None:
+        """End the run of an owner without processes, at the exit of the last one that was seen on a GPU."""
+        now_s = self._clock().s
+        exits = [self._exits.exited_s.get(process) for process in self._processes[owner]]
+        known_s = [s for s in exits if s is not None]
+        last_s = max(known_s, default=-math.inf)
+        if owner.kind == "user":
+            if len(known_s) < len(exits) or now_s - max(last_s, run.begin_s) < USER_GAP_S:
+                return
+            end_s = last_s if known_s else run.alive_s
+        else:
+            if self._is_populated(owner.path):
+                return
+            # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
+            end_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+        self._processes.pop(owner, None)
+        self._ending[run.run_id] = asyncio.ensure_future(self._end(run.run_id, end_s))
+
+    async def _end(self, run_id: str, end_s: float) -> None:
+        try:
+            with suppress(RunError):  # a client has ended it
+                await self._runs.end_discovered(run_id, end_s)
+        finally:
+            del self._ending[run_id]
+
+    def _report_unresolved(self, owned: Mapping[int, OwnedProcess]) -> None:
+        """Log each process whose owner is unknown, once."""
+        unresolved = {pid: process.unresolved for pid, process in owned.items() if process.unresolved}
+        for pid, reason in unresolved.items():
+            if pid not in self._unresolved:
+                log.warning("process %d uses a GPU but belongs to no run: %s", pid, _REMEDIES[reason])
+        self._unresolved = unresolved
+
+    def readings(self) -> Iterator[Reading]:
+        counts = Counter(self._unresolved.values())
+        for reason in _REMEDIES:
+            yield Reading(DISCOVERY_UNRESOLVED, (reason,), float(counts[reason]))
+        yield Reading(RUNS_FOLDED, (), float(self._folds))
+
+
+def _users_of_gpus(
+    pids_on: Mapping[str, Collection[int]], owned: Mapping[int, OwnedProcess]
+) -> dict[CgroupOwner, _GpuUse]:
+    """Return the use of GPUs by owner, from the pids on each GPU."""
+    using: dict[CgroupOwner, _GpuUse] = defaultdict(_GpuUse)
+    for uuid, pids in pids_on.items():
+        for process in (owned[pid] for pid in pids):
+            if process.owner and process.process:
+                using[process.owner].processes.add(process.process)
+                using[process.owner].gpus.setdefault(uuid)
+    return using
+
+
+def _named(owner: CgroupOwner) -> tuple[str, str]:
+    return owner.kind, owner.id

@@ -1,0 +1,60 @@
+"""Runs that the exporter begins automatically, for a job, a pod, a container, a service or a user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from exporter.contract.run import BeginRequest
+from exporter.model import ClockReading
+from exporter.polling.live_state import LiveState
+from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.processes.procfs import ProcessKey
+from exporter.runs.record import RunRecord
+from exporter.runs.requests import new_run
+
+MAX_BEGIN_AGE_S = 10.0
+"""Longest time by which the start of a run may lie in the past: the meters keep the polls of 12 s."""
+_LEASE_S = 366 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredRun:
+    """A run to begin at `begin_s` (CLOCK_BOOTTIME).
+
+    `gpus`: UUIDs of the GPUs that were assigned to the owner; empty for those that its processes use, at first
+    `seen_on`. `processes`: the processes of a user; other owners have a cgroup.
+    """
+
+    run_id: str
+    owner: CgroupOwner
+    begin_s: float
+    labels: Mapping[str, str]
+    gpus: tuple[str, ...] = ()
+    seen_on: tuple[str, ...] = ()
+    processes: list[ProcessKey] = field(default_factory=list)
+
+
+def earlier(now: ClockReading, s: float) -> ClockReading:
+    """Return the reading of all clocks at the earlier time `s` (CLOCK_BOOTTIME)."""
+    age_s = max(0.0, now.s - s)
+    return ClockReading(now.s - age_s, now.at - age_s, now.awake_s - age_s)
+
+
+def discovered_record(
+    live: LiveState, found: DiscoveredRun, now: ClockReading, find: Callable[[int], ProcessKey | None]
+) -> RunRecord:
+    """Return the record of a discovered run. Raises RunError where the node lacks one of its GPUs."""
+    request = BeginRequest(
+        workload=found.owner.kind,
+        labels=dict(found.labels),
+        gpus=list(found.gpus),
+        run_id=found.run_id,
+        lease_seconds=_LEASE_S,
+    )
+    run = new_run(live, request, earlier(now, max(found.begin_s, now.s - MAX_BEGIN_AGE_S)), find)
+    run.discovered = found.owner
+    run.cgroup = found.owner.path or None
+    run.processes, run.seen_on = list(found.processes), list(found.seen_on)
+    run.alive_s = now.s
+    return run

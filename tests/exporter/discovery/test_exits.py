@@ -1,0 +1,53 @@
+"""Exact times of exits, of real processes."""
+
+import asyncio
+import subprocess
+import sys
+
+from exporter.discovery.exits import ProcessExits
+from exporter.model import boottime
+from exporter.processes.procfs import ProcessKey, find_process
+
+
+def start():
+    """Start a process that exits once its stdin ends, and prints when."""
+    script = "import sys, time; sys.stdin.read(); print(time.clock_gettime(time.CLOCK_BOOTTIME))"
+    return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+async def wait_for(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  # a process exits
+            await asyncio.sleep(0.01)
+
+
+def test_exit_time_lies_between_the_last_line_and_the_wait():
+    async def watched():
+        exits = ProcessExits()
+        program = start()
+        process = find_process(program.pid)
+        exits.watch({process})
+        assert exits.exited_s == {}
+        printed_s = float(program.communicate()[0])
+        await wait_for(lambda: process in exits.exited_s)
+        assert printed_s <= exits.exited_s[process] <= boottime()
+        exits.watch({process})
+        assert process in exits.exited_s
+        exits.watch(set())
+        assert exits.exited_s == {}
+
+    asyncio.run(watched())
+
+
+def test_process_with_the_pid_of_another_one_is_not_watched():
+    async def watched():
+        exits = ProcessExits()
+        program = start()
+        process = find_process(program.pid)
+        exits.watch({ProcessKey(process.pid, process.started_s - 5.0)})
+        program.communicate()
+        await asyncio.sleep(0.05)
+        assert exits.exited_s == {}
+        exits.close()
+
+    asyncio.run(watched())
