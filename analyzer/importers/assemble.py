@@ -187,12 +187,7 @@ def _run(
     series: Sequence[ImportedSeries],
 ) -> ImportedRun:
     run_gpus = _gpus_of(file_run, gpus)
-    counted = {
-        (energy.component, _device(energy.device, gpus)): RunDeviceEnergy(
-            energy.component, _device(energy.device, gpus), energy.energy_j, "counter", energy.half_j
-        )
-        for energy in file_run.energies
-    }
+    counted = _counted(file_run, gpus, beside[0])
     powers = _powers(series, run_gpus)
     integrals = {key: found for key, samples in powers.items() if (found := integrate_power(key, samples, file_run))}
     walls = [one for one in series if one.metric is m.HWMON_POWER]
@@ -210,6 +205,22 @@ def _run(
         _phase_energies(file_run, {key: powers[key] for key in energies if key in powers}),
         wall,
     )
+
+
+def _counted(
+    file_run: FileRun, gpus: Sequence[ImportedGpu], content: FileContent
+) -> dict[tuple[str, str], RunDeviceEnergy]:
+    """Return the energies of the file's own counters. Raises UnreadableError for two energies of one device."""
+    found: dict[tuple[str, str], RunDeviceEnergy] = {}
+    for energy in file_run.energies:
+        key = energy.component, _device(energy.device, gpus)
+        if key in found:
+            raise UnreadableError(
+                f"cannot import {content.path}: {key[0].upper()} {energy.device} has two energies; "
+                "write one energy for each device"
+            )
+        found[key] = RunDeviceEnergy(*key, energy.energy_j, "counter", energy.half_j)
+    return found
 
 
 def _gpus_of(file_run: FileRun, gpus: Sequence[ImportedGpu]) -> list[ImportedGpu]:

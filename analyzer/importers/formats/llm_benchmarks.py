@@ -1,23 +1,24 @@
 """Readers of LLM benchmarks: AIPerf's profile_export_aiperf.json, and ML.ENERGY's results.json.
 
-Each metric of AIPerf carries its unit, which decides the meaning of its numbers. The run of ML.ENERGY is the steady
-state, whose times are in prometheus.json. Zeus measured its energy with the GPUs' counters. The tokens are
-those of the steady state.
+Each metric of AIPerf carries its unit, which decides the meaning of its numbers; its times are local times without a
+time zone. The run of ML.ENERGY is the steady state, whose times are in prometheus.json. Zeus measured its energy with
+the GPUs' counters. The tokens are those of the steady state.
 """
 
 from __future__ import annotations
 
-from datetime import UTC
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from analyzer.importers.content import ALL_GPUS, FileContent, FileEnergy, FileRun, ReadOptions, UnreadableError
 from analyzer.importers.text import finite_numbers, read_json_object
+from analyzer.model.report import GPUS_WITHOUT_ENERGY
 from analyzer.model.time_text import parse_moment
 
 AIPERF_FORMAT = "aiperf"
 AIPERF_FILE = "profile_export_aiperf.json"
-_SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
 _JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3.6e3, "kWh": 3.6e6}
 _LATENCIES = {
     "time_to_first_token": "ttft_seconds",
@@ -38,15 +39,13 @@ def read_aiperf(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
     document = read_json_object(path)
     try:
-        start_s, end_s = (parse_moment(str(document[name]), UTC) for name in ("start_time", "end_time"))
+        start_s, end_s = (parse_moment(str(document[name]), options.zone) for name in ("start_time", "end_time"))
     except (KeyError, ValueError) as error:
         raise UnreadableError(
-            f"cannot import {path}: no start_time and end_time ({error}); check that it is {AIPERF_FILE}"
+            f"cannot import {path}: start_time and end_time cannot be read ({error}); check that it is {AIPERF_FILE}"
         ) from error
     content = FileContent(path, AIPERF_FORMAT, options)
-    energies = _energies(document)
-    if not energies:
-        content.notes.append(f"{path} has no GPU energy (--gpu-telemetry): also import a power log of that time")
+    energies = _energies(document, content)
     run = FileRun(
         name=str(document.get("benchmark_id") or "aiperf")[:40],
         workload="aiperf",
@@ -54,7 +53,7 @@ def read_aiperf(path: Path, options: ReadOptions) -> FileContent:
         end_s=end_s,
         labels={"aiperf_version": str(document.get("aiperf_version", ""))} if "aiperf_version" in document else {},
         work=_work(document),
-        results=_results(document),
+        results=_results(document, content),
         energies=energies,
         outcome="interrupted" if document.get("was_cancelled") else "ok",
     )
@@ -79,12 +78,15 @@ def _value(document: dict[str, Any], metric: str, statistic: str) -> float | Non
     return finite_numbers(block).get(statistic) if isinstance(block, dict) else None
 
 
-def _results(document: dict[str, Any]) -> dict[str, float]:
+def _results(document: dict[str, Any], content: FileContent) -> dict[str, float]:
     found: dict[str, float] = {}
     for metric, name in _LATENCIES.items():
         block = document.get(metric)
-        factor = _SECONDS.get(str(block.get("unit"))) if isinstance(block, dict) else None
+        if not isinstance(block, dict) or not block:
+            continue
+        factor = _SECONDS.get(str(block.get("unit")))
         if factor is None:
+            content.notes.append(f"{content.path}: left out {metric}: unknown unit {str(block.get('unit'))[:20]!r}")
             continue
         for statistic, suffix in _STATISTICS.items():
             value = _value(document, metric, statistic)
@@ -93,26 +95,54 @@ def _results(document: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
-    """Return the energy of each GPU if the telemetry has its counter's increase, else their sum."""
+def _energies(document: dict[str, Any], content: FileContent) -> tuple[FileEnergy, ...]:
+    """Return the energy of each GPU if the telemetry has its counter's increase, else their sum.
+
+    A GPU that two endpoints export is counted once. Of two GPUs with one index, each is named by its endpoint.
+    """
+    gpus = _telemetry(document)
+    names = Counter(name for _, name in {(gpu.get("gpu_uuid") or endpoint, name) for endpoint, name, gpu in gpus})
+    found: dict[str, FileEnergy] = {}
+    missing: list[str] = []
+    for endpoint, name, gpu in gpus:
+        index, energy_j = f"{endpoint}/{name}" if names[name] > 1 else name, _counter_increase_j(gpu)
+        device = str(gpu.get("gpu_uuid") or index)
+        if device in found:
+            content.notes.append(f"{content.path}: GPU {device} is in two endpoints; its energy is counted once")
+        elif energy_j is None:
+            missing.append(device)
+        else:
+            found[device] = FileEnergy("gpu", device, energy_j, index=index)
+    missing = [device for device in missing if device not in found]
+    whole = document.get("nvidia_total_gpu_energy") or document.get("total_gpu_energy") or {}
+    whole_j = _joules(whole) if isinstance(whole, dict) else None
+    if whole_j is not None and (missing or not found):
+        return (FileEnergy("gpu", ALL_GPUS, whole_j),)
+    if not found:
+        content.notes.append(
+            f"{content.path} has no GPU energy (--gpu-telemetry): also import a power log of that time"
+        )
+    elif missing:
+        content.notes.append(f"{content.path} has no energy of GPU {', '.join(missing)}: that of the run is higher")
+        content.caveats.append(GPUS_WITHOUT_ENERGY)
+    return tuple(found.values())
+
+
+def _telemetry(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return endpoint, index or else name, and content of each GPU."""
     telemetry = document.get("telemetry_data") or {}
     endpoints = telemetry.get("endpoints") or {} if isinstance(telemetry, dict) else {}
-    gpus = [gpu for endpoint in endpoints.values() for gpu in (endpoint.get("gpus") or {}).values()]
-    found = []
-    for gpu in gpus:
-        metrics = gpu.get("metrics") or {}
-        block = metrics.get("nvidia_energy_consumption") or metrics.get("energy_consumption") or {}
-        energy_j = (
-            _joules(block) if not {"min", "max"} & set(block) else None
-        )  # with min or max it is the counter's value
-        if energy_j is not None:
-            index = str(gpu.get("gpu_index", ""))
-            found.append(FileEnergy("gpu", str(gpu.get("gpu_uuid") or index), energy_j, index=index))
-    if found and len(found) == len(gpus):
-        return tuple(found)
-    whole = document.get("nvidia_total_gpu_energy") or document.get("total_gpu_energy") or {}
-    energy_j = _joules(whole) if isinstance(whole, dict) else None
-    return (FileEnergy("gpu", ALL_GPUS, energy_j),) if energy_j is not None else ()
+    return [
+        (endpoint, str(gpu.get("gpu_index", key)), gpu)
+        for endpoint, content in endpoints.items()
+        for key, gpu in (content.get("gpus") or {}).items()
+    ]
+
+
+def _counter_increase_j(gpu: dict[str, Any]) -> float | None:
+    metrics = gpu.get("metrics") or {}
+    block = metrics.get("nvidia_energy_consumption") or metrics.get("energy_consumption") or {}
+    return None if {"min", "max"} & set(block) else _joules(block)  # with min or max it is the counter's value
 
 
 def _joules(block: dict[str, Any]) -> float | None:

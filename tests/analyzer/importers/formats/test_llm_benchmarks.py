@@ -7,6 +7,79 @@ import pytest
 from tests.analyzer.importers.sample_files import BEGIN_S, component_energy_j, finding_texts_of, single_report
 
 
+def aiperf_file(folder, endpoints, **more):
+    """Write a run of 100 s; `endpoints` holds index, UUID and joules of each GPU, None for an absent value."""
+    telemetry = {
+        name: {
+            "gpus": {
+                f"gpu_{place}": {
+                    "gpu_index": index,
+                    "gpu_uuid": uuid,
+                    "metrics": {} if joules is None else {"energy_consumption": {"unit": "J", "avg": joules}},
+                }
+                for place, (index, uuid, joules) in enumerate(gpus)
+            }
+        }
+        for name, gpus in endpoints.items()
+    }
+    times = {"start_time": "2024-07-19T12:00:00", "end_time": "2024-07-19T12:01:40"}
+    document = {**times, "request_latency": {}, "telemetry_data": {"endpoints": telemetry}, **more}
+    path = folder / "profile_export_aiperf.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("uuids", [(None, None), ("GPU-a", "GPU-b")])
+def test_aiperf_gpus_of_two_endpoints_with_one_index_are_added(imported, tmp_path, uuids):
+    """GPU 0 of two nodes with 5,000 J and 7,000 J: 12,000 J."""
+    path = aiperf_file(tmp_path, {"n1": [(0, uuids[0], 5_000)], "n2": [(0, uuids[1], 7_000)]})
+
+    report = single_report(imported(path))
+
+    assert {device.label: device.energy.value for device in report.devices} == {"GPU n1/0": 5_000, "GPU n2/0": 7_000}
+    assert component_energy_j(report) == 12_000
+
+
+def test_aiperf_gpu_of_two_endpoints_with_one_uuid_is_counted_once(call, tmp_path):
+    path = aiperf_file(tmp_path, {"n1:9400": [(0, "GPU-a", 5_000)], "n1:9401": [(0, "GPU-a", 5_001)]})
+
+    code, stdout, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 0
+    assert "GPU 0 5000.0 J" in stdout
+    assert "GPU GPU-a is in two endpoints; its energy is counted once" in stderr
+
+
+def test_aiperf_gpu_without_energy_is_named(call, imported, tmp_path):
+    path = aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000), (1, "GPU-b", None)]})
+
+    report = single_report(imported(path))
+    _, _, stderr = call("import", path, "--out", tmp_path / "other.sqlite", "--timezone", "UTC")
+
+    assert component_energy_j(report) == 5_000
+    assert finding_texts_of(report, "gpus_without_energy")
+    assert "has no energy of GPU GPU-b" in stderr
+
+
+def test_aiperf_latency_of_unknown_unit_is_named(call, tmp_path):
+    path = aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000)]}, time_to_first_token={"unit": "ticks", "avg": 3})
+
+    code, _, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 0
+    assert "left out time_to_first_token: unknown unit 'ticks'" in stderr
+
+
+@pytest.mark.parametrize(("zone", "offset_h"), [("UTC", 0), ("Europe/Berlin", 2), ("America/New_York", -4)])
+def test_aiperf_times_are_in_the_given_zone(imported, tmp_path, zone, offset_h):
+    """AIPerf writes local times without a zone."""
+    path = aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000)]})
+
+    report = single_report(imported(path, zone=zone))
+
+    assert (report.started_at_s, report.duration_s) == (BEGIN_S - 3_600 * offset_h, 100)
+
+
 def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
     document = {
         "schema_version": "1.5",
