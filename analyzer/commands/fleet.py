@@ -50,6 +50,7 @@ def fleet_command(
         float | None,
         typer.Option(
             min=0,
+            max=5_000,
             metavar="G/KWH",
             help="Constant carbon intensity in gCO2eq/kWh (default: the nodes' own emissions).",
         ),

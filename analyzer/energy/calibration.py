@@ -21,6 +21,8 @@ from analyzer.model.report import AttributedRun, Calibrated, Finding, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
 _KEYS = (*_REQUIRED, "uncertainty_percent", "source")
+_GAINS = (0.1, 10.0)
+_MOST_OFFSET_W = 10_000.0
 
 
 class CalibrationError(ValueError):
@@ -77,10 +79,13 @@ def _calibration(row: Mapping[str, Any], where: str) -> Calibration:
     if missing:
         raise CalibrationError(f"{where}: {missing[0]} is missing; each GPU needs {', '.join(_REQUIRED)}")
     gain, offset_w = (_number(row[key], key, where) for key in ("gain", "offset_watts"))
-    if gain <= 0:
+    if not _GAINS[0] <= gain <= _GAINS[1]:
         raise CalibrationError(
-            f"{where}: gain is {gain:g}; it is the ratio of reading to true power, above 0 and near 1"
+            f"{where}: gain is {gain:g}; it is the ratio of reading to true power, near 1 and from {_GAINS[0]:g} to "
+            f"{_GAINS[1]:g}"
         )
+    if abs(offset_w) > _MOST_OFFSET_W:
+        raise CalibrationError(f"{where}: offset_watts is {offset_w:g}; it is in W, at most {_MOST_OFFSET_W:g}")
     uncertainty = row.get("uncertainty_percent")
     percent = None if uncertainty in (None, "") else _number(uncertainty, "uncertainty_percent", where)
     if percent is not None and percent < 0:
@@ -106,11 +111,23 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
     if not mine:
         named = ", ".join(gpu.device for gpu in gpus) or "none"
         raise CalibrationError(f"the calibration has none of the run's GPUs ({named}); see their UUIDs: nvidia-smi -L")
+    for gpu in gpus:
+        if gpu.device in mine:
+            _check_offset(gpu, mine[gpu.device])
     energies = [mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine]
     whole = total(energies) if len(energies) == len(gpus) else None
     used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
     per_unit = {work.unit: energy for work in run.work if whole and (energy := _per_unit(run, work, whole, used))}
     return CalibratedGpus(mine, Calibrated(whole, per_unit))
+
+
+def _check_offset(gpu: MeasuredDevice, calibration: Calibration) -> None:
+    """Raise CalibrationError if the offset alone is more than the GPU's energy as read."""
+    if gpu.mean_power_w and calibration.offset_w > max(gpu.mean_power_w.value, 0.0):
+        raise CalibrationError(
+            f"the calibration of {gpu.device} gives a negative energy: its offset of {calibration.offset_w:g} W is "
+            f"above the mean power of {gpu.mean_power_w.value:.1f} W as read; check offset_watts"
+        )
 
 
 def _per_unit(run: AttributedRun, work: Work, whole: Interval, calibrations: Sequence[Calibration]) -> Interval | None:

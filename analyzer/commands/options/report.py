@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ZONES = ("package", "dram")
 _HIGHEST_PUE = 10.0
+_HIGHEST = 1e9
+_SHORTEST_YEARS = 0.01
 _PROVIDERS = ("gb", "electricitymaps", "energy-charts")
 
 
@@ -209,7 +211,7 @@ class UserInputOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        self._refuse_infinite()
+        self._check_sizes()
         if self.currency and self.price is None:
             raise typer.BadParameter("--currency has no effect without --price; add it, as in --price 0.31")
         if len(self.currency) > 8 or not self.currency.isprintable():
@@ -233,7 +235,7 @@ class UserInputOptions:
 
         return Hardware(self.embodied_kg, self.lifetime_years, self.reserved_share)
 
-    def _refuse_infinite(self) -> None:
+    def _check_sizes(self) -> None:
         values = {
             "--pue": self.pue,
             "--price": self.price,
@@ -243,12 +245,14 @@ class UserInputOptions:
         for name, value in values.items():
             if value is not None and not math.isfinite(value):
                 raise typer.BadParameter(f"{name}: expected a finite number, not {value}")
+            if value is not None and value > _HIGHEST:
+                raise typer.BadParameter(f"{name}: expected at most {_HIGHEST:g}, not {value:g}")
 
     def _check_hardware(self) -> None:
         if (self.embodied_kg is None) != (self.lifetime_years is None):
             raise typer.BadParameter("the SCI needs both --embodied-kg and --lifetime-years; add the missing one")
-        if self.lifetime_years is not None and not self.lifetime_years > 0:
-            raise typer.BadParameter("--lifetime-years: expected more than 0, such as 4")
+        if self.lifetime_years is not None and self.lifetime_years < _SHORTEST_YEARS:
+            raise typer.BadParameter(f"--lifetime-years: expected at least {_SHORTEST_YEARS:g}, such as 4")
 
     def _check_restate(self) -> None:
         inputs = self.restate or []

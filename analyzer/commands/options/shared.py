@@ -33,7 +33,7 @@ UnitOption = Annotated[
 ]
 CarbonOption = Annotated[
     float | None,
-    typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh, to add emissions."),
+    typer.Option(min=0, max=5_000, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh, to add emissions."),
 ]
 
 

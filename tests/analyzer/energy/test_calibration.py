@@ -72,6 +72,12 @@ def test_calibration_without_gpu_of_run_is_rejected(tmp_path):
         run_report(tmp_path, calibrations=[replace(CALIBRATION, uuid="GPU-elsewhere")])
 
 
+def test_calibration_offset_above_mean_power_is_rejected(tmp_path):
+    """The GPU reads 300 W for 20 s: an offset of 301 W would leave -20 J."""
+    with pytest.raises(CalibrationError, match=r"negative energy: its offset of 301 W is above the mean power of 300"):
+        run_report(tmp_path, calibrations=[replace(CALIBRATION, offset_w=301)])
+
+
 def test_calibration_table_has_energy_as_read_and_calibrated(tmp_path):
     report = run_report(tmp_path, calibrations=[CALIBRATION])
 
@@ -112,6 +118,8 @@ def test_parse_csv_and_yaml_give_same_calibrations():
     [
         (f"{HEAD}GPU-0,0,0,,\n", "c.csv", "c.csv, entry 1: gain is 0; it is the ratio of reading to true power"),
         (f"{HEAD}GPU-0,-1,0,,\n", "c.csv", "gain is -1"),
+        (f"{HEAD}GPU-0,1e-308,0,,\n", "c.csv", "gain is 1e-308"),
+        (f"{HEAD}GPU-0,1,-1e308,,\n", "c.csv", "offset_watts is -1e+308; it is in W, at most 10000"),
         (f"{HEAD}GPU-0,nan,0,,\n", "c.csv", "gain is 'nan'; it must be a number"),
         (f"{HEAD}GPU-0,1,0,,\nGPU-0,1,1,,\n", "c.csv", "c.csv, entry 2: GPU-0 occurs twice"),
         (f"{HEAD}GPU-a,1,0,,\ngpu-A,1,1,,\n", "c.csv", "c.csv, entry 2: gpu-A occurs twice"),

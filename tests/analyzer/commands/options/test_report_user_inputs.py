@@ -24,6 +24,23 @@ def test_report_pue_and_price_are_used_and_invalid_values_rejected(analyzer, ste
     assert "--price" in alone.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--price", "1e308"], "--price: expected at most 1e+09, not 1e+308"),
+        (["--embodied-kg", "1e308", "--lifetime-years", "4"], "--embodied-kg: expected at most 1e+09, not 1e+308"),
+        (["--embodied-kg", "1", "--lifetime-years", "1e-308"], "--lifetime-years: expected at least 0.01, such as 4"),
+        (["--carbon", "1e308"], "less than or equal to 5000"),
+        (["--carbon", "nan"], "'--carbon'"),
+    ],
+)
+def test_report_figure_beyond_its_range_is_rejected_in_one_line(call, options, message):
+    code, stdout, stderr = call("report", "--run-id", "train-1", *options)
+
+    assert (code, stdout, stderr.count("\n")) == (2, "", 1)
+    assert message in stderr
+
+
 @pytest.fixture
 def report_options(steady_history):
     return ["report", "--source", steady_history, "--since", "9000d", "--run-id", "train-1"]
