@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import hashlib
 import json
 import os
 import runpy
-import secrets
 import select
 import signal
 import socket
@@ -28,20 +28,24 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[1]
 _OF_NEW_PROCESSES = ("LD_", "PYTHON", "MALLOC_", "OMP_", "GLIBC_")
 _READY_S = 60.0
+_IN_USE = 98
+"""Exit code if another worker has already started the same process."""
 
 
 class ForkServer:
     """Process that imports `modules` once and forks programs. `flags` are interpreter options.
 
-    Without `forks` all programs are new processes.
+    All workers of pytest-xdist share it; it ends with their parent. Without `forks` all programs are new processes.
     """
 
     def __init__(self, *modules: str, flags: Sequence[str] = (), forks: bool = True) -> None:
         self._forks = forks
         self._flags = flags
         self._modules = modules
-        self._address = f"\0wattline-{os.getpid()}-{secrets.token_hex(8)}"  # abstract socket: no file is left behind
-        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        shared = hashlib.sha256(repr((sys.executable, flags, modules)).encode()).hexdigest()[:16]
+        self._address = f"wattline-{self._owner}-{shared}"
+        self._started = False
         self._starting = threading.Lock()
 
     def run(
@@ -75,28 +79,23 @@ class ForkServer:
         return ForkedProcess(connection)
 
     def _connect(self) -> socket.socket:
-        with self._starting:
-            if self._process is None:
-                command = [sys.executable, *self._flags, "-m", "tests.fork_server", self._address[1:], *self._modules]
-                self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
-                atexit.register(self.close)
         connection = socket.socket(socket.AF_UNIX)
         give_up_s = time.monotonic() + _READY_S
-        while True:
-            try:
-                connection.connect(self._address)
-            except ConnectionRefusedError:
-                assert self._process.poll() is None, "the process to fork from has ended"
-                assert time.monotonic() < give_up_s, "the process to fork from is not ready"
-                time.sleep(0.02)
-            else:
-                return connection
+        while connection.connect_ex(f"\0{self._address}"):  # abstract socket: no file is left behind
+            with self._starting:
+                if not self._started:
+                    self._start()
+            assert time.monotonic() < give_up_s, "the process to fork from is not ready"
+            time.sleep(0.02)
+        return connection
 
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+    def _start(self) -> None:
+        command = [sys.executable, *self._flags, "-m", "tests.fork_server", self._address, str(self._owner)]
+        started = subprocess.run(
+            [*command, *self._modules], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True, check=False
+        )
+        assert started.returncode in {0, _IN_USE}, "the process to fork from has ended"
+        self._started = True
 
 
 class ForkedProcess:
@@ -144,32 +143,47 @@ def _text(file: Any) -> str:
     return str(file.read().decode())
 
 
-def _next_program(listening: socket.socket) -> list[str]:
+def _next_program(listening: socket.socket, owner: int) -> list[str]:
     """Serve requests; return in each fork that becomes a program."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the waiting processes are not reaped
+    waiting: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready, _, _ = select.select([listening, sys.stdin], [], [])
-        if sys.stdin in ready:  # end of file: the tests are over
-            sys.exit()
+        ready, _, _ = select.select([listening, owner, *waiting], [], [])
+        if owner in ready:
+            os._exit(0)
+        for ended in waiting.keys() & set(ready):
+            _report_end(ended, *waiting.pop(ended))
+        if listening not in ready:
+            continue
         connection, _ = listening.accept()
-        if os.fork() == 0:
+        _, descriptors, *_ = socket.recv_fds(connection, 1, 3)
+        with connection.makefile("rb") as asking:
+            line = asking.readline()
+        if not line:  # the client has ended
+            continue
+        pid = os.fork()
+        if pid == 0:
             break
-        connection.close()
-    listening.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, descriptors, *_ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as asking:
-        request = json.loads(asking.readline())
-    pid = os.fork()
-    if pid:
         for descriptor in descriptors:
             os.close(descriptor)
-        connection.sendall(b"%d\n" % pid)
-        _, status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):  # the client no longer waits
-            connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-        os._exit(0)
-    connection.close()
+        waiting[os.pidfd_open(pid)] = pid, connection
+        with suppress(BrokenPipeError):
+            connection.sendall(b"%d\n" % pid)
+    for opened in (listening, connection, *(other for _, other in waiting.values())):
+        opened.close()
+    for each in (owner, *waiting):
+        os.close(each)
+    return _prepare(json.loads(line), descriptors)
+
+
+def _report_end(ended: int, pid: int, connection: socket.socket) -> None:
+    os.close(ended)
+    _, status = os.waitpid(pid, 0)
+    with suppress(BrokenPipeError), connection:  # the client may no longer wait
+        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _prepare(request: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
+    """Set up session, standard streams, folder and environment; return the program."""
     os.setsid()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
@@ -177,6 +191,7 @@ def _next_program(listening: socket.socket) -> list[str]:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    time.tzset()
     return list(request["program"])
 
 
@@ -196,16 +211,46 @@ def _become(program: list[str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def _main(address: str, modules: Sequence[str]) -> None:
+def _exit_without_cleanup(code: int) -> None:
+    """End as the interpreter does, but do not destroy the modules: each fork would copy all their pages.
+
+    Return if the output cannot be written; the interpreter then reports it.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # the interpreter waits with it for threads
+    atexit._run_exitfuncs()
+    gc.collect()  # warns of files that are still open
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 0xFF)
+
+
+def _main(address: str, owner: int, modules: Sequence[str]) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(f"\0{address}")
+    except OSError:
+        sys.exit(_IN_USE)
     for module in modules:
         __import__(module)
     gc.collect()
-    gc.freeze()  # else each fork copies the pages of all these objects in its last collection
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"\0{address}")
+    gc.freeze()  # else each fork copies the pages of all these objects in its collections
+    owner_end = os.pidfd_open(owner)
     listening.listen(64)
-    _become(_next_program(listening))
+    if os.fork():  # the client waits for this process only
+        os._exit(0)
+    program = _next_program(listening, owner_end)
+    try:
+        _become(program)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    else:
+        code = 0
+    _exit_without_cleanup(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2:])
+    _main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ForkServer
+from tests.fork_server import ROOT, ForkServer
 from tests.polling import eventually
 
 PROGRAMS = {
@@ -26,9 +26,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def nursery():
-    started = ForkServer("json")
-    yield started
-    started.close()
+    return ForkServer("json")
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -50,10 +48,9 @@ def test_forked_program_has_output_and_exit_code_of_a_new_process(nursery, tmp_p
 
 
 def test_nursery_serves_several_threads_at_once():
-    started = ForkServer("json")
+    started = ForkServer("json.tool")
     with ThreadPoolExecutor(8) as pool:
         completed = list(pool.map(lambda number: started.run(["-c", f"print({number})"], {}), range(8)))
-    started.close()
 
     assert [each.stdout for each in completed] == [f"{number}\n" for number in range(8)]
 
@@ -88,3 +85,26 @@ def test_forked_program_is_killed_after_timeout(nursery, tmp_path):
 
     pid = int((tmp_path / "pid").read_text())
     eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_fork_servers_with_equal_modules_are_one_process(nursery):
+    parents = {each.run(["-c", "import os; print(os.getppid())"], {}).stdout for each in (nursery, ForkServer("json"))}
+
+    assert len(parents) == 1
+
+
+def test_fork_server_ends_with_its_owner(tmp_path):
+    """The owner is the process that runs pytest."""
+    program = "import os; print(os.getppid())"
+    owner = f"from tests.fork_server import ForkServer; print(ForkServer('json').run(['-c', {program!r}], {{}}).stdout)"
+    env = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    completed = subprocess.run([sys.executable, "-c", owner], env=env, cwd=ROOT, capture_output=True, check=True)
+
+    eventually(lambda: not Path(f"/proc/{int(completed.stdout)}").exists())
+
+
+def test_forked_program_with_an_open_file_warns_as_a_new_process_does(nursery, tmp_path):
+    program = ["-c", "import sys, warnings; warnings.simplefilter('always'); x = [open('/dev/null')]; x.append(x)"]
+    completed = nursery.run(program, {})
+
+    assert "ResourceWarning: unclosed file" in completed.stderr
