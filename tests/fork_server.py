@@ -1,7 +1,7 @@
 """Python programs as forks of a process that has imported their modules, to start faster.
 
 Each is a separate process with its arguments, environment and folder, from `__main__` to its exit code. An environment
-that only a new process obeys, such as LD_LIBRARY_PATH, starts a new process.
+that only a new process obeys, such as LD_PRELOAD, starts a new process. Each LD_LIBRARY_PATH has a process to fork from.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 _OF_NEW_PROCESSES = ("LD_", "PYTHON", "MALLOC_", "OMP_", "GLIBC_")
+_LIBRARIES = "LD_LIBRARY_PATH"
 _READY_S = 60.0
 _IN_USE = 98
 """Exit code if another worker has already started the same process."""
@@ -43,9 +44,7 @@ class ForkServer:
         self._flags = flags
         self._modules = modules
         self._owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        shared = hashlib.sha256(repr((sys.executable, flags, modules)).encode()).hexdigest()[:16]
-        self._address = f"wattline-{self._owner}-{shared}"
-        self._started = False
+        self._started: set[str] = set()
         self._starting = threading.Lock()
 
     def run(
@@ -71,31 +70,34 @@ class ForkServer:
             return subprocess.Popen(
                 command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
-        connection = self._connect()
+        connection = self._connect(env.get(_LIBRARIES, ""))
         with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])
         request = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
         connection.sendall(json.dumps(request).encode() + b"\n")
         return ForkedProcess(connection)
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, libraries: str) -> socket.socket:
+        shared = repr((sys.executable, self._flags, self._modules, libraries)).encode()
+        address = f"wattline-{self._owner}-{hashlib.sha256(shared).hexdigest()[:16]}"
         connection = socket.socket(socket.AF_UNIX)
         give_up_s = time.monotonic() + _READY_S
-        while connection.connect_ex(f"\0{self._address}"):  # abstract socket: no file is left behind
+        while connection.connect_ex(f"\0{address}"):  # abstract socket: no file is left behind
             with self._starting:
-                if not self._started:
-                    self._start()
+                if address not in self._started:
+                    self._start(address, libraries)
             assert time.monotonic() < give_up_s, "the process to fork from is not ready"
             time.sleep(0.02)
         return connection
 
-    def _start(self) -> None:
-        command = [sys.executable, *self._flags, "-m", "tests.fork_server", self._address, str(self._owner)]
+    def _start(self, address: str, libraries: str) -> None:
+        command = [sys.executable, *self._flags, "-m", "tests.fork_server", address, str(self._owner), *self._modules]
+        env = {**os.environ, _LIBRARIES: libraries} if libraries else None
         started = subprocess.run(
-            [*command, *self._modules], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True, check=False
+            command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True, check=False
         )
         assert started.returncode in {0, _IN_USE}, "the process to fork from has ended"
-        self._started = True
+        self._started.add(address)
 
 
 class ForkedProcess:
@@ -135,7 +137,8 @@ class ForkedProcess:
 
 def can_fork(env: Mapping[str, str]) -> bool:
     """Return True if the environment has no variable that only a new process obeys."""
-    return not any(name.startswith(_OF_NEW_PROCESSES) for name, value in env.items() if os.environ.get(name) != value)
+    changed = {name for name, value in env.items() if os.environ.get(name) != value} - {_LIBRARIES}
+    return not any(name.startswith(_OF_NEW_PROCESSES) for name in changed)
 
 
 def _text(file: Any) -> str:

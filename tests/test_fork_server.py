@@ -77,6 +77,17 @@ def test_nursery_starts_new_process_for_loader_variables(nursery, tmp_path):
     assert completed.returncode == 0, completed.stderr
 
 
+def test_forked_program_loads_libraries_of_its_environment(nursery, tmp_path):
+    source, library = tmp_path / "answer.c", tmp_path / "libanswer.so"
+    source.write_text("int answer(void) { return 42; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    program = ["-c", "import ctypes; print(ctypes.CDLL('libanswer.so').answer())"]
+    completed = [nursery.run(program, {"LD_LIBRARY_PATH": str(path)}) for path in (tmp_path, tmp_path / "empty")]
+
+    assert [each.returncode for each in completed] == [0, 1], completed[0].stderr
+    assert completed[0].stdout == "42\n"
+
+
 def test_forked_program_is_killed_after_timeout(nursery, tmp_path):
     stubborn = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid()); signal.pause()"
     program = ["-c", f"import sys; sys.stdout = open({str(tmp_path / 'pid')!r}, 'w', buffering=1); {stubborn}"]
