@@ -1,7 +1,7 @@
 """Python programs as forks of a process that has imported their modules, to start faster.
 
 Each is a separate process with its arguments, environment and folder, from `__main__` to its exit code. An environment
-that only a new process obeys, such as LD_PRELOAD, starts a new process. Each LD_LIBRARY_PATH has a process to fork from.
+that only a new process obeys, such as LD_PRELOAD, starts a new process. Each LD_LIBRARY_PATH has its own to fork from.
 """
 
 from __future__ import annotations
