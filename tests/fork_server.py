@@ -150,7 +150,8 @@ def _next_program(listening: socket.socket, owner: int) -> list[str]:
     """Serve requests; return in each fork that becomes a program."""
     waiting: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready, _, _ = select.select([listening, owner, *waiting], [], [])
+        watched: list[Any] = [listening, owner, *waiting]
+        ready, _, _ = select.select(watched, [], [])
         if owner in ready:
             os._exit(0)
         for ended in waiting.keys() & set(ready):

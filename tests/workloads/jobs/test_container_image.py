@@ -1,7 +1,13 @@
 """Job `container` with a real Podman: images and errors before the start."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import docker
+
 from tests.fakes import registry
 from tests.fakes.podman import IMAGE
+from workloads.jobs.containers import container_engine
 
 
 def test_container_image_unknown_lists_available(exporter, podman):
@@ -71,6 +77,31 @@ def test_container_engine_missing_is_one_line_error(exporter, tmp_path):
     assert done.returncode == 1
     assert f"cannot reach a container engine at unix://{tmp_path}/docker.sock: No such file or directory" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_container_engine_other_server_is_one_line_error(exporter):
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):  # the library's name
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_): ...
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.handle_request).start()
+        url = f"tcp://127.0.0.1:{server.server_port}"
+        done = exporter.workloads("job", "container", "--host", url, IMAGE)
+
+    assert done.returncode == 1
+    assert f"cannot use the server at {url}: it is no container engine; set another --host" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_container_engine_uses_the_newest_api_of_podman(podman):
+    engine = container_engine.find_engine(podman.host, {})
+
+    assert (engine.is_podman, engine.api.api_version) == (True, docker.APIClient(podman.host, "auto").api_version)
+    assert podman.containers() == [entry["Id"] for entry in engine.api.containers(all=True)]
 
 
 def test_container_invalid_options_fail_before_run(exporter):

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 _HELLO_TIMEOUT_S = 20
+_ANY_VERSION = "1.24"
+"""Version of the API in the first request, which all engines answer with theirs."""
 _MOST_LISTED = 20
 _PREPARING = re.compile(r"preparing container [0-9a-f]{64} for attach: ")
 # Remedies by a part of the engine's error message.
@@ -89,10 +91,18 @@ def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
         raise EngineError(f"cannot import docker: {error}; {install('workloads')}") from error
     environment = {**environ, "DOCKER_HOST": url}
     with engine_errors(f"cannot reach a container engine at {url}"):
-        client = docker.from_env(environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True)
-        components = [part.get("Name", "") for part in client.version().get("Components") or []]
-        client.api.timeout = None
-    return ContainerEngine(url, any("Podman" in name for name in components), client.api)
+        client = docker.from_env(
+            environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True, version=_ANY_VERSION
+        )
+        api = client.api
+        pong = api.get(f"{api.base_url}/_ping", timeout=_HELLO_TIMEOUT_S)
+        pong.raise_for_status()
+    if "Api-Version" not in pong.headers:
+        raise EngineError(f"cannot use the server at {url}: it is no container engine; set another --host")
+    # as with `version="auto"`, which asks for /version: Podman then searches the files of all Debian packages
+    api._version = pong.headers["Api-Version"]  # noqa: SLF001
+    api.timeout = None
+    return ContainerEngine(url, "Libpod-Api-Version" in pong.headers, api)
 
 
 @contextlib.contextmanager
