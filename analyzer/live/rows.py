@@ -174,7 +174,8 @@ def _work_energy(of_run: SampleTable, state: str, unit: str, amount: float) -> _
     component = next(one for one in ("gpu", "cpu", "dram") if any(row.labels["component"] == one for row in rows))
     whole_j = {_device(row): row.value for row in rows if row.labels["component"] == component}
     attributed = last(of_run, m.RUN_ATTRIBUTED_ENERGY, component=component, policy=SHARE_POLICY)
-    shares_j = {_device(row): row.value for row in attributed}
+    before_use_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_BEFORE_USE)}
+    shares_j = {_device(row): row.value + before_use_j.get(_device(row), 0.0) for row in attributed}
     halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
     highest_w = {row.labels["uuid"]: row.value for row in last(of_run, m.RUN_POWER_MAX)}
     duration_s = max((row.value for row in last(of_run, m.RUN_DURATION)), default=0.0)

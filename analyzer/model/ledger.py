@@ -12,7 +12,7 @@ from analyzer.model.samples import Samples
 from analyzer.model.timeline import Window, windows
 from exporter.contract import metrics as m
 from exporter.contract.run_limits import OUTCOMES
-from exporter.contract.work import is_amount, primary_first
+from exporter.contract.work import SHARE_POLICY, is_amount, primary_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,9 @@ def _devices(table: SampleTable, run_id: str) -> list[LedgerDevice]:
     shares_j: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for row in last(table, m.RUN_ATTRIBUTED_ENERGY, run_id=run_id):
         shares_j[row.instance, row.labels["component"], row.labels["device"]][row.labels["policy"]] = row.value
+    for place, before_use_j in _by_place(table, m.RUN_ENERGY_BEFORE_USE, run_id, *of_device).items():
+        if SHARE_POLICY in shares_j[place]:
+            shares_j[place][SHARE_POLICY] += before_use_j
     found = []
     for row in last(table, m.RUN_ENERGY, run_id=run_id):
         component, device = row.labels["component"], row.labels["device"]

@@ -142,6 +142,8 @@ RUN_ENERGY = _counter("wattline_run_energy_joules_total", _RUN_DEVICE,
 RUN_ATTRIBUTED_ENERGY = _counter("wattline_run_attributed_energy_joules_total", (*_RUN_DEVICE, "policy"),
     'Attributed share of the run; run_id="" is unattributed. Sum over run_id within one policy: idle_apart leaves '
     "idle power unattributed, idle_shared divides it equally among the runs that hold the device.")
+RUN_ENERGY_BEFORE_USE = _gauge("wattline_run_energy_before_use_joules", _RUN_DEVICE,
+    "Energy from the start of the run to its first use of a GPU that nothing else used then; it is not attributed.")
 IDLE_POWER = _gauge("wattline_idle_power_watts", ("component", "device"),
     "Lowest mean power over 10 s in which nothing ran on the device; used by attribution.")
 RUN_ENERGY_UNCERTAINTY = _gauge("wattline_run_energy_uncertainty_joules", _RUN_DEVICE,
@@ -197,9 +199,9 @@ METRICS: tuple[Metric, ...] = (
     HOST_CPU_UTILIZATION, HOST_MEMORY_USED, HOST_MEMORY_TOTAL, HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS,
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
-    IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY, RUN_POWER_MAX, RUN_EMISSIONS,
-    RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY,
-    RUN_PHASE_WORK, DISCOVERY_UNRESOLVED, RUNS_FOLDED,
+    RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
+    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY,
+    RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, DISCOVERY_UNRESOLVED, RUNS_FOLDED,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, BUILD_INFO,
 )

@@ -185,6 +185,8 @@ class RunView(BaseModel):
     notes: list[str]
     attributed_energy_joules: dict[str, dict[str, float]] = {}
     """The run's share of devices that others used as well, by policy idle_shared; see `exporter.contract.work`."""
+    energy_before_use_joules: dict[str, dict[str, float]] = {}
+    """Energy from the run's start to its first use of a GPU that nothing else used then; it is not attributed."""
     simulation: str | None = None
     """Path of the state file of simulated GPUs (see `exporter.simulation`)."""
 

@@ -168,7 +168,9 @@ class WorkQueries:
         return self._sum("", self.counter(m.RUN_ENERGY, ("device",), of))
 
     def _attributed(self, of: str) -> str:
-        return self.counter(m.RUN_ATTRIBUTED_ENERGY, ("device",), f'{of},policy="{SHARE_POLICY}",run_id!=""')
+        """Return the query for the shares, with the energy before the run's first use of a device."""
+        shares = self.counter(m.RUN_ATTRIBUTED_ENERGY, ("device",), f'{of},policy="{SHARE_POLICY}",run_id!=""')
+        return f"({shares} + {self.counter(m.RUN_ENERGY_BEFORE_USE, ('device',), of)} or {shares})"
 
     def _share(self, of: str) -> str:
         return self._sum("", self._attributed(of))

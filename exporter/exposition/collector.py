@@ -24,6 +24,7 @@ from exporter.contract.metrics import (
     RUN_EMISSIONS,
     RUN_END,
     RUN_ENERGY,
+    RUN_ENERGY_BEFORE_USE,
     RUN_ENERGY_UNCERTAINTY,
     RUN_GPU_INFO,
     RUN_INFO,
@@ -158,6 +159,7 @@ def _run_energy_readings(run: RunView, power_max_w: Mapping[str, float]) -> Iter
             yield Reading(RUN_POWER_MAX, labels, power_max_w[gpu.uuid])
     for metric, values in (
         (RUN_ENERGY, run.energy_joules),
+        (RUN_ENERGY_BEFORE_USE, run.energy_before_use_joules),
         (RUN_ENERGY_UNCERTAINTY, run.energy_uncertainty_joules),
         (RUN_COVERED_RATIO, run.covered_ratio),
     ):

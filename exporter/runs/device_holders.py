@@ -111,11 +111,11 @@ class DeviceHolders:
     def shares_j(self, run: RunRecord) -> dict[Device, float]:
         """Return the energy attributed to the run so far on each of its devices, by policy idle_shared.
 
-        It includes the energy of a discovered run before it was found, on devices that no other run held then.
+        It includes the energy from the run's start to its first use of a GPU that nothing else used then.
         """
         self.divide()
         return {
-            device: joules + run.unattributed_begin_j(device)
+            device: joules + run.before_use_j(device)
             for device in run.measured()
             if (joules := self.energies.share_j(device, SHARE_POLICY, run.run_id)) is not None
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable
 
 from exporter.contract import run as contract
@@ -107,17 +108,19 @@ class Ledger:
         """Begin a run for the owner of processes. Raises RunError."""
         self._check_limit()
         run = discovered_record(self._live, found, self._clock(), self._find_process)
-        held = {device for other in self.open_runs for device in other.measured()}
         self.runs[run.run_id] = run
         self._mark_begin(run)
         self.confirm_begin(run)
-        found_marks = marks.take_marks(run, self._live.energy.meters, self.attribution.final_until_s, {})
-        run.attributed_from = {device: mark for device, mark in found_marks.items() if device not in held}
+        self._mark_first_use(run, [device for device in run.measured() if device.kind == "gpu"])
         return run
 
     def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
         run.processes = requests.merge_processes(run.processes, list(processes))
         run.alive_s = self._clock().s
+
+    def _mark_first_use(self, run: RunRecord, gpus: list[Device]) -> None:
+        others = [other for other in self.runs.values() if other is not run and (other.end_s or math.inf) > run.begin_s]
+        marks.mark_first_use(run, self._live.energy.meters, gpus, others, self.attribution.final_until_s)
 
     def _check_limit(self) -> None:
         if len(self.open_runs) >= self._max_open:
@@ -208,12 +211,15 @@ class Ledger:
                 self._forget(run, now_s, now_at)
                 continue
             self._unsaved.add(run.run_id)
-            lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
+            alone = lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
+            self._mark_first_use(run, alone)
             marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
             from_s = None if slots_from_s is None else run.known_alive_until(slots_from_s)
-            self._end_if_dead(run, now_s, now_at)
-            if run.running and from_s is not None:
+            if lifecycle.end_if_dead(run, now, self._is_alive):
+                self.release(run)
+                self.finish(run)
+            elif from_s is not None:
                 lifecycle.cut_at_slots(run, slots_at, from_s, now)
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
@@ -235,17 +241,6 @@ class Ledger:
             if run.running:
                 lifecycle.adjust_to_clock(run, step_s, sleep_s)
                 self._unsaved.add(run.run_id)
-
-    def _end_if_dead(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """End a run whose processes have ended, at their last scan, or whose lease has expired, at its expiry."""
-        death = lifecycle.find_death(run, now_s, self._is_alive)
-        if death:
-            run.end_s, reason = death
-            run.ended_at, run.outcome = now_at - (now_s - run.end_s), "unknown" if run.discovered else "interrupted"
-            if not run.discovered:
-                run.note(reason)
-            self.release(run)
-            self.finish(run)
 
     def _record_power(self) -> None:
         samples = self._live.energy.drain_power_samples()

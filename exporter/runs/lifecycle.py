@@ -48,17 +48,21 @@ class ClockSteps:
         return step_s if abs(step_s) > STEP_S else 0.0, sleep_s if sleep_s > STEP_S else 0.0
 
 
-def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collection[int]) -> None:
-    """Add the GPUs that one of the run's processes `pids` uses.
+def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collection[int]) -> list[Device]:
+    """Add the GPUs that one of the run's processes `pids` uses; return the new ones that no other process uses.
 
     A GPU that appeared after the run's start has no mark at the start: a note names it, and its energy is not counted.
     """
+    alone = []
     for uuid, gpu in gpus.items() if run.discovers or run.whole_node else ():
         is_here = run.whole_node or any(process.pid in pids for process in gpu.processes)
         if is_here and Device("gpu", uuid) not in run.devices:
             run.note(f"gpu {uuid}: appeared after the run's start; its energy is not counted; begin another run for it")
         elif is_here and uuid not in run.seen_on and run.discovers:
             run.seen_on.append(uuid)
+            if all(process.pid in pids for process in gpu.processes):
+                alone.append(Device("gpu", uuid))
+    return alone
 
 
 def has_living_process(run: RunRecord) -> bool:
@@ -77,6 +81,18 @@ def find_death(
     if now_s > run.lease_until_s:
         return run.lease_until_s, "its lease ran out"
     return None
+
+
+def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord], bool]) -> bool:
+    """End a run whose processes have ended, at their last scan, or whose lease has expired, at its expiry."""
+    death = find_death(run, now.s, is_alive)
+    if death is None:
+        return False
+    run.end_s, reason = death
+    run.ended_at, run.outcome = now.at - (now.s - run.end_s), "unknown" if run.discovered else "interrupted"
+    if not run.discovered:
+        run.note(reason)
+    return True
 
 
 def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, now: ClockReading) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from exporter.contract.run import NO_GPU_FOUND
@@ -53,6 +53,14 @@ def start_phase(run: RunRecord, meters: Meters, cut: Cut) -> None:
     """Add a cut with its first marks, which are final if the exporter is killed before it takes better ones."""
     cut.marks = take_marks(run, meters, cut.t_s, run.cuts[-1].marks)
     run.cuts.append(cut)
+
+
+def mark_first_use(
+    run: RunRecord, meters: Meters, gpus: Iterable[Device], others: Iterable[RunRecord], t_s: float
+) -> None:
+    """Take the marks of GPUs that the run uses from `t_s` on, except those that other runs hold."""
+    held = {device for other in others for device in other.measured()}
+    run.first_use |= {gpu: meters[gpu].mark(t_s) for gpu in gpus if gpu in meters and gpu not in held}
 
 
 def mark_end(run: RunRecord, meters: Meters) -> None:

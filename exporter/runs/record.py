@@ -123,8 +123,8 @@ class RunRecord:
     """True if the request named no GPUs: the run has all GPUs present at its start."""
     discovered: CgroupOwner | None = None
     """Owner of the processes of a run that the exporter began automatically."""
-    attributed_from: Marks = field(default_factory=dict)
-    """Marks at the instant from which a discovered run has shares, on devices that no other run held before it."""
+    first_use: Marks = field(default_factory=dict)
+    """Marks of GPUs at the first use by the run that was seen, on GPUs that no other run or process used then."""
 
     @property
     def running(self) -> bool:
@@ -149,10 +149,10 @@ class RunRecord:
             return list(self.devices)
         return [device for device in self.devices if device.kind != "gpu" or device.id in self.seen_on]
 
-    def unattributed_begin_j(self, device: Device) -> float:
-        """Return the energy of a discovered run before it was found; 0 on a device that another run held then."""
-        begin, found = self.begin.get(device), self.attributed_from.get(device)
-        return max(0.0, found.joules - begin.joules) if begin and found else 0.0
+    def before_use_j(self, device: Device) -> float:
+        """Return the GPU's energy from the run's start to the first use, not attributed; 0 if others used it."""
+        begin, first = self.begin.get(device), self.first_use.get(device)
+        return max(0.0, first.joules - begin.joules) if begin and first else 0.0
 
     def work(self) -> dict[str, float]:
         total: dict[str, float] = {}

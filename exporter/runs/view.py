@@ -64,6 +64,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         attributed_energy_joules=_by_component(
             {d: run.attributed_j[d] for d, e in energies.items() if d in run.attributed_j and _is_shared(run, d, e)}
         ),
+        energy_before_use_joules=_by_component({d: joules for d in energies if (joules := run.before_use_j(d)) > 0.0}),
         simulation=simulation,
     )
 

@@ -143,11 +143,15 @@ _PHASES = _total(
     "{{phase}} {{component}}",
 )
 _ATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _RUN, _OF_RUN, _SHARED)
+_BEFORE_USE = selector(m.RUN_ENERGY_BEFORE_USE, _RUN, _OF_RUN)
 _SHARE = Panel(
     "Attributed share of the devices",
     "Energy attributed under the policy idle_shared, and energy of the whole devices; they differ on shared devices.",
     "joule",
-    (Query(f"sum by (component) ({_ATTRIBUTED})", "share, {{component}}"), Query(_WHOLE, "whole, {{component}}")),
+    (
+        Query(f"sum by (component) ({_ATTRIBUTED} or {_BEFORE_USE})", "share, {{component}}"),
+        Query(_WHOLE, "whole, {{component}}"),
+    ),
     calcs=("max",),
     remedy=_NO_DATA,
 )

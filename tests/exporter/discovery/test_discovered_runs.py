@@ -11,7 +11,7 @@ from tests.exporter.discovery.real_cgroups import cgroup2_mount, cgroups
 from tests.fakes.cgroup_tree import ID
 from tests.polling import eventually
 
-OPTIONS = ("--simulate", "4xH200", "--no-collector.host", "--no-collector.rapl")
+OPTIONS = ("--simulate", "5xH200", "--no-collector.host", "--no-collector.rapl")
 JOB = "slurmstepd.scope/job_{}/step_0/user/task_0"
 SEEN_WITHIN_S = 2.0
 """Longest time for which a program runs before the test stops it; the exporter scans twice a second."""
@@ -58,14 +58,14 @@ def assert_times_are_true(run, program):
 def test_job_container_service_and_script_become_runs_with_true_energies(tmp_path, groups):
     with daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter, exporter.simulation() as simulation:
         job = groups.start(
-            JOB.format(4711), SLURM_CLUSTER_NAME="lab", SLURM_JOB_USER="ada", SLURM_JOB_NAME="llm", SLURM_JOB_GPUS="0,1"
+            JOB.format(4711), SLURM_CLUSTER_NAME="lab", SLURM_JOB_USER="ada", SLURM_JOB_NAME="llm", SLURM_JOB_GPUS="0,4"
         )
         container = groups.start(f"docker-{ID}.scope")
         service = groups.start("ollama.service")
         script = groups.start()
         for gpu, program in enumerate((job, container, service, script)):
-            # the job was assigned GPU 1 as well, which it does not use
-            simulation.drive(gpu or 0, 0.4 + 0.1 * gpu, program.key.pid)
+            # the job was assigned GPU 4 as well, which it does not use
+            simulation.drive(gpu, 0.4 + 0.1 * gpu, program.key.pid)
         wait_for_run(exporter, workload="slurm", state="running")
         wait_for_run(exporter, workload="container", state="running")
         wait_for_run(exporter, workload="service", state="running")
@@ -73,7 +73,7 @@ def test_job_container_service_and_script_become_runs_with_true_energies(tmp_pat
         time.sleep(SEEN_WITHIN_S)
         for gpu, program in enumerate((job, container, service, script)):
             program.stop()
-            simulation.release(gpu or 0, program.key.pid)
+            simulation.release(gpu, program.key.pid)
         ended = {
             kind: wait_for_run(exporter, workload=kind, state="ended")
             for kind in ("slurm", "container", "service", "user")
@@ -82,9 +82,10 @@ def test_job_container_service_and_script_become_runs_with_true_energies(tmp_pat
         assert ended[kind]["outcome"] == "unknown"
         assert_times_are_true(ended[kind], program)
         assert_energies_are_true(exporter, ended[kind])
+        assert ended[kind]["attributed_energy_joules"] == {}  # no GPU was shared
     assert ended["slurm"]["run_id"] == "slurm-lab-4711"
     assert ended["slurm"]["labels"] == {"discovered": "slurm", "user": "ada", "job_name": "llm"}
-    assert [gpu["gpu"] for gpu in ended["slurm"]["gpus"]] == ["0", "1"]
+    assert [gpu["gpu"] for gpu in ended["slurm"]["gpus"]] == ["0", "4"]
     assert ended["container"]["run_id"] == f"container-{ID[:12]}"
     assert ended["service"]["labels"] == {"discovered": "service", "unit": "ollama.service"}
     assert ended["user"]["labels"] == {"discovered": "user", "user": "root"}
@@ -161,6 +162,22 @@ def test_tagged_run_in_a_discovered_one_has_the_energy_of_its_processes(tmp_path
     share_j = job["attributed_energy_joules"]["gpu"][uuid]
     assert job["energy_joules"]["gpu"][uuid] - tagged["energy_joules"]["gpu"][uuid] >= share_j - 50.0
     assert shares_j == pytest.approx(device_j, rel=1e-6)
+
+
+def test_run_that_uses_its_gpu_late_does_not_share_it(tmp_path, groups):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
+        script = groups.start()
+        begin(exporter, run_id="late", gpus=[], pids=[script.key.pid])
+        time.sleep(2 * SEEN_WITHIN_S)
+        simulation.drive(2, 0.5, script.key.pid)
+        time.sleep(2 * SEEN_WITHIN_S)
+        run = end(exporter, "late")
+        simulation.release(2, script.key.pid)
+        assert_energies_are_true(exporter, run)
+    (uuid,) = run["energy_joules"]["gpu"]
+    assert run["attributed_energy_joules"] == {}
+    idle_w = 72.0
+    assert run["energy_before_use_joules"]["gpu"][uuid] >= 2 * SEEN_WITHIN_S * idle_w - 10.0
 
 
 def test_owners_beyond_the_limit_of_runs_are_counted_once(tmp_path, groups):

@@ -20,7 +20,9 @@ from exporter.model import (
     XidError,
 )
 from exporter.polling.live_state import LiveState
+from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.runs.device_holders import DeviceHolders
+from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
 
 START_S, START_AT = 1_000.0, 1_790_000_000.0
@@ -158,7 +160,9 @@ class GoldenNode:
         self.poll_until(END_S + 0.5)
         self.ledger.finish(run)
         self.poll_until(NEXT_BEGIN_S)
-        self.begin(BeginRequest(workload="inference", run_id="running"))
+        owner = CgroupOwner("user", "1000", "")
+        labels = {"discovered": "user", "user": "ada"}
+        self.ledger.begin_discovered(DiscoveredRun("running", owner, self.s - 0.5, labels, gpus=(UUID,)))
         self.poll_until(NOW_S)
 
     def begin(self, request):
