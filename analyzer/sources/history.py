@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.model.sample_table import SampleTable, table_of
 from analyzer.model.samples import FloatArray, Series
 from analyzer.sources.base import FetchError, Progress, metric_names, no_progress
-from exporter.contract.compact_history import is_compact, steady_spans, time_span_ms
+from exporter.contract.compact_history import SteadySpan, is_compact, steady_spans, time_span_ms
 from exporter.contract.history import HISTORY_FILE, Matcher, open_read_only, select_labels
 from exporter.contract.metrics import Metric
 
@@ -22,8 +25,31 @@ FIRST_CHUNK_S = 3_600.0
 LONGEST_CHUNK_S = 43_200.0
 MANY_SAMPLES = 200_000
 """Target size of a part."""
+_SHORT_S = 1_200.0
+"""Length of a request up to which its samples are kept: short runs need mostly the same samples of their node."""
 _Request = tuple[list[str], tuple[Matcher, ...]]
 """Names of metrics, and matchers."""
+_Columns = tuple[FloatArray, FloatArray]
+"""Times in Unix seconds, and values."""
+_NOTHING: _Columns = np.empty(0), np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptSamples:
+    """All samples of a series in [begin_ms, end_ms]."""
+
+    begin_ms: int
+    end_ms: int
+    t: FloatArray
+    value: FloatArray
+
+    def since(self, begin_ms: int) -> _Columns:
+        left = np.searchsorted(self.t, begin_ms / 1_000)
+        return self.t[left:], self.value[left:]
+
+    def between(self, begin_ms: int, end_ms: int) -> _Columns:
+        left, right = self.t.searchsorted(begin_ms / 1_000), self.t.searchsorted(end_ms / 1_000, side="right")
+        return self.t[left:right], self.value[left:right]
 
 
 class HistorySource:
@@ -35,6 +61,9 @@ class HistorySource:
         self._noted_span_s = math.nan, math.nan
         self._noted: list[_Request] = []
         self._read: list[list[Series]] | None = None
+        self._version: int | None = None
+        self._kept: dict[int, _KeptSamples] = {}
+        self._labels: dict[tuple[str, tuple[Matcher, ...]], dict[int, dict[str, str]]] = {}
         self.name = str(self._path)
         if not self._path.exists():
             raise FetchError(
@@ -65,7 +94,7 @@ class HistorySource:
             while position_s < end_s:
                 self._progress(metric_names(metrics), (position_s - start_s) / max(end_s - start_s, 1.0))
                 until_s = min(position_s + chunk_s, end_s)
-                found = self._take((position_s, until_s), names, equal)
+                found = self._take((position_s, until_s), names, equal, is_short=until_s - start_s <= _SHORT_S)
                 count = sum(len(t) for _, t, _ in found)
                 chunk_s = min(chunk_s * max(min(MANY_SAMPLES / max(count, 1), 2.0), 0.25), LONGEST_CHUNK_S)
                 yield found
@@ -97,26 +126,70 @@ class HistorySource:
             raise self._cannot_read(error) from error
         return (span_ms[0] / 1_000, span_ms[1] / 1_000) if span_ms else (math.inf, -math.inf)
 
-    def _take(self, span_s: tuple[float, float], names: list[str], equal: tuple[Matcher, ...]) -> list[Series]:
+    def _take(
+        self, span_s: tuple[float, float], names: list[str], equal: tuple[Matcher, ...], *, is_short: bool
+    ) -> list[Series]:
         """Return the series in a span, from a read of all noted requests if this is one of them."""
         try:
             if span_s != self._noted_span_s or (names, equal) not in self._noted:
-                return self._select(span_s, [(names, equal)])[0]
+                return self._select(span_s, [(names, equal)], is_short=is_short)[0]
             if self._read is None:
-                self._read = self._select(span_s, self._noted)
+                self._read = self._select(span_s, self._noted, is_short=is_short)
         except sqlite3.Error as error:
             raise self._cannot_read(error) from error
         return self._read[self._noted.index((names, equal))]
 
-    def _select(self, span_s: tuple[float, float], requests: Sequence[_Request]) -> list[list[Series]]:
+    def _select(
+        self, span_s: tuple[float, float], requests: Sequence[_Request], *, is_short: bool
+    ) -> list[list[Series]]:
         """Return the series of each request, by one read of the samples."""
+        self._forget_if_changed()
         labels = [
-            {known: one for name in names for known, one in select_labels(self._connection, name, equal).items()}
+            {known: one for name in names for known, one in self._select_labels(name, equal).items()}
             for names, equal in requests
         ]
         begin_ms, end_ms = round(span_s[0] * 1_000) + 1, round(span_s[1] * 1_000)  # a span excludes its start
-        columns = _columns(self._connection, begin_ms, end_ms, sorted({known for one in labels for known in one}))
+        wanted = sorted({known for one in labels for known in one})
+        read = self._read_new if is_short else self._read_all
+        columns = read(begin_ms, end_ms, wanted)
         return [[(one, *columns[known]) for known, one in of.items() if known in columns] for of in labels]
+
+    def _forget_if_changed(self) -> None:
+        """Forget all that is kept if the exporter has written since it was read."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._kept.clear()
+            self._labels.clear()
+
+    def _select_labels(self, name: str, equal: tuple[Matcher, ...]) -> dict[int, dict[str, str]]:
+        key = name, equal
+        if key not in self._labels:
+            self._labels[key] = select_labels(self._connection, name, equal)
+        return self._labels[key]
+
+    def _read_all(self, begin_ms: int, end_ms: int, wanted: Sequence[int]) -> dict[int, _Columns]:
+        return _columns(self._connection, begin_ms, end_ms, wanted)
+
+    def _read_new(self, begin_ms: int, end_ms: int, wanted: Sequence[int]) -> dict[int, _Columns]:
+        """Return the samples in [begin_ms, end_ms]; those that follow the kept ones are read, and kept as well."""
+        missing: defaultdict[int, list[int]] = defaultdict(list)
+        for known in wanted:
+            kept = self._kept.get(known)
+            if kept is None or not kept.begin_ms <= begin_ms <= kept.end_ms:
+                missing[begin_ms].append(known)
+            elif kept.end_ms < end_ms:
+                missing[kept.end_ms + 1].append(known)
+        for from_ms, series in missing.items():
+            columns = self._read_all(from_ms, end_ms, series)
+            for known in series:
+                t, value = columns.get(known, _NOTHING)
+                if from_ms > begin_ms:
+                    earlier = self._kept[known].since(begin_ms)
+                    t, value = np.concatenate([earlier[0], t]), np.concatenate([earlier[1], value])
+                self._kept[known] = _KeptSamples(begin_ms, end_ms, t, value)
+        found = {known: self._kept[known].between(begin_ms, end_ms) for known in wanted}
+        return {known: columns for known, columns in found.items() if len(columns[0])}
 
     def _cannot_read(self, error: sqlite3.Error) -> FetchError:
         return FetchError(f"cannot read {self._path}: {error}", "check the file and its disk")
@@ -126,10 +199,8 @@ def _equal(matchers: Mapping[str, str]) -> tuple[Matcher, ...]:
     return tuple(Matcher(label, "=", text) for label, text in matchers.items())
 
 
-def _columns(
-    connection: sqlite3.Connection, begin_ms: int, end_ms: int, series: Sequence[int]
-) -> dict[int, tuple[FloatArray, FloatArray]]:
-    """Return the times (Unix seconds) and the values of series in [begin_ms, end_ms], by id; none without samples."""
+def _columns(connection: sqlite3.Connection, begin_ms: int, end_ms: int, series: Sequence[int]) -> dict[int, _Columns]:
+    """Return the samples of series in [begin_ms, end_ms] by id; none without samples."""
     compact = is_compact(connection)
     rows = connection.execute(
         f"SELECT series_id, t_ms, value FROM {'changed' if compact else 'samples'} WHERE t_ms BETWEEN ? AND ?"  # noqa: S608  # constants
@@ -137,16 +208,24 @@ def _columns(
         (begin_ms, end_ms, json.dumps(list(series))),
     )
     table = np.fromiter(chain.from_iterable(rows), dtype=np.float64).reshape(-1, 3)
-    ids, t_ms, values = [table[:, 0].astype(np.int64)], [table[:, 1]], [table[:, 2]]
-    moments: dict[int, tuple[list[int], FloatArray]] = {}  # with the lists, so that no other gets their identity
-    for known, steady, times, left, right in steady_spans(connection, begin_ms, end_ms, series) if compact else ():
-        if id(times) not in moments:
-            moments[id(times)] = times, np.array(times, dtype=np.float64)
-        ids.append(np.full(right - left, known))
-        t_ms.append(moments[id(times)][1][left:right])
-        values.append(np.full(right - left, steady))
-    of_series, t, value = np.concatenate(ids), np.concatenate(t_ms), np.concatenate(values)
+    of_series, t, value = table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
+    if compact:
+        steady = _steady_columns(list(steady_spans(connection, begin_ms, end_ms, series)))
+        of_series, t, value = (np.concatenate(both) for both in zip((of_series, t, value), steady, strict=True))
     order = np.lexsort((value, t, of_series))
     of_series, t, value = of_series[order], t[order] / 1_000, value[order]
     borders = [*np.flatnonzero(np.diff(of_series, prepend=-1)), len(of_series)]
     return {int(of_series[a]): (t[a:b], value[a:b]) for a, b in pairwise(borders)}
+
+
+def _steady_columns(spans: Sequence[SteadySpan]) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray]:
+    """Return series id, time in milliseconds and value of each sample in the spans."""
+    lists = {id(times): times for _, _, times, _, _ in spans}
+    ends = dict(zip(lists, accumulate(map(len, lists.values())), strict=True))
+    ids = np.array([known for known, *_ in spans], dtype=np.int64)
+    values = np.array([value for _, value, *_ in spans], dtype=np.float64)
+    counts = np.array([right - left for *_, left, right in spans], dtype=np.int64)
+    firsts = np.array([ends[id(times)] - len(times) + left for _, _, times, left, _ in spans], dtype=np.int64)
+    moments = np.fromiter(chain.from_iterable(lists.values()), dtype=np.float64)
+    places = np.arange(counts.sum()) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    return np.repeat(ids, counts), moments[places], np.repeat(values, counts)

@@ -1,5 +1,7 @@
 """Reading of the local history that an exporter wrote."""
 
+from contextlib import closing
+
 import pytest
 
 from analyzer.sources.history import HistorySource
@@ -46,9 +48,10 @@ def test_parts_ended_run_has_first_and_due_samples(source):
     assert series_of(source, [m.RUN_START], {"run_id": "r-1"}, 0, 61) == {"r-1": ([30, 45, 60], [NOW + 10] * 3)}
 
 
-def test_prefetch_reads_samples_of_all_requests_once(source):
+def test_prefetch_reads_samples_of_all_requests_once(source, tmp_path):
     requests = [([m.GPU_POWER], {"gpu": "1"}), ([m.GPU_ENERGY], {}), ([m.GPU_POWER, m.GPU_ENERGY], {"gpu": "0"})]
-    expected = [series_of(source, *request, 20, 40) for request in requests]
+    with closing(HistorySource(tmp_path)) as other:
+        expected = [series_of(other, *request, 20, 40) for request in requests]
     statements = []
     source._connection.set_trace_callback(statements.append)
     for request in requests:
@@ -66,3 +69,33 @@ def test_prefetch_other_span_reads_again(source):
 
     assert series_of(source, [m.GPU_POWER], {"gpu": "0"}, 50, 51) == {"0": ([50, 51], [150, 151])}
     assert series_of(source, [m.GPU_POWER], {"gpu": "0"}, 20, 21) == {"0": ([20, 21], [120, 121])}
+
+
+def test_parts_overlapping_spans_read_each_sample_once(source):
+    spans = (20, 40), (30, 60), (35, 50), (55, 70), (10, 70), (100, 101)
+    begins_ms = []
+
+    def note(statement):
+        if "FROM changed WHERE" in statement:
+            begins_ms.append(int(statement.split("BETWEEN ")[1].split()[0]) - NOW * 1_000)
+
+    source._connection.set_trace_callback(note)
+    for first, final in spans:
+        times = list(range(first, final + 1))
+        expected = {"0": (times, [100 + t for t in times]), "1": (times, [80 if t >= 100 else 70 for t in times])}
+        assert series_of(source, [m.GPU_POWER], {}, first, final) == expected
+
+    # the third span is a part of the second one; the fifth and the sixth do not follow the span before
+    assert begins_ms == [20_000, 40_001, 60_001, 10_000, 100_000]
+
+
+def test_parts_samples_written_since_the_last_read_are_found(source, tmp_path):
+    assert series_of(source, [m.GPU_POWER], {"gpu": "0"}, 178, 190) == {"0": ([178, 179], [278, 279])}
+
+    history = History(tmp_path)
+    power = [Reading(m.GPU_POWER, ("0", "GPU-0"), 7.0), Reading(m.GPU_POWER, ("2", "GPU-2"), 8.0)]
+    history.add(NOW + 180, power, run_open=True)
+    history.close()
+
+    assert series_of(source, [m.GPU_POWER], {"gpu": "0"}, 178, 190) == {"0": ([178, 179, 180], [278, 279, 7])}
+    assert series_of(source, [m.GPU_POWER], {"gpu": "2"}, 178, 190) == {"2": ([180], [8])}
