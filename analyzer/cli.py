@@ -7,33 +7,17 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 from typer.core import TyperCommand
 
-from analyzer.commands.best_start import best_start_command
-from analyzer.commands.compare import compare_command
-from analyzer.commands.export import export_command
-from analyzer.commands.fleet import fleet_command
-from analyzer.commands.import_ import import_command
 from analyzer.commands.printing import print_message
-from analyzer.commands.recommend import recommend_command
-from analyzer.commands.report import report_command
-from analyzer.commands.runs import runs_command
-from analyzer.commands.tenants import tenants_command
-from analyzer.commands.variability import variability_command
-from analyzer.commands.watch import watch_command
 from exporter.contract.command_line import PlainHelp, install, usage_message, version_line
 
-app = typer.Typer(
-    help="Report energy, energy per unit of work and emissions of runs.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 _OPTIONAL_PACKAGES = ("jinja2", "matplotlib", "numpy", "plotly", "requests", "rich", "scipy", "yaml")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # newer versions of typer include their own click, so click's class is taken from typer
@@ -44,20 +28,38 @@ class AnalyzerCommand(PlainHelp, TyperCommand):
     """Command of the analyzer."""
 
 
-for _name, _command, _short_help in (
-    ("runs", runs_command, "List the runs at the source."),
-    ("report", report_command, "Report a run or a time range."),
-    ("import", import_command, "Import power logs and results of other tools."),
-    ("export", export_command, "Export the raw samples of a run."),
-    ("recommend", recommend_command, "Recommend a power limit or clock from the runs of a sweep."),
-    ("compare", compare_command, "Compare runs, or groups of runs."),
-    ("variability", variability_command, "Show the differences between GPUs at the same work."),
-    ("tenants", tenants_command, "Compare jobs that share a GPU with jobs that run alone."),
-    ("best-start", best_start_command, "Find the start time with the lowest emissions."),
-    ("fleet", fleet_command, "Sum energy and cost per token of all nodes by group."),
-    ("watch", watch_command, "Show a live table of nodes and runs."),
-):
-    app.command(_name, cls=AnalyzerCommand, short_help=_short_help)(_command)
+_COMMANDS = {
+    "runs": ("runs:runs_command", "List the runs at the source."),
+    "report": ("report:report_command", "Report a run or a time range."),
+    "import": ("import_:import_command", "Import power logs and results of other tools."),
+    "export": ("export:export_command", "Export the raw samples of a run."),
+    "recommend": ("recommend:recommend_command", "Recommend a power limit or clock from the runs of a sweep."),
+    "compare": ("compare:compare_command", "Compare runs, or groups of runs."),
+    "variability": ("variability:variability_command", "Show the differences between GPUs at the same work."),
+    "tenants": ("tenants:tenants_command", "Compare jobs that share a GPU with jobs that run alone."),
+    "best-start": ("best_start:best_start_command", "Find the start time with the lowest emissions."),
+    "fleet": ("fleet:fleet_command", "Sum energy and cost per token of all nodes by group."),
+    "watch": ("watch:watch_command", "Show a live table of nodes and runs."),
+}
+"""Module and function of each command, and its line in the help."""
+
+
+def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """Return the command line with these commands; the modules of the others are not loaded."""
+    app = typer.Typer(
+        help="Report energy, energy per unit of work and emissions of runs.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_accept_options_before_command)
+    for name in names:
+        path, short_help = _COMMANDS[name]
+        module, _, function = path.partition(":")
+        command = getattr(import_module(f"analyzer.commands.{module}"), function)
+        app.command(name, cls=AnalyzerCommand, short_help=short_help)(command)
+    return app
 
 
 def _print_version(requested: bool) -> None:
@@ -66,8 +68,7 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def _options_before_command(
+def _accept_options_before_command(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -81,7 +82,8 @@ def main() -> None:
     from analyzer.sources.base import FetchError
 
     try:
-        code = app(prog_name="analyzer", standalone_mode=False) or 0
+        named = [name for name in sys.argv[1:2] if name in _COMMANDS]
+        code = command_line(named or _COMMANDS)(prog_name="analyzer", standalone_mode=False) or 0
         sys.stdout.flush()
     except _UsageError as error:
         print(usage_message("analyzer", error, arguments=len(sys.argv) > 1), file=sys.stderr)

@@ -11,6 +11,7 @@ import numpy as np
 
 from analyzer.model.emissions import CarbonSlot
 from analyzer.model.sample_table import SampleTable, rows_of
+from analyzer.model.samples import distinct
 from analyzer.model.timeline import EnergyTracks
 from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP, Metric
 
@@ -100,7 +101,7 @@ def _states(
     }
     up = rows_of(raw, SOURCE_UP, instance=instance)
     carbon = up.where("source", [source for source in up.distinct("source") if source.startswith("carbon")])
-    times = np.unique([*up.t[carbon], *slots])
+    times = distinct(np.array([*up.t[carbon], *slots]))
     first, after = np.searchsorted(times, start_s) - 1, np.searchsorted(times, end_s, side="right") + 1
     for t_s in times[max(first, 0) : after].tolist():
         yield t_s, slots.get(t_s)

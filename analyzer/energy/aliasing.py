@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.model.report import Finding
-from analyzer.model.samples import FloatArray, Samples, median_spacing_s
+from analyzer.model.samples import FloatArray, Samples, median_spacing_s, sample_median
 from exporter.contract.power_sensors import SensorWindow
 
 LEAST_ERROR = 0.015
@@ -56,8 +56,8 @@ def updates(power: Samples) -> Updates | None:
     if power.exact or len(changed) < _FEWEST_UPDATES:  # a downsampled series lacks updates
         return None
     times = power.t[changed]
-    period_s = float(np.median(np.diff(times)))
-    if period_s < 2 * float(np.median(np.diff(power.t))):
+    period_s = sample_median(np.diff(times))
+    if period_s < 2 * sample_median(np.diff(power.t)):
         return None
     first_s = float(times[0])
     for _ in range(3):  # number the changes by updates, then fit the update period

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from analyzer.model.devices import Calibration, MeasuredDevice
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import AttributedRun, Calibrated, Finding, Work
@@ -61,6 +59,8 @@ def _csv_rows(text: str) -> list[Mapping[str, Any]]:
 
 
 def _yaml_rows(text: str, name: str) -> list[Mapping[str, Any]]:
+    import yaml
+
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:

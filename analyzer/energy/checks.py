@@ -11,7 +11,7 @@ from analyzer.energy.devices import RawSeries, Signals, is_summed
 from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
 from analyzer.model.sample_table import SampleTable, around, rows_of
-from analyzer.model.samples import Gap, Samples, Stretch, gaps
+from analyzer.model.samples import Gap, Samples, Stretch, distinct, gaps
 from analyzer.model.timeline import OtherRun, Window
 from exporter.contract import metrics as m
 from exporter.contract.power_sensors import systematic_band
@@ -197,7 +197,7 @@ def _duplicates(rows: SampleTable, window: Window) -> int:
     order = np.lexsort((rows.value, rows.t))
     t, value = rows.t[order], rows.value[order]
     during = (t[1:] >= window.start_s) & (t[1:] <= window.end_s)
-    return len(np.unique(t[1:][during & (np.diff(t) == 0) & (np.diff(value) != 0)]))
+    return len(distinct(t[1:][during & (np.diff(t) == 0) & (np.diff(value) != 0)]))
 
 
 def _reset_findings(subject: str, reset_at_s: list[float], start_s: float) -> list[Finding]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.interval import Interval
-from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, sample_median
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
     fell_within = fell & (counter.t[1:] > start_s) & (counter.t[:-1] < end_s)
     first, final = _at(counter, line, start_s), _at(counter, line, end_s)
     unseen = fastest * float(spans_s[fell_within].sum())
-    reach_s = GAP_FACTOR * float(np.median(spans_s))
+    reach_s = GAP_FACTOR * sample_median(spans_s)
     unseen += fastest * min(max(end_s - float(counter.t[-1]), 0.0), reach_s)
     if counter.t[0] > start_s:
         unseen += float(counter.value[0])

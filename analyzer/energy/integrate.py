@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.interval import Interval, student_quantile
-from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, sample_median
 
 RUN_AGE_S = 0.4
 """Maximum age of a scraped counter during a run: sensor update (0.1 s), poll and shared rendering."""
@@ -198,7 +198,7 @@ def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, 
     ]
     if not idle:
         return None
-    medians_w = [float(np.median(window.value)) for window in idle]
+    medians_w = [sample_median(window.value) for window in idle]
     half_w = math.hypot(*(_median_half_w(window) for window in idle)) / len(idle)
     return Interval(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
 
@@ -229,9 +229,9 @@ def _spread(power: Samples) -> float:
 def _is_idle(power: Samples, utilization: Samples) -> bool:
     if len(power) < 3 or power.t[-1] - power.t[0] < IDLE_SECONDS:
         return False
-    if len(utilization) and float(np.median(utilization.value)) > 0.05:
+    if len(utilization) and sample_median(utilization.value) > 0.05:
         return False
-    return _spread(power) <= 0.1 * float(np.median(power.value))
+    return _spread(power) <= 0.1 * sample_median(power.value)
 
 
 def net_energy(energy: Interval, idle: Interval, duration_s: float) -> Interval:

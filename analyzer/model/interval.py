@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 JOULES_PER_KWH = 3.6e6
 _MOST_STEPS = 100_000
@@ -89,6 +88,8 @@ def student_quantile(freedom: float, probability: float) -> float:
     tail = 1 - probability
     if not (freedom > 0 and 0 < tail < 0.5):
         return math.nan
+    from statistics import NormalDist
+
     scale, t = _gamma_ratio(freedom) / math.sqrt(math.pi), NormalDist().inv_cdf(probability)
     for _ in range(100):
         power = scale * math.exp(-freedom / 2 * math.log1p(t * t / freedom))

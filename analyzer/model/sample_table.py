@@ -107,7 +107,7 @@ class SampleTable:
     def distinct(self, label: str) -> list[str]:
         """Return the different texts in rising order."""
         column = self.column(label)
-        return [column.texts[code] for code in np.unique(column.codes).tolist()]
+        return [column.texts[code] for code in np.flatnonzero(np.bincount(column.codes)).tolist()]
 
     def where(self, label: str, texts: Iterable[str]) -> Mask:
         """Return which samples have one of the texts."""

@@ -88,6 +88,18 @@ class Samples:
         return self.exact if self.exact and self.exact.window_s == (start_s, end_s) else None
 
 
+def sample_median(values: FloatArray) -> float:
+    """Return the median of some values; numpy's own loads its masked arrays first, which takes 10 ms."""
+    middle, ordered = len(values) // 2, np.sort(values)
+    return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def distinct(values: FloatArray) -> FloatArray:
+    """Return the different values in rising order; for numpy's own see `sample_median`."""
+    ordered: FloatArray = np.sort(values)
+    return np.delete(ordered, np.flatnonzero(ordered[1:] == ordered[:-1]))
+
+
 def clean(t: FloatArray, value: FloatArray) -> Samples:
     """Return the finite samples in time order; the first of several with the same timestamp is kept."""
     finite = np.isfinite(t) & np.isfinite(value)
@@ -108,8 +120,8 @@ def median_spacing_s(series: Samples) -> float | None:
         return series.exact.spacing_s
     if len(series) < 2:
         return None
-    pairs_s = float(np.median(series.t[2:] - series.t[:-2])) if len(series) > 2 else 0.0
-    return usual_spacing(float(np.median(np.diff(series.t))), pairs_s)
+    pairs_s = sample_median(series.t[2:] - series.t[:-2]) if len(series) > 2 else 0.0
+    return usual_spacing(sample_median(np.diff(series.t)), pairs_s)
 
 
 def usual_spacing(single: float, double: float) -> float:

@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from analyzer.model.emissions import CarbonSlot, Emission
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report, Work
@@ -152,6 +150,8 @@ def as_json(data: Any) -> str:
 
 
 def as_yaml(data: Any) -> str:
+    import yaml
+
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     return text.rstrip("\n")
 

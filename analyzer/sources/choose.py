@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from analyzer.sources.base import Access, FetchError, Progress, SampleSource, no_progress
 from analyzer.sources.history import HistorySource
-from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
@@ -31,6 +30,8 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     """Open the source; `named` is a server's address, a history file or its folder. Raises FetchError."""
     if named:
         if "://" in named:
+            from analyzer.sources.prometheus import PrometheusSource
+
             return PrometheusSource(check_address(named), access, progress=progress)
         return HistorySource(Path(named).expanduser(), progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
@@ -64,6 +65,8 @@ def check_address(address: str) -> str:
 
 def _answering(exporter: str, access: Access, progress: Progress) -> SampleSource | None:
     """Return the exporter's history, None if it has none or is not running."""
+    from analyzer.sources.prometheus import PrometheusSource
+
     source = PrometheusSource(exporter, access, timeout_s=_PROBE_S)
     try:
         source.fetch([BUILD_INFO], {}, 0.0, 1.0)

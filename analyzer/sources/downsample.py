@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.energy.streaming import ExactAccumulator
-from analyzer.model.samples import Exact, FloatArray, Samples, clean
+from analyzer.model.samples import Exact, FloatArray, Samples, clean, distinct
 
 MAX_UNCHANGED = 20_000
 RANDOM_SAMPLES = 100_000
@@ -60,7 +60,7 @@ def plan_buckets(
     grid_s = next((width_s for width_s in _GRIDS_S if width_s >= wanted_s), wanted_s)
     grid = np.arange(np.ceil(start_s / grid_s), np.floor(end_s / grid_s) + 1) * grid_s
     edges = tuple(sorted(edges_s))
-    return DownsamplePlan(np.unique(np.concatenate([grid, list(edges), sorted(marks_s)])), edges)
+    return DownsamplePlan(distinct(np.concatenate([grid, list(edges), sorted(marks_s)])), edges)
 
 
 def series_key(labels: Mapping[str, str]) -> Key:

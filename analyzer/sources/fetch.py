@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.sample_table import SampleTable, table_of
-from analyzer.model.samples import Exact, FloatArray, Samples, Series
+from analyzer.model.samples import Exact, FloatArray, Samples, Series, distinct
 from analyzer.sources.base import PartedSource, PrefetchingSource, SampleSource
 from analyzer.sources.downsample import (
     MAX_UNCHANGED,
@@ -95,7 +95,7 @@ class StateGroup:
 
     def _table(self) -> tuple[FloatArray, dict[Key, FloatArray]]:
         """Return the times of scrapes and each series at them, NaN where absent; the open scrape is the first."""
-        times = np.unique(np.concatenate([t for _, t, _ in self._waiting]))
+        times = distinct(np.concatenate([t for _, t, _ in self._waiting]))
         if self._open:
             times = np.concatenate([[self._open[0]], times[times > self._open[0]]])
         table = {known: np.full(len(times), np.nan) for known in self._labels}

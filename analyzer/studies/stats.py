@@ -7,6 +7,7 @@ five repeats. The scatter of each setting is its own, moderated by that of all s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -199,3 +200,12 @@ def pooled_outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None
         else [bool(off > OUTLIER_SCALES * spread > 0) for off in np.abs(group - np.median(group))]
         for group in logs
     ]
+
+
+def highest_share(found: int, n: int, probability: float) -> float:
+    """Return the share at which at most `found` of `n` have this probability, by bisection of the binomial."""
+    low, high = found / n, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        terms = (math.comb(n, k) * middle**k * (1 - middle) ** (n - k) for k in range(found + 1))
+        low, high = (middle, high) if math.fsum(terms) > probability else (low, middle)
+    return high

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from analyzer.model.interval import Interval, student_quantile
 from analyzer.model.samples import FloatArray
-from analyzer.studies.stats import CONFIDENCE
+from analyzer.studies.stats import CONFIDENCE, highest_share
 
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
 _SCALES = 3.5
@@ -257,14 +257,11 @@ def _bootstrap_error(values: FloatArray) -> float:
 
 def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
     """Return the share of outliers, with the highest share in the fleet (one-sided, Clopper and Pearson)."""
-    from scipy.special import betaincinv
-
     flags, n = _excluded(values), len(values)
     if flags is None:
         return Interval(float("nan"), n=n)
     found = sum(flags)
-    highest = float(betaincinv(found + 1, n - found, confidence)) if found < n else 1.0
-    return Interval(found / n, limits=(0.0, highest), n=n)
+    return Interval(found / n, limits=(0.0, highest_share(found, n, 1 - confidence)), n=n)
 
 
 def _trimmed_mean(values: FloatArray, share: float) -> float:

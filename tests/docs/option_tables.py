@@ -12,13 +12,13 @@ from typing import Any
 
 from typer.main import get_command
 
-from analyzer.cli import app as analyzer_app
+from analyzer.cli import command_line
 from exporter.cli.main import cli as exporter_app
 from exporter.contract.command_line import help_record
 from workloads.cli import app as workloads_app
 from workloads.jobs import base as jobs
 
-PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": analyzer_app}
+PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": command_line()}
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")
 _TYPES = {"str": "TEXT", "path": "PATH", "int range": "INTEGER", "float range": "NUMBER", "float": "NUMBER"}
 _INHERITED = 10

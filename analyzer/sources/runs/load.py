@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzer.model.catalog import ScrapedRun, Selector, scraped_runs
 from analyzer.model.sample_table import Row, RunFrames, SampleTable, join_tables, last, rows_of, table_of
+from analyzer.model.samples import distinct, sample_median
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import FetchError, SampleSource
@@ -230,8 +231,8 @@ def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> Sc
     intervals_s: dict[str, float] = {}
     newest_s: dict[str, float] = {}
     for (instance,), rows in table.groups("instance"):
-        times = np.unique(rows.t)[-10:]
-        spacing_s = float(np.median(np.diff(times))) if len(times) > 1 else _USUAL_INTERVAL_S
+        times = distinct(rows.t)[-10:]
+        spacing_s = sample_median(np.diff(times)) if len(times) > 1 else _USUAL_INTERVAL_S
         if (not instances or instance in instances) and times[-1] >= now_s - max(3 * spacing_s, PATIENCE_S):
             intervals_s[instance], newest_s[instance] = spacing_s, float(times[-1])
     if not newest_s:

@@ -14,6 +14,7 @@ from analyzer.model.catalog import ScrapedRun
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, rows_of, samples
+from analyzer.model.samples import sample_median
 from analyzer.model.timeline import windows
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
@@ -141,7 +142,7 @@ def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict
         ("power_watts", m.GPU_POWER, {}),
     ):
         rows = within(samples(source.fetch([metric], {**own, **more}, *window), metric, **more), inside)
-        found[name] = float(np.median(rows.value)) if len(rows) else float("nan")
+        found[name] = sample_median(rows.value) if len(rows) else float("nan")
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from analyzer.model.samples import Samples, clean, median_spacing_s
+from analyzer.model.samples import Samples, clean, median_spacing_s, sample_median
 from analyzer.sources.downsample import near_edges
 from analyzer.sources.fetch import LabelledSamples, TimeRange
 from analyzer.sources.untagged.schemas import NODE_LABELS, Foreign, Schema
@@ -81,7 +81,7 @@ def _period_s(series: Samples, window: tuple[float, float]) -> float | None:
     whole = near_edges(series.t, window) if series.exact else np.ones(len(series), dtype=bool)
     times, values = series.t[whole], series.value[whole]
     at_s = times[1:][np.diff(values) != 0]
-    return float(np.median(np.diff(at_s))) if len(at_s) > 2 else None
+    return sample_median(np.diff(at_s)) if len(at_s) > 2 else None
 
 
 Labels = tuple[tuple[str, str], ...]

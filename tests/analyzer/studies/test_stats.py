@@ -143,3 +143,16 @@ def test_compare_settings_exact_repeats_have_zero_half_width():
     assert result.difference_half[1, 0] == 0
     assert result.p_against(0, [0, 1])[1] < 0.05
     assert np.isfinite(result.half).all()
+
+
+@pytest.mark.parametrize(
+    ("found", "n", "expected"),
+    [
+        (0, 10, 1 - 0.05**0.1),  # (1 − p)¹⁰ = 0.05
+        (9, 10, 0.95**0.1),  # p¹⁰ = 0.95
+        (1, 8, 0.470_68),  # tables of Clopper and Pearson, Biometrika 26, 1934
+        (3, 3, 1.0),
+    ],
+)
+def test_highest_share_has_the_probability_of_at_most_so_many(found, n, expected):
+    assert stats.highest_share(found, n, 0.05) == pytest.approx(expected, abs=5e-6)
