@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,8 +31,6 @@ class Objective(StrEnum):
 PER_UNIT = (Objective.ENERGY_PER_UNIT, Objective.UNITS_PER_JOULE)
 WITHOUT_TIME = (None, Objective.ENERGY, *PER_UNIT)
 """Objectives in which time has no weight, so that the extra time needs a limit; None is the default objective."""
-_EQUAL_RATIO = 0.02
-"""Difference between settings up to which durations and rates count as equal."""
 DEFAULT_MAX_SLOWDOWN = 0.10
 """Limit of the extra time, as a ratio, where the user gives none."""
 
@@ -95,14 +92,11 @@ class SweepCosts:
         return 1 / cost if self.objective is Objective.UNITS_PER_JOULE else cost
 
 
-def sweep_costs(sweep: Sweep, question: SweepQuestion) -> SweepCosts:
-    """Return the cost of each run, for equal work. Raises QuestionError."""
-    unit = _unit(sweep, question)
+def sweep_costs(sweep: Sweep, unit: str | None, question: SweepQuestion) -> SweepCosts:
+    """Return the cost of each run for equal work, see `analyzer.studies.equal_work`. Raises QuestionError."""
     objective = question.objective or (Objective.ENERGY_PER_UNIT if unit else Objective.ENERGY)
-    if unit is None and question.objective is None:
-        _refuse_unequal_work(sweep)
     if unit is None and objective in PER_UNIT:
-        raise QuestionError(f"{sweep.title}: no unit of work is common to all runs; use --objective energy")
+        raise QuestionError(f"{sweep.title}: no run reports work; use --objective energy")
     components = _counted_components(sweep, unit)
     pairs = [_of_unit(run, unit, with_host=components != ("gpu",)) for run in sweep.runs]
     amount = float(np.median([run.work[unit].amount for run in sweep.runs])) if unit else 1.0
@@ -135,38 +129,6 @@ def _counted_components(sweep: Sweep, unit: str | None) -> tuple[str, ...]:
     if len(known) < len(hosts) or len({host.components for host in known}) != 1:
         return ("gpu",)
     return known[0].components
-
-
-def _unit(sweep: Sweep, question: SweepQuestion) -> str | None:
-    if question.unit is None:
-        return next(iter(sweep.units), None)
-    if question.unit not in sweep.units:
-        there = ", ".join(sweep.units) or "none"
-        raise QuestionError(f"{sweep.title}: not all runs have work in {question.unit!r}; common units: {there}")
-    return question.unit
-
-
-def _result(name: str, run: SweepRun) -> float:
-    return run.results[name]
-
-
-def _refuse_unequal_work(sweep: Sweep) -> None:
-    """Raise QuestionError if the runs last equally long and a rate among their results differs between settings."""
-
-    def spread(value: Callable[[SweepRun], float]) -> float:
-        levels = [float(np.median([value(run) for run in sweep.runs if run.setting == one])) for one in sweep.settings]
-        return max(levels) / min(levels) - 1 if min(levels) > 0 else 0.0
-
-    common = set.intersection(*(set(run.results) for run in sweep.runs))
-    rates = sorted(name for name in common if "per_second" in name or "throughput" in name)
-    if spread(lambda run: run.duration_s) > _EQUAL_RATIO:
-        return
-    for name in rates:
-        if spread(partial(_result, name)) > _EQUAL_RATIO:
-            raise QuestionError(
-                f"{sweep.title}: the runs last equally long, but {name} differs, so that they do not do equal work; "
-                "report their work (client: run.work(samples=...)), or compare whole runs with --objective energy"
-            )
 
 
 def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float, float]:

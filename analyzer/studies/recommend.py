@@ -12,7 +12,16 @@ import numpy as np
 
 from analyzer.model.interval import Interval
 from analyzer.studies import stats
-from analyzer.studies.objective import Advice, Candidate, QuestionError, SweepCosts, SweepQuestion, Verdict, sweep_costs
+from analyzer.studies.equal_work import of_equal_work
+from analyzer.studies.objective import (
+    Advice,
+    Candidate,
+    QuestionError,
+    SweepCosts,
+    SweepQuestion,
+    Verdict,
+    sweep_costs,
+)
 from analyzer.studies.stats import FloatArray
 from analyzer.studies.sweep import Setting, Sweep, SweepRun
 
@@ -28,7 +37,8 @@ def advise(sweep: Sweep, question: SweepQuestion) -> Advice:
     """Recommend a setting. Raises QuestionError if the sweep cannot answer the question."""
     if len(sweep.settings) < 2:
         return Advice(sweep, question, None, "no_sweep")
-    costs = sweep_costs(sweep, question)
+    sweep, unit = of_equal_work(sweep, question)
+    costs = sweep_costs(sweep, unit, question)
     groups = [[at for at, run in enumerate(sweep.runs) if run.setting == each] for each in sweep.settings]
     outliers = stats.pooled_outliers([[costs.cost[at] for at in group] for group in groups])
     kept = [

@@ -13,7 +13,7 @@ from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import IMPORT_LABELS, Report, Work
 from analyzer.model.sample_table import RunFrames
-from exporter.contract.work import FLOP_PER_GFLOP, GFLOP, primary_first
+from exporter.contract.work import FLOP_PER_GFLOP, GFLOP
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
 RUN_LABELS = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS, *IMPORT_LABELS})
@@ -74,6 +74,7 @@ class SweepRun:
     started_at_s: float
     duration_s: float
     energy: Interval
+    longest_phase_s: float | None = None
     work: Mapping[str, Work] = field(default_factory=dict)
     results: Mapping[str, float] = field(default_factory=dict)
     p95_power_w: float | None = None
@@ -103,12 +104,6 @@ class Sweep:
     def settings(self) -> tuple[Setting, ...]:
         """Settings in rising order; the default comes last."""
         return tuple(sorted({run.setting for run in self.runs}, key=_rank))
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Units of work of all runs, the primary one first."""
-        common = set.intersection(*({u for u, w in run.work.items() if w.amount > 0} for run in self.runs))
-        return tuple(primary_first(common))
 
 
 def _rank(setting: Setting) -> tuple[tuple[tuple[float, str], ...], float, float]:
@@ -159,6 +154,7 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
         started_at_s=report.started_at_s,
         duration_s=report.duration_s,
         energy=energy,
+        longest_phase_s=max((phase.duration_s for phase in report.phases), default=None),
         work=work,
         results=report.results,
         p95_power_w=highest(one.p95_power_w for one in gpus),

@@ -40,7 +40,8 @@ class Job:
         """Return the run at `speed`, in units per second; a job of fixed work does as much as in LONG_S at speed 1."""
         long_s = LONG_S if self.fixed_time else LONG_S / speed
         done = 100 * speed * long_s
-        values = {"score_seconds": long_s, "time": long_s, "samples_per_second": 100 * speed}
+        rates = dict.fromkeys(("samples_per_second", "tokens_per_sec", "tps"), 100 * speed)
+        values = {"score_seconds": long_s, "time": long_s, **rates}
         amounts = {self.unit: values.get(self.unit, done)} if self.unit else {}
         results = {self.result: values[self.result]} if self.result else {}
         work = {} if self.unit in values else amounts
@@ -135,16 +136,18 @@ def test_recommend_any_kind_of_job_follows_law(job, seed):
     assert low.slowdown.value == pytest.approx(1 / ratio - 1, rel=1e-6)
 
 
+@pytest.mark.parametrize("result", ["samples_per_second", "tokens_per_sec", "tps", ""])
 @BUDGET
 @given(seed=SEEDS)
-def test_recommend_rate_of_fixed_time_is_refused(seed):
+def test_recommend_fixed_time_without_work_is_refused(result, seed):
     """Energy of a run is not that of equal work: the lower cap would always save 40 %."""
-    job = Job("rate", fixed_time=True, result="samples_per_second")
+    job = Job("rate", fixed_time=True, result=result)
     source, loaded = sweep_runs(job, ratio_of(job, seed))
     sweep = sweep_of(source, loaded)
 
-    with pytest.raises(QuestionError, match=r"samples_per_second.*do not do equal work"):
+    with pytest.raises(QuestionError, match=r"report no work and last equally long.*--unit runs"):
         advise(sweep, SweepQuestion())
+    assert advise(sweep, SweepQuestion(unit="runs")).costs.unit is None
 
 
 @pytest.mark.parametrize("job", [JOBS[0], JOBS[3], JOBS[4], JOBS[7]], ids=lambda job: job.name)

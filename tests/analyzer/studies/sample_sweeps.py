@@ -36,8 +36,8 @@ def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, sett
         started_at_s=0.0,
         duration_s=time_s,
         energy=Interval(energy_j, 1.0),
-        work={"steps": Work("steps", steps, steps / time_s, Interval(energy_j / steps))} if steps else {},
         **{
+            "work": {"steps": Work("steps", steps, steps / time_s, Interval(energy_j / steps))} if steps else {},
             "limit_w": limit_w or cap_w,
             "capped_s": 0.0 if (watts := energy_j / time_s / gpus) < cap_w * 0.9 else time_s,
         }

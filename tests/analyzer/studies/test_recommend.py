@@ -154,8 +154,8 @@ def test_advise_slo_with_a_missing_result_is_violated():
 @pytest.mark.parametrize("objective", [Objective.ENERGY, Objective.EDP])
 def test_advise_run_without_energy_is_refused(objective):
     rows = {400: (600, 12.0), 700: (1000, 10.0)}
-    sweep = near_exact_sweep(rows)
-    nothing = replace(sweep.runs[0], energy=Interval(0.0), work={})
+    sweep = near_exact_sweep(rows, **{str(cap_w): {"work": {}} for cap_w in rows})
+    nothing = replace(sweep.runs[0], energy=Interval(0.0))
 
     with pytest.raises(QuestionError, match="energy is 0 J"):
         advise(replace(sweep, runs=(nothing, *sweep.runs[1:])), SweepQuestion(objective=objective))
