@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.model.devices import MeasuredDevice
+from analyzer.model.interval import Interval
 from analyzer.model.report import Finding, RunPhase
 from analyzer.model.sample_table import SampleTable, last, rows_of, samples
 from analyzer.model.samples import Samples, clean, median_spacing_s
@@ -129,17 +130,22 @@ def phase_span(spans: Iterable[PhaseSpan], phase: str) -> tuple[float, float] | 
     return (own[0].start_s, own[-1].end_s) if own else None
 
 
-def rise_between(counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()) -> float:
-    """Return the rise of a counter between two moments, interpolated between samples.
+def rise_limits(
+    counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()
+) -> Interval:
+    """Return the rise of a counter between two moments, with its limits: the samples before and after each moment.
 
     `points` are additional known pairs (t, value). The counter is constant before the first and after the last value.
     """
     more_t, more_value = np.array([t for t, _ in points]), np.array([value for _, value in points])
     line = clean(np.concatenate([more_t, counter.t]), np.concatenate([more_value, counter.value]))
     if not len(line):
-        return 0.0
+        return Interval(0.0, 0.0)
     begin, end = np.interp(moments, line.t, line.value)
-    return float(end - begin)
+    latest = line.value[np.maximum(np.searchsorted(line.t, moments, "right") - 1, 0)]
+    following = line.value[np.minimum(np.searchsorted(line.t, moments, "left"), len(line) - 1)]
+    limits = max(float(latest[1] - following[0]), 0.0), float(following[1] - latest[0])
+    return Interval(float(end - begin), limits=limits)
 
 
 def measurable_phases(

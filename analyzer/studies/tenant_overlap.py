@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from analyzer.energy.phases import phase_span, rise_between, run_phase_spans
+from analyzer.energy.phases import phase_span, rise_limits, run_phase_spans
+from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, last, rows_of, samples
 from analyzer.model.samples import Samples, clean
@@ -82,10 +83,67 @@ def concurrent_step(step: Sequence[TenantRun]) -> ConcurrentStep | str:
     if end_s <= begin_s:
         return f"the phases {MEASURE} of {' and '.join(names)} do not overlap"
     shares = tuple(_share(run, one, (begin_s, end_s)) for run, one in zip(step, known, strict=True))
+    energy = _total_energy(step, known, shares, end_s - begin_s)
     first = step[0].report.labels
     return ConcurrentStep(
-        first.get("case", ""), first.get("repeat", ""), first.get("mps") == "true", end_s - begin_s, shares
+        first.get("case", ""),
+        first.get("repeat", ""),
+        first.get("mps") == "true",
+        end_s - begin_s,
+        tuple(_scaled(share, energy, shares) for share in shares),
+        energy,
     )
+
+
+def _total_energy(
+    step: Sequence[TenantRun], spans: Sequence[tuple[float, float]], shares: Sequence[TenantShare], overlap_s: float
+) -> Interval | None:
+    """Return the joules of all tenants in the overlap: the attributed samples, within the limits of the ledger.
+
+    The ledger knows the energy of the GPUs in each tenant's phase, which contains the overlap.
+    """
+    parts = [share.energy for share in shares if share.energy is not None]
+    if len(parts) < len(shares):
+        return None
+    sampled = total_limits(parts)
+    low, high = sampled.ends
+    phases = [_phase_energy(run, end_s - begin_s) for run, (begin_s, end_s) in zip(step, spans, strict=True)]
+    if len({frozenset(device.device for device in run.report.gpus) for run in step}) == 1:
+        for run, (begin_s, end_s), phase in zip(step, spans, phases, strict=True):
+            if phase is not None:
+                half_j = phase.half or 0.0
+                outside_j = _highest_energy_j(run, end_s - begin_s - overlap_s)
+                low, high = max(low, phase.value - half_j - outside_j), min(high, phase.value + half_j)
+    if low > high:  # a run that is no tenant used the GPUs as well
+        low, high = sampled.ends
+    return _within(sampled.value, low, high)
+
+
+def _within(value: float, low: float, high: float) -> Interval:
+    nearest = min(max(value, low), high)
+    return Interval(nearest, max(nearest - low, high - nearest), (low, high))
+
+
+def _phase_energy(run: TenantRun, length_s: float) -> Interval | None:
+    """Return the joules of the run's GPUs in the phase `measure`; None if they are unknown, or it has gaps."""
+    phase = next((phase for phase in run.report.phases if phase.name == MEASURE), None)
+    is_known = phase is not None and "gpu" in phase.energy and phase.duration_s >= _ALL_OF_PHASE * length_s
+    return phase.energy["gpu"] if phase is not None and is_known else None
+
+
+def _highest_energy_j(run: TenantRun, length_s: float) -> float:
+    """Return the most that the run's GPUs can have used in this time."""
+    if length_s <= 0:
+        return 0.0
+    return length_s * math.fsum(device.max_power_w or device.power_limit_w or math.inf for device in run.report.gpus)
+
+
+def _scaled(share: TenantShare, energy: Interval | None, shares: Sequence[TenantShare]) -> TenantShare:
+    """Return the share with its part of the tenants' energy, within its own limits."""
+    sampled_j = math.fsum(one.energy.value for one in shares if one.energy is not None)
+    if share.energy is None or energy is None or sampled_j <= 0:
+        return share
+    return replace(share, energy=_within(share.energy.value * energy.value / sampled_j, *share.energy.ends))
 
 
 def solo_run(run: TenantRun) -> SoloRun | None:
@@ -95,22 +153,22 @@ def solo_run(run: TenantRun) -> SoloRun | None:
         return None
     gpus = run.report.gpus
     idle_w = [device.idle_power_w.value for device in gpus if device.idle_power_w]
-    energy_j = work.energy_per_unit.value if work.energy_per_unit else None
     idle_power_w = math.fsum(idle_w) if gpus and len(idle_w) == len(gpus) else None
-    return SoloRun(work.per_second, energy_j, idle_power_w, _p99(run), work.unit)
+    return SoloRun(work.per_second, work.energy_per_unit, idle_power_w, _p99(run), work.unit)
 
 
 def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> TenantShare:
     unit = run.report.work[0].unit if run.report.work else ""
-    work = math.fsum(_work(run, instance, unit, own, overlap) for instance in run.report.instances)
+    work = total(_work(run, instance, unit, own, overlap) for instance in run.report.instances)
     ratio = min((overlap[1] - overlap[0]) / (own[1] - own[0]), 1.0)
-    return TenantShare(run.name, unit, work, _energy_j(run, overlap), ratio, _p99(run))
+    return TenantShare(run.name, unit, work, _energy(run, overlap), ratio, _p99(run))
 
 
-def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> float:
+def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> Interval:
     """Return work in the overlap: all work of the phase if the overlap is the whole phase, else interpolated.
 
-    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start.
+    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start. The
+    interpolated work is uncertain by that between two samples, and at most by as much as for twice the rate outside.
     """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
     done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
@@ -121,19 +179,21 @@ def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], ov
         earlier = done.value[done.t <= own[0]]
         before, after = (float(earlier[-1]) if len(earlier) else 0.0), float(done.value.max(initial=0.0))
     if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
-        return after - before
+        return Interval(after - before, 0.0)
     inside = done.between(*own) if run.has_comparable_samples else Samples(done.t[:0], done.value[:0])
-    return rise_between(inside, overlap, ((own[0], before), (own[1], after)))
+    found = rise_limits(inside, overlap, ((own[0], before), (own[1], after)))
+    low, high = found.ends
+    return Interval(found.value, min(max(high - found.value, found.value - low), after - before - found.value))
 
 
-def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
-    """Return the energy attributed to the run on its GPUs; None without attribution, or if clocks differ."""
+def _energy(run: TenantRun, overlap: tuple[float, float]) -> Interval | None:
+    """Return the joules attributed to the run on its GPUs; None without attribution, or if clocks differ."""
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = rows_of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
     lines = {(i, d): clean(of_device.t, of_device.value) for (i, d), of_device in rows.groups("instance", "device")}
     if not lines or not run.has_comparable_samples:
         return None
-    return math.fsum(rise_between(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
+    return total_limits(rise_limits(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
 
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:

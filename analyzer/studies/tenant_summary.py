@@ -73,8 +73,8 @@ def _mix(
     )
 
 
-def _samples(figures: Sequence[Mapping[str, float]], name: str) -> list[RunValue]:
-    return [RunValue(Interval(one[name]), position) for position, one in enumerate(figures)]
+def _samples(figures: Sequence[Mapping[str, Interval]], name: str) -> list[RunValue]:
+    return [RunValue(one[name], position) for position, one in enumerate(figures)]
 
 
 def _effects(
@@ -96,13 +96,14 @@ def _effects(
     return found
 
 
-def _effect(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, float]]]) -> MpsEffect:
+def _effect(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, Interval]]]) -> MpsEffect:
     from scipy.stats import mannwhitneyu
 
     without, under = ([one[name] for one in sides[mps]] for mps in (False, True))
     groups = [
-        [RunValue(Interval(value), (mps, position)) for position, value in enumerate(values)]
+        [RunValue(value, (mps, position)) for position, value in enumerate(values)]
         for mps, values in ((False, without), (True, under))
     ]
-    p = float(mannwhitneyu(under, without, method="auto").pvalue)
-    return MpsEffect(names, name, ratios_to_first(groups)[0], cliffs_delta(under, without), p)
+    values = [[one.value for one in side] for side in (under, without)]
+    p = float(mannwhitneyu(*values, method="auto").pvalue)
+    return MpsEffect(names, name, ratios_to_first(groups)[0], cliffs_delta(*values), p)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from analyzer.model.interval import Interval, total
 from analyzer.studies.variability import coefficient_of_variation, gini
 
 _BANDS = ((0.05, "even"), (0.10, "nearly even"), (0.20, "uneven"))
@@ -25,7 +26,7 @@ class SoloRun:
     """
 
     rate: float
-    energy_per_unit_j: float | None = None
+    energy_per_unit: Interval | None = None
     idle_power_w: float | None = None
     p99: Mapping[str, float] | None = None
     unit: str = ""
@@ -33,31 +34,35 @@ class SoloRun:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """Work of one tenant in the overlap. `energy_j` is its attributed energy, `overlap_ratio` the overlap relative to
-    its phase `measure`. `p99` are results of the whole phase.
+    """Work of one tenant in the overlap, and its attributed energy in joules. `overlap_ratio` is the overlap relative
+    to its phase `measure`. `p99` are results of the whole phase.
     """
 
     tenant: str
     unit: str
-    work: float
-    energy_j: float | None
+    work: Interval
+    energy: Interval | None
     overlap_ratio: float
     p99: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentStep:
-    """One repeat of concurrent tenants; `seconds` is the length of the overlap."""
+    """One repeat of concurrent tenants; `seconds` is the length of the overlap.
+
+    `energy` is that of all tenants in joules, None if it is unknown for one of them.
+    """
 
     case: str
     repeat: str
     mps: bool
     seconds: float
     shares: tuple[TenantShare, ...]
+    energy: Interval | None = None
 
     @property
     def rates(self) -> dict[str, float]:
-        return {share.tenant: share.work / self.seconds for share in self.shares}
+        return {share.tenant: share.work.value / self.seconds for share in self.shares}
 
     @property
     def unit(self) -> str | None:
@@ -65,15 +70,10 @@ class ConcurrentStep:
         units = {share.unit for share in self.shares}
         return units.pop() if len(units) == 1 else None
 
-    @property
-    def energy_j(self) -> float | None:
-        parts = [share.energy_j for share in self.shares]
-        return None if None in parts else math.fsum(part or 0.0 for part in parts)
-
 
 def normalized_progress(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, float] | None:
     """Return rate in the overlap over rate alone by tenant; None if a tenant has no solo run."""
-    if any(share.work <= 0 or _solo_run(share, alone) is None for share in step.shares):
+    if any(share.work.value <= 0 or _solo_run(share, alone) is None for share in step.shares):
         return None
     return {tenant: rate / alone[tenant].rate for tenant, rate in step.rates.items()}
 
@@ -109,53 +109,72 @@ def jain_index(progress: Mapping[str, float]) -> float:
     return math.fsum(values) ** 2 / (len(values) * math.fsum(one**2 for one in values))
 
 
-def sequential_energy_j(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> float | None:
-    """Return the energy of the same work done sequentially on the GPU; None if a solo run or its energy is missing."""
+def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Interval | None:
+    """Return the joules of the same work done sequentially on the GPU; None if a solo run or its energy is missing."""
     parts = []
     for share in step.shares:
         one = _solo_run(share, alone)
-        if one is None or one.energy_per_unit_j is None:
+        if one is None or one.energy_per_unit is None:
             return None
-        parts.append(share.work * one.energy_per_unit_j)
-    return math.fsum(parts)
+        parts.append(_product(share.work, one.energy_per_unit))
+    return total(parts)
 
 
-def dedicated_gpus_energy_j(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> float | None:
-    """Return the energy of the same work on one dedicated GPU per tenant, idle for the rest of the overlap."""
-    working_j = sequential_energy_j(step, alone)
-    if working_j is None:
+def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Interval | None:
+    """Return the joules of the same work on one dedicated GPU per tenant, idle for the rest of the overlap."""
+    working = sequential_energy(step, alone)
+    if working is None:
         return None
     idle_j = []
     for share in step.shares:
         one = alone[share.tenant]
         if one.idle_power_w is None:
             return None
-        idle_j.append(one.idle_power_w * max(step.seconds - share.work / one.rate, 0.0))
-    return working_j + math.fsum(idle_j)
+        idle_j.append(one.idle_power_w * max(step.seconds - share.work.value / one.rate, 0.0))
+    return Interval(working.value + math.fsum(idle_j), working.half)
 
 
-def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, float]:
-    """Return the known figures of one step, by names with units."""
-    found: dict[str, float] = {}
-    energy_j = step.energy_j
-    total = math.fsum(share.work for share in step.shares)
-    if step.unit and total > 0:
-        found["total_per_second"] = total / step.seconds
-        if energy_j:
-            found["energy_per_unit_joules"] = energy_j / total
-    if energy_j:
-        found["energy_joules"] = energy_j
-    for name, base_j in (
-        ("energy_over_sequential_ratio", sequential_energy_j(step, alone)),
-        ("energy_over_own_gpus_ratio", dedicated_gpus_energy_j(step, alone)),
+def _ratio(one: Interval, other: Interval) -> Interval:
+    return _with_errors(one.value / other.value, one, other)
+
+
+def _product(one: Interval, other: Interval) -> Interval:
+    return _with_errors(one.value * other.value, one, other)
+
+
+def _with_errors(value: float, *factors: Interval) -> Interval:
+    """Return the value with the relative half-widths of its independent factors; unknown if one of them is."""
+    relative = [one.half / one.value for one in factors if one.half is not None and one.value]
+    return Interval(value, value * math.hypot(*relative) if len(relative) == len(factors) else None)
+
+
+def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Interval]:
+    """Return the known figures of one step, by names with units; those of energies with their uncertainty."""
+    found: dict[str, Interval] = {}
+    energy = step.energy if step.energy and step.energy.value > 0 else None
+    work = total(share.work for share in step.shares)
+    if step.unit and work.value > 0:
+        found["total_per_second"] = Interval(work.value / step.seconds)
+        if energy:
+            found["energy_per_unit_joules"] = _ratio(energy, work)
+    if energy:
+        found["energy_joules"] = energy
+    for name, base in (
+        ("energy_over_sequential_ratio", sequential_energy(step, alone)),
+        ("energy_over_own_gpus_ratio", dedicated_gpus_energy(step, alone)),
     ):
-        if energy_j and base_j:
-            found[name] = energy_j / base_j
+        if energy and base and base.value > 0:
+            found[name] = _ratio(energy, base)
     progress = normalized_progress(step, alone)
     if progress:
-        found["stp"], found["antt"] = system_throughput(progress), turnaround(progress)
-        found["worst_slowdown"], found["fairness"] = worst_slowdown(progress), fairness(progress)
-        found["jain_index"] = jain_index(progress)
+        of_all = {
+            "stp": system_throughput(progress),
+            "antt": turnaround(progress),
+            "worst_slowdown": worst_slowdown(progress),
+            "fairness": fairness(progress),
+            "jain_index": jain_index(progress),
+        }
+        found |= {name: Interval(value) for name, value in of_all.items()}
     for share in step.shares:
         found |= _tenant_figures(share, step, alone.get(share.tenant), progress)
     return found
@@ -163,19 +182,19 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
 
 def _tenant_figures(
     share: TenantShare, step: ConcurrentStep, alone: SoloRun | None, progress: Mapping[str, float] | None
-) -> dict[str, float]:
+) -> dict[str, Interval]:
     name = share.tenant
-    found = {f"{name}:{share.unit}_per_second": share.work / step.seconds}
-    if share.energy_j and share.work > 0:
-        found[f"{name}:energy_per_{share.unit}_joules"] = share.energy_j / share.work
+    found = {f"{name}:{share.unit}_per_second": Interval(share.work.value / step.seconds)}
+    if share.energy and share.work.value > 0:
+        found[f"{name}:energy_per_{share.unit}_joules"] = _ratio(share.energy, share.work)
     if progress:
-        found[f"{name}:slowdown"] = 1 / progress[name]
+        found[f"{name}:slowdown"] = Interval(1 / progress[name])
     for result, value in share.p99.items():
-        found[f"{name}:{result}"] = value
+        found[f"{name}:{result}"] = Interval(value)
         solo = (alone.p99 or {}).get(result) if alone else None
         if solo:
-            found[f"{name}:{result}_over_solo_ratio"] = value / solo
-    return {key: value for key, value in found.items() if value > 0}
+            found[f"{name}:{result}_over_solo_ratio"] = Interval(value / solo)
+    return {key: one for key, one in found.items() if one.value > 0}
 
 
 @dataclass(frozen=True, slots=True)

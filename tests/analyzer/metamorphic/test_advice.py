@@ -191,7 +191,8 @@ def test_tenants_follow_law_and_exchange(first, second, share, unit):
 
     alone = {run.name: solo_run(run) for run in loaded[:2]}
     for order in ((0, 1), (1, 0)):
-        figures = step_figures(concurrent_step([loaded[2 + n] for n in order]), alone)
+        found = step_figures(concurrent_step([loaded[2 + n] for n in order]), alone)
+        figures = {name: one.value for name, one in found.items()}
         assert figures["stp"] == pytest.approx(first + second, rel=1e-6)
         assert figures["antt"] == pytest.approx((1 / first + 1 / second) / 2, rel=1e-6)
         assert figures["t0:slowdown"] == pytest.approx(1 / first, rel=1e-6)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.energy.phases import active_spans, rise_between
+from analyzer.energy.phases import active_spans, rise_limits
+from analyzer.model.interval import Interval, total
 from analyzer.model.samples import Samples
 from analyzer.studies import tenants
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare, jain_index
@@ -17,13 +18,17 @@ from tests.analyzer.node import START_S, NodeGpu, scrape_times, series_of_scrape
 
 def concurrent_step(seconds=10.0, mps=False, **work):
     """Return a step; `work` has units and attributed energy in the overlap for each tenant."""
-    shares = [TenantShare(name, "tokens", amount, joules, 1.0, {}) for name, (amount, joules) in work.items()]
-    return ConcurrentStep("case", "1", mps, seconds, tuple(shares))
+    shares = [
+        TenantShare(name, "tokens", Interval(amount), joules and Interval(joules), 1.0, {})
+        for name, (amount, joules) in work.items()
+    ]
+    energies = [share.energy for share in shares]
+    return ConcurrentStep("case", "1", mps, seconds, tuple(shares), None if None in energies else total(energies))
 
 
 SOLO_RUNS = {
-    "small": SoloRun(100.0, energy_per_unit_j=3.0, idle_power_w=60.0),
-    "large": SoloRun(50.0, energy_per_unit_j=6.0, idle_power_w=60.0),
+    "small": SoloRun(100.0, energy_per_unit=Interval(3.0), idle_power_w=60.0),
+    "large": SoloRun(50.0, energy_per_unit=Interval(6.0), idle_power_w=60.0),
 }
 
 
@@ -43,7 +48,8 @@ def test_jain_index_of_equal_and_of_one_sided_progress():
 
 
 def test_tenant_energy_compares_with_sequential_and_dedicated_gpus():
-    result = tenants.step_figures(concurrent_step(small=(800, 1_400), large=(200, 1_600)), SOLO_RUNS)
+    figures = tenants.step_figures(concurrent_step(small=(800, 1_400), large=(200, 1_600)), SOLO_RUNS)
+    result = {name: one.value for name, one in figures.items()}
 
     assert result["energy_per_unit_joules"] == 3.0  # 3,000 J for 1,000 tokens
     assert result["energy_over_sequential_ratio"] == 3_000 / (800 * 3 + 200 * 6)
@@ -55,29 +61,33 @@ def test_tenant_energy_compares_with_sequential_and_dedicated_gpus():
 def test_tenants_without_solo_runs_have_throughput_only():
     result = tenants.step_figures(concurrent_step(small=(800, None), large=(200, None)), {})
 
-    assert result["total_per_second"] == 100
+    assert result["total_per_second"] == Interval(100)
     assert not {"stp", "antt", "fairness", "energy_over_sequential_ratio", "energy_per_unit_joules"} & result.keys()
 
 
 def test_tenants_different_units_are_not_added():
     step = concurrent_step(small=(800, 1_400), large=(200, 1_600))
     mixed = ConcurrentStep(
-        "", "", step.mps, 10.0, (step.shares[0], TenantShare("large", "images", 200, 1_600, 1.0, {}))
+        "",
+        "",
+        step.mps,
+        10.0,
+        (step.shares[0], TenantShare("large", "images", Interval(200), Interval(1_600), 1.0, {})),
     )
 
     result = tenants.step_figures(mixed, SOLO_RUNS)
     assert "total_per_second" not in result
-    assert result["stp"] == pytest.approx(1.2)
+    assert result["stp"].value == pytest.approx(1.2)
 
 
 def test_solo_run_with_another_unit_is_ignored():
     """800 tokens in the step and 100 batches/s alone give no slowdown; 3 J per batch is no cost of a token."""
-    solo_runs = {**SOLO_RUNS, "small": SoloRun(100.0, energy_per_unit_j=3.0, unit="batches")}
+    solo_runs = {**SOLO_RUNS, "small": SoloRun(100.0, energy_per_unit=Interval(3.0), unit="batches")}
 
     result = tenants.step_figures(concurrent_step(small=(800, 1_400), large=(200, 1_600)), solo_runs)
 
     assert not {"stp", "antt", "worst_slowdown", "fairness", "energy_over_sequential_ratio"} & result.keys()
-    assert result["total_per_second"] == 100
+    assert result["total_per_second"] == Interval(100)
 
 
 def test_tenant_far_slower_than_mean_starves():
@@ -130,8 +140,14 @@ def test_phase_repeated_has_two_stretches():
 def test_counter_between_samples_is_linear():
     counter = Samples(np.array([10.0, 20.0]), np.array([0.0, 100.0]))
 
-    assert rise_between(counter, (12.0, 15.0)) == pytest.approx(30)
-    assert rise_between(counter, (15.0, 30.0), ((24.0, 120.0),)) == pytest.approx(70)
+    assert rise_limits(counter, (12.0, 15.0)) == Interval(pytest.approx(30), limits=(0, 100))
+    assert rise_limits(counter, (15.0, 30.0), ((24.0, 120.0),)) == Interval(pytest.approx(70), limits=(20, 120))
+
+
+def test_rise_at_known_points_is_exact():
+    counter = Samples(np.array([0.0, 30.0]), np.array([0.0, 900.0]))
+
+    assert rise_limits(counter, (12.0, 15.0), ((12.0, 0.0), (15.0, 900.0))) == Interval(900, limits=(900, 900))
 
 
 GPU = NodeGpu([(START_S - 500, 60), (START_S, 300)])
@@ -292,3 +308,53 @@ def test_tenants_command_late_phases_share_gpu_evenly(analyzer, tmp_path, interv
     assert figures["worst_slowdown"] == pytest.approx(2, rel=2e-3)
     assert figures["energy_joules"] == pytest.approx(7_500, rel=2e-3)
     assert figures["energy_over_sequential_ratio"] == pytest.approx(1, rel=2e-3)
+
+
+def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyzer, tmp_path):
+    """4 s at 300 W after 10 s of loading at 60 W, scraped every 15 s: 1,200 J, which no scrape shows."""
+    gpu = NodeGpu([(START_S - 500, 60), (START_S + 10, 300), (START_S + 14, 60)])
+    end_s = START_S + 14
+    scrapes = []
+    for t in scrape_times(15, START_S - 31, START_S + 120):
+        gpu_labels = {"gpu": "0", "uuid": gpu.uuid}
+        values = [(m.BUILD_INFO, {"version": "1"}, 1.0), (m.GPU_POWER, gpu_labels, gpu.power_w(t))]
+        values.append((m.GPU_ENERGY, gpu_labels, gpu.energy_j(t)))
+        for name in ("a", "b"):
+            values += short_tenant(gpu, name, min(t, end_s), is_over=t >= end_s) if t >= START_S else ()
+        scrapes.append((t, values))
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
+
+    completed = analyzer(
+        "tenants", "--experiment", "short", "--source", history, "--since", "36500d", "--format", "json"
+    )
+
+    assert completed.returncode == 0, completed.stderr
+    (mix,) = json.loads(completed.stdout)["mixes"]
+    energy = mix["figures"]["energy_joules"]
+    assert energy["value"] == pytest.approx(1_200, rel=1e-3)
+    assert energy["value_low"] <= 1_200 <= energy["value_high"]
+    share = mix["figures"]["a:energy_per_tokens_joules"]
+    assert share["value_low"] < 600 / 100 < share["value_high"]  # 600 J for 100 tokens, by samples 15 s apart
+
+
+def short_tenant(gpu, name, until_s, *, is_over):
+    """Series of a run from START_S on that loads for 10 s and measures until 14 s; its share is half of the GPU's."""
+    run, device = {"run_id": f"short-{name}"}, {"component": "gpu", "device": gpu.uuid}
+    used_j = gpu.energy_j(until_s) - gpu.energy_j(START_S)
+    yield m.RUN_INFO, {**run, "workload": "w", "label_experiment": "short", "label_tenant": name}, 1.0
+    yield m.RUN_START, run, START_S
+    yield m.RUN_DURATION, run, until_s - START_S
+    yield m.RUN_GPU_INFO, {**run, "gpu": "0", "uuid": gpu.uuid}, 1.0
+    yield m.RUN_ENERGY, {**run, **device}, used_j
+    yield m.RUN_ATTRIBUTED_ENERGY, {**run, **device, "policy": "idle_shared"}, used_j / 2
+    if is_over:
+        yield m.RUN_END, run, until_s
+        yield m.RUN_OUTCOME, {**run, "outcome": "ok"}, 1.0
+        yield m.RUN_WORK, {**run, "unit": "tokens"}, 100.0
+        for phase, begin_s, end_s in (("load", START_S, START_S + 10), ("measure", START_S + 10, until_s)):
+            labels = {**run, "phase": phase}
+            yield m.RUN_PHASE_START, labels, begin_s
+            yield m.RUN_PHASE_SECONDS, labels, end_s - begin_s
+            yield m.RUN_PHASE_ENERGY, {**labels, "component": "gpu"}, gpu.energy_j(end_s) - gpu.energy_j(begin_s)
+            if phase == "measure":
+                yield m.RUN_PHASE_WORK, {**labels, "unit": "tokens"}, 100.0
