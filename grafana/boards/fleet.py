@@ -10,8 +10,9 @@ _UNATTRIBUTED = "instance:wattline_unclaimed_energy_joules:increase5m"
 _OWNERS = "owner:wattline_run_attributed_energy_joules:increase5m"
 _GRAMS = "instance:wattline_emissions_grams:increase5m"
 _WORK = "owner:wattline_run_work:increase5m"
-_OWNER = "cluster, instance, workload, label_model, label_user, label_namespace"
-_GPU = 'component="gpu"'
+_OWNER = "cluster, workload, label_model, label_user, label_namespace"
+"""Labels of an owner, over all its nodes."""
+_GPU, _CPU = 'component="gpu"', 'component="cpu"'
 _AVERAGE = 'basis="average"'
 _TOKENS = 'unit="generated_tokens"'
 _KWH = "3600000"
@@ -85,13 +86,14 @@ _BY_USER = _largest("Top users", "Joules attributed to the runs of each user", "
 _BY_MODEL = _largest("Top models", "Joules attributed to the runs of each model", "label_model", "model")
 _PER_TOKEN = Panel(
     "Energy per generated token",
-    "GPU energy of a model's runs that generated tokens, divided by these tokens (a ratio of sums).",
+    "Energy attributed to a model's runs that generated tokens, divided by these tokens (a ratio of sums): of GPUs, or "
+    "of CPUs where the runs had no GPU. It covers whole runs; the dashboard Runs shows that of the phases of the work.",
     "joule",
     (
         Query(
             named(
-                f"sum by (label_model) ({_over_range(_OWNERS, _GPU)} and on ({_OWNER}) "
-                f"{_over_range(_WORK, _TOKENS)} > 0) "
+                f"sum by (label_model) (({_over_range(_OWNERS, _GPU)} or on ({_OWNER}) {_over_range(_OWNERS, _CPU)}) "
+                f"and on ({_OWNER}) {_over_range(_WORK, _TOKENS)} > 0) "
                 f"/ sum by (label_model) ({_over_range(_WORK, _TOKENS)} > 0)",
                 "label_model",
             )

@@ -50,7 +50,8 @@ _ENERGY = (
 _PER_UNIT = (
     lines(
         "Energy per unit by tenant",
-        "Attributed energy divided by work, both since the start of the run.",
+        "Attributed energy divided by work, both since the start of an active run. The dashboard Runs and `analyzer "
+        "report` show the same for a run on a shared GPU; an ended run that was alone counts the phases of its work.",
         "joule",
         f"(sum by ({RUN_KEY}) ({_ATTRIBUTED}) / on ({RUN_KEY}) group_right () "
         f"(sum by ({RUN_KEY}, unit) ({selector(m.RUN_WORK)}) > 0)) {_JOIN} {_OPEN}",

@@ -12,6 +12,7 @@ from grafana.board import (
     NODE_LEGEND,
     NODE_RUN_KEY,
     RUN_KEY,
+    WORK,
     Board,
     peak,
     selector,
@@ -21,7 +22,6 @@ from grafana.panel import Panel, Query, lines
 
 _GPU = 'engine="gpu"'
 _OF_SM = 'domain="sm"'
-_OF_GPU = 'component="gpu"'
 _CHOSEN = 'label_experiment=~"$experiment"'
 _HAS_EXPERIMENT = 'label_experiment!=""'
 _MEASURE = 'phase="measure"'
@@ -71,25 +71,30 @@ _LIKE = "workload, label_model, label_batch_size, label_power_limit_watts"
 _INFO = f"topk by ({NODE_RUN_KEY}) (1, max by ({NODE_RUN_KEY}, {_LIKE}) ({peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)}))"
 _GPUS = f"max by ({NODE_RUN_KEY}, gpu, uuid) ({peak(m.RUN_GPU_INFO)})"
 _ONLY_GPU = f"({_GPUS} and on ({RUN_KEY}) (count by ({RUN_KEY}) ({_GPUS}) == 1))"
+_ON_GPU = f"group_left (instance, gpu, uuid) {_ONLY_GPU}"
 _WORK = f"(max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_PHASE_WORK, _MEASURE)}) > 0)"
 _SECONDS = f"(max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_SECONDS, _MEASURE)}) > 0)"
-_JOULES = f"max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_ENERGY, _MEASURE, _OF_GPU)})"
+_TIME_PER_UNIT = (
+    f"({_SECONDS} / on ({NODE_RUN_KEY}) group_right () {_WORK} "
+    f"* on ({NODE_RUN_KEY}) group_left (gpu, uuid) {_ONLY_GPU})"
+)
+_ENERGY_PER_UNIT = f"({WORK.energy_per_unit()} * on ({RUN_KEY}) {_ON_GPU})"
 
 
 def _by_gpu(expression: str) -> str:
     return (
-        f"avg by ({NODE_KEY}, gpu, uuid, {_LIKE}, unit) (({expression} / on ({NODE_RUN_KEY}) group_right () {_WORK}) "
-        f"* on ({NODE_RUN_KEY}) group_left ({_LIKE}) {succeeded(_INFO)} "
-        f"* on ({NODE_RUN_KEY}) group_left (gpu, uuid) {_ONLY_GPU})"
+        f"avg by ({NODE_KEY}, gpu, uuid, {_LIKE}, unit) "
+        f"({expression} * on ({NODE_RUN_KEY}) group_left ({_LIKE}) {succeeded(_INFO)})"
     )
 
 
 _PER_UNIT = Panel(
     "Time and energy per unit of work, by GPU",
-    "Duration and energy of the phase measure divided by its work: the mean over the experiment's successful runs that "
-    "used only this GPU. Compare rows with the same workload, model, batch and power limit.",
+    "Duration of the phase measure divided by its work, and energy per unit as in the dashboard Runs: the mean over "
+    "the experiment's successful runs that used only this GPU. Compare rows with the same workload, model, batch and "
+    "power limit.",
     "short",
-    (Query(_by_gpu(_SECONDS)), Query(_by_gpu(_JOULES))),
+    (Query(_by_gpu(_TIME_PER_UNIT)), Query(_by_gpu(_ENERGY_PER_UNIT))),
     "table",
     width=24,
     columns={

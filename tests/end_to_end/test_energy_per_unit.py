@@ -32,7 +32,13 @@ PER_TOKEN_J = SHARE_J / TOKENS
 """10 J; of the whole GPU 15 J, and by the share of the whole run in the phase measure 6.7 J."""
 WORK = {"flop": 1e12, "generated_tokens": TOKENS, "padding_tokens": 5e4}
 PHASES = {"load": (LOAD_S, POWER_W * LOAD_S), "measure": (DURATION_S - LOAD_S, POWER_W * (DURATION_S - LOAD_S))}
-RUN = NodeRun(end_s=START_S + DURATION_S, work=WORK, phases=PHASES, phase_work={"measure": WORK})
+RUN = NodeRun(
+    end_s=START_S + DURATION_S,
+    labels={"model": "tiny", "experiment": "shared"},
+    work=WORK,
+    phases=PHASES,
+    phase_work={"measure": WORK},
+)
 GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)])
 
 
@@ -97,6 +103,9 @@ def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):
     assert view.table("wattline-runs", "Runs", "run")[RUN.run_id]["per unit"] == pytest.approx(PER_TOKEN_J)
     assert per_unit["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
     assert per_unit["padding_tokens"]["energy per unit"] == pytest.approx(SHARE_J / 5e4)
+    by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "unit")
+    assert by_gpu["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
+    assert by_gpu["generated_tokens"]["time per unit"] == pytest.approx((DURATION_S - LOAD_S) / TOKENS)
 
 
 def test_runner_shared_gpu_prints_the_attributed_share():
@@ -136,4 +145,6 @@ def test_runner_shared_gpu_prints_the_attributed_share():
     )
     line = next(iter(summary_lines(run, "ok", None)))
 
-    assert line.startswith("10 J per generated token attributed to the run, since others used its GPUs as well (15 J ")
+    assert line.startswith(
+        "10 J per generated token over the whole run, attributed to it, since others used its GPUs as well (15 "
+    )
