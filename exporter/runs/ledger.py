@@ -154,12 +154,15 @@ class Ledger:
 
     def phase(self, run_id: str, name: str) -> RunRecord:
         run = self.lookup.find_running(run_id)
-        requests.check_phase_name(run, name)
-        if run.cuts[-1].phase != name:
+        refusal = requests.refuse_phase(run, name)
+        phase = None if refusal else name
+        if run.cuts[-1].phase != phase:
             now_s = self._clock().s
             requests.check_phase_rate(run, now_s)
-            marks.start_phase(run, self._live.energy.meters, Cut(now_s, name, run.cuts[-1].slots))
+            marks.start_phase(run, self._live.energy.meters, Cut(now_s, phase, run.cuts[-1].slots))
         self._renew(run)
+        if refusal:
+            raise refusal
         return run
 
     def _renew(self, run: RunRecord) -> None:

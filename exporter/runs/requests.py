@@ -117,11 +117,13 @@ def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float
         run.add_work(contributor, amounts, in_phase=in_phase)
 
 
-def check_phase_name(run: RunRecord, name: str) -> None:
-    """Raise RunError where the run has as many phases as it can have, and none of this name."""
+def refuse_phase(run: RunRecord, name: str) -> RunError | None:
+    """Return the refusal where the run has as many phases as it can have, and none of this name; note it."""
     names = {phase.name for phase in run.phases} | {cut.phase for cut in run.cuts if cut.phase}
-    if name not in names and len(names) >= MAX_PHASES:
-        raise RunError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
+    if name in names or len(names) < MAX_PHASES:
+        return None
+    run.note(f"the run has more than {MAX_PHASES} phases: time and work of the further ones count to no phase")
+    return RunError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
 
 
 def check_phase_rate(run: RunRecord, now_s: float) -> None:

@@ -77,6 +77,21 @@ def test_phase_17th_name_is_rejected(exporter):
     assert sorted(phase["name"] for phase in run["phases"]) == sorted(f"p{i}" for i in range(16))
 
 
+def test_phase_17th_name_ends_the_16th_and_is_noted(exporter):
+    run_id = begin(exporter)["run_id"]
+    path = f"/api/v1/runs/{run_id}"
+    for i in range(16):
+        exporter.post(f"{path}/phase", {"name": f"p{i}"})
+    exporter.post(f"{path}/work", {"contributor": "a", "steps": 1})
+    exporter.post(f"{path}/phase", {"name": "p16"})
+    exporter.post(f"{path}/work", {"contributor": "a", "steps": 11})
+    run = end(exporter, run_id)
+
+    assert {phase["name"]: phase["work"] for phase in run["phases"]}["p15"] == {"steps": 1.0}
+    assert run["work"] == {"steps": 11.0}
+    assert any("more than 16 phases" in note for note in run["notes"])
+
+
 def test_phases_and_emissions_add_up_to_the_runs_energy(exporter):
     with exporter.simulation() as simulation:
         run_id = begin(exporter, gpus=["0"])["run_id"]
