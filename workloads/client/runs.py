@@ -251,6 +251,11 @@ class Run:
         self._post(f"cannot end run {self.run_id}", f"/runs/{self.run_id}/end", body)
 
     def _contributor(self) -> Contributor | None:
+        if not self._entered_by:
+            log_message_once(
+                f"run {self._workload!r} has not started, so its work and phases are lost; start it with: "
+                f"with workloads.client.run({self._workload!r}) as run"
+            )
         if self.run_id is None:
             return None
         key = os.getpid(), self._api.address, self.run_id

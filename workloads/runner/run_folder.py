@@ -133,7 +133,7 @@ def _results(run: RunView) -> Iterator[str]:
     if shown:
         yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
     if energies := list(_energies_per_unit(run)):
-        yield ", ".join(energies)
+        yield ", or ".join(energies)
 
 
 def _energies_per_unit(run: RunView) -> Iterator[str]:
@@ -155,12 +155,12 @@ def _energies_per_unit(run: RunView) -> Iterator[str]:
         amount, name = run.work[unit], unit_of_one(unit)
         if shares_j:
             yield (
-                f"{share_j / amount:.4g} J per {name} attributed to the run, since others used its {device} as well "
-                f"({whole_j / amount:.4g} J of the whole {device})"
+                f"{share_j / amount:.4g} J per {name} over the whole run, attributed to it, since others used its "
+                f"{device} as well ({whole_j / amount:.4g} J of the whole {device})"
             )
             continue
         done_in = {phase.name: phase.work[unit] for phase in run.phases if unit in phase.work}
         names = phases_of_work(amount, done_in, measured_s, run.duration_seconds)
         joules = math.fsum(phase.energy_joules[component] for phase in run.phases if phase.name in names)
-        where = f" during the phase {' and '.join(names)}" if names else ""
-        yield f"{(joules if names else whole_j) / amount:.4g} J of the {device} per {name}{where}"
+        where = f"during the phase {' and '.join(names)}" if names else "over the whole run"
+        yield f"{(joules if names else whole_j) / amount:.4g} J of the {device} per {name} {where}"

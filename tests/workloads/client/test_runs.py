@@ -230,3 +230,18 @@ def test_work_excess_unit_keeps_other_units(exporter, script):
 
     assert exporter.api.only_run.work == {"u0": 3, **{f"u{index}": 1 for index in range(1, MAX_UNITS)}}
     assert "cannot count work u16: a run has at most 16 units" in done.stderr
+
+
+def test_run_without_with_statement_is_logged(exporter, script):
+    job = script("""
+        run = client.run("nb")
+        run.phase("train")
+        run.work(steps=3)
+        """)
+    done = exporter.python(job)
+
+    assert (done.returncode, exporter.api.runs) == (0, {})
+    assert done.stderr == (
+        "wattline: run 'nb' has not started, so its work and phases are lost; start it with: "
+        "with workloads.client.run('nb') as run\n"
+    )

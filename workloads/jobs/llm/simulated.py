@@ -71,10 +71,12 @@ def open_simulated_model(job: str, options: argparse.Namespace, state: str) -> I
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ModelError("simulated GPUs support one process; start it without a launcher")
     log_message(f"simulated: no model runs, times follow an approximate law for {preset.parameters:,} parameters")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[:1]
+    visible, *others = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if others:
+        log_message(f"this process uses the first of {1 + len(others)} GPUs; the run includes the energy of the others")
     memory_bytes = preset.parameters * _BYTES_PER_PARAMETER
     try:
-        with drive_simulated_gpus(Path(state), visible, memory_bytes, UTILIZATION[job]) as (gpu,):
+        with drive_simulated_gpus(Path(state), [visible], memory_bytes, UTILIZATION[job]) as (gpu,):
             yield SimulatedModel(gpu, preset, UTILIZATION[job])
     except ValueError as error:
         raise ModelError(str(error)) from error

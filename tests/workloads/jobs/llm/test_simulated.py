@@ -100,3 +100,13 @@ def test_llm_generate_simulated_unsupported_is_one_line_error(simulated, argumen
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_llm_job_on_two_simulated_gpus_says_that_one_is_idle(simulated):
+    exporter, gpus, path = simulated
+    both = ",".join(gpu.uuid for gpu in gpus.gpus)
+    arguments = ("--random", "tiny", "--batch-size", "1", "--seq-len", "8", "--iterations", "1", "--warmup", "0")
+    done = exporter.python("-m", "workloads.jobs.llm_forward", *arguments, PYTHONPATH=path, CUDA_VISIBLE_DEVICES=both)
+
+    assert done.returncode == 0
+    assert "this process uses the first of 2 GPUs; the run includes the energy of the others" in done.stderr
