@@ -29,6 +29,7 @@ FORMATS = (
 _WATTLINE = "wattline"
 """Format whose times are Unix times in any time zone."""
 _DAY_S = 86_400
+_MOST_COMMANDS = 3
 _LOGS_HINT = "give the GPUs' power log or the run's folder; a wall meter's log alone is not a run"
 
 
@@ -144,9 +145,11 @@ def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, c
         print(f"{run.run_id}: {_energy_text(run)}")
     first = min(run.file_run.start_s for run in assembly.runs)
     days = max(math.ceil((time.time() - first) / _DAY_S) + 1, 30)
-    for run in assembly.runs:
-        if run.energies:
-            print(f"  analyzer report --source {shlex.quote(str(out))} --since {days}d --run-id {run.run_id}")
+    where = f"--source {shlex.quote(str(out))} --since {days}d"
+    for run in assembly.runs[:_MOST_COMMANDS]:
+        print(f"  analyzer report {where} --run-id {run.run_id}")
+    if len(assembly.runs) > _MOST_COMMANDS:
+        print(f"  analyzer runs {where} --limit {len(assembly.runs)}")
 
 
 def _count(number: int, noun: str) -> str:

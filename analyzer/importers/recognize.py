@@ -75,7 +75,11 @@ def _totals_only(path: Path) -> UnreadableError:
 
 def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], None]) -> Iterator[FileContent]:
     unknown: list[Path] = []
-    for path in sorted(one for one in folder.rglob("*") if one.suffix in _SUFFIXES and one.is_file()):
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or (path.suffix not in _SUFFIXES and path.name != METRICS_FILE):
+            continue
+        if path.name == METRICS_FILE and form in (AUTO, iris.IRIS_FORMAT) and iris.is_iris_totals(path):
+            yield iris.read_iris_totals(path, options)
         if path.name in _WITH_ANOTHER:
             continue
         kind = recognize_format(path) if form == AUTO else form
@@ -90,6 +94,8 @@ def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], 
 
 def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
     if path.name == METRICS_FILE:
+        if iris.is_iris_totals(path):
+            return iris.read_iris_totals(path, options)
         raise _totals_only(path)
     kind = recognize_format(path) if form == AUTO else form
     if kind is None and not first_line(path):

@@ -21,9 +21,11 @@ from analyzer.importers.quantities import (
     GaugeColumns,
 )
 from analyzer.importers.text import Cells, finite_numbers, read_columns, read_yaml_object, take_rows
+from analyzer.model.interval import JOULES_PER_KWH
+from analyzer.model.report import CLAIMED_ENERGY
 from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
-from exporter.contract.run import METRICS_FILE
+from exporter.contract.run import EVENTS_FILE, METRICS_FILE
 
 IRIS_FORMAT = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"
@@ -35,7 +37,6 @@ _GAUGES = {
     "clk_speed": Gauge(m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
     "mem_clk_speed": Gauge(m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
 }
-_JOULES_PER_KWH = 3.6e6
 _MIB = 2.0**20
 
 
@@ -62,22 +63,60 @@ def read_iris(path: Path, options: ReadOptions) -> FileContent:
     return content
 
 
+def is_iris_totals(path: Path) -> bool:
+    """Return True for a metrics.yml of iris-gpubench without the samples."""
+    alone = not any(path.with_name(name).exists() for name in (SERIES_FILE, EVENTS_FILE))
+    return alone and {"elapsed_time", "total_energy"} <= finite_numbers(read_yaml_object(path)).keys()
+
+
+def read_iris_totals(path: Path, options: ReadOptions) -> FileContent:
+    """Read metrics.yml without samples: a run without energy, with the file's total as a result.
+
+    Raises UnreadableError.
+    """
+    content, metrics = FileContent(path, IRIS_FORMAT, options), read_yaml_object(path)
+    numbers = finite_numbers(metrics)
+    try:
+        start_s = _start_s(metrics, options)
+    except ValueError as error:
+        raise UnreadableError(f"cannot import {path}: {error}; write start_datetime as 2026-11-20 10:00:00") from error
+    if start_s is None:
+        raise UnreadableError(f"cannot import {path}: no start_datetime; add the time of its start")
+    workload = str(metrics.get("benchmark", "benchmark"))
+    end_s = start_s + numbers["elapsed_time"]
+    content.runs.append(FileRun(workload, workload, start_s, end_s, {}, {}, _results(numbers)))
+    content.lines = len(metrics)
+    content.notes.append(
+        f"{path} has totals without samples: its energy cannot be checked, and is the result {CLAIMED_ENERGY}"
+    )
+    return content
+
+
+def _start_s(metrics: dict[str, Any], options: ReadOptions) -> float | None:
+    """Return the start in Unix seconds, None if it is unknown. Raises ValueError."""
+    text = next((str(metrics[name]) for name in ("start_time", "start_datetime") if name in metrics), None)
+    return None if text is None else parse_moment(text, options.zone)
+
+
+def _results(numbers: dict[str, float]) -> dict[str, float]:
+    results = {f"iris_{name}": value for name, value in numbers.items() if name in ("score", "av_util", "av_temp")}
+    if "total_energy" in numbers:
+        results[CLAIMED_ENERGY] = numbers["total_energy"] * JOULES_PER_KWH
+    if "total_carbon" in numbers:
+        results["claimed_emissions_grams"] = numbers["total_carbon"]
+    return results
+
+
 def _run(
     content: FileContent, metrics: dict[str, Any], sampled_s: tuple[float, float], options: ReadOptions
 ) -> FileRun:
     numbers = finite_numbers(metrics)
     start_s, end_s = sampled_s
-    if "start_time" in metrics and "elapsed_time" in numbers:
-        start_s = min(parse_moment(str(metrics["start_time"]), options.zone), start_s)
+    began_s = _start_s(metrics, options)
+    if began_s is not None and "elapsed_time" in numbers:
+        start_s = min(began_s, start_s)
         end_s = max(start_s + numbers["elapsed_time"], end_s)
-    results = {f"iris_{name}": value for name, value in numbers.items() if name in ("score", "av_util", "av_temp")}
-    caveats: tuple[str, ...] = ()
-    if "total_energy" in numbers:
-        claimed_j = numbers["total_energy"] * _JOULES_PER_KWH
-        results["claimed_energy_joules"] = claimed_j
-        caveats = ("nominal_time",)
-    if "total_carbon" in numbers:
-        results["claimed_emissions_grams"] = numbers["total_carbon"]
+    results, caveats = _results(numbers), ("nominal_time",) if "total_energy" in numbers else ()
     name = str(metrics.get("name", ""))
     for where, power in [
         (dict(labels), one) for (metric, labels), one in content.series.items() if metric is m.GPU_POWER

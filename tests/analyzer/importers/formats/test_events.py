@@ -149,3 +149,7 @@ def test_tenant_events_without_power_are_tenants(call, imported, tmp_path):
     assert mix["figures"]["gpt2_1:prompt_tokens_per_second"]["value"] == pytest.approx(10_240)
     assert mix["figures"]["gpt2_2:prompt_tokens_per_second"]["value"] == pytest.approx(5_120)
     assert {report.headline for report in reports.values()} == {None}
+    (text,) = {
+        finding.text for report in reports.values() for finding in report.findings if finding.code == "no_energy"
+    }
+    assert "the imported files hold no power" in text

@@ -35,3 +35,26 @@ def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path)
     assert "19116 J" in finding_texts_of(report, "nominal_time")[0]
     assert "3.2 times too low" in finding_texts_of(report, "nominal_time")[0]
     assert report.workload == "synthetic_regression"
+
+
+def test_iris_totals_without_samples_are_a_run_without_energy(call, imported, tmp_path):
+    """The published run of 245.6 s: its 0.00993 kWh use the nominal interval, so they are a claim of the file."""
+    folder = tmp_path / "iris-gpubench-results"
+    folder.mkdir()
+    start = local_time(0, "%Y-%m-%d %H:%M:%S")
+    (folder / "metrics.yml").write_text(
+        f"benchmark: synthetic_regression\nelapsed_time: 245.6\ntotal_energy: 0.00993\ntotal_carbon: 1.42\n"
+        f"score: 230.1\nstart_datetime: {start}\n"
+    )
+    (folder / "other.yml").write_text("a: 1\n")
+
+    report = single_report(imported(folder))
+    code, stdout, stderr = call("import", folder / "metrics.yml", "--out", tmp_path / "single.sqlite")
+
+    assert (report.headline, report.duration_s) == (None, pytest.approx(245.6))
+    assert report.results["claimed_energy_joules"] == pytest.approx(0.00993 * 3.6e6)
+    assert report.results["iris_score"] == 230.1
+    assert code == 0
+    assert "has totals without samples: its energy cannot be checked" in stderr
+    assert "other.yml" not in stderr
+    assert "analyzer report --source" in stdout
