@@ -133,8 +133,10 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
         yield Finding("warning", "run_too_short", "", text)
     if not run.devices:
         text = (
-            "no energy was measured: none of its processes used a GPU, and CPU energy is not readable; see exporter "
-            "check on the node"
+            "no energy: the imported files hold no power; import them together with a power log of that time"
+            if FORMAT_LABEL in run.labels
+            else "no energy was measured: none of its processes used a GPU, and CPU energy is not readable; see "
+            "exporter check on the node"
         )
         yield Finding("warning", "no_energy", "", text)
     if run.outcome in ("failed", "interrupted"):

@@ -41,7 +41,13 @@ def runs_command(
     from analyzer.output.table import CommandOutput
 
     with connection.open() as source:
-        table = _run_table(_list_runs(source, since_s, limit))
+        runs = _list_runs(source, since_s, limit)
+        if not runs:
+            print_message(
+                f"no run at {source.name} in the last {since}; start one with workloads run, see --since, or check "
+                "that the source scrapes the exporter"
+            )
+        table = _run_table(runs)
     print_output(CommandOutput([table], table.records(), table.records()), form)
 
 

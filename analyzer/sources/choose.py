@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
 
 DEFAULT_EXPORTER = "http://127.0.0.1:9847"
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+")
 SYSTEM_FOLDER = Path("/var/lib/wattline")
 _PROBE_S = 2.0
 
@@ -33,7 +35,10 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
             from analyzer.sources.prometheus import PrometheusSource
 
             return PrometheusSource(check_address(named), access, progress=progress)
-        return HistorySource(Path(named).expanduser(), progress)
+        path = Path(named).expanduser()
+        if _HOST_AND_PORT.fullmatch(named) and not path.exists():
+            return PrometheusSource(check_address(f"http://{named}"), access, progress=progress)
+        return HistorySource(path, progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
     if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER

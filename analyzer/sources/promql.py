@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Literal
 
 import requests
@@ -22,6 +23,7 @@ from exporter.contract import metrics as m
 
 TIMEOUT_S = 120.0
 Dialect = Literal["prometheus", "victoria-metrics"]
+_REMEDY = "give --source a Prometheus or VictoriaMetrics that scrapes the nodes"
 _TOO_MUCH = ("too many", "maxsamples", "exceeds", "limit", "too large", "timed out", "timeout", "deadline")
 _ONLY_METRICSQL = "range_last(1)"
 _GATEWAY_TIMEOUT = 504
@@ -126,12 +128,11 @@ def _body(response: requests.Response) -> dict[str, Any]:
 
 
 def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> FetchError:
+    if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return FetchError(f"{name} is not a Prometheus or VictoriaMetrics", _REMEDY)
     reason = " ".join(str(body.get("error") or body.get("detail") or "").split())[:300]
     if reason and response.status_code != 404:
-        return FetchError(
-            f"{name} refused the query: {reason}",
-            "give --source a Prometheus or VictoriaMetrics that scrapes the nodes",
-        )
+        return FetchError(f"{name} refused the query: {reason}", _REMEDY)
     return session.not_json(name, response)
 
 

@@ -44,6 +44,8 @@ class GpuRun:
     value: float
     placement: str = ""
     covariates: Mapping[str, float] = field(default_factory=dict)
+    label: str = ""
+    """Name of the GPU on its node, such as `GPU 0`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class GpuSpread:
     """
 
     gpu: str
+    label: str
     n: int
     median: float
     deviation: float
@@ -99,7 +102,7 @@ def gpu_variability(runs: Sequence[GpuRun], reference: str | None = None) -> Var
     inner, outliers = variation_estimate(medians), outlier_share(medians)
     return Variability(
         len(runs),
-        tuple(_gpus(by_gpu, medians)),
+        tuple(_gpus(by_gpu, medians, {run.gpu: run.label for run in runs})),
         Interval(whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
         Interval(whisker_range_ratio(medians), n=len(groups)),
         inner if not outliers.value > 0 else Interval(coefficient_of_variation(medians), n=len(medians)),
@@ -119,12 +122,13 @@ def _values_by_gpu(runs: Sequence[GpuRun]) -> dict[str, FloatArray]:
     return {gpu: np.array(values[gpu]) for gpu in sorted(values)}
 
 
-def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray) -> list[GpuSpread]:
+def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray, labels: Mapping[str, str]) -> list[GpuSpread]:
     overall = float(np.median(medians))
     flags = gpu_outliers(medians)
     return [
         GpuSpread(
             gpu,
+            labels[gpu],
             len(values),
             float(median),
             float(median / overall - 1),

@@ -58,13 +58,13 @@ def describe_web(settings: Settings) -> str:
     ]
     is_open_over_tcp = bool(config and config.requires_authentication) or is_loopback(host)
     capability = (
-        f"CAP_NET_BIND_SERVICE is needed for port {port}"
+        f"CAP_NET_BIND_SERVICE needed for port {port}"
         if 0 < port < _first_unprivileged_port()
-        else "no capability is needed"
+        else "no capability needed"
     )
     return (
         f"works: {scheme} on {settings.listen_address}, {' and '.join(authentication) or 'no authentication'}; "
-        f"runs: {_describe_run_api(settings, is_open_over_tcp=is_open_over_tcp)}; {capability}"
+        f"run API: {_describe_run_api(settings, is_open_over_tcp=is_open_over_tcp)}; {capability}"
     )
 
 
@@ -75,7 +75,7 @@ def _describe_run_api(settings: Settings, *, is_open_over_tcp: bool) -> str:
     if ways:
         return " and ".join(ways)
     if is_open_over_tcp:
-        return "TCP"
+        return "enabled over TCP"
     return "refused over TCP on a non-loopback address (set --web.api-socket, --web.api-token-file or basic auth)"
 
 

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from analyzer.model.interval import Interval
+from analyzer.output import units
 from analyzer.output.plots.run import LIGHT, Theme, plot_style
 from analyzer.output.studies.recommend_text import advice_headline
 from analyzer.studies.objective import Advice, Candidate
@@ -27,6 +28,7 @@ from analyzer.studies.sweep import SweepRun
 
 _WIDTH_IN, _ROW_IN, _HEAD_IN = 5.2, 1.75, 0.95
 _NARROW = 60
+_MINUTES = len("2026-11-23T07:36")
 _GIB = 2**30
 _CAPTION = (
     "Small points: runs · large points: settings with 95 % CI · "
@@ -105,10 +107,10 @@ def _column(axes: list[Axes], advice: Advice, panels: Sequence[_Panel], theme: T
 
 
 def _heading(advice: Advice) -> str:
-    """Return the title of the sweep and its result, wrapped."""
-    return "\n".join(
-        line for text in (advice.sweep.title, advice_headline(advice)) for line in textwrap.wrap(text, _NARROW)
-    )
+    """Return the title of the sweep, the time of its first run, and its result, wrapped."""
+    started = units.moment(min(run.started_at_s for run in advice.sweep.runs))
+    texts = (advice.sweep.title, started[:_MINUTES], advice_headline(advice))
+    return "\n".join(line for text in texts for line in textwrap.wrap(text, _NARROW))
 
 
 def _x(each: Candidate) -> float | None:

@@ -74,11 +74,15 @@ def boundary_work_table(report: Report) -> Table | None:
         columns.append(Column(f"{report.price.currency or 'Cost'} per million"))
     rows = [list(_work_row(report, boundary, work, largest_j[work.unit])) for boundary, work in every]
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
-    note = (
-        f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the whole "
-        "run is lower than the rate in that phase."
-    )
-    return Table("Work by boundary", columns, rows, notes=(note,) if phases else ())
+    notes = []
+    if phases:
+        notes.append(
+            f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the "
+            "whole run is lower than the rate in that phase."
+        )
+    if len({work.unit for _, work in every}) > 1:
+        notes.append("Each row divides the same energy by another unit of work; do not add the rows.")
+    return Table("Work by boundary", columns, rows, notes=notes)
 
 
 def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:

@@ -34,7 +34,11 @@ def advice_headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each ver
         case "too_few_repeats":
             assert chosen
             best = f"too few repeats: {chosen.setting} was best with {_repeats(advice)} per setting"
-            return f"{best}; {_gain(advice, chosen)}"
+            return (
+                f"{best}, the baseline"
+                if base and chosen.setting == base.setting
+                else f"{best}; {_gain(advice, chosen)}"
+            )
         case "keep" | "no_clear_difference" if _only_baseline(advice):
             assert base
             return f"keep {base.setting}: no other setting meets the constraints"
@@ -111,7 +115,7 @@ def advice_remarks(advice: Advice) -> Iterator[str]:
         yield f"not binding, so not considered: {'; '.join(map(str, advice.unbound))}"
     unknown = [str(each.setting) for each in advice.candidates if each.binds is None]
     if unknown:
-        yield f"unknown whether binding (no clock events and no power): {'; '.join(unknown)}"
+        yield f"unknown whether binding (no clock events, and too few samples of power): {'; '.join(unknown)}"
     yield from _constraint_remarks(advice)
     yield from _excluded_runs(advice)
     if advice.candidates and any(run.simulated for run in advice.sweep.runs):

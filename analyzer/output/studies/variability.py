@@ -24,14 +24,6 @@ _NOTES = (
     "The CI of the CV is of the GPUs that are no outliers. Of all GPUs, at most the upper share are outliers.",
     "Whisker ranges are of these GPUs only and have no CI.",
 )
-_GPU_COLUMNS = (
-    Column("GPU", "gpu", text=True, whole=True),
-    Column("Runs", "runs"),
-    Column("Median", "median"),
-    Column("Deviation", "from_middle_ratio"),
-    Column("CV within", "within_cv_ratio"),
-    Column("Outlier", "outlier", text=True),
-)
 
 
 def variability_output(variability: Variability, quantity: str) -> CommandOutput:
@@ -54,7 +46,7 @@ def variability_output(variability: Variability, quantity: str) -> CommandOutput
     parts: list[str | Table] = [
         f"{quantity}: {variability.runs} runs on {gpu_count} GPU{'s' if gpu_count != 1 else ''}",
         Table("", [Column("Statistic", text=True), Column("Value")], rows, notes=_NOTES),
-        _gpu_table(farthest, [more] if len(farthest) < gpu_count else []),
+        _gpu_table(farthest, quantity, [more] if len(farthest) < gpu_count else []),
     ]
     if variability.placements:
         effects = [
@@ -63,16 +55,26 @@ def variability_output(variability: Variability, quantity: str) -> CommandOutput
         ]
         columns = [Column("Placement", text=True), Column(f"Change from {variability.reference}"), Column("GPUs")]
         parts.append(Table("", columns, effects))
-    return CommandOutput(parts, _document(variability, quantity), _gpu_table(variability.gpus).records())
+    return CommandOutput(parts, _document(variability, quantity), _gpu_table(variability.gpus, quantity).records())
 
 
-def _gpu_table(gpus: Sequence[GpuSpread], notes: Sequence[str] = ()) -> Table:
-    return Table("", _GPU_COLUMNS, [_gpu_row(gpu) for gpu in gpus], notes=notes)
+def _gpu_table(gpus: Sequence[GpuSpread], quantity: str, notes: Sequence[str] = ()) -> Table:
+    columns = (
+        Column("GPU", "gpu", text=True, whole=True),
+        Column("Name", "label", text=True),
+        Column("Runs", "runs"),
+        Column(f"Median, {quantity}", "median"),
+        Column("Deviation", "from_middle_ratio"),
+        Column("CV within", "within_cv_ratio"),
+        Column("Outlier", "outlier", text=True),
+    )
+    return Table("", columns, [_gpu_row(gpu) for gpu in gpus], notes=notes)
 
 
 def _gpu_row(gpu: GpuSpread) -> list[Cell]:
     return [
         text_cell(gpu.gpu),
+        text_cell(gpu.label),
         count_cell(gpu.n),
         Cell(f"{gpu.median:.5g}", gpu.median),
         Cell(f"{100 * gpu.deviation:+.2f} %", gpu.deviation),
@@ -93,7 +95,7 @@ def _document(variability: Variability, quantity: str) -> dict[str, Any]:
         **estimate_record(variability.outliers, "outlier_gpus_ratio"),
         **estimate_record(variability.within, "within_gpu_cv_ratio"),
         "correlations": {name: estimate_record(one, "r") for name, one in variability.correlations.items()},
-        "gpus": _gpu_table(variability.gpus).records(),
+        "gpus": _gpu_table(variability.gpus, quantity).records(),
         "reference_placement": variability.reference,
         "placements": [
             {"placement": one.placement, "gpus": one.effect.n, **estimate_record(one.effect, "effect_ratio")}

@@ -81,7 +81,7 @@ def variability_rows(
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
         covariates = _covariates(source, frames, report) if comparable else {}
         gpu = f"{device.instance} {device.device}".strip()
-        found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates))
+        found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label))
     return found, " and ".join(sorted(units))
 
 

@@ -189,6 +189,14 @@ def test_advise_two_repeats_are_too_few():
     assert all(each.saving.low is None for each in advice.candidates)
 
 
+def test_advise_too_few_repeats_with_the_baseline_best_is_not_compared_with_itself():
+    advice = advise(near_exact_sweep({400: (1200, 13.0), 700: (1000, 10.0)}, repeats=1), SweepQuestion())
+
+    assert recommend_text.advice_headline(advice) == (
+        "too few repeats: 700 W was best with one run per setting, the baseline"
+    )
+
+
 def test_advise_outlier_is_excluded_from_five_runs_not_from_four():
     def odd_one(repeats):
         sweep = near_exact_sweep({400: (700, 12.0), 700: (1000, 10.0)}, repeats)

@@ -206,11 +206,11 @@ def test_check_reports_the_web_configuration(tmp_path, token):
     path = web_config(tmp_path, {**content, "basic_auth_users": {"ann": hashed()}})
 
     assert check_line(tmp_path) == (
-        "web     works: http on 127.0.0.1:9847, no authentication; runs: TCP; no capability is needed"
+        "web     works: http on 127.0.0.1:9847, no authentication; run API: enabled over TCP; no capability needed"
     )
     line = check_line(tmp_path, "--web.config.file", str(path), "--web.api-token-file", str(token))
     assert "works: https" in line
-    assert "basic auth; runs: TCP with the token" in line
+    assert "basic auth; run API: TCP with the token" in line
     assert "refused over TCP" in check_line(tmp_path, "--web.listen-address", "0.0.0.0:9847")
     (tmp_path / "server.key").unlink()
     broken = check_line(tmp_path, "--web.config.file", str(path))
