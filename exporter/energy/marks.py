@@ -102,6 +102,29 @@ class MeteredPoll(NamedTuple):
     """Energy at the poll's counter value; None where that is missing or doubtful."""
 
 
+class DoubtfulWindow(NamedTuple):
+    """Period in which counter and power disagree, by how much the interval is widened, and when that was detected.
+
+    `steps`: time of each comparison and the joules added to the totals then; none for a counter that stopped.
+    """
+
+    begin_s: float
+    end_s: float
+    joules: float
+    detected_s: float
+    steps: tuple[tuple[float, float], ...] = ()
+
+    def doubt_j(self, t_s: float) -> tuple[float, float]:
+        """Return the doubt at an instant within the window, and what to add to the totals' unseen energy then.
+
+        Any part of the doubt may lie before or after the instant. With half of it on either side, the energies up to
+        the instant and from it on both include the whole doubt, once.
+        """
+        if not self.steps:
+            return self.joules, 0.0
+        return self.joules / 2, self.joules / 2 - math.fsum(joules for at_s, joules in self.steps if at_s <= t_s)
+
+
 def poll_time_s(item: MeteredPoll) -> float:
     return item.poll.after_s
 

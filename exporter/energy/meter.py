@@ -10,8 +10,8 @@ from exporter.energy.counter_wraps import MAX_DEVICE_W, further_wraps_j
 from exporter.energy.interpolation import TOLERANCE, bridged_points, integral_points
 from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
 from exporter.energy.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
-from exporter.energy.power_comparison import SensorComparison, power_range_w
-from exporter.energy.power_integral import PowerIntegral, without_implausible_power
+from exporter.energy.power_comparison import SensorComparison
+from exporter.energy.power_integral import PowerIntegral, power_range_w, without_implausible_power
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
@@ -141,12 +141,18 @@ class DeviceMeter:
         self._longest_s, self._resumed, self._view = self.period_s, False, None
         counted_j = None if counted.energy_j is None else self.counter.energy_j
         self.polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
-        if self._update_s >= SENSOR_PERIOD_S:
-            doubt_j = self._sensors.compare(self.polls, known=known, sensor_share=self.sensor_share, most_w=self.most_w)
-            if doubt_j:
-                self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
-                self.polls[-1] = self.polls[-1]._replace(totals=self.totals)
+        if self._update_s >= SENSOR_PERIOD_S and self._sensors.add_power(
+            self.polls, known=known, sensor_share=self.sensor_share, most_w=self.most_w
+        ):
+            self.compare_sensors()
         return energy_j - old.energy_j
+
+    def compare_sensors(self) -> None:
+        """Compare the counter with the power at the latest poll; widen the interval where they differ."""
+        if self.polls and (doubt_j := self._sensors.compare(self.polls)):
+            self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
+            self.polls[-1] = self.polls[-1]._replace(totals=self.totals)
+            self._view = None
 
     def _is_unchanged(self, last: Poll, poll: Poll) -> bool:
         """Return whether fast polls show the same values as before, as about half of them do."""
@@ -263,16 +269,13 @@ class DeviceMeter:
         """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time on."""
         if not self.polls:
             return mark_at_totals(self.totals)
-        if self._view is None:
-            self._view = self._make_view()
-        mark = self._view.mark(t_s)
-        doubt_j = self.comparison.doubt_j(t_s)
-        return replace(mark, half_width_j=mark.half_width_j + doubt_j) if doubt_j else mark
+        self._view = self._view or self._make_view()
+        mark, (doubt_j, shift_j) = self._view.mark(t_s), self.comparison.doubt_j(t_s)
+        return replace(mark, half_width_j=mark.half_width_j + doubt_j, unseen_j=mark.unseen_j + shift_j)
 
     def _make_view(self) -> MeterView:
-        polls, counter_is_known = list(self.polls), self.counter.raw_j is not None
-        is_bridged = counter_is_known and not self.has_counter
-        if counter_is_known:
+        polls, is_counted = list(self.polls), self.counter.raw_j is not None
+        if is_counted:
             clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
             update_s = self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
             points = bridged_points(polls, clock, update_s, self.counter.read_s, self._integral.slack_s)
@@ -291,7 +294,7 @@ class DeviceMeter:
                 most_w=self.most_w,
                 counted_s=self.counter.read_s,
                 pending_j=self._pending_j,
-                bridge_error_j=self._sensors.lag_error_j(self.polls) if is_bridged else 0.0,
+                bridge_error_j=self._sensors.lag_error_j(polls) if is_counted and not self.has_counter else 0.0,
                 settled_s=poll_time_s(polls[-1]) - self.settling_s() if self.has_counter else points[-1].t_s,
             ),
         )

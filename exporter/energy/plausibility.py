@@ -39,6 +39,7 @@ class EnergyCheck:
         self._moved: _Snapshot | None = None
 
     def update(self, meter: DeviceMeter, now_s: float) -> None:
+        meter.compare_sensors()
         reasons: set[SuspectReason] = set()
         if meter.unmeasured_share > 0:
             reasons.add("aliasing")

@@ -11,16 +11,18 @@ from typing import NamedTuple
 
 from exporter.energy.counter_track import UpdateInterval
 from exporter.energy.interpolation import TOLERANCE
-from exporter.energy.marks import MeteredPoll, poll_time_s
+from exporter.energy.marks import DoubtfulWindow, MeteredPoll, poll_time_s
+from exporter.energy.power_integral import power_range_w
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
-from exporter.model import Poll
 
 MEAN_S = 2.0
 """Time over which the energies of a load with fast steps are averaged."""
+WINDOW_ERROR = 0.1
+"""Largest relative error of the window of the driver's averaged power."""
 LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
 """Longest time between two polls for an average."""
-EVERY_S = 1.2
-"""Time between two comparisons."""
+EVERY_S, AT_LEAST_S = 1.2, 0.5
+"""Longest and shortest time between two comparisons."""
 LONGEST_S = 64.0
 _KEPT_OF_EACH = 3
 """Instants kept for each power of two of their number."""
@@ -49,15 +51,6 @@ class ComparedEnergy(NamedTuple):
     power_w: float
     lag_s: float
     age_s: float
-
-
-class DoubtfulWindow(NamedTuple):
-    """Period in which the energies disagree, by how much the interval is widened, and when that was detected."""
-
-    begin_s: float
-    end_s: float
-    joules: float
-    detected_s: float
 
 
 class PowerComparison:
@@ -105,9 +98,10 @@ class PowerComparison:
         base = self._base or worst or now
         begin_s = base.t_s - base.age_s
         known = self._windows.pop() if self._windows and self._windows[-1].begin_s == begin_s else None
-        before_j, detected_s = (known.joules, known.detected_s) if known else (0.0, now.t_s)
+        before_j, detected_s, steps = (known.joules, known.detected_s, known.steps) if known else (0.0, now.t_s, ())
         joules = max(before_j, _doubt_j(base, last, now)) if now.t_s > base.t_s else before_j
-        self._windows.append(DoubtfulWindow(begin_s, now.t_s, joules, detected_s))
+        steps += ((now.t_s, joules - before_j),)
+        self._windows.append(DoubtfulWindow(begin_s, now.t_s, joules, detected_s, steps))
         self._base = now if now.t_s - base.t_s > BASE_S else base
         return joules - before_j
 
@@ -123,9 +117,10 @@ class PowerComparison:
         elif lags:
             self._windows[self._windows.index(stall)] = stall._replace(end_s=now_s)
 
-    def doubt_j(self, t_s: float) -> float:
-        """Return the doubt of the windows around `t_s`, of which any part may lie on one side of it."""
-        return math.fsum(window.joules for window in self._windows if window.begin_s < t_s < window.end_s)
+    def doubt_j(self, t_s: float) -> tuple[float, float]:
+        """Return the doubt at `t_s`, and what to add to the totals' unseen energy at `t_s`."""
+        around = [window.doubt_j(t_s) for window in self._windows if window.begin_s < t_s < window.end_s]
+        return math.fsum(half_width_j for half_width_j, _ in around), math.fsum(shift_j for _, shift_j in around)
 
     def detected(self, after_s: float, until_s: float) -> list[DoubtfulWindow]:
         """Return the windows with a doubt that was detected after `after_s`, up to `until_s`."""
@@ -167,14 +162,6 @@ def _doubt_j(base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy) ->
     return difference_j + max(mean_w, latest_w) * tail_s + _allowed_j(base, now)
 
 
-def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
-    """Return the lowest and the highest power of the polls."""
-    instant_w = [poll.instant_w for poll in polls if poll.instant_w is not None]
-    average_w = [poll.average_w for poll in polls if poll.average_w is not None]
-    watts = instant_w + average_w
-    return min(watts, default=0.0), max(watts, default=0.0)
-
-
 class SensorComparison:
     """Comparison of a GPU's counter, whose update interval is `counter_update`, with its power."""
 
@@ -187,52 +174,51 @@ class SensorComparison:
     def is_due(self, t_s: float) -> bool:
         return t_s - self.result.latest_s >= EVERY_S
 
-    def compare(self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float) -> float:
-        """Compare the energies at the latest poll; return by how many joules the interval is wider.
+    def add_power(self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float) -> bool:
+        """Note the power of the latest poll; return True if a comparison is due.
 
         `known`: power and energy are known since the poll before. `sensor_share`: share of time that the instantaneous
         power covers. `most_w`: power that may have flowed in the rest.
         """
-        latest = polls[-1]
         if not known:
             self.result.restart()
-            return 0.0
-        unmeasured_s = self._add_power(polls[-2].poll, latest.poll, sensor_share)
-        if unmeasured_s:
-            self.sampling_j += most_w * unmeasured_s
-        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
-        if watts is None or latest.counted_j is None or not self.is_due(t_s):
-            return 0.0
-        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
-        range_w, highest_w = self._recent_range_w(polls)
-        unseen_j = self._unseen_j(polls, highest_w - range_w, highest_w)
-        slack_j = self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s / 2 + unseen_j
-        lag_s = averaging_s + self.power_update.s + self._counter_update.s
-        now = ComparedEnergy(
-            t_s,
-            latest.counted_j,
-            latest.totals.integrated_j,
-            self.sampling_j,
-            self._variance_j2,
-            slack_j,
-            watts,
-            lag_s,
-            lag_s,
-        )
-        return self.result.add(self._averaged(polls, now, unseen_j) or now)
-
-    def _add_power(self, last: Poll, poll: Poll, sensor_share: float) -> float:
-        """Note the power of a poll; return the time since the previous poll that the power sensor has not measured."""
-        from_w, to_w = last.integrand_w, poll.integrand_w
+            return False
+        last, poll = polls[-2].poll, polls[-1].poll
+        from_w, to_w, elapsed_s = last.integrand_w, poll.integrand_w, poll.after_s - last.after_s
         if from_w is None or to_w is None:
-            return 0.0
-        elapsed_s = poll.after_s - last.after_s
+            return False
         if to_w != from_w:
             self._variance_j2 += ((to_w - from_w) * elapsed_s / 2) ** 2 / 3
         self.power_update.take(poll.after_s, to_w)
         if poll.average_w is not None:
-            return max(0.0, elapsed_s - AVERAGING_S)
-        return max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
+            self.sampling_j += most_w * max(0.0, elapsed_s - AVERAGING_S)
+        else:
+            self.sampling_j += most_w * (max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s)
+        return self.is_due(poll.after_s)
+
+    def compare(self, polls: Sequence[MeteredPoll]) -> float:
+        """Compare the energies at the latest poll; return by how many joules the interval is wider."""
+        latest = polls[-1]
+        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
+        if watts is None or latest.counted_j is None or latest.moved_s is None:
+            return 0.0
+        if t_s - self.result.latest_s < AT_LEAST_S:
+            return 0.0
+        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
+        range_w, highest_w = self._recent_range_w(polls)
+        unseen_j = self._unseen_j(polls, highest_w - range_w, highest_w)
+        now = ComparedEnergy(
+            t_s,
+            latest.counted_j,
+            latest.totals.integrated_j + watts * averaging_s / 2,
+            self.sampling_j,
+            self._variance_j2,
+            slack_j=self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s / 2 + unseen_j,
+            power_w=watts,
+            lag_s=(lag_s := averaging_s + self.power_update.s + self._counter_update.s),
+            age_s=lag_s,
+        )
+        return self.result.add(self._averaged(polls, now, unseen_j) or now)
 
     def lag_error_j(self, polls: Sequence[MeteredPoll]) -> float:
         """Return the largest error of the energy where the power replaces the counter, from the delays of both."""
@@ -260,16 +246,19 @@ class SensorComparison:
         return max(0.0, counted_j - highest_w * elapsed_s, lowest_w * elapsed_s - counted_j)
 
     def _averaged(self, polls: Sequence[MeteredPoll], now: ComparedEnergy, unseen_j: float) -> ComparedEnergy | None:
-        """Return the mean energies of the last MEAN_S, which fast steps of the load affect less; None after a gap.
+        """Return the mean energies of the last seconds, which fast steps of the load affect less; None after a gap.
 
-        The mean over T of a delayed energy differs from the mean delay times the mean power only by both ends of T.
+        The counter is averaged over the window of the driver's averaged power first, so that only the delays of both
+        sensors' updates differ. Between means, a difference of the delays counts times the mean power.
         """
         items = _since(polls, now.t_s - MEAN_S)
         if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
             return None
+        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        mean_s, update_s = MEAN_S - averaging_s, self._counter_update.s
+        lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
         lowest_w, highest_w = power_range_w([item.poll for item in items])
-        slack_j = (highest_w - lowest_w) * now.lag_s**2 / (6 * MEAN_S) + highest_w * self._counter_update.s / 4
-        slack_j += unseen_j
+        slack_j = ((highest_w - lowest_w) * lag_s**2 / 2 + highest_w * update_s**2 / 4 + unseen_j * lag_s) / mean_s
         if slack_j >= now.slack_j:
             return None
         counted_j = [item.counted_j for item in items if item.counted_j is not None]
@@ -279,19 +268,22 @@ class SensorComparison:
         spacings_s = list(map(sub, times_s[1:], times_s))
         if not is_complete or max(spacings_s) > LONGEST_SPACING_S:
             return None
-        weights_s = list(map(add, [0.0, *spacings_s], [*spacings_s, 0.0]))  # twice those of a trapezoid
-        mean_s = now.t_s - times_s[0]
+        spans_s = list(map(add, [0.0, *spacings_s], [*spacings_s, 0.0]))  # twice the weights of a trapezoid
+        pairs = [(span_s, now.t_s - t_s) for span_s, t_s in zip(spans_s, times_s, strict=True)]
+        means = [span_s if age_s <= mean_s else 0.0 for span_s, age_s in pairs]
+        filtered = [s * max(0.0, min(age_s, MEAN_S - age_s)) for s, age_s in pairs] if averaging_s else means
         return now._replace(
-            counted_j=_dot(weights_s, counted_j) / (2 * mean_s),
-            integrated_j=_dot(weights_s, [item.totals.integrated_j for item in items]) / (2 * mean_s),
-            power_w=_dot(weights_s, powers_w) / (2 * mean_s),
+            counted_j=_mean(filtered, counted_j),
+            integrated_j=_mean(means, [item.totals.integrated_j for item in items]),
+            power_w=_mean(means, powers_w),
             slack_j=slack_j,
-            age_s=now.lag_s + mean_s / 2,
+            lag_s=lag_s,
+            age_s=lag_s + MEAN_S / 2,
         )
 
 
-def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
-    return math.fsum(map(mul, weights, values))
+def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(map(mul, weights, values)) / math.fsum(weights)
 
 
 def _since(polls: Sequence[MeteredPoll], t_s: float) -> list[MeteredPoll]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from exporter.energy.marks import MeteredPoll
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
@@ -26,6 +26,14 @@ def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> 
 
 def _at_most(power_w: float | None, highest_w: float) -> float | None:
     return power_w if power_w is not None and 0 <= power_w <= highest_w else None
+
+
+def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
+    """Return the lowest and the highest power of the polls."""
+    instant_w = [poll.instant_w for poll in polls if poll.instant_w is not None]
+    average_w = [poll.average_w for poll in polls if poll.average_w is not None]
+    watts = instant_w + average_w
+    return min(watts, default=0.0), max(watts, default=0.0)
 
 
 class PowerIntegral:

@@ -82,6 +82,23 @@ def test_fault_counter_slope_at_the_end_of_a_run_is_declared_after_it(ratio, sec
     assert outcome.is_inside
 
 
+@pytest.mark.parametrize("ratio", [0.7, 1.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_fault_counter_slope_in_the_middle_of_bursts_is_declared_at_the_end(ratio, seed):
+    """3.2 s of bursts are enough to see it: the answer to the end of the run includes it."""
+    rng = random.Random(f"{ratio} {seed}")
+    begin_s = START_S + LEAD_S
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, slope(ratio))
+    gpu.fault_s = begin_s + 8.0 - rng.uniform(3.2, 4.8)
+    gpu.watched_s = 0.4
+
+    (outcome,) = measure([gpu], 8.0, begin_s)
+
+    assert outcome.declared
+    assert outcome.is_inside
+    assert outcome.half_width < 0.5
+
+
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 2.6])
 def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
     rng = random.Random(f"frozen {seconds}")

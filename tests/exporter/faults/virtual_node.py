@@ -77,6 +77,7 @@ class FaultyGpu:
     memory: dict[str, float] = field(default_factory=dict)
     has_counter: bool = True
     has_average: bool = True
+    watched_s: float = WATCHED_S
 
     def now(self) -> float:
         return self.clock_s
@@ -191,7 +192,7 @@ class VirtualGpu:
 
     @property
     def is_done(self) -> bool:
-        return self.faulty.clock_s >= self.end_s + WATCHED_S
+        return self.faulty.clock_s >= self.end_s + self.faulty.watched_s
 
     def step(self) -> None:
         """Poll once, hand the poll to the daemon, and wait for the next one."""
