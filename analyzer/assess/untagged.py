@@ -108,7 +108,7 @@ class _Units:
                 one.origin,
                 one.operational,
                 one.embodied_g,
-                () if one.boundary in partial else one.amounts,
+                () if one.boundary in partial else one.units,
                 self._limits,
             )
             for one in self._report.sci

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from analyzer.model.emissions import Emission, Restatement, Sci, total_emissions
+from analyzer.model.emissions import Emission, Restatement, Sci, SciUnit, total_emissions
 from analyzer.model.interval import JOULES_PER_KWH, Interval
-from analyzer.model.report import Boundary, Finding
+from analyzer.model.report import Boundary, Finding, UnitEnergy
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
@@ -85,15 +85,32 @@ def software_carbon_intensity(
 
 
 def _at_boundary(boundary: Boundary, basis: str, emissions: Sequence[Emission], embodied_g: float) -> Iterator[Sci]:
-    amounts = tuple((work.unit, work.amount) for work in boundary.work)
     for origin in _ORIGINS:
         parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
             (sum_,) = total_emissions(mine)
             operational = sum_.mass_g.scaled(boundary.pue or 1.0)
-            yield Sci(boundary.name, basis, origin, operational, embodied_g, amounts)
+            works = tuple(_sci_unit(work, boundary.energy, operational) for work in boundary.work)
+            yield Sci(boundary.name, basis, origin, operational, embodied_g, works)
             return
+
+
+def _sci_unit(work: UnitEnergy, whole: Interval, operational: Interval) -> SciUnit:
+    """Return O of one unit: its energy at the mean intensity of the run.
+
+    The uncertainty is that of this energy, and of the intensity where the emissions of the run include it.
+    """
+    energy = work.energy_per_unit
+    if whole.value <= 0:
+        return SciUnit(work.unit, work.amount, operational.scaled(1 / work.amount))
+    grams = operational.value * energy.value / whole.value
+    half = None
+    if operational.half is not None and energy.half is not None and operational.value > 0 and energy.value > 0:
+        of_intensity = (operational.half / operational.value) ** 2 - ((whole.half or 0.0) / whole.value) ** 2
+        half = grams * math.sqrt((energy.half / energy.value) ** 2 + max(of_intensity, 0.0))
+    apart = not math.isclose(energy.value * work.amount, whole.value, rel_tol=1e-9)
+    return SciUnit(work.unit, work.amount, Interval(grams, half), apart)
 
 
 def sci_findings(scis: Sequence[Sci]) -> list[Finding]:

@@ -171,6 +171,19 @@ class Restatement:
 
 
 @dataclass(frozen=True, slots=True)
+class SciUnit:
+    """A unit of work in the SCI; `operational` is O of one unit, from the energy per unit of the boundary.
+
+    `apart` is True where that energy is not the whole run's: a share of the devices, or that of some phases.
+    """
+
+    unit: str
+    amount: float
+    operational: Interval
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Sci:
     """The Software Carbon Intensity of one run in g CO2eq; embodied emissions have no interval.
 
@@ -182,7 +195,7 @@ class Sci:
     origin: str
     operational: Interval
     embodied_g: float
-    amounts: tuple[tuple[str, float], ...]
+    units: tuple[SciUnit, ...]
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -191,12 +204,12 @@ class Sci:
 
     @property
     def per_unit(self) -> dict[str, Interval]:
-        return {unit: self.each(self.whole, unit) for unit, _ in self.amounts}
+        return {one.unit: self.each(one) for one in self.units}
 
-    def each(self, mass_g: Interval, unit: str) -> Interval:
+    def each(self, one: SciUnit) -> Interval:
         """Return the emissions of one unit of work, with the uncertainty of emissions and amount."""
-        amount = dict(self.amounts)[unit]
-        return widened_by_amount(mass_g.scaled(1 / amount), amount, self.limits.get(unit))
+        each = Interval(one.operational.value + self.embodied_g / one.amount, one.operational.half)
+        return widened_by_amount(each, one.amount, self.limits.get(one.unit))
 
 
 def widened_by_amount(each: Interval, amount: float, limits: tuple[float, float] | None) -> Interval:

@@ -148,16 +148,21 @@ def sci_table(report: Report) -> Table | None:
         "SCI = (O + M) per R, ISO/IEC 21031:2024. O: operational emissions. M: embodied emissions of the hardware for "
         "the time of the run, from user-supplied values."
     )
-    return Table("Software carbon intensity (SCI)", columns, rows, notes=(note,))
+    apart = dict.fromkeys(unit_name(each.unit) for one in report.sci for each in one.units if each.apart)
+    part = (
+        f"O of {' and '.join(apart)} is of their energy per unit (work by boundary), not of the whole run's emissions; "
+        "M is of the whole run."
+    )
+    return Table("Software carbon intensity (SCI)", columns, rows, notes=(note, part) if apart else (note,))
 
 
 def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
     where = text_cells((one.boundary, f"{one.basis}, {origin_text(one.origin)}"))
     whole = (Interval(one.operational.value), Interval(one.embodied_g), one.whole)
     yield [text_cell("run"), *where, *map(_sci_cell, whole)]
-    for unit, amount in one.amounts:
-        parts = Interval(one.operational.value / amount), Interval(one.embodied_g / amount), one.each(one.whole, unit)
-        yield [text_cell(unit_of_one(unit_name(unit))), *where, *map(_sci_cell, parts)]
+    for each in one.units:
+        parts = Interval(each.operational.value), Interval(one.embodied_g / each.amount), one.each(each)
+        yield [text_cell(unit_of_one(unit_name(each.unit))), *where, *map(_sci_cell, parts)]
 
 
 def _sci_cell(mass: Interval) -> Cell:
@@ -181,6 +186,7 @@ def sci_records(report: Report) -> list[dict[str, Any]]:
             "embodied_grams": one.embodied_g,
             "sci_grams_per_run": one.whole.value,
             "sci_uncertainty_grams_per_run": one.whole.half,
+            "operational_grams_per_unit": {each.unit: each.operational.value for each in one.units},
             "sci_grams_per_unit": {unit: quantity.value for unit, quantity in one.per_unit.items()},
             "sci_uncertainty_grams_per_unit": {unit: quantity.half for unit, quantity in one.per_unit.items()},
         }

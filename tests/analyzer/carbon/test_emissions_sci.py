@@ -9,6 +9,7 @@ from analyzer.model.emissions import PastIntensities, PastSlot
 from analyzer.model.report import Hardware, UserInputs
 from analyzer.output.documents import report_document
 from exporter.contract import metrics as m
+from tests.analyzer.assess.test_run_attribution import share
 from tests.analyzer.node import START_S, NodeRun
 from tests.analyzer.run_reports import finding_codes, run_frames, terminal_text
 
@@ -122,3 +123,35 @@ def test_sci_table_has_both_parts_for_run_and_token(tmp_path):
     (token,) = [line.split() for line in lines if line.startswith("generated token ")]
     assert " ".join(run[2:]) == "average, given intensity 600.0 mg 125.0 mg 725.0 ± 1.0 mg"
     assert " ".join(token[3:]) == "average, given intensity 600.0 µg 125.0 µg 725.0 ± 1.0 µg"
+
+
+def test_sci_per_unit_on_shared_gpu_is_of_the_attributed_share(tmp_path):
+    """The share of 3,000 of 6,000 J: 3 J for each of 1,000 tokens, 0.0003 g at 360 g/kWh; M is 0.125 g / 1,000."""
+    report = sci_report(tmp_path, NodeRun(), extra=share(3_000.0, 2_400.0), grams_per_kwh=360.0)
+    (sci,) = report_document(report)["software_carbon_intensity"]
+
+    assert report.work[0].energy_per_unit.value == pytest.approx(3)
+    assert sci["operational_grams"] == pytest.approx(0.6)
+    assert sci["operational_grams_per_unit"] == {"generated_tokens": pytest.approx(0.000_3)}
+    assert sci["sci_grams_per_unit"] == {"generated_tokens": pytest.approx(0.000_425)}
+    assert sci["sci_uncertainty_grams_per_unit"] == {"generated_tokens": None}
+    assert "O of generated tokens is of their energy per unit" in " ".join(terminal_text(report).split())
+
+
+def test_sci_per_unit_of_phase_work_is_of_the_phase_energy(tmp_path):
+    """2,000 ± 4 J of the phase for 1,000 tokens: 0.0002 g ± 0.2 % at 360 g/kWh."""
+    run = NodeRun(
+        phases={"load": (10, 4_000), "measure": (10, 2_000)},
+        phase_work={"measure": {"generated_tokens": 1_000}},
+        phase_uncertainty_j=4.0,
+    )
+    (sci,) = sci_report(tmp_path, run, grams_per_kwh=360.0).sci
+    (unit,) = sci.units
+
+    assert unit.operational.value == pytest.approx(0.000_2)
+    assert unit.operational.half == pytest.approx(0.000_2 * 0.002)
+    assert sci.per_unit["generated_tokens"].value == pytest.approx(0.000_325)
+
+
+def test_sci_per_unit_of_the_whole_run_has_no_remark(tmp_path):
+    assert "of their energy per unit" not in terminal_text(sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0))
