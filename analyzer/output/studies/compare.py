@@ -124,6 +124,9 @@ def difference_text(difference: RatioDifference, less: str, more: str) -> str:
         return f"no clear difference ({interval}, {count}{basis})"
     limits = sorted((abs(difference.low - 1), abs(difference.high - 1)))
     digits = _digits(limits[1] - limits[0])
+    if not difference.repeated:
+        parts = (f"{100 * (ratio - 1):+.{digits}f}" for ratio in (difference.ratio, difference.low, difference.high))
+        return "{} % ({} to {} %, {}{})".format(*parts, count, basis).replace("-", "−")
     low, high = (f"{100 * limit:.{digits}f}" for limit in limits)
     size = f"{100 * abs(difference.ratio - 1):.{digits}f} %"
     return f"{(less if difference.ratio < 1 else more).format(size)} ({low} to {high} %, {count}{basis})"

@@ -70,9 +70,7 @@ def test_difference_single_runs_use_measurement_uncertainty():
 
     (line,) = comparison.lines
     assert line.differences[1].low == pytest.approx(1.2 * math.exp(-0.01 * math.sqrt(2)))  # 1 % each, in quadrature
-    assert difference(comparison).startswith(
-        "costs 20.0 % more (18.3 to 21.7 %, 1 vs. 1 run, measurement uncertainty only"
-    )
+    assert difference(comparison).startswith("+20.0 % (+18.3 to +21.7 %, 1 vs. 1 run, measurement uncertainty only")
 
 
 def test_difference_without_uncertainty_has_no_interval():
