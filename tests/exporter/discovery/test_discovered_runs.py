@@ -107,7 +107,8 @@ def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
             simulation.release(0, job.key.pid)
             ended = wait_for_run(second, state="ended")
             assert_energies_are_true(second, ended)
-    assert (ended["run_id"], ended["started_at"]) == (before["run_id"], before["started_at"])
+    assert ended["run_id"] == before["run_id"]
+    assert ended["started_at"] == pytest.approx(before["started_at"], abs=TICK_S)
 
 
 def test_job_that_ends_while_the_exporter_is_down_ends_with_it(tmp_path, groups):
@@ -176,8 +177,8 @@ def test_run_that_uses_its_gpu_late_does_not_share_it(tmp_path, groups):
         assert_energies_are_true(exporter, run)
     (uuid,) = run["energy_joules"]["gpu"]
     assert run["attributed_energy_joules"] == {}
-    idle_w = 72.0
-    assert run["energy_before_use_joules"]["gpu"][uuid] >= 2 * SEEN_WITHIN_S * idle_w - 10.0
+    idle_w, scan_s = 72.0, 1.0
+    assert run["energy_before_use_joules"]["gpu"][uuid] >= (2 * SEEN_WITHIN_S - scan_s) * idle_w - 10.0
 
 
 def test_owners_beyond_the_limit_of_runs_are_counted_once(tmp_path, groups):
