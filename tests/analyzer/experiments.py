@@ -70,9 +70,9 @@ def gpus(every_job: Iterable[Job]) -> list[NodeGpu]:
     return result
 
 
-def series(begin_s: float) -> list:
+def series(begin_s: float, every_job: list[Job] | None = None) -> list:
     """Series of the whole node, scraped each second, from 60 s before the first job to 60 s after the last."""
-    every_job = jobs(begin_s)
+    every_job = jobs(begin_s) if every_job is None else every_job
     node_gpus = gpus(every_job)
     times = scrape_times(1, begin_s - 60.5, max(job.end_s for job in every_job) + 60)
     return series_of_scrapes(((t, _scrape(node_gpus, every_job, t)) for t in times), instance="node:9847")

@@ -23,12 +23,15 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from tests.analyzer.experiments import Job, series
+from tests.analyzer.node import write_history
 from tests.bench import long_run
 from tests.bench.program import Program, ProgramError
 from tests.bench.wattline import free_port
 
 OURS, THEIRS, LEANEST = "Wattline", "prometheus-api-client", "the same, without its frame"
 DAY_S, HOUR_S = 86_400, 3_600
+STUDY_RUNS = 36
 IMPORTED_ROWS = (100_000, 1_000_000)
 _READY_WITHIN_S = 60.0
 _APART = 1e-4
@@ -64,6 +67,8 @@ class Fetch:
     """Results by length of the run in seconds."""
     imports: dict[int, ProcessCost] = field(default_factory=dict)
     """Results by number of rows of the log."""
+    studies: dict[str, list[ProcessCost]] = field(default_factory=dict)
+    """Results by command, of short runs in a local history."""
     script: list[ProcessCost] = field(default_factory=list)
     """Results of the peer's script, which only integrates the power of the shortest run."""
     trouble: list[str] = field(default_factory=list)
@@ -78,6 +83,7 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
         else:
             part(result, folder, programs, lengths)
     _imports(result, folder)
+    _studies(result, folder, lengths)
     return result
 
 
@@ -160,6 +166,23 @@ def _imports(result: Fetch, folder: Path) -> None:
         true_j, text = 300 * 0.1 * (rows - 1), result.imports[rows].stdout
         if f"GPU 0 {true_j:.1f} J" not in text:
             raise ProgramError(f"the import says {text.strip()!r} of a GPU that used {true_j:.1f} J")
+
+
+def _studies(result: Fetch, folder: Path, lengths: Lengths) -> None:
+    """Compare runs of 7 s, one after the other, at six power limits on two GPUs."""
+    begin_s = math.floor(time.time()) - 10 * STUDY_RUNS - HOUR_S
+    jobs = []
+    for number in range(STUDY_RUNS):
+        cap_w, repeat = 300.0 + 50 * (number % 6), number // 6
+        labels = {"experiment": "caps", "power_limit_watts": f"{cap_w:g}", "repeat": f"{repeat}"}
+        rate = math.sqrt(cap_w) * (1 + repeat / 1_000)
+        jobs.append(Job(f"r{number}", begin_s + 10 * number, labels, (number % 2,), cap_w, rate, 7.0))
+    history = write_history(folder, series(begin_s, jobs))
+    for command in ("recommend", "variability"):
+        arguments: list[str | Path] = [command, "--experiment", "caps", "--source", history, "--format", "json"]
+        for _ in range(lengths.rounds):
+            cost = _run([Path(sys.executable).with_name("analyzer"), *arguments])
+            result.studies.setdefault(command, []).append(cost)
 
 
 def _load(address: str, start_s: float, seconds: int) -> None:

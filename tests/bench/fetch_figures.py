@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.fetch import DAY_S, HOUR_S, IMPORTED_ROWS, LEANEST, OURS, THEIRS, Fetch, typical
+from tests.bench.fetch import DAY_S, HOUR_S, IMPORTED_ROWS, LEANEST, OURS, STUDY_RUNS, THEIRS, Fetch, typical
 from tests.bench.figures import Figure
 
 FASTER_GOAL, MEMORY_GOAL = 4.0, 1 / 3
 IMPORT_GROWTH_GOAL = 1.1
+STUDY_GOAL_S = 3.0
 HELP_GOAL_S, REPORT_GOAL_S, REPORT_GOAL_BYTES = 0.3, 2.5, 300e6
 
 
@@ -25,6 +26,9 @@ def fetch_figures(results: Fetch) -> Iterator[Figure]:
             ours, theirs = typical(spent, "cpu_s"), typical(results.script, "cpu_s")
             yield Figure(f"report of {what}, CPU time", "ms", ours, f"{THEIRS}, power only", theirs, theirs)
         yield _alone(f"report of {what}, peak memory", "MB", typical(spent, "peak_bytes"), REPORT_GOAL_BYTES)
+    for command, spent in results.studies.items():
+        name = f"{command} with {STUDY_RUNS} short runs of a local history, CPU time"
+        yield _alone(name, "ms", typical(spent, "cpu_s"), STUDY_GOAL_S)
     few, many = IMPORTED_ROWS
     if results.imports:
         cost = results.imports[many]
