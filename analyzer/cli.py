@@ -7,13 +7,14 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from analyzer.commands.printing import print_message
 from exporter.contract.command_line import PlainHelp, install, usage_message, version_line
@@ -24,8 +25,47 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
-class AnalyzerCommand(PlainHelp, TyperCommand):
+class _PlainConversion:
+    """Conversion of texts, defaults and valid choices; typer converts, or refuses, all other values.
+
+    typer 0.29 loads pydantic to convert any value, even of an option that is not given: a fifth of a report's CPU time.
+    """
+
+    def __init__(self, option: Any) -> None:
+        self._kind = option.type_descriptor.annotation
+        self._typer_conversion: Callable[[], Any] = option.get_runtime_param
+
+    def __call__(self) -> _PlainConversion:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if type(value) is self._kind:
+            return value
+        if isinstance(self._kind, type) and issubclass(self._kind, StrEnum) and value in list(self._kind):
+            return self._kind(value)
+        return self._typer_conversion().coerce(value, param=param, ctx=ctx)
+
+
+class _PlainValues:
+    """Mixin of a command whose options convert plain values without typer."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        options: list[Any] = super().get_params(context)  # type: ignore[misc]  # of the command class
+        for option in options:
+            conversion = getattr(option, "get_runtime_param", None)  # absent before typer 0.29
+            if conversion is not None and not isinstance(conversion, _PlainConversion):
+                option.get_runtime_param = _PlainConversion(option)
+        return options
+
+
+class AnalyzerCommand(_PlainValues, PlainHelp, TyperCommand):
     """Command of the analyzer."""
+
+
+class AnalyzerGroup(_PlainValues, TyperGroup):
+    """All commands of the analyzer."""
 
 
 _COMMANDS = {
@@ -47,6 +87,7 @@ _COMMANDS = {
 def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
     """Return the command line with these commands; the modules of the others are not loaded."""
     app = typer.Typer(
+        cls=AnalyzerGroup,
         help="Report energy, energy per unit of work and emissions of runs.",
         no_args_is_help=True,
         add_completion=False,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.model.report import Finding
-from analyzer.model.samples import FloatArray, Samples, median_spacing_s, sample_median
+from analyzer.model.samples import FloatArray, Samples, median_spacing_s, sample_median, sample_quantiles
 from exporter.contract.power_sensors import SensorWindow
 
 LEAST_ERROR = 0.015
@@ -82,7 +82,7 @@ def find_beat(power: Samples) -> Beat | None:
 
 def _swing_ratio(value: FloatArray) -> float:
     """Return the range between the 2nd and the 98th percentile, relative to the mean."""
-    low, high = np.percentile(value, [2, 98])
+    low, high = sample_quantiles(value, (0.02, 0.98))
     mean = float(value.mean())
     return float(high - low) / mean if mean > 0 else 0.0
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.interval import Interval, student_quantile
-from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, sample_median
+from analyzer.model.samples import (
+    GAP_FACTOR,
+    FloatArray,
+    Samples,
+    distinct,
+    median_spacing_s,
+    sample_median,
+    sample_quantiles,
+)
 
 RUN_AGE_S = 0.4
 """Maximum age of a scraped counter during a run: sensor update (0.1 s), poll and shared rendering."""
@@ -174,7 +182,7 @@ def integrate_within(power: Samples, start_s: float, end_s: float, longest_s: fl
     """Return ∫P dt in [start_s, end_s], without the times of more than `longest_s` between two samples."""
     inner = power.between(start_s, end_s)
     edges = [t for t in (start_s, end_s) if power.t[0] <= t <= power.t[-1]]
-    t = np.union1d(inner.t, edges)
+    t = distinct(np.concatenate([inner.t, edges]))
     value_w = np.interp(t, power.t, power.value)
     widths_s = np.diff(t)
     holder = np.clip(np.searchsorted(power.t, t[:-1], side="right"), 1, len(power) - 1)
@@ -222,7 +230,7 @@ def _median_half_w(power: Samples) -> float:
 
 def _spread(power: Samples) -> float:
     """Return the range between the quartiles."""
-    low, high = np.percentile(power.value, [25, 75])
+    low, high = sample_quantiles(power.value, (0.25, 0.75))
     return float(high - low)
 
 
