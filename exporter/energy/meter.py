@@ -118,9 +118,8 @@ class DeviceMeter:
             return 0.0
         gap = last is None or self._resumed or elapsed_s > max(self._steady_s(), BRIDGED_S)
         known = last is not None and not gap and last.integrand_w is not None and poll.integrand_w is not None
-        integral_j, variance_j2, moved_s = (
-            self._integral.step(last, poll, self.polls) if last and known else (0.0, 0.0, None)
-        )
+        step = last and self._integral.step(last, poll, self.polls, known=known, refused_s=self.implausible_s)
+        integral_j, variance_j2, moved_s = step or (0.0, 0.0, None)
         integrated_j = old.integrated_j + integral_j
         counted = self._count(poll, old.energy_j + integral_j, integrated_j)
         is_counted = counted.kind == "counted"
@@ -252,7 +251,7 @@ class DeviceMeter:
         """Return the largest error of the energy that the power, or nothing, gives between two polls."""
         elapsed_s = poll.after_s - last.after_s
         if not known:
-            return max(0.0, self.most_w * elapsed_s - added_j)
+            return max(added_j, self.most_w * elapsed_s - added_j)
         bridged_j = TOLERANCE * added_j if self.counter.raw_j is not None else 0.0
         if elapsed_s <= self._steady_s():
             return bridged_j

@@ -8,6 +8,9 @@ from exporter.energy.marks import MeteredPoll
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
+LONGEST_ESTIMATE_S = 60.0
+"""Longest time with implausible powers only that is estimated."""
+
 
 def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
     """Return the poll without powers above `highest_w`, and without any where all are below `lowest_w`."""
@@ -52,10 +55,21 @@ class PowerIntegral:
         period_s = self._clock.clock.period_s if self._clock.clock else SENSOR_PERIOD_S
         return (period_s + (AVERAGING_S if latest.average_w is not None else period_s)) / 2
 
-    def step(self, last: Poll, poll: Poll, polls: Iterable[MeteredPoll]) -> tuple[float, float, float]:
-        """Return the joules between two polls by their powers, the variance, and the time when the power changed."""
+    def step(
+        self, last: Poll, poll: Poll, polls: Iterable[MeteredPoll], *, known: bool, refused_s: float
+    ) -> tuple[float, float, float | None]:
+        """Return the joules between two polls by their powers, the variance, and the time when the power changed.
+
+        Without known power in between, the time is None, and there is no energy. But if the sensor answered with an
+        implausible power last at `refused_s`, the mean of the powers before and after is the best estimate.
+        """
+        from_w, to_w, elapsed_s = last.integrand_w, poll.integrand_w, poll.after_s - last.after_s
+        if not known:
+            is_refused = refused_s > last.after_s and elapsed_s <= LONGEST_ESTIMATE_S
+            both = is_refused and from_w is not None and to_w is not None
+            return ((from_w or 0.0) + (to_w or 0.0)) / 2 * elapsed_s if both else 0.0, 0.0, None
         moved_s, slack_s = self._power_change(last, poll, polls)
-        from_w, to_w = last.integrand_w or 0.0, poll.integrand_w or 0.0
+        from_w, to_w = from_w or 0.0, to_w or 0.0
         joules = from_w * (moved_s - last.after_s) + to_w * (poll.after_s - moved_s)
         return joules, ((to_w - from_w) * slack_s) ** 2 / 3, moved_s
 

@@ -3,6 +3,7 @@
 import pytest
 
 from exporter.energy.marks import energy_between
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from tests.exporter.energy.polls import counter_polls, meter_of, poll
 
 
@@ -62,3 +63,17 @@ def test_integral_late_or_repeated_polls_add_nothing():
     meter = meter_of(counter_polls(300.0, [0.0, 1.0, 1.0, 0.5]))
 
     assert meter.totals.energy_j == pytest.approx(300.0)
+
+
+def test_integral_refused_powers_count_as_their_neighbours_and_stay_uncertain():
+    # 500 W for 6 s; the sensor reports 65,535 W from 2.0 to 3.2 s, in which 0 to 700 W may have flowed
+    meter = DeviceMeter(period_s=0.047)
+    meter.max_w = LIMIT_MARGIN * 700.0
+    for i in range(round(6.0 / 0.047)):
+        t = i * 0.047
+        watts = 65_535.0 if 2.0 <= t < 3.2 else 500.0
+        meter.push(poll(t, instant_w=watts, average_w=watts))
+    energy = energy_between(meter.mark(1.0), meter.mark(5.0))
+
+    assert energy.joules == pytest.approx(2_000.0, rel=0.01)
+    assert energy.half_width_j >= 600.0
