@@ -1,7 +1,8 @@
 """Python programs as forks of a process that has imported their modules, to start faster.
 
 Each is a separate process with its arguments, environment and folder, from `__main__` to its exit code. An environment
-that only a new process obeys, such as LD_PRELOAD, starts a new process. Each LD_LIBRARY_PATH has its own to fork from.
+that only a new process obeys, such as LD_PRELOAD, starts a new process. Each pair of LD_LIBRARY_PATH and PYTHONPATH has
+its own to fork from.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 _OF_NEW_PROCESSES = ("LD_", "PYTHON", "MALLOC_", "OMP_", "GLIBC_")
-_LIBRARIES = "LD_LIBRARY_PATH"
+_PATHS = ("LD_LIBRARY_PATH", "PYTHONPATH")
 _READY_S = 60.0
 _IN_USE = 98
 """Exit code if another worker has already started the same process."""
@@ -70,29 +71,29 @@ class ForkServer:
             return subprocess.Popen(
                 command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
-        connection = self._connect(env.get(_LIBRARIES, ""))
+        connection = self._connect({name: env[name] for name in _PATHS if name in env})
         with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])
         request = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
         connection.sendall(json.dumps(request).encode() + b"\n")
         return ForkedProcess(connection)
 
-    def _connect(self, libraries: str) -> socket.socket:
-        shared = repr((sys.executable, self._flags, self._modules, libraries)).encode()
+    def _connect(self, paths: Mapping[str, str]) -> socket.socket:
+        shared = repr((sys.executable, self._flags, self._modules, sorted(paths.items()))).encode()
         address = f"wattline-{self._owner}-{hashlib.sha256(shared).hexdigest()[:16]}"
         connection = socket.socket(socket.AF_UNIX)
         give_up_s = time.monotonic() + _READY_S
         while connection.connect_ex(f"\0{address}"):  # abstract socket: no file is left behind
             with self._starting:
                 if address not in self._started:
-                    self._start(address, libraries)
+                    self._start(address, paths)
             assert time.monotonic() < give_up_s, "the process to fork from is not ready"
             time.sleep(0.02)
         return connection
 
-    def _start(self, address: str, libraries: str) -> None:
+    def _start(self, address: str, paths: Mapping[str, str]) -> None:
         command = [sys.executable, *self._flags, "-m", "tests.fork_server", address, str(self._owner), *self._modules]
-        env = {**os.environ, _LIBRARIES: libraries} if libraries else None
+        env = {**os.environ, **paths}
         started = subprocess.run(
             command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True, check=False
         )
@@ -137,7 +138,7 @@ class ForkedProcess:
 
 def can_fork(env: Mapping[str, str]) -> bool:
     """Return True if the environment has no variable that only a new process obeys."""
-    changed = {name for name, value in env.items() if os.environ.get(name) != value} - {_LIBRARIES}
+    changed = {name for name, value in env.items() if os.environ.get(name) != value} - {*_PATHS}
     return not any(name.startswith(_OF_NEW_PROCESSES) for name in changed)
 
 

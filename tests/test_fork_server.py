@@ -70,7 +70,7 @@ def test_forked_programs_share_imports_but_not_changes(nursery):
     assert (change.stdout, later.stdout) == ("True\n", "False\n")
 
 
-def test_nursery_starts_new_process_for_loader_variables(nursery, tmp_path):
+def test_forked_program_imports_modules_of_its_environment(nursery, tmp_path):
     (tmp_path / "found_there.py").write_text("")
     completed = nursery.run(["-c", "import found_there"], {"PYTHONPATH": str(tmp_path)})
 

@@ -19,7 +19,7 @@ from tests.calibration.coverage import (
 from tests.calibration.kinds import KINDS
 from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
 
-DRAWS = 60
+DRAWS = 40
 """Draws of a kind; a kind of higher cost has fewer."""
 NARROWED = 0.6
 

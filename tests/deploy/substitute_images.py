@@ -44,4 +44,4 @@ def substitute_images(engine: Podman, exporter: str) -> None:
                 shutil.copy(require(program), folder / program)
                 text = _DEBIAN.format(program=program, data=data) + rest
             (folder / "Dockerfile").write_text(text)
-            engine("build", "--isolation=chroot", "--tag", image, str(folder), within_s=180)
+            engine("build", "--isolation=chroot", "--layers=false", "--tag", image, str(folder), within_s=180)

@@ -72,7 +72,7 @@ def _base() -> Path:
         mmdebstrap = require("mmdebstrap", "mmdebstrap")
         _BASE.parent.mkdir(exist_ok=True)
         unfinished = _BASE.with_suffix(f".{os.getpid()}.tar")
-        made = [mmdebstrap, "--quiet", "--variant=minbase", "trixie", str(unfinished)]
+        made = [mmdebstrap, "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", "trixie", str(unfinished)]
         subprocess.run(made, check=True, capture_output=True, timeout=500)
         unfinished.rename(_BASE)
     return _BASE

@@ -12,6 +12,8 @@ from tests.fakes.run_api import RunApi
 from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
+NO_TORCH = {"PYTHONPATH": str(ROOT / "tests/fakes/no_torch")}
+"""Variables of a job that uses NumPy instead of torch, whose import takes two seconds."""
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_")
 _REMOVED_PREFIXES = ("WATTLINE_", "CUDA_", "NVIDIA_", "PYTHON", *_LAUNCHERS)
 NURSERY = ForkServer("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")

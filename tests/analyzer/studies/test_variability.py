@@ -93,7 +93,7 @@ def test_variability_one_gpu_has_spread_within_only():
     assert np.isnan(result.whisker_gpus.value)
 
 
-FLEETS = 2_000
+FLEETS = 800
 DISTRIBUTIONS = {
     "normal": lambda random, count: 1 + 0.03 * random.standard_normal(count),
     "even": lambda random, count: 1 + 0.05 * random.uniform(-1, 1, count),

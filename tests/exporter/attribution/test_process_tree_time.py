@@ -128,14 +128,14 @@ def run_rounds(kernel, rounds, owner_of=only_one):
         yield total, kernel.used
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ROUNDS)
 def test_tree_time_never_exceeds_actual_time_while_processes_change(rounds):
     for total, used in run_rounds(Kernel(all_are_waited_for=False), rounds):
         assert sum(total.values()) <= used + 1e-6
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ROUNDS)
 def test_tree_time_is_exact_after_a_quiet_scan_if_all_are_waited_for(rounds):
     kernel = Kernel(all_are_waited_for=True)
@@ -154,7 +154,7 @@ def nested(now, members, parent, known):
     return known[now.process].owner if now.process in known else CpuOwner("outer")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ROUNDS)
 def test_tree_time_of_nested_trees_adds_up(rounds):
     kernel = Kernel(all_are_waited_for=True)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.polling import eventually
 from tests.workloads.caps_testbed import power_steps_w
+from tests.workloads.programs import NO_TORCH
 from workloads.jobs import memcpy
 
 
@@ -43,7 +44,7 @@ def test_parse_size_accepts_units(text, size):
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_memcpy_signal_ends_run_as_interrupted(exporter, name):
-    process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60")
+    process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60", **NO_TORCH)
     with process:
         eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.Signals[name])

@@ -6,7 +6,7 @@ import pytest
 from exporter.contract.run import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
-from tests.workloads.programs import Exporter
+from tests.workloads.programs import NO_TORCH, Exporter
 from workloads.plans import results
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
@@ -40,7 +40,7 @@ with client.run("longer") as run:
 def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
     script = write_file(tmp_path, LONGER_TENANT, "longer.py")
     command = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}], barrier: true"
-    done = run_plan(exporter, write_file(tmp_path, _pair_plan(command)), OMP_NUM_THREADS="1")
+    done = run_plan(exporter, write_file(tmp_path, _pair_plan(command)), OMP_NUM_THREADS="1", **NO_TORCH)
 
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
     )
     second_job = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}]"
     plan = write_file(tmp_path, _pair_plan(second_job).replace("duration: 0.6", "duration: 60"))
-    done = run_plan(exporter, plan)
+    done = run_plan(exporter, plan, **NO_TORCH)
 
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
@@ -85,7 +85,7 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
 def test_tenants_failure_before_barrier_releases_others(exporter, tmp_path):
     script = write_file(tmp_path, "raise SystemExit('no such model')", "train.py")
     plan = write_file(tmp_path, _pair_plan(f"command: [{sys.executable}, {script}], barrier: true"))
-    done = run_plan(exporter, plan)
+    done = run_plan(exporter, plan, **NO_TORCH)
 
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
@@ -97,7 +97,7 @@ def test_tenants_failure_before_barrier_releases_others(exporter, tmp_path):
 
 def test_tenants_without_barrier_call_are_not_measured(exporter, tmp_path):
     plan = write_file(tmp_path, _pair_plan("command: [sleep, '0.1'], barrier: true"))
-    done = run_plan(exporter, plan)
+    done = run_plan(exporter, plan, **NO_TORCH)
 
     _, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
@@ -106,7 +106,7 @@ def test_tenants_without_barrier_call_are_not_measured(exporter, tmp_path):
 
 def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
     plan = write_file(tmp_path, _pair_plan("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
-    done = run_plan(exporter, plan)
+    done = run_plan(exporter, plan, **NO_TORCH)
 
     first, second = read_journal(tmp_path / "results")
     assert (first["outcome"], second["outcome"]) == ("failed", "interrupted")
@@ -114,7 +114,9 @@ def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
 
 
 def test_tenants_background_job_ends_with_others(exporter, tmp_path):
-    done = run_plan(exporter, write_file(tmp_path, _pair_plan("job: sleep, options: {duration: 60}, background: true")))
+    done = run_plan(
+        exporter, write_file(tmp_path, _pair_plan("job: sleep, options: {duration: 60}, background: true")), **NO_TORCH
+    )
 
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
@@ -130,7 +132,7 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
     )
     with run_api_server(RunApi(known_gpus=("GPU-a", "GPU-b", "GPU-c"))) as address:
         exporter = Exporter(RunApi(), address)
-        done = run_plan(exporter, write_file(tmp_path, text))
+        done = run_plan(exporter, write_file(tmp_path, text), **NO_TORCH)
         unknown_gpu = run_plan(
             exporter,
             write_file(tmp_path, text.replace("2: show", "3: show"), "other.yaml"),
