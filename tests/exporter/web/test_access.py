@@ -8,6 +8,7 @@ from tests.exporter.commands import assert_one_line
 from tests.exporter.commands import exporter as command
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, web_config
 from tests.fork_server import ForkServer
+from tests.servers import free_port
 
 CLIENTS = ForkServer("workloads.client", "workloads.cli")
 RUN = {"workload": "train"}
@@ -205,14 +206,16 @@ def test_check_reports_the_web_configuration(tmp_path, token):
     content = {"tls_server_config": {"cert_file": "server.crt", "key_file": "server.key"}}
     path = web_config(tmp_path, {**content, "basic_auth_users": {"ann": hashed()}})
 
-    assert check_line(tmp_path) == (
-        "web     works: http on 127.0.0.1:9847, no authentication; run API: enabled over TCP; no capability needed"
+    free = f"127.0.0.1:{free_port()}"
+    assert check_line(tmp_path, "--web.listen-address", free) == (
+        f"web     works: http on {free}, no authentication; run API: enabled over TCP; no capability needed"
     )
-    line = check_line(tmp_path, "--web.config.file", str(path), "--web.api-token-file", str(token))
+    options = ("--web.listen-address", free, "--web.config.file", str(path))
+    line = check_line(tmp_path, *options, "--web.api-token-file", str(token))
     assert "works: https" in line
     assert "basic auth; run API: TCP with the token" in line
-    assert "refused over TCP" in check_line(tmp_path, "--web.listen-address", "0.0.0.0:9847")
+    assert "refused over TCP" in check_line(tmp_path, "--web.listen-address", f"0.0.0.0:{free_port()}")
     (tmp_path / "server.key").unlink()
-    broken = check_line(tmp_path, "--web.config.file", str(path))
+    broken = check_line(tmp_path, *options)
     assert broken.startswith("web     fails: --web.config.file")
     assert "server.key" in broken
