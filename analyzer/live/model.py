@@ -95,6 +95,8 @@ class WatchState:
     gpus: tuple[LiveGpu, ...]
     runs: tuple[LiveRun, ...]
     carbon: tuple[LiveCarbon, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Instances that are not shown, since they show the GPUs of the other instance: the same exporter twice."""
 
     @property
     def power_w(self) -> float | None:

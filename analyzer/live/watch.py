@@ -42,6 +42,9 @@ def live_state(
     `start_j` are the counters of the GPUs at the start of the table. `before` is the previous state, whose nodes are
     kept as stale.
     """
+    aliases = _aliases(table, at_s)
+    if aliases:
+        table = table.take(~table.where("instance", aliases))
     nodes = _with_lost([*_nodes(table, at_s)], before, at_s)
     known = {node.instance: node for node in nodes}
     since_s = {node.instance: node.seen_s - node.interval_s / 2 for node in nodes if not node.stale}
@@ -54,7 +57,17 @@ def live_state(
     gpus += _lost(gpus, before)
     if run_id is not None:
         gpus = [gpu for gpu in gpus if run_id in gpu.runs or known[gpu.instance].stale]
-    return WatchState(at_s, tuple(nodes), tuple(gpus), runs, tuple(_carbon(live, gpus)))
+    return WatchState(at_s, tuple(nodes), tuple(gpus), runs, tuple(_carbon(live, gpus)), aliases)
+
+
+def _aliases(table: SampleTable, at_s: float) -> dict[str, str]:
+    """Return the live instances that show the GPUs of another one, each with that one: the same exporter twice."""
+    stale = {node.instance for node in _nodes(table, at_s) if node.stale}
+    rows = [(row.instance, row.labels["uuid"]) for row in last(table, m.GPU_INFO) if row.instance not in stale]
+    owner: dict[str, str] = {}
+    return {
+        instance: first for instance, uuid in sorted(rows) if (first := owner.setdefault(uuid, instance)) != instance
+    }
 
 
 def lost_state(before: WatchState, at_s: float) -> WatchState:

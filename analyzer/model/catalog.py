@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analyzer.model.interval import Interval, total
+from analyzer.model.ledger import run_aliases
 from analyzer.model.sample_table import Row, SampleTable, last
 from exporter.contract import metrics as m
 from exporter.contract.run_limits import OUTCOMES
@@ -30,6 +31,9 @@ class RunEntry:
 
 def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool) -> RunEntry:
     """Return the entry of a run; `ledger` has the run's own series, `fresh` means that its last scrape is recent."""
+    aliases = run_aliases(ledger, run_id)
+    if aliases:
+        ledger = ledger.take(~ledger.where("instance", aliases))
     starts = last(ledger, m.RUN_START, run_id=run_id)
     labels = {name: text for row in last(ledger, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
     outcomes = [row.labels["outcome"] for row in last(ledger, m.RUN_OUTCOME, run_id=run_id)]

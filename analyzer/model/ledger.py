@@ -87,7 +87,7 @@ def parse_ledger(table: SampleTable, run_id: str, *, untagged: bool = False) -> 
 
 
 def _parse(table: SampleTable, run_id: str, *, untagged: bool) -> RunLedger:
-    aliases = {} if untagged else _aliases(table, run_id)
+    aliases = {} if untagged else run_aliases(table, run_id)
     if aliases:
         table = table.take(~table.where("instance", aliases))
     info = {name: text for row in last(table, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
@@ -115,7 +115,7 @@ def _parse(table: SampleTable, run_id: str, *, untagged: bool) -> RunLedger:
     )
 
 
-def _aliases(table: SampleTable, run_id: str) -> dict[str, str]:
+def run_aliases(table: SampleTable, run_id: str) -> dict[str, str]:
     """Return the instances that are one exporter scraped under a second address, each with the first one.
 
     They have the same GPUs, or, without GPUs, the same start to the microsecond.

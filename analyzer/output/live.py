@@ -73,6 +73,8 @@ def _heading(state: WatchState, source: str) -> Text:
 
 def _notes(state: WatchState) -> Iterator[str]:
     several = len(state.nodes) > 1
+    for alias, first in state.aliases.items():
+        yield f"{alias} is not shown: it has the same GPUs as {first}, as the same exporter under another address does"
     for node in state.nodes:
         name = f"{node.instance}: " if several or node.instance else ""
         if node.stale:
@@ -226,6 +228,7 @@ def live_document(state: WatchState, source: str) -> dict[str, Any]:
             }
             for one in state.carbon
         ],
+        "aliases": dict(state.aliases),
     }
 
 
