@@ -83,6 +83,7 @@ def import_command(
             _check_bad_lines(contents, skip=skip_bad_lines)
             _check_options(contents, window, run_id)
             assembly = assemble_runs(contents, machine, window, run_id)
+            _print_files(contents)
             if not assembly.runs:
                 exit_with_error(f"no run in {', '.join(map(str, paths))}: no GPU's power was found; {_LOGS_HINT}")
             latest_s = max(run.file_run.end_s for run in assembly.runs)
@@ -124,8 +125,8 @@ def _check_bad_lines(contents: list[FileContent], *, skip: bool) -> None:
         print_message(f"left out {bad_lines} bad line{'s' if bad_lines > 1 else ''}")
 
 
-def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
-    """Print the files on stderr; the runs, and the commands that report them, on stdout."""
+def _print_files(contents: list[FileContent]) -> None:
+    """Print the files and the assumptions about them."""
     for content in contents:
         runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
         samples = sum(map(len, content.series.values()))
@@ -133,6 +134,18 @@ def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, c
         print_message(f"read {content.path} ({content.form}): {_count(samples, 'sample')}{lines}{runs}")
         for note in content.notes:
             print_message(note)
+
+
+def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
+    """Print what is missing in the runs on stderr; the runs, and the commands that report them, on stdout."""
+    used = {name for run in assembly.runs for name in run.files}
+    for content in contents:
+        if str(content.path) not in used:
+            print_message(f"{content.path} is in no run: it has no power of a run's device at the time of a run")
+    for run in assembly.runs:
+        if run.without_energy:
+            gpus = ", ".join(run.without_energy)
+            print_message(f"{run.run_id} has no energy of GPU {gpus}: the energy of the run is higher")
     if not zone_given and any(content.form != _WATTLINE for content in contents):
         starts_s = sorted(run.file_run.start_s for run in assembly.runs)
         offsets = dict.fromkeys(time.strftime("%z", time.localtime(start_s)) for start_s in starts_s)
@@ -165,6 +178,8 @@ def _energy_text(run: ImportedRun) -> str:
         name = f"{energy.component.upper()} {gpus.get(energy.device, energy.device)}"
         how = "its counter" if energy.method == "counter" else f"power every {energy.spacing_s:.3g} s"
         parts.append(f"{name} {energy.energy_j:.1f} J ({how})")
+    if run.wall is not None:
+        parts.append(f"wall {run.wall.energy_j:.1f} J ({run.wall.device})")
     return ", ".join(parts)
 
 

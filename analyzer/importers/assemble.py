@@ -8,85 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 
-from analyzer.energy.integrate import SENSOR_S
-from analyzer.importers.content import FileContent, FileRun, UnreadableError, short_uuid
-from analyzer.importers.spool import StoredSamples, in_order
-from analyzer.model.samples import GAP_FACTOR
+from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, UnreadableError
+from analyzer.importers.energies import (
+    RunDeviceEnergy,
+    counted_energies,
+    integrate_power,
+    phase_energies,
+    powers_of,
+    wall_energy,
+)
+from analyzer.importers.series import IMPORTED, ImportedGpu, ImportedSeries, clean_series, imported_gpus
+from analyzer.model.report import GPUS_WITHOUT_ENERGY
 from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
-
-IMPORTED = "imported-"
-"""Prefix of the name of a GPU whose UUID is in no file."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedGpu:
-    """GPU of imported files."""
-
-    index: str
-    uuid: str
-    info: Mapping[str, str] = field(default_factory=dict)
-
-
-def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGpu]:
-    """Return the GPUs by index; one whose UUID is in no file gets a name that no driver gives.
-
-    Raises UnreadableError if files give two UUIDs for one index.
-    """
-    uuids: dict[str, str] = {}
-    info: dict[str, dict[str, str]] = {}
-    for content in contents:
-        for _, labels in content.series:
-            where = dict(labels)
-            if "gpu" in where:
-                _name(uuids, where["gpu"], where["uuid"])
-        for index, more in content.gpu_info.items():
-            info.setdefault(index, {}).update(more)
-    for energy in (energy for content in contents for run in content.runs for energy in run.energies):
-        if energy.component == "gpu" and energy.device not in {*uuids, *uuids.values()}:
-            is_uuid = energy.device.startswith(("GPU-", "MIG-"))
-            index = (energy.index or short_uuid(energy.device)) if is_uuid else energy.device
-            _name(uuids, index, energy.device if is_uuid else "")
-    return [
-        ImportedGpu(index, uuid or f"{IMPORTED}{node}-{index}", info.get(index, {})) for index, uuid in uuids.items()
-    ]
-
-
-def _name(uuids: dict[str, str], index: str, uuid: str) -> None:
-    known = uuids.get(index, "")
-    if uuid and known not in ("", uuid):
-        raise UnreadableError(
-            f"two files disagree about GPU {index}: it is {known} and {uuid}, on two nodes or after a reboot; "
-            "import the files of each node separately, each with its own --node"
-        )
-    uuids[index] = uuid or known
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ImportedSeries:
-    """Series by time with the labels of its metric and the instance."""
-
-    metric: Metric
-    labels: Mapping[str, str]
-    samples: StoredSamples
-
-
-@dataclass(frozen=True, slots=True)
-class RunDeviceEnergy:
-    """Energy of one device over a run; for an integral, `covered_ratio` is the part of the run with samples."""
-
-    component: str
-    device: str
-    energy_j: float
-    method: str
-    half_j: float | None = None
-    covered_ratio: float | None = None
-    spacing_s: float | None = None
-    max_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +39,9 @@ class ImportedRun:
     phase_energies: Mapping[str, Mapping[str, float]]
     """Joules by phase and component, of the phases that are covered by samples."""
     wall: RunDeviceEnergy | None
-    """Energy of the whole node from a wall meter."""
+    """Energy of the whole node from wall meters."""
+    without_energy: tuple[str, ...] = ()
+    """Indices of the run's GPUs whose power is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +62,7 @@ def assemble_runs(
     UnreadableError.
     """
     gpus = imported_gpus(contents, node)
-    series = tuple(_clean_series(contents, gpus))
+    series = tuple(clean_series(contents, gpus))
     file_runs = [(run, content) for content in contents for run in content.runs]
     if not file_runs:
         file_runs = _run_of_logs(contents, series, window)
@@ -139,18 +78,6 @@ def assemble_runs(
             "--start and --end"
         )
     return Assembly(tuple(runs_so_far), series, tuple(gpus))
-
-
-def _clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> list[ImportedSeries]:
-    by_index = {gpu.index: gpu.uuid for gpu in gpus}
-    found: dict[tuple[Metric, tuple[tuple[str, str], ...]], list[StoredSamples]] = {}
-    for content in contents:
-        for (metric, labels), samples in content.series.items():
-            where = dict(labels)
-            if "gpu" in where:
-                where["uuid"] = by_index[where["gpu"]]
-            found.setdefault((metric, tuple(sorted(where.items()))), []).append(samples)
-    return [ImportedSeries(metric, dict(labels), in_order(samples)) for (metric, labels), samples in found.items()]
 
 
 def _run_of_logs(
@@ -187,40 +114,46 @@ def _run(
     series: Sequence[ImportedSeries],
 ) -> ImportedRun:
     run_gpus = _gpus_of(file_run, gpus)
-    counted = _counted(file_run, gpus, beside[0])
-    powers = _powers(series, run_gpus)
+    counted = counted_energies(file_run, gpus, beside[0])
+    powers = powers_of(series, run_gpus)
     integrals = {key: found for key, samples in powers.items() if (found := integrate_power(key, samples, file_run))}
-    walls = [one for one in series if one.metric is m.HWMON_POWER]
-    wall = integrate_power(("wall", ""), walls[0].samples, file_run) if len(walls) == 1 else None
+    _leave_out_sum(integrals, gpus)
+    wall = wall_energy(series, file_run)
     energies = counted or integrals
     devices = {device for component, device in energies if component == "gpu"}
-    used = [content for content in beside if content.runs or _is_used(content, integrals, wall)]
+    indices = {gpu.index for gpu in run_gpus}
+    used = [one for one in beside if one.runs or ((integrals or wall) and _is_used(one, file_run, indices))]
+    measured = tuple(gpu for gpu in gpus if gpu.uuid in devices)
+    without = _without_energy(file_run, used, indices, measured) if measured and not counted else ()
+    caveats = [*file_run.caveats, *(code for one in used for code in one.caveats)]
     return ImportedRun(
         run_id,
-        replace(file_run, caveats=tuple(dict.fromkeys([*file_run.caveats, *(c for one in used for c in one.caveats)]))),
+        replace(file_run, caveats=tuple(dict.fromkeys([*caveats, *([GPUS_WITHOUT_ENERGY] if without else [])]))),
         tuple(dict.fromkeys(content.form for content in used)),
         tuple(dict.fromkeys(str(content.path) for content in used)),
-        tuple(gpu for gpu in gpus if gpu.uuid in devices),
+        measured,
         tuple(energies[key] for key in sorted(energies)),
-        _phase_energies(file_run, {key: powers[key] for key in energies if key in powers}),
+        phase_energies(file_run, {key: powers[key] for key in energies if key in powers}),
         wall,
+        without,
     )
 
 
-def _counted(
-    file_run: FileRun, gpus: Sequence[ImportedGpu], content: FileContent
-) -> dict[tuple[str, str], RunDeviceEnergy]:
-    """Return the energies of the file's own counters. Raises UnreadableError for two energies of one device."""
-    found: dict[tuple[str, str], RunDeviceEnergy] = {}
-    for energy in file_run.energies:
-        key = energy.component, _device(energy.device, gpus)
-        if key in found:
-            raise UnreadableError(
-                f"cannot import {content.path}: {key[0].upper()} {energy.device} has two energies; "
-                "write one energy for each device"
-            )
-        found[key] = RunDeviceEnergy(*key, energy.energy_j, "counter", energy.half_j)
-    return found
+def _leave_out_sum(integrals: dict[tuple[str, str], RunDeviceEnergy], gpus: Sequence[ImportedGpu]) -> None:
+    """Remove the energy of all GPUs together if there are energies of single ones."""
+    if sum(component == "gpu" for component, _ in integrals) > 1:
+        for gpu in gpus:
+            if gpu.index == ALL_GPUS:
+                integrals.pop(("gpu", gpu.uuid), None)
+
+
+def _without_energy(
+    file_run: FileRun, used: Sequence[FileContent], indices: set[str], measured: Sequence[ImportedGpu]
+) -> tuple[str, ...]:
+    """Return the indices of GPUs in the logs or in the run that have no power during the run."""
+    known = {gpu.index for gpu in measured}
+    absent = {index for one in used for index in one.without_power if not file_run.gpus or index in file_run.gpus}
+    return () if ALL_GPUS in known else tuple(sorted((absent | indices) - known - {ALL_GPUS, ""}))
 
 
 def _gpus_of(file_run: FileRun, gpus: Sequence[ImportedGpu]) -> list[ImportedGpu]:
@@ -231,64 +164,10 @@ def _gpus_of(file_run: FileRun, gpus: Sequence[ImportedGpu]) -> list[ImportedGpu
     return run_gpus
 
 
-def _device(named: str, gpus: Sequence[ImportedGpu]) -> str:
-    return next((gpu.uuid for gpu in gpus if named in (gpu.index, gpu.uuid)), named)
-
-
-def _is_used(
-    content: FileContent, integrals: Mapping[tuple[str, str], RunDeviceEnergy], wall: RunDeviceEnergy | None
-) -> bool:
-    metrics = {metric for metric, _ in content.series}
-    return bool(integrals and metrics & {m.GPU_POWER, m.CPU_POWER}) or bool(wall and m.HWMON_POWER in metrics)
-
-
-def _powers(series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]) -> dict[tuple[str, str], StoredSamples]:
-    uuids, found = {gpu.uuid for gpu in gpus}, {}
-    for one in series:
-        if one.metric is m.GPU_POWER and one.labels["uuid"] in uuids:
-            found["gpu", one.labels["uuid"]] = one.samples
-        elif one.metric is m.CPU_POWER:
-            component = "dram" if one.labels["zone"] == "dram" else "cpu"
-            found[component, one.labels["package"]] = one.samples
-    return found
-
-
-def integrate_power(key: tuple[str, str], power: StoredSamples, file_run: FileRun) -> RunDeviceEnergy | None:
-    """Return the energy from power samples, None if fewer than two samples touch the run."""
-    start_s, end_s, whole_s = file_run.start_s, file_run.end_s, power.spacing_s
-    if whole_s is None:
-        return None
-    spacing_s = power.spacing_between_s(start_s, end_s) or whole_s
-    found = power.integral(start_s, end_s, max(GAP_FACTOR * whole_s, GAP_FACTOR * spacing_s, SENSOR_S))
-    if found.covered_s <= 0:
-        return None
-    return RunDeviceEnergy(
-        *key,
-        found.energy_j,
-        "integral",
-        covered_ratio=min(found.covered_s / (end_s - start_s), 1.0),
-        spacing_s=spacing_s,
-        max_w=power.highest(start_s, end_s),
+def _is_used(content: FileContent, file_run: FileRun, indices: set[str]) -> bool:
+    """Return whether a log has power of the run's devices at a time of the run."""
+    return any(
+        min(samples.ends_s) <= file_run.end_s and max(samples.ends_s) >= file_run.start_s
+        for (metric, labels), samples in content.series.items()
+        if metric in (m.CPU_POWER, m.HWMON_POWER) or (metric is m.GPU_POWER and dict(labels)["gpu"] in indices)
     )
-
-
-def _phase_energies(file_run: FileRun, powers: Mapping[tuple[str, str], StoredSamples]) -> dict[str, dict[str, float]]:
-    """Return joules by phase and component; phases without full coverage by samples are left out.
-
-    The energy of a phase that occurs several times is the sum.
-    """
-    sums: dict[str, dict[str, float]] = {}
-    uncovered: set[tuple[str, str]] = set()
-    for phase in file_run.phases:
-        for key, power in powers.items():
-            span = replace(file_run, start_s=phase.start_s, end_s=phase.end_s)
-            found = integrate_power(key, power, span) if phase.end_s > phase.start_s else None
-            if found is None or (found.covered_ratio or 0.0) < 0.99:
-                uncovered.add((phase.name, key[0]))
-                continue
-            by_component = sums.setdefault(phase.name, {})
-            by_component[key[0]] = by_component.get(key[0], 0.0) + found.energy_j
-    return {
-        name: {component: joules for component, joules in parts.items() if (name, component) not in uncovered}
-        for name, parts in sums.items()
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -124,6 +125,8 @@ class FileContent:
     lines: int = 0
     """Number of lines that were read."""
     bad: BadLines = field(default_factory=BadLines)
+    without_power: Counter[str] = field(default_factory=Counter)
+    """Number of lines without power, by GPU index, or `""` for the whole line."""
     notes: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     """Codes of the reader's assumptions, for the reports of all runs that use the file."""
@@ -161,3 +164,6 @@ class FileContent:
             else:
                 self.lines += 1
         self.notes += self.times.notes(self.path)
+        for index, count in self.without_power.items():
+            device = f" of GPU {index}" if index else ""
+            self.notes.append(f"{self.path}: no power in {count} line{'s' if count > 1 else ''}{device}")

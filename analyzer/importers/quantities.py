@@ -9,6 +9,7 @@ from functools import cache
 
 from analyzer.importers.content import FileContent
 from analyzer.importers.spool import StoredSamples
+from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 _ABSENT = (
@@ -81,6 +82,8 @@ class GaugeColumns:
 
     def __init__(self, content: FileContent, gauges: Mapping[str, Gauge], units: Mapping[str, str]) -> None:
         self._columns = [(name, gauge.quantity, units[name]) for name, gauge in gauges.items() if name in units]
+        self._power = next((name for name, _, _ in self._columns if gauges[name].metric is m.GPU_POWER), None)
+        self._without_power = content.without_power
 
         @cache
         def samples(name: str, index: str, uuid: str) -> StoredSamples:
@@ -98,7 +101,9 @@ class GaugeColumns:
         }
 
     def add(self, index: str, uuid: str, t_s: float, values: Mapping[str, float]) -> None:
-        """Add the values of a row to the series of its GPU."""
+        """Add the values of a row to the series of its GPU, and count a row without power."""
+        if self._power and self._power not in values:
+            self._without_power[index] += 1
         for name, value in values.items():
             self._samples(name, index, uuid).add(t_s, value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Call
 
     A file inside a folder may have an unknown format: it is logged and left out.
     """
-    found = []
+    found: list[FileContent] = []
     for path in paths:
         if not path.exists():
             raise UnreadableError(f"cannot read {path}: no such file; check the path")
@@ -63,6 +64,9 @@ def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Call
             found += inside
         else:
             found.append(_read(path, form, options))
+    for path, number in Counter(content.path.resolve() for content in found).items():
+        if number > 1:
+            raise UnreadableError(f"cannot import {path}: it is given {number} times; give it once")
     return found
 
 
@@ -75,12 +79,13 @@ def _totals_only(path: Path) -> UnreadableError:
 
 def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], None]) -> Iterator[FileContent]:
     unknown: list[Path] = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or (path.suffix not in _SUFFIXES and path.name != METRICS_FILE):
-            continue
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
         if path.name == METRICS_FILE and form in (AUTO, iris.IRIS_FORMAT) and iris.is_iris_totals(path):
             yield iris.read_iris_totals(path, options)
         if path.name in _WITH_ANOTHER:
+            continue
+        if path.suffix not in _SUFFIXES:
+            unknown.append(path)
             continue
         kind = recognize_format(path) if form == AUTO else form
         if kind is None:

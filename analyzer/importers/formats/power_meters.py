@@ -45,7 +45,9 @@ def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
 
     def take(cells: Cells) -> None:
         power_w = NODE_POWER_W.parse(cells[power], unit)
-        if power_w is not None:
+        if power_w is None:
+            content.without_power[""] += 1
+        else:
             content.samples(m.HWMON_POWER, where).add(content.times.parse(cells[time]), power_w)
 
     take_rows(content, take)
@@ -89,6 +91,8 @@ def _take(content: FileContent, record: dict[str, Any]) -> float:
     if not gpus_w:
         whole_w = next((value for name in _ALL_GPUS if (value := _watts(gpu, name, NODE_POWER_W)) is not None), None)
         gpus_w = {} if whole_w is None else {ALL_GPUS: whole_w}
+    for index in [index for index in each if index not in gpus_w] or ([] if gpus_w or powers_w else [""]):
+        content.without_power[index] += 1
     for zone, value in powers_w.items():
         content.samples(m.CPU_POWER, {"package": "0", "zone": zone}).add(t_s, value)
     for index, value in gpus_w.items():

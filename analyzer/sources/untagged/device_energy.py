@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.energy.integrate import PowerRange, counter_energy, power_range
-from analyzer.importers.assemble import RunDeviceEnergy, integrate_power
 from analyzer.importers.content import FileRun
+from analyzer.importers.energies import RunDeviceEnergy, integrate_power
 from analyzer.importers.spool import stored
 from analyzer.model.devices import SCRAPED
 from analyzer.model.report import Finding

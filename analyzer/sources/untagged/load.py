@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.assess.untagged import RangeQuality
-from analyzer.importers.assemble import ImportedGpu, ImportedRun
+from analyzer.importers.assemble import ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
+from analyzer.importers.series import ImportedGpu
 from analyzer.model.report import Finding
 from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, table_of
 from analyzer.model.samples import Samples, Series

@@ -79,3 +79,24 @@ def test_import_utf_16_log_of_powershell_is_read(imported, tmp_path):
     log.write_text(log.read_text(), encoding="utf-16")
 
     assert component_energy_j(single_report(imported(log))) == pytest.approx(1_000)
+
+
+def test_import_file_given_twice_is_rejected(call, tmp_path):
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+
+    code, _, stderr = call("import", log, tmp_path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "it is given 2 times; give it once" in stderr
+
+
+def test_import_folder_names_files_of_other_endings(call, tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    write_nvidia_smi_log(folder / "log.csv", [(t, 100) for t in range(11)])
+    (folder / "node2.log").write_text("timestamp, index, power.draw [W]\n")
+
+    code, _, stderr = call("import", folder, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 0
+    assert f"left out 1 file of unknown format: {folder / 'node2.log'}" in stderr

@@ -9,6 +9,7 @@ from tests.analyzer.importers.sample_files import (
     BEGIN_S,
     component_energy_j,
     finding_texts_of,
+    local_time,
     single_report,
     write_nvidia_smi_log,
 )
@@ -83,6 +84,40 @@ def test_power_log_idle_time_gives_idle_power(imported, tmp_path):
     assert report.devices[0].idle_power_w.value == pytest.approx(50)
     assert report.devices[0].net.value == pytest.approx(10_000)
     assert not finding_texts_of(report, "whole_log")
+
+
+@pytest.mark.parametrize("more", ["", ", 100 %"], ids=["power only", "with utilization"])
+def test_power_log_gpu_without_power_is_reported(call, imported, tmp_path, more):
+    """GPU 0 with 200 W for 10 s, and GPU 1 whose power is never known."""
+    lines = [
+        f"{local_time(t, '%Y/%m/%d %H:%M:%S.000')}, {gpu}, {power}{more}"
+        for t in range(11)
+        for gpu, power in enumerate(("200 W", "[N/A]"))
+    ]
+    log = tmp_path / "log.csv"
+    columns = f"timestamp, index, power.draw [W]{', utilization.gpu [%]' if more else ''}"
+    log.write_text("\n".join([columns, *lines, ""]))
+
+    report = single_report(imported(log))
+    _, _, stderr = call("import", log, "--out", tmp_path / "other.sqlite", "--timezone", "UTC")
+
+    assert component_energy_j(report) == pytest.approx(2_000)
+    assert "energy of the run is higher" in finding_texts_of(report, "gpus_without_energy")[0]
+    assert f"{log}: no power in 11 lines of GPU 1" in stderr
+    assert "has no energy of GPU 1: the energy of the run is higher" in stderr
+
+
+def test_power_log_gpu_outside_of_run_is_reported(imported, tmp_path):
+    """GPU 1 has samples before the run only."""
+    lines = [f"{local_time(t, '%Y/%m/%d %H:%M:%S.000')}, 0, GPU-a, 200 W" for t in range(61)]
+    lines += [f"{local_time(t, '%Y/%m/%d %H:%M:%S.000')}, 1, GPU-b, 300 W" for t in range(11)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *lines, ""]))
+
+    report = single_report(imported(log, "--start", BEGIN_S + 30, "--end", BEGIN_S + 60))
+
+    assert component_energy_j(report) == pytest.approx(6_000)
+    assert finding_texts_of(report, "gpus_without_energy")
 
 
 def test_power_log_gap_is_not_integrated(imported, tmp_path):
