@@ -175,7 +175,7 @@ def _check(measured: _Measured, run: AttributedRun) -> _Checked:
     budgets: list[UncertaintyBudget | None] = []
     findings: list[Finding] = []
     for device, one in zip(run.devices, measured.devices, strict=True):
-        findings += coverage_findings(device)
+        findings += coverage_findings(device, untagged=run.untagged)
         if one.signals is None:
             budgets.append(device_budget(device))
         else:

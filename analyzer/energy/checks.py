@@ -8,7 +8,8 @@ import numpy as np
 
 from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, Signals, is_summed
-from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
+from analyzer.energy.error_budget import sensor_limits_j
+from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
 from analyzer.model.sample_table import SampleTable, around, rows_of
 from analyzer.model.samples import Gap, Samples, Stretch, distinct, gaps
@@ -121,9 +122,10 @@ def gpu_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signals
 
 def _band_finding(device: MeasuredDevice) -> Finding:
     band = systematic_band(device.name, device.architecture)
+    low, high = sensor_limits_j(100.0, band)
     text = (
-        f"systematic error of the sensor {band.low_percent:+.0f} to {band.high_percent:+.0f} % (architecture: "
-        f"{band.architecture}): not part of the interval, and the same for all runs on one GPU"
+        f"systematic error of the sensor: the true energy is {low:+.0f} to {high:+.0f} % from the reading "
+        f"(architecture: {band.architecture}): not part of the interval, and the same for all runs on one GPU"
     )
     return Finding("note", "systematic_band", device.label, text)
 
@@ -154,12 +156,21 @@ def _gap_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signal
     if not window.aligned:
         return []
     least_s = integrate.SENSOR_S if raw.imported else raw.spacing_at_rest_s(device.instance)
+    start_s, end_s = _counted_span(device, raw, window, signals)
     found = [
         gap
-        for gap in gaps(signals.power, window.start_s, window.end_s)
+        for gap in gaps(signals.power, start_s, end_s)
         if gap.duration_s > least_s and not (signals.missing_s and gap.start_s <= window.start_s)
     ]
     return gap_findings(device.label, found, window.start_s, bridged=not is_summed(device, imported=raw.imported))
+
+
+def _counted_span(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> tuple[float, float]:
+    """Return the window; in an untagged range, the part between the samples of the device's counter."""
+    during = signals.counter.between(window.start_s, window.end_s)
+    if not raw.untagged or is_summed(device, imported=raw.imported) or not len(during):
+        return window.start_s, window.end_s
+    return float(during.t[0]), float(during.t[-1])
 
 
 def gap_findings(subject: str, missing: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
@@ -271,8 +282,11 @@ def _disagreement_findings(device: MeasuredDevice, duration_s: float) -> list[Fi
     return [Finding("warning", "counter_integral_apart", device.label, text)]
 
 
-def coverage_findings(device: MeasuredDevice) -> list[Finding]:
+def coverage_findings(device: MeasuredDevice, *, untagged: bool = False) -> list[Finding]:
+    """Return a finding about a part without samples, which an untagged range with a counter has from its source."""
     if device.covered_ratio is None or device.covered_ratio >= _FULLY_COVERED:
+        return []
+    if untagged and SCRAPED not in device.methods:
         return []
     text = f"covered for {100 * device.covered_ratio:.1f} % of the run; the power in the gaps is unknown"
     return [Finding("warning", "coverage", device.label, text)]

@@ -20,6 +20,8 @@ from exporter.contract.work import SHARE_POLICY, is_shared
 
 _LATE_SCRAPE_S = 60.0
 """Longest delay of the first sample that counts as a late scrape, which the counter's limits include."""
+_SENSOR_LAG_S = 1.0
+"""Longest time by which the energy of a running run is older than its duration."""
 POLICIES: Mapping[str, str] = {
     "idle_shared": "its share by load, and of the idle power an equal share among those that hold the device",
     "idle_apart": "its share by load of the power above idle; the idle power is unattributed",
@@ -192,15 +194,22 @@ def _with_samples(
     during_w = signals.power.between(window.start_s, window.end_s).value
     limits_w = signals.limit.between(window.start_s, window.end_s).value
     peaks_w = [*([] if device.max_power_w is None else [device.max_power_w]), *during_w.tolist()]
+    integral_j = integral.energy_j if device.integral_j is None and is_covered else device.integral_j
     return replace(
         device,
-        integral_j=integral.energy_j if device.integral_j is None and is_covered else device.integral_j,
+        integral_j=None if is_summed(device, imported=raw.imported) else integral_j,
         from_raw_samples=_from_raw_samples(device, raw, window, signals),
         idle_power_w=idle_w,
-        net=integrate.net_energy(device.energy, idle_w, device.duration_s) if idle_w else None,
+        net=_net(device, idle_w, window) if idle_w else None,
         max_power_w=max(peaks_w, default=None),
         power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
     )
+
+
+def _net(device: MeasuredDevice, idle_w: Interval, window: Window) -> Interval | None:
+    """Return the energy above idle; None if a running run's is less than the idle energy of its sensor's lag."""
+    net = integrate.net_energy(device.energy, idle_w, device.duration_s)
+    return net if window.ended or net.half is not None or net.value > idle_w.value * _SENSOR_LAG_S else None
 
 
 def _from_raw_samples(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Interval | None:

@@ -22,6 +22,8 @@ from exporter.contract.work import SHARE_POLICY
 
 YEAR_S = 365 * 86_400.0
 Level = Literal["note", "warning", "bad"]
+_WHOLE = 0.9995
+"""Ratio of covered time from which on a device covers the whole run."""
 _LEVELS = ("bad", "warning", "note")
 FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
@@ -232,7 +234,21 @@ class MeasuredRun:
         return next(iter(self.energy), "") in self.estimated
 
     @property
+    def covers_part(self) -> bool:
+        """True for a range or an imported run if the energy of a device of the headline lacks a part of the time."""
+        if not (self.untagged or FORMAT_LABEL in self.labels):
+            return False
+        return any(device.duration_s < _WHOLE * self.duration_s for device in self._headline_devices)
+
+    @property
+    def _headline_devices(self) -> list[MeasuredDevice]:
+        return [device for device in self.devices if device.component == next(iter(self.energy), "")]
+
+    @property
     def mean_power_w(self) -> Interval | None:
+        """The power of the headline's devices together, each over the time that its energy covers."""
+        if self.covers_part:
+            return total(device.mean_power_w for device in self._headline_devices if device.mean_power_w)
         return self.headline.scaled(1 / self.duration_s) if self.headline and self.duration_s > 0 else None
 
 

@@ -167,7 +167,8 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
             f"{units.energy(Interval(report.integral_j))} (cross-check, less accurate for short runs)",
         )
     if report.mean_power_w:
-        yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+        power = units.marked(units.power(report.mean_power_w), report.headline_estimated)
+        yield "mean power", f"{power}{' over the time that the samples cover' if report.covers_part else ''}"
 
 
 def _intensity_text(sum_: EmissionTotal) -> str:

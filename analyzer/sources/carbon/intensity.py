@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from analyzer.carbon.best_start import Forecast
@@ -51,7 +52,26 @@ def load_past_intensities(
         raise FetchError(
             f"--restate has two sources of {twice} intensities, which would be added up", "give one of them a basis"
         )
-    return tuple(found)
+    return tuple(_with_problem(past, start_s, end_s) for past in found)
+
+
+def _with_problem(past: PastIntensities, start_s: float, end_s: float) -> PastIntensities:
+    """Add the reason why no slot applies to any part of the run, if there is none."""
+    if past.problem or any(slot.start_s < end_s and slot.end_s > start_s for slot in past.slots):
+        return past
+    what = past.provider
+    if not past.slots:
+        return replace(past, problem=f"{what} has no value for the time of the run")
+    first_s, last_s = min(slot.start_s for slot in past.slots), max(slot.end_s for slot in past.slots)
+    if first_s >= end_s:
+        return replace(past, problem=f"{what} starts at {_time_text(first_s)}, after the run")
+    if last_s <= start_s:
+        return replace(past, problem=f"{what} ends at {_time_text(last_s)}, before the run")
+    return replace(past, problem=f"{what} has no value for the time of the run")
+
+
+def _time_text(t_s: float) -> str:
+    return datetime.fromtimestamp(t_s, UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def with_energy_counters(source: SampleSource, frames: RunFrames) -> RunFrames:

@@ -157,8 +157,8 @@ def _check_coverage(energy: DeviceEnergy) -> Finding | None:
     if energy.whole or energy.energy.method == SCRAPED:
         return None
     text = (
-        f"samples cover {100 * (energy.energy.covered_ratio or 0):.1f} % of the range; the energy covers only "
-        "this part, without an estimate for the rest"
+        f"samples cover {100 * (energy.energy.covered_ratio or 0):.1f} % of the range; energy and mean power "
+        "cover only this part, without an estimate for the rest"
     )
     return Finding("warning", "uncovered", energy.meter.name, text)
 

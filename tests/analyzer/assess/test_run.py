@@ -238,7 +238,9 @@ def test_report_simulated_gpu_is_reported(tmp_path):
 def test_report_systematic_band_is_finding_outside_interval(tmp_path):
     (finding,) = run_report(tmp_path).findings
 
-    assert finding.text.startswith("systematic error of the sensor -6 to +3 % (architecture: GA100)")
+    assert finding.text.startswith(
+        "systematic error of the sensor: the true energy is -3 to +6 % from the reading (architecture: GA100)"
+    )
 
 
 def test_report_gap_in_scrapes_is_finding_and_energy_covers_it(tmp_path):

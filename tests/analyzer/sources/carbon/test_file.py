@@ -1,5 +1,6 @@
 """Reader of carbon intensities in CSV files."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -89,3 +90,25 @@ def test_report_restate_invalid_file_is_rejected(analyzer, steady_history, tmp_p
     assert "nor an existing file" in nothing.stderr
     assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 1)
     assert "line 2: g_per_kwh: expected a number" in broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason"),
+    [
+        ((2, 3), "grid.csv starts at 2026-09-10T02:00:00Z, after the run"),
+        ((-3, -2), "grid.csv ends at 2026-09-09T23:00:00Z, before the run"),
+        ((-5, -4, 2, 3), "grid.csv has no value for the time of the run"),
+    ],
+)
+def test_report_restate_file_without_the_run_is_not_restated(analyzer, steady_history, tmp_path, hours, reason):
+    """The run is at 00:26:40 UTC."""
+    midnight_s = datetime(2026, 9, 10, tzinfo=UTC).timestamp()
+    grid = write(tmp_path / "grid.csv", "time,g_per_kwh", *(f"{midnight_s + 3_600 * hour},200" for hour in hours))
+
+    completed = analyzer(*REPORT, "--source", steady_history, "--restate", grid, "--carbon", "360")
+    document = json.loads(completed.stdout)
+
+    (finding,) = [one for one in document["findings"] if one["code"] == "not_restated"]
+    assert finding["text"].startswith(f"not restated: {reason}")
+    assert document["restated_emissions"] == []
+    assert [one["emissions_grams"] for one in document["emissions"]] == [pytest.approx(1.2)]

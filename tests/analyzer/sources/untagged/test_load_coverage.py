@@ -4,7 +4,7 @@ import pytest
 
 from analyzer.model.devices import Calibration
 from analyzer.model.report import UserInputs
-from tests.analyzer.run_reports import finding_codes, finding_texts
+from tests.analyzer.run_reports import finding_codes, finding_texts, terminal_text
 from tests.analyzer.sources.untagged.foreign_exporters import TRUE_ENERGY_J, uuid
 from tests.analyzer.sources.untagged.range_reports import is_exact
 
@@ -15,7 +15,10 @@ def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
     assert report.gpus[0].covered_ratio == pytest.approx(0.49, abs=0.02)
     assert report.energy["gpu"].value == pytest.approx(0.49 * TRUE_ENERGY_J, rel=0.04)
     assert report.from_raw_samples is None
+    assert report.mean_power_w.value == pytest.approx(300, rel=0.02)
+    assert "over the time that the samples cover" in terminal_text(report)
     assert "without an estimate for the rest" in finding_texts(report, "uncovered")[0][1]
+    assert not {"coverage", "gap"} & set(finding_codes(report))
 
 
 @pytest.mark.parametrize("case", ["stops", "smi-stops"])
