@@ -11,6 +11,12 @@ from exporter.model import Poll
 
 CONFIRM_S = 0.5
 """Time for which implausible values must continue each other before they replace the trusted value."""
+STALLED_S = 2.5
+"""Time without a change, or without a value, after which power replaces a counter until it changes again."""
+LOST_S = 60.0
+"""Time without a value after which a counter is given up; a later value only starts it again."""
+STALLED_J = 50.0
+"""Energy without which a counter that does not change is healthy."""
 MAX_UPDATE_S = 1.0
 """Longest update period of a healthy counter or power sensor; assumed until the polls show a shorter one."""
 _FAST_POLLS_S = 0.2
@@ -39,10 +45,6 @@ class UpdateInterval:
                 if 2 * len(self._recent) >= _INTERVALS:
                     self.s = min(max(*self._recent, self._shortest_s), MAX_UPDATE_S)
             self._value, self._changed_s, self._is_dated = value, t_s, is_dated
-        self._read_s = t_s
-
-    def repeat(self, t_s: float) -> None:
-        """Note that the value is unchanged."""
         self._read_s = t_s
 
 
@@ -114,10 +116,27 @@ class CounterTracker:
             return self.raw_j
         return (self.raw_j + ahead_j) % (range_j or math.inf)
 
-    def repeat(self, t_s: float) -> None:
-        """Note that the trusted value is unchanged."""
+    def continues(self, poll: Poll, max_w: float) -> bool:
+        """Return whether the poll's value is a plausible next one, of a counter whose values were all trusted."""
+        raw_j, counter_j = self.raw_j, poll.counter_j
+        return (
+            raw_j is not None
+            and counter_j is not None
+            and 0 <= counter_j - raw_j <= max_w * (poll.after_s - self._dated_s)
+            and self._candidate is None
+            and poll.counter_range_j is None
+        )
+
+    def follow(self, poll: Poll) -> bool:
+        """Take a value that `continues` the latest one; return whether it has changed."""
+        t_s, raw_j, counter_j = poll.after_s, self.raw_j or 0.0, poll.counter_j or 0.0
+        is_changed = counter_j != raw_j
+        if is_changed:
+            self._dated_s, self.changed_s = self.read_s, t_s
+            self.raw_j, self.energy_j = counter_j, self.energy_j + (counter_j - raw_j)
         self.read_s = t_s
-        self.update.repeat(t_s)
+        self.update.take(t_s, counter_j)
+        return is_changed
 
     def _confirm(self, poll: Poll, raw_j: float, integrated_j: float, max_w: float) -> CounterStep:
         """Return a doubtful step until the implausible values have continued each other for CONFIRM_S."""

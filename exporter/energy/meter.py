@@ -5,27 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from exporter.energy.counter_track import CounterStep, CounterTracker
+from exporter.energy.counter_track import LOST_S, STALLED_J, STALLED_S, CounterStep, CounterTracker
 from exporter.energy.counter_wraps import MAX_DEVICE_W, further_wraps_j
 from exporter.energy.interpolation import TOLERANCE, bridged_points, integral_points
 from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
 from exporter.energy.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
 from exporter.energy.power_comparison import SensorComparison
-from exporter.energy.power_integral import PowerIntegral, power_range_w, without_implausible_power
+from exporter.energy.power_integral import LOWEST_SHARE, PowerIntegral, power_range_w, without_implausible_power
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5
-STALLED_S = 2.5
-"""Time without a change, or without a value, after which power replaces a counter until it changes again."""
-LOST_S = 60.0
-"""Time without a value after which a counter is given up; a later value only starts it again."""
-STALLED_J = 50.0
-"""Energy without which a counter that does not change is healthy."""
 LIMIT_MARGIN = 1.5
 """`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
-LOWEST_SHARE = 0.01
-"""Power of a busy device as a share of its limit: a lower reading is in error."""
 PACKAGE_MAX_W = 1_000.0
 """Power that no CPU package exceeds."""
 
@@ -46,8 +38,7 @@ class DeviceMeter:
         period_s: float = 1.0,
         last: Poll | None = None,
     ) -> None:
-        self.totals = totals
-        self.period_s = period_s
+        self.totals, self.period_s = totals, period_s
         self.counter_restarts = False
         """True after the driver was unloaded: the counter restarts from 0, and its next value may be higher."""
         self.max_w = MAX_DEVICE_W
@@ -60,8 +51,7 @@ class DeviceMeter:
         """Time of the latest counter step or power that the device cannot have."""
         self.display_w: float | None = None
         """Power of the latest poll, also of one that came late; None where it is unknown or implausible."""
-        self._update_s = update_s
-        self._longest_s = period_s
+        self._update_s, self._longest_s = update_s, period_s
         self.counter = CounterTracker(update_s, last, totals.energy_j)
         self._changed_integrated_j = totals.integrated_j
         """Integral of power at the counter's latest change."""
@@ -108,11 +98,11 @@ class DeviceMeter:
 
     def push(self, poll: Poll) -> float:
         """Add a poll; return the increase of the energy in joules."""
+        last, old = self.latest, self.totals
+        if last and self._is_regular(last, poll):
+            return self._follow(last, poll)
         poll = self._plausible(poll)
         self.display_w = poll.display_w
-        last, old = self.latest, self.totals
-        if last and self._is_unchanged(last, poll):
-            return self._repeat(last, poll)
         elapsed_s = poll.after_s - last.after_s if last else math.inf
         if elapsed_s <= 0 or (poll.counter_j is None and poll.integrand_w is None):
             return 0.0
@@ -127,24 +117,23 @@ class DeviceMeter:
             poll = poll._replace(counter_j=None)
         energy_j = max(old.energy_j, self._energy_j(counted, integral_j, integrated_j))
         unseen_j = self._unseen_j(counted, last, poll, energy_j - old.energy_j, known=known) if last else 0.0
-        self.totals = MeterTotals(
-            energy_j=energy_j,
-            integrated_j=integrated_j,
-            raw_j=self.counter.raw_at(energy_j, poll.counter_range_j),
-            variance_j2=old.variance_j2 + (0.0 if is_counted else variance_j2),
-            covered_s=old.covered_s + (elapsed_s if not gap and (known or is_counted) else 0.0),
-            resets=old.resets + (counted.kind == "restarted"),
-            unseen_j=old.unseen_j + unseen_j,
-            peak_w=max(old.peak_w, poll.instant_w or 0.0, poll.average_w or 0.0),
-        )
+        raw_j, resets = self.counter.raw_at(energy_j, poll.counter_range_j), old.resets + (counted.kind == "restarted")
+        variance_j2, unseen_j = old.variance_j2 + (0.0 if is_counted else variance_j2), old.unseen_j + unseen_j
+        covered_s = old.covered_s + (elapsed_s if not gap and (known or is_counted) else 0.0)
+        peak_w = max(old.peak_w, poll.instant_w or 0.0, poll.average_w or 0.0)
+        self.totals = MeterTotals(energy_j, integrated_j, raw_j, variance_j2, covered_s, resets, unseen_j, peak_w)
         self._longest_s, self._resumed, self._view = self.period_s, False, None
         counted_j = None if counted.energy_j is None else self.counter.energy_j
         self.polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
+        self._compare_if_due(known=known)
+        return energy_j - old.energy_j
+
+    def _compare_if_due(self, *, known: bool) -> None:
+        """Note the power of the latest poll; compare the sensors where that is due."""
         if self._update_s >= SENSOR_PERIOD_S and self._sensors.add_power(
             self.polls, known=known, sensor_share=self.sensor_share, most_w=self.most_w
         ):
             self.compare_sensors()
-        return energy_j - old.energy_j
 
     def compare_sensors(self) -> None:
         """Compare the counter with the power at the latest poll; widen the interval where they differ."""
@@ -153,35 +142,47 @@ class DeviceMeter:
             self.polls[-1] = self.polls[-1]._replace(totals=self.totals)
             self._view = None
 
-    def _is_unchanged(self, last: Poll, poll: Poll) -> bool:
-        """Return whether fast polls show the same values as before, as about half of them do."""
+    def _is_regular(self, last: Poll, poll: Poll) -> bool:
+        """Return whether a GPU's poll continues the latest one, with a counter and powers that are plausible."""
+        counter, max_w, t_s, elapsed_s = self.counter, self.max_w, poll.after_s, poll.after_s - last.after_s
+        instant_w, average_w, lowest_w = poll.instant_w, poll.average_w, self._lowest_w
         return (
-            poll.counter_j == last.counter_j == self.counter.raw_j
-            and poll.average_w == last.average_w is not None
-            and poll.instant_w == last.instant_w
-            and 0 < poll.after_s - last.after_s <= SENSOR_PERIOD_S
-            and poll.after_s - self.counter.changed_s <= STALLED_S
-            and self.totals.energy_j == self.counter.energy_j
-            and not (self._resumed or self.counter_restarts or self._sensors.is_due(poll.after_s))
+            (instant_w is not None and average_w is not None and last.average_w is not None)
+            and lowest_w <= instant_w <= max_w
+            and lowest_w <= average_w <= max_w
+            and (0 < elapsed_s <= BRIDGED_S or 0 < elapsed_s <= self._steady_s())
+            and counter.continues(poll, max_w)
+            and t_s - counter.changed_s <= STALLED_S
+            and self.totals.energy_j == counter.energy_j
+            and not (self._resumed or self.counter_restarts or self._bridged_s)
+            and self._update_s >= SENSOR_PERIOD_S
         )
 
-    def _repeat(self, last: Poll, poll: Poll) -> float:
-        """Add a poll whose counter and power have not changed; return the increase of the energy, 0 J."""
-        elapsed_s, totals = poll.after_s - last.after_s, self.totals
-        self.totals = totals._replace(
-            integrated_j=totals.integrated_j + (poll.average_w or 0.0) * elapsed_s,
-            covered_s=totals.covered_s + elapsed_s,
+    def _follow(self, last: Poll, poll: Poll) -> float:
+        """Add a regular poll, in few steps; return the increase of the energy in joules."""
+        counter, old, t_s = self.counter, self.totals, poll.after_s
+        instant_w, average_w, before_w = poll.instant_w or 0.0, poll.average_w or 0.0, last.average_w or 0.0
+        elapsed_s, middle_s = t_s - last.after_s, (last.after_s + t_s) / 2
+        integrated_j = old.integrated_j + (before_w * (middle_s - last.after_s) + average_w * (t_s - middle_s))
+        if counter.follow(poll):
+            self._changed_integrated_j = integrated_j
+        covered_s, peak_w = old.covered_s + elapsed_s, max(old.peak_w, instant_w, average_w)
+        self.totals = totals = MeterTotals(
+            counter.energy_j, integrated_j, counter.raw_j, old.variance_j2, covered_s, old.resets, old.unseen_j, peak_w
         )
-        self.counter.repeat(poll.after_s)
-        self._sensors.power_update.repeat(poll.after_s)
-        self._longest_s, self._view = self.period_s, None
-        self.polls.append(MeteredPoll(poll, self.totals, (last.after_s + poll.after_s) / 2, totals.energy_j))
-        return 0.0
+        self.display_w, self._longest_s, self._pending_j, self._view = instant_w, self.period_s, 0.0, None
+        self.polls.append(MeteredPoll(poll, totals, middle_s, totals.energy_j))
+        self._compare_if_due(known=True)
+        return totals.energy_j - old.energy_j
+
+    @property
+    def _lowest_w(self) -> float:
+        """Power below which a reading is in error."""
+        return LOWEST_SHARE * self.max_w / LIMIT_MARGIN if self.is_busy and self.max_w < MAX_DEVICE_W else 0.0
 
     def _plausible(self, poll: Poll) -> Poll:
         """Return the poll without powers that the device cannot have."""
-        limit_w = self.max_w / LIMIT_MARGIN if self.max_w < MAX_DEVICE_W else 0.0
-        checked = without_implausible_power(poll, LOWEST_SHARE * limit_w if self.is_busy else 0.0, self.max_w)
+        checked = without_implausible_power(poll, self._lowest_w, self.max_w)
         if checked is not poll:
             self.implausible_s = poll.after_s
         return checked

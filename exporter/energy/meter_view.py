@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -28,15 +27,15 @@ KEPT_POLLS = 64
 class RecentPolls(deque[MeteredPoll]):
     """Latest polls of a device, oldest first."""
 
-    _first_s = -math.inf
-    """Time of the first poll that is kept; -inf while none was discarded."""
+    _is_complete = True
+    """False once polls were discarded."""
 
     def append(self, item: MeteredPoll) -> None:
         """Add a poll, and discard those that are too old."""
-        super().append(item)
-        while len(self) > KEPT_POLLS and poll_time_s(self[1]) < item.poll.after_s - KEPT_S:
+        deque.append(self, item)
+        while len(self) > KEPT_POLLS and self[1].poll.after_s < item.poll.after_s - KEPT_S:
             self.popleft()
-            self._first_s = poll_time_s(self[0])
+            self._is_complete = False
 
     def totals_before(self, t_s: float) -> MeterTotals:
         """Return the totals of the last poll at or before `t_s`, else of the first one."""
@@ -44,7 +43,7 @@ class RecentPolls(deque[MeteredPoll]):
 
     def has_discarded(self, t_s: float) -> bool:
         """Return whether the polls around `t_s` are no longer kept."""
-        return t_s < self._first_s
+        return not self._is_complete and t_s < poll_time_s(self[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,6 @@ class SensorComparison:
         self._counter_update = counter_update
         self.sampling_j = self._variance_j2 = 0.0
 
-    def is_due(self, t_s: float) -> bool:
-        return t_s - self.result.latest_s >= EVERY_S
-
     def add_power(self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float) -> bool:
         """Note the power of the latest poll; return True if a comparison is due.
 
@@ -194,7 +191,7 @@ class SensorComparison:
             self.sampling_j += most_w * max(0.0, elapsed_s - AVERAGING_S)
         else:
             self.sampling_j += most_w * (max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s)
-        return self.is_due(poll.after_s)
+        return poll.after_s - self.result.latest_s >= EVERY_S
 
     def compare(self, polls: Sequence[MeteredPoll]) -> float:
         """Compare the energies at the latest poll; return by how many joules the interval is wider."""

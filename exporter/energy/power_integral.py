@@ -10,6 +10,8 @@ from exporter.model import Poll
 
 LONGEST_ESTIMATE_S = 60.0
 """Longest time with implausible powers only that is estimated."""
+LOWEST_SHARE = 0.01
+"""Power of a busy device as a share of its limit: a lower reading is in error."""
 
 
 def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
