@@ -1,11 +1,15 @@
 """Encoding of the messages between the NVML worker process and the daemon, as JSON lines.
 
-The worker writes one `WorkerMessage` a line to stdout. The daemon writes one `SamplingOrder` a line to its stdin.
+The worker writes one `WorkerMessage` a line to stdout. The daemon writes one `SamplingOrder` a line to its stdin. Polls
+are most of a message, so they are a text of `marshal`, which takes a tenth of the time of JSON: both processes run the
+same Python.
 """
 
 from __future__ import annotations
 
 import json
+import marshal
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple
 from functools import lru_cache
@@ -35,20 +39,31 @@ EXIT_NO_DRIVER = 3
 """Exit code of a worker that lost the driver."""
 
 _METRIC = {metric.name: metric for metric in METRICS}
+_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def encode_items(items: Iterable[WorkerItem]) -> bytes:
     """Return the items as one line of JSON."""
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, Any] = {}
+    polls = []
     for item in items:
+        if isinstance(item, Poll):
+            polls.append((item.device.id, *item[1:6]))  # all but the counter's range, which no GPU has
+            continue
         group, encode = _ENCODERS[type(item)]
         groups.setdefault(group, []).append(encode(item))
-    return json.dumps(groups, separators=(",", ":")).encode() + b"\n"
+    if polls:
+        groups["polls"] = b2a_base64(marshal.dumps(polls), newline=False).decode()
+    return _to_json(groups).encode() + b"\n"
 
 
 def decode_message(line: bytes) -> WorkerMessage:
     groups = json.loads(line)
-    return WorkerMessage(**{group: tuple(map(_DECODERS[group], items)) for group, items in groups.items()})
+    polls = groups.pop("polls", None)
+    return WorkerMessage(
+        polls=_decode_polls(polls) if polls else (),
+        **{group: tuple(map(_DECODERS[group], items)) for group, items in groups.items()},
+    )
 
 
 def encode_order(order: SamplingOrder) -> bytes:
@@ -64,13 +79,8 @@ def _gpu_device(uuid: str) -> Device:
     return Device("gpu", uuid)
 
 
-def _encode_poll(poll: Poll) -> list[Any]:
-    """Encode all but the counter's range, which no GPU has."""
-    return [poll.device.id, poll.before_s, poll.after_s, poll.counter_j, poll.instant_w, poll.average_w]
-
-
-def _decode_poll(item: list[Any]) -> Poll:
-    return Poll(_gpu_device(item[0]), *item[1:])
+def _decode_polls(text: str) -> tuple[Poll, ...]:
+    return tuple([Poll(_gpu_device(uuid), *values) for uuid, *values in marshal.loads(a2b_base64(text))])  # noqa: S302  # of its own worker
 
 
 def _encode_readings(changes: ReadingChanges) -> list[Any]:
@@ -91,7 +101,6 @@ def _decode_processes(item: list[Any]) -> GpuProcessList:
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     GpuCount: ("gpu_counts", astuple),
     GpuInfo: ("gpus", astuple),
-    Poll: ("polls", _encode_poll),
     ReadingChanges: ("reading_changes", _encode_readings),
     GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes)),
     XidError: ("xid_errors", astuple),
@@ -101,7 +110,6 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 _DECODERS: dict[str, Callable[[list[Any]], Any]] = {
     "gpu_counts": lambda item: GpuCount(*item),
     "gpus": lambda item: GpuInfo(*item),
-    "polls": _decode_poll,
     "reading_changes": _decode_readings,
     "process_lists": _decode_processes,
     "xid_errors": lambda item: XidError(*item),

@@ -46,8 +46,8 @@ writer.flush()
 
 def test_message_writer_several_lines_announce_a_gpu_before_its_polls():
     lines, _ = written_by("""
-for n in range(2000):
-    writer.put(Poll(Device("gpu", "old" * 100), 0.0, 0.0))
+for n in range(10_000):
+    writer.put(Poll(Device("gpu", "old"), n + 0.25, n + 0.5))
 writer.put(new_gpu)
 writer.put(Poll(Device("gpu", "new"), 0.0, 0.0))
 writer.flush()
