@@ -38,12 +38,13 @@ class MessageWriter:
     def put(self, item: WorkerItem) -> None:
         """Queue an item. End the process where too many items that cannot be dropped wait for the daemon."""
         with self._lock:
-            is_first = not self._items
             self._items.append(item)
-            self._polls += isinstance(item, Poll)
-            if self._polls > MAX_POLLS:
-                self._drop_older_polls()
-            if len(self._items) - self._polls > MAX_OTHER_ITEMS:
+            is_first = len(self._items) == 1
+            if isinstance(item, Poll):
+                self._polls += 1
+                if self._polls > MAX_POLLS:
+                    self._drop_older_polls()
+            elif len(self._items) - self._polls > MAX_OTHER_ITEMS:
                 os._exit(EXIT_BEHIND)
         if is_first:  # the writer takes all items that wait
             self._filled.set()

@@ -58,6 +58,11 @@ class PolledGpu:
         self._readings_s = self._processes_s = -math.inf
         self._failing_since_s = {}
 
+    @property
+    def is_failing(self) -> bool:
+        """True while the latest call of any kind failed."""
+        return bool(self._failing_since_s)
+
     def has_failed(self, call: str, now: float, *, error: bool) -> bool:
         """Note the outcome of a call; return whether it has failed for FAILED_S."""
         if not error:
@@ -175,8 +180,8 @@ class PollingThreads:
         for gpu in gpus:
             self._call_driver(thread, gpu, self._poll)
         now, every_s = boottime(), self._schedule.processes_every_s
-        overdue = [(gpu.overdue_s(now, every_s), gpu) for gpu in gpus]
-        due = [gpu for late_s, gpu in sorted(overdue, key=lambda item: -item[0]) if late_s >= 0]
+        overdue = [(late_s, gpu) for gpu in gpus if (late_s := gpu.overdue_s(now, every_s)) >= 0]
+        due = [gpu for _, gpu in sorted(overdue, key=lambda item: -item[0])]
         for gpu in due if self._schedule.period_s >= READINGS_EVERY_S else due[:1]:
             self._call_driver(thread, gpu, self._read)
 
@@ -194,7 +199,8 @@ class PollingThreads:
             thread.busy_with, thread.busy_since_s = gpu, boottime()
         try:
             call(gpu)
-            gpu.has_failed(call.__name__, 0.0, error=False)
+            if gpu.is_failing:
+                gpu.has_failed(call.__name__, 0.0, error=False)
         except pynvml.NVMLError as error:
             if driver_is_gone(error):
                 self._writer.put(GpuFailure(gpu.index, str(error)))

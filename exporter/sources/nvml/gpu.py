@@ -135,10 +135,10 @@ class NvmlGpu:
         counter_j = instant_w = average_w = None
         fields = query("fields", self._read_fields)
         if fields is not None:
-            counter_j, instant_w, average_w = (
+            counter_j, instant_w, average_w = [
                 None if value is None or kind == pynvml.NVML_VALUE_TYPE_DOUBLE else value / 1e3
                 for kind, _, value in decode_fields(fields)
-            )  # NVML documents integers: a double is the older calls' value read in the wrong type
+            ]  # NVML documents integers: a double is the older calls' value read in the wrong type
         if counter_j is None:
             counter_j = query("counter", lambda: api.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
         averages = average_w is None and counter_j is None and self._card.usage_is_average

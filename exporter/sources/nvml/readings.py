@@ -139,6 +139,7 @@ class GpuReadings:
     def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
         self._card = card
         self._query = query
+        self._labels = card.labels
         self._fields = FieldReader(card, query)
         self._events = ClockEventTimes(card, query)
         self._kept: dict[float, tuple[float, list[Reading]]] = {}
@@ -166,9 +167,9 @@ class GpuReadings:
             return None
         return self._query((function, *arguments), lambda: call(self._card.handle, *arguments))
 
-    def _reading(self, metric: Metric, value: float | None, *labels: str, unit: float = 1.0) -> Iterator[Reading]:
-        if value is not None:
-            yield Reading(metric, (*self._card.labels, *labels), value * unit)
+    def _reading(self, metric: Metric, value: float | None, *labels: str, unit: float = 1.0) -> tuple[Reading, ...]:
+        """Return the reading, or nothing where the value is missing."""
+        return () if value is None else (Reading(metric, (*self._labels, *labels), value * unit),)
 
     def _fast(self) -> Iterator[Reading]:
         values = self._fields.read((pynvml.NVML_FI_DEV_MEMORY_TEMP, *self._events.fields.values()))

@@ -229,7 +229,7 @@ def test_field_call_keeps_no_value_of_an_earlier_call():
     read = field_call(GpuHandle(FieldLibrary(0, 0), "handle", None), (83, 186))
 
     assert [value for _, _, value in decode_fields(read())] == [1_234, None]
-    assert read()[0].value.ullVal == 0
+    assert decode_fields(read())[0] == (pynvml.NVML_VALUE_TYPE_DOUBLE, pynvml.NVML_SUCCESS, 0.0)
 
 
 def test_field_call_failed_call_raises_its_error():
