@@ -14,9 +14,11 @@ DeviceKind = Literal["gpu", "package", "core", "uncore", "dram", "psys", "hwmon"
 _COMPONENT: dict[str, Component] = {"gpu": "gpu", "package": "cpu", "dram": "dram"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Device:
-    """Device with its own energy: a GPU by UUID, a RAPL zone by its package number, a board sensor as `CHIP/SENSOR`."""
+class Device(NamedTuple):
+    """Device with its own energy: a GPU by UUID, a RAPL zone by its package number, a board sensor as `CHIP/SENSOR`.
+
+    A tuple, since it is the key of many lookups for each poll.
+    """
 
     kind: DeviceKind
     id: str

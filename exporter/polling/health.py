@@ -63,8 +63,9 @@ class SourceHealth:
     restarts: int = 0
     failure: str = ""
 
-    def count(self, outcome: str, took_s: float) -> None:
-        self.reads[outcome] = self.reads.get(outcome, 0) + 1
+    def count(self, outcome: str, took_s: float, reads: int = 1) -> None:
+        """Count reads, which took `took_s` together."""
+        self.reads[outcome] = self.reads.get(outcome, 0) + reads
         self.seconds[outcome] = self.seconds.get(outcome, 0.0) + took_s
 
     def readings(self, name: str) -> Iterator[Reading]:

@@ -136,10 +136,10 @@ class LiveState:
         self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)
 
     def _take_polls(self, source: SourceHealth, polls: tuple[Poll, ...]) -> None:
+        self.energy.push(polls)
+        source.count("ok", math.fsum([poll.after_s - poll.before_s for poll in polls]), len(polls))
         for poll in polls:
             gpu = self.gpus[poll.device.id]
-            self.energy.push(poll)
-            source.count("ok", poll.after_s - poll.before_s)
             gpu.read_s = poll.after_s
             if not gpu.up:
                 gpu.up, gpu.failure = True, ""
@@ -158,9 +158,8 @@ class LiveState:
     def take_batch(self, name: str, batch: Batch, took_s: float, period_s: float) -> None:
         source = self.source(name, period_s)
         source.count("ok", took_s)
-        for poll in batch.polls:
-            self._polled_by[poll.device] = name
-            self.energy.push(poll, period_s)
+        self._polled_by |= {poll.device: name for poll in batch.polls}
+        self.energy.push(batch.polls, period_s)
         for problem in set(batch.problems) - set(source.batch.problems):
             log.warning("source=%s %s", name, problem)
         source.batch = replace(batch, readings=tuple(self.counters.accumulate(batch.readings, from_zero=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
 from exporter.energy.marks import ZERO_TOTALS, LastPoll, MeterTotals
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
-from exporter.model import ClockReading, Device, Poll
+from exporter.model import ClockReading, Component, Device, Poll
 
 FAST_S = 0.047
 SLOW_S = 1.0
@@ -60,16 +60,22 @@ class EnergyMeters:
 
     def _gpu_period_s(self, meter: DeviceMeter) -> float:
         """Return the polling period of a GPU: one without a counter is always polled fast."""
-        return self._period_s if meter.has_counter else min(self._period_s, FAST_S)
+        return self._period_s if self._period_s <= FAST_S or meter.has_counter else FAST_S
 
     def meter(self, device: Device) -> DeviceMeter:
         """Return the device's meter, a new one if it has none."""
-        if device not in self.meters:
-            self.meters[device] = _new_meter(device, ZERO_TOTALS, None)
-        return self.meters[device]
+        meter = self.meters.get(device)
+        if meter is None:
+            meter = self.meters[device] = _new_meter(device, ZERO_TOTALS, None)
+        return meter
 
-    def push(self, poll: Poll, period_s: float | None = None) -> None:
-        """Add a poll; `period_s` is the polling period of a device other than a GPU."""
+    def push(self, polls: Iterable[Poll], period_s: float | None = None) -> None:
+        """Add polls that were received now; `period_s` is the polling period of devices other than GPUs."""
+        now_at = self._clock().at
+        for poll in polls:
+            self._push(poll, period_s, now_at)
+
+    def _push(self, poll: Poll, period_s: float | None, now_at: float) -> None:
         device = poll.device
         meter = self.meter(device)
         last = meter.latest
@@ -86,15 +92,15 @@ class EnergyMeters:
         if last and latest and latest.after_s > last.after_s:
             if not (latest.counter_j is None and power_w is None):
                 self.power_w[device] = added_j / (latest.after_s - last.after_s)
-            self._add_emissions(device, added_j, latest.after_s - last.after_s)
+            if added_j > 0 and device.component:
+                self._add_emissions(device, device.component, added_j, now_at, latest.after_s - last.after_s)
 
-    def _add_emissions(self, device: Device, joules: float, elapsed_s: float) -> None:
+    def _add_emissions(
+        self, device: Device, component: Component, joules: float, now_at: float, elapsed_s: float
+    ) -> None:
         """Add the emissions of energy used evenly over the last `elapsed_s`, at the carbon intensity of each slot."""
-        component = device.component
-        if not component or joules <= 0:
-            return
         grams = self.emissions_grams
-        for share, slot in split_over_slots(self.slots_at, self._clock().at, elapsed_s):
+        for share, slot in split_over_slots(self.slots_at, now_at, elapsed_s):
             key = (component, device.id, slot.basis, slot.quality)
             grams[key] = grams.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
 

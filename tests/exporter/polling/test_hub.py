@@ -15,12 +15,12 @@ END_S = 100.0
 def test_wait_until_settled_reads_polls_after_the_exporter_was_stopped() -> None:
     live = LiveState()
     live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, END_S)
-    live.energy.push(Poll(GPU, END_S - 0.05, END_S - 0.05, 1_000.0, 70.0))
+    live.energy.push([Poll(GPU, END_S - 0.05, END_S - 0.05, 1_000.0, 70.0)])
 
     def instants_s() -> Iterator[float]:
         yield from (END_S, END_S)  # of the constructor, and of the first check
         yield from (END_S + 5.0, END_S + 5.0)  # the process was stopped for 5 s
-        live.energy.push(Poll(GPU, END_S + 5.1, END_S + 5.1, 1_350.0, 70.0))  # then it reads the next poll
+        live.energy.push([Poll(GPU, END_S + 5.1, END_S + 5.1, 1_350.0, 70.0)])  # then it reads the next poll
         while True:
             yield END_S + 5.1
 

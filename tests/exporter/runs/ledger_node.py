@@ -73,4 +73,4 @@ class LedgerNode:
             self.counted_j += (self.now_s - self.polled_s) * self.power_w * self.counter_ratio
             self.polled_s = self.now_s
             poll = Poll(GPU, self.now_s, self.now_s, self.counted_j, self.power_w, self.power_w)
-            self.live.energy.push(poll)
+            self.live.energy.push([poll])

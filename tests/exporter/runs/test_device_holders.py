@@ -36,7 +36,7 @@ def loads_of(run, processes=None):
     for device in (GPU, OTHER):
         live.gpus[device.id] = GpuHealth(GpuInfo("0", device.id, "test", "", "", ""), device, 0.0)
         live.gpus[device.id].processes = tuple((processes or {}).get(device, ()))
-        live.energy.push(Poll(device, 0.0, 0.0, 0.0, 300.0))
+        live.energy.push([Poll(device, 0.0, 0.0, 0.0, 300.0)])
     attribution = DeviceHolders(live, energies, 0.0)
     attribution._owners = {1: ("a", 0.0)}
     attribution.hold([run])

@@ -141,11 +141,11 @@ def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = LedgerNode(state)
     run = node.begin()
-    node.live.energy.push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls arrive late
+    node.live.energy.push([Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0)])  # polls arrive late
     node.run_for(2)
     run.end_s = node.now_s  # as `end` does before it waits
-    node.live.energy.push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
-    node.live.energy.push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
+    node.live.energy.push([Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0)])
+    node.live.energy.push([Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0)])
     state.close()
 
     node.ledger.update()
