@@ -1,8 +1,8 @@
 """Encoding of the messages between the NVML worker process and the daemon, as JSON lines.
 
 The worker writes one `WorkerMessage` a line to stdout. The daemon writes one `SamplingOrder` a line to its stdin. Polls
-are most of a message, so they are a text of `marshal`, which takes a tenth of the time of JSON: both processes run the
-same Python.
+are most of a message. They are a text of `marshal`, which takes less time than JSON. Both processes run the same
+Python, as `marshal` requires.
 """
 
 from __future__ import annotations
