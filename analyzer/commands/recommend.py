@@ -48,9 +48,7 @@ def recommend_command(  # a command's options are its arguments
             help="Quantity to optimize (default: energy per unit if the work is known, else energy).",
         ),
     ] = None,
-    unit: Annotated[
-        str | None, typer.Option(metavar="UNIT", help="Unit of work, e.g. steps; runs: each run does equal work.")
-    ] = None,
+    unit: Annotated[str | None, typer.Option(metavar="UNIT", help="Unit of work: steps, runs, …")] = None,
     max_slowdown: Annotated[
         float | None,
         typer.Option(
