@@ -56,7 +56,7 @@ def variability_command(
     from analyzer.model.catalog import Selector
     from analyzer.output.studies.variability import variability_output
     from analyzer.sources.runs.load import Clock, find_runs, load_runs
-    from analyzer.sources.runs.studies import VariedQuantity, variability_rows
+    from analyzer.sources.runs.studies import MixedQuantityError, VariedQuantity, variability_rows
     from analyzer.studies.variability import gpu_variability
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
@@ -69,7 +69,10 @@ def variability_command(
         if len(workloads) > 1:
             exit_with_error(f"{wanted.text} has runs of {', '.join(workloads)}; name one of them with --workload")
         frames = load_runs(source, sightings, clock, print_message)
-        rows, measure = variability_rows(source, frames, VariedQuantity(of, unit), by, print_message)
+        try:
+            rows, measure = variability_rows(source, frames, VariedQuantity(of, unit), by, print_message)
+        except MixedQuantityError as error:
+            exit_with_error(str(error))
     if not rows:
         exit_with_error(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:

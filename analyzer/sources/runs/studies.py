@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,32 +58,48 @@ def _with_unit(report: Report, unit: str | None) -> Report:
     return report if unit is None else replace(report, work=tuple(one for one in report.work if one.unit == unit))
 
 
+class MixedQuantityError(ValueError):
+    """Runs whose values have different units, or whose GPUs are of different models."""
+
+
 def variability_rows(
     source: SampleSource, all_frames: Sequence[RunFrames], of: VariedQuantity, by: str, log: Callable[[str], None]
 ) -> tuple[list[GpuRun], str]:
     """Return the runs for `analyzer.studies.variability`, and the unit of their values.
 
-    Runs on several GPUs, with an outcome other than ok, or without the value are left out and logged.
+    Runs on several GPUs, with an outcome other than ok, or without the value are left out and logged. Raises
+    MixedQuantityError.
     """
-    found, units = [], set()
+    found = []
+    units: defaultdict[str, list[str]] = defaultdict(list)
+    models: defaultdict[str, list[str]] = defaultdict(list)
     for frames in all_frames:
         try:
             report = _with_unit(assess.assess(frames), of.unit)
         except assess.NoEnergyError as error:
             log(f"left out: {error}")
             continue
-        valued = _value(report, of.name)
+        valued = None if of.unit and not report.work else _value(report, of.name)
         if report.outcome != "ok" or len(report.gpus) != 1 or valued is None:
             log(f"left out: run {report.run_id}: {_reason(report, of.name)}")
             continue
         value, unit = valued
         device = report.gpus[0]
-        units.add(unit)
+        units[unit].append(report.run_id)
+        models[device.name or "unknown GPU"].append(report.run_id)
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
         covariates = _covariates(source, frames, report) if comparable else {}
         gpu = f"{device.instance} {device.device}".strip()
         found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label))
-    return found, " and ".join(sorted(units))
+    for kinds, remedy in ((units, "select runs with --unit"), (models, "use a separate experiment for each model")):
+        if len(kinds) > 1:
+            named = " and ".join(f"{kind} ({_some(run_ids)})" for kind, run_ids in sorted(kinds.items()))
+            raise MixedQuantityError(f"the runs cannot be pooled: {named}; {remedy}")
+    return found, next(iter(units), "")
+
+
+def _some(run_ids: Sequence[str]) -> str:
+    return ", ".join(run_ids[:3]) + (f" and {len(run_ids) - 3} more" if len(run_ids) > 3 else "")
 
 
 def _reason(report: Report, of: str) -> str:
