@@ -60,9 +60,10 @@ def compare_command(
     if len(selectors) < 2:
         raise typer.BadParameter("only one run or group given; give two or more")
     with connection.open() as source:
-        loaded = [_load_group(source, one, since_s, carbon, wait=wait) for one in selectors]
+        warnings: list[str] = []
+        loaded = [_load_group(source, one, since_s, carbon, warnings, wait=wait) for one in selectors]
     try:
-        result = comparison.compare_groups(loaded, force=force)
+        result = comparison.compare_groups(loaded, warnings, force=force)
     except comparison.MixedRunsError as error:
         exit_with_error(f"{error}; compare similar runs, or pool them with --force")
     except comparison.RepeatedRunError as error:
@@ -71,9 +72,9 @@ def compare_command(
 
 
 def _load_group(
-    source: SampleSource, wanted: Selector, since_s: float, carbon: float | None, *, wait: bool
+    source: SampleSource, wanted: Selector, since_s: float, carbon: float | None, warnings: list[str], *, wait: bool
 ) -> RunGroup:
-    """Load the runs of a group, without failed and interrupted runs unless one is given by its id."""
+    """Load the runs of a group that ended with outcome ok; another run given by its ID is added to the warnings."""
     from analyzer.assess import run as assess
     from analyzer.model.report import UserInputs
     from analyzer.sources.runs.load import Clock, find_runs, load_runs
@@ -88,9 +89,12 @@ def _load_group(
         except assess.NoEnergyError as error:
             print_message(f"left out: {error}")
             continue
-        if not by_id and (report.outcome != "ok" or report.ended_at_s is None):
-            print_message(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
-            continue
+        if report.outcome != "ok" or report.ended_at_s is None:
+            state = f"run {report.run_id}: {report.outcome or 'not ended'}"
+            print_message(f"{'compared all the same' if by_id else 'left out'}: {state}")
+            if not by_id:
+                continue
+            warnings.append(f"{state}; its figures are not those of a complete run")
         members.append(comparison.group_member(frames, report))
     if not members:
         exit_with_error(f"no run of {wanted.text} ended with outcome ok and a known energy; see: analyzer runs")

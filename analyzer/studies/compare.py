@@ -140,13 +140,15 @@ def differing_aspects(groups: Sequence[RunGroup]) -> dict[str, dict[str, list[st
     return {aspect: texts for aspect, texts in found.items() if len(texts) > 1}
 
 
-def compare_groups(groups: Sequence[RunGroup], *, force: bool = False) -> GroupComparison:
+def compare_groups(
+    groups: Sequence[RunGroup], known_warnings: Sequence[str] = (), *, force: bool = False
+) -> GroupComparison:
     """Compare each group with the first. Raises RepeatedRunError, and MixedRunsError unless forced."""
     _refuse_twice(groups)
     mixed = [_mixture(aspect, texts) for aspect, texts in differing_aspects(groups).items()]
     if mixed and not force:
         raise MixedRunsError("the runs differ in " + "; in ".join(mixed) + _whole_run_hint(mixed))
-    warnings = [f"pooled with --force although the runs differ in {text}" for text in mixed]
+    warnings = [*known_warnings, *(f"pooled with --force although the runs differ in {text}" for text in mixed)]
     if len({one.gpus for group in groups for one in group.members}) > 1:
         warnings.append(
             "the runs used different GPUs; GPUs of one model differ by some percent, see: analyzer variability"

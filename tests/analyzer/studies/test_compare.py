@@ -219,3 +219,12 @@ def test_compare_command_bad_input_is_one_line(analyzer, history, arguments, cod
     assert completed.returncode == code
     assert stderr in completed.stderr
     assert "Traceback" not in completed.stderr
+
+
+def test_compare_failed_run_by_id_is_a_warning(analyzer, history):
+    arguments = ("compare", "bad", "r0", "--force", "--source", history, *SINCE)
+    completed = analyzer(*arguments, "--format", "json")
+
+    assert completed.returncode == 0, completed.stderr
+    assert "compared all the same: run bad: failed" in completed.stderr
+    assert "run bad: failed; its figures are not those of a complete run" in json.loads(completed.stdout)["warnings"]
