@@ -40,7 +40,7 @@ class TenantRun:
 
 
 def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
-    """Group runs that overlap on the same instances, by start time."""
+    """Group runs that overlap on a common GPU, or without GPUs on a common instance, by start time."""
     steps: list[tuple[float, list[TenantRun]]] = []
     for run in sorted(runs, key=lambda run: run.report.started_at_s):
         report = run.report
@@ -49,7 +49,7 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
             (
                 index
                 for index, (until_s, others) in enumerate(steps)
-                if until_s > report.started_at_s and set(others[0].report.instances) & set(report.instances)
+                if until_s > report.started_at_s and any(_places(one) & _places(run) for one in others)
             ),
             None,
         )
@@ -59,6 +59,12 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
             until_s, others = steps[position]
             steps[position] = (max(until_s, end_s), [*others, run])
     return [step for _, step in steps]
+
+
+def _places(run: TenantRun) -> set[tuple[str, str]]:
+    """Return the GPUs of a run, else its instances."""
+    report = run.report
+    return {(gpu.instance, gpu.device) for gpu in report.gpus} or {(one, "") for one in report.instances}
 
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
