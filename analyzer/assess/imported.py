@@ -9,6 +9,7 @@ import math
 
 from analyzer.model.report import (
     CLAIMED_ENERGY,
+    DUPLICATE_SAMPLES,
     FILE_LABEL,
     FORMAT_LABEL,
     GPUS_BY_ORDER,
@@ -38,6 +39,9 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     if GPUS_WITHOUT_ENERGY in notes:
         text = "the file has no energy of some of the run's GPUs: the energy of the run is higher"
         found.append(Finding("warning", "gpus_without_energy", "", text))
+    if DUPLICATE_SAMPLES in notes:
+        text = "its file has samples with one time and different values; the first value counts"
+        found.append(Finding("warning", "duplicate_samples", "", text))
     if GPUS_BY_ORDER in notes:
         text = "the log names no GPU: its GPUs are distinguished by the order of the lines of each time"
         found.append(Finding("warning", "gpus_by_order", "", text))

@@ -113,7 +113,9 @@ def wall_energy(series: Sequence[ImportedSeries], file_run: FileRun) -> RunDevic
         if meter is None:
             meters.append(meter := [])
         meter.append(one)
-    found = [integrate_power(("wall", ""), in_order([log.samples for log in logs]), file_run) for logs in meters]
+    found = [
+        integrate_power(("wall", ""), in_order([log.samples for log in logs]).samples, file_run) for logs in meters
+    ]
     known = [one for one in found if one is not None]
     if not known:
         return None

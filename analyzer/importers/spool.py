@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -110,6 +109,12 @@ class StoredSamples:
         """Median time between samples; None for fewer than two."""
         return self.spacing_between_s(-math.inf, math.inf)
 
+    def blocks(self) -> Iterator[FloatArray]:
+        """Yield all rows of time and value in the order in which they were added."""
+        self._store()
+        for part in self._parts:
+            yield self.spool.load(part.place, part.count)
+
     def spacing_between_s(self, start_s: float, end_s: float) -> float | None:
         """Return the median time between the samples in [start_s, end_s]; None for fewer than two."""
         return median(lambda: (np.diff(part.between(start_s, end_s).t) for part in self.parts(start_s, end_s)))
@@ -133,10 +138,30 @@ def stored(samples: Samples) -> StoredSamples:
     return found
 
 
-def in_order(series: Sequence[StoredSamples]) -> StoredSamples:
-    """Return the samples of all by time; of several with one timestamp, the first is kept."""
+@dataclass(frozen=True, slots=True)
+class OrderedSamples:
+    """Samples by time; of several with one time, the first is kept.
+
+    `different` counts samples with the time of another one and another value, `different_s` is the first such time;
+    `overlap_s` is the first time at which two rising parts of the series overlap with different samples.
+    """
+
+    samples: StoredSamples
+    different: int = 0
+    different_s: float | None = None
+    overlap_s: float | None = None
+
+
+_TABLE = """CREATE TABLE samples (t REAL PRIMARY KEY, value REAL, parts INTEGER, different INTEGER, starts INTEGER,
+    ends INTEGER DEFAULT 0) WITHOUT ROWID"""
+_INSERT = """INSERT INTO samples (t, value, parts, different, starts) VALUES (?1, ?2, ?3, 0, ?4) ON CONFLICT DO UPDATE
+    SET parts = parts + ?3, different = different + (value != ?2), starts = starts + ?4"""
+
+
+def in_order(series: Sequence[StoredSamples]) -> OrderedSamples:
+    """Return the samples of all by time, and where they contradict each other."""
     if len(series) == 1 and series[0].rising:
-        return series[0]
+        return OrderedSamples(series[0])
     found = StoredSamples(series[0].spool)
     with (
         tempfile.TemporaryDirectory(dir=found.spool.folder) as folder,
@@ -144,10 +169,31 @@ def in_order(series: Sequence[StoredSamples]) -> StoredSamples:
     ):
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
-        database.execute("CREATE TABLE samples (t REAL PRIMARY KEY, value REAL) WITHOUT ROWID")
-        for part in chain.from_iterable(one.parts() for one in series):
-            rows = zip(part.t.tolist(), part.value.tolist(), strict=True)
-            database.executemany("INSERT OR IGNORE INTO samples VALUES (?, ?)", rows)
-        for t_s, value in database.execute("SELECT t, value FROM samples ORDER BY t"):
+        database.execute(_TABLE)
+        for one in series:
+            _insert(database, one)
+        different, parts_open, different_s, overlap_s = 0, 0, None, None
+        for t_s, value, parts, others, starts, ends in database.execute("SELECT * FROM samples ORDER BY t"):
             found.add(t_s, value)
-    return found
+            parts_open += starts
+            different += others
+            if others and different_s is None:
+                different_s = t_s
+            if overlap_s is None and parts_open > 1 and (parts < parts_open or others):
+                overlap_s = t_s
+            parts_open -= ends
+    return OrderedSamples(found, different, different_s, overlap_s)
+
+
+def _insert(database: sqlite3.Connection, series: StoredSamples) -> None:
+    """Insert the samples with the starts and ends of the parts whose times rise."""
+    last_s = math.inf
+    for block in series.blocks():
+        steps_s = np.diff(block[:, 0], prepend=last_s)
+        starts = steps_s < 0
+        rows = zip(*block.T.tolist(), (steps_s != 0).tolist(), starts.tolist(), strict=True)
+        database.executemany(_INSERT, rows)
+        befores = np.concatenate([[last_s], block[:-1, 0]])[starts]
+        database.executemany("UPDATE samples SET ends = ends + 1 WHERE t = ?", ((t_s,) for t_s in befores.tolist()))
+        last_s = float(block[-1, 0])
+    database.execute("UPDATE samples SET ends = ends + 1 WHERE t = ?", (last_s,))

@@ -54,7 +54,7 @@ def test_in_order_sorts_and_keeps_first_of_one_time(spool):
     late = series_of(spool, [(float(t), 2.0) for t in range(9, 15)])
     early = series_of(spool, [(float(t), 1.0) for t in range(10)])
 
-    joined = in_order([late, early])
+    joined = in_order([late, early]).samples
     t, value = np.concatenate([[part.t, part.value] for part in joined.parts()], axis=1)
 
     assert sorted(set(t)) == list(range(15))
