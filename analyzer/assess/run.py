@@ -14,7 +14,12 @@ from analyzer.assess.imported import import_findings
 from analyzer.assess.measure import RunOrigin, attributed_run, measured_run
 from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
-from analyzer.carbon.emissions import emissions_at, sci_findings, software_carbon_intensity
+from analyzer.carbon.emissions import (
+    emissions_at,
+    given_intensity_findings,
+    sci_findings,
+    software_carbon_intensity,
+)
 from analyzer.carbon.intensity import carbon_slots
 from analyzer.carbon.restate import emissions_by_slot, restate
 from analyzer.energy import aliasing
@@ -224,6 +229,7 @@ def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, inp
         *(calibration_findings(run.devices, calibrated, inputs.calibrations) if inputs.calibrations else []),
         *checked.findings,
         *checked.carbon_findings,
+        *given_intensity_findings(inputs.grams_per_kwh),
         *restatement_findings(restated, inputs.past),
         *(sci_findings(sci) if inputs.hardware else []),
     ]

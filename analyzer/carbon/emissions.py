@@ -18,6 +18,7 @@ from analyzer.model.report import Boundary, Finding, UnitEnergy
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
+_LEAST_G_PER_KWH = 5.0
 _COMPLETE = 0.99
 """Emissions of a smaller share of the energy are not used for O."""
 
@@ -61,6 +62,7 @@ def emissions_at(
             "given intensity",
             joules.scaled(grams_per_kwh / JOULES_PER_KWH),
             component in estimated,
+            grams_per_kwh,
         )
         for component, joules in energy.items()
     ]
@@ -111,6 +113,17 @@ def _sci_unit(work: UnitEnergy, whole: Interval, operational: Interval) -> SciUn
         half = grams * math.sqrt((energy.half / energy.value) ** 2 + max(of_intensity, 0.0))
     apart = not math.isclose(energy.value * work.amount, whole.value, rel_tol=1e-9)
     return SciUnit(work.unit, work.amount, Interval(grams, half), apart)
+
+
+def given_intensity_findings(grams_per_kwh: float | None) -> list[Finding]:
+    """Return a finding about an intensity below that of any grid, probably in kg."""
+    if not grams_per_kwh or grams_per_kwh >= _LEAST_G_PER_KWH:
+        return []
+    text = (
+        f"--carbon {grams_per_kwh:g} is below the intensity of any grid; it is in g/kWh: for {grams_per_kwh:g} kg/kWh "
+        f"write --carbon {1_000 * grams_per_kwh:g}"
+    )
+    return [Finding("warning", "carbon_low", "", text)]
 
 
 def sci_findings(scis: Sequence[Sci]) -> list[Finding]:

@@ -179,7 +179,7 @@ def _emissions(
             mass = Interval(mass.value, math.hypot(mass.half, by_intensity))
         if mass.half is not None:
             mass = Interval(mass.value, math.hypot(mass.half, division_g.get((component, quality), 0.0)))
-        yield Emission(component, basis, quality, "restated", mass, component in estimated)
+        yield Emission(component, basis, quality, "restated", mass, component in estimated, covers_intensity=with_sigma)
 
 
 def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission]) -> tuple[float | None, float | None]:

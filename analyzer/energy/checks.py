@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from analyzer.energy import integrate
-from analyzer.energy.devices import RawSeries, Signals, is_summed
+from analyzer.energy.devices import RawSeries, Signals, counted_span, is_summed
 from analyzer.energy.error_budget import sensor_limits_j
 from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
@@ -156,21 +156,13 @@ def _gap_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signal
     if not window.aligned:
         return []
     least_s = integrate.SENSOR_S if raw.imported else raw.spacing_at_rest_s(device.instance)
-    start_s, end_s = _counted_span(device, raw, window, signals)
+    start_s, end_s = counted_span(device, raw, window, signals)
     found = [
         gap
         for gap in gaps(signals.power, start_s, end_s)
         if gap.duration_s > least_s and not (signals.missing_s and gap.start_s <= window.start_s)
     ]
     return gap_findings(device.label, found, window.start_s, bridged=not is_summed(device, imported=raw.imported))
-
-
-def _counted_span(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> tuple[float, float]:
-    """Return the window; in an untagged range, the part between the samples of the device's counter."""
-    during = signals.counter.between(window.start_s, window.end_s)
-    if not raw.untagged or is_summed(device, imported=raw.imported) or not len(during):
-        return window.start_s, window.end_s
-    return float(during.t[0]), float(during.t[-1])
 
 
 def gap_findings(subject: str, missing: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:

@@ -236,6 +236,14 @@ def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
     return SCRAPED in device.methods or (imported and "integral" in device.methods)
 
 
+def counted_span(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> tuple[float, float]:
+    """Return the window; in an untagged range, the part between the samples of the device's counter."""
+    during = signals.counter.between(window.start_s, window.end_s)
+    if not raw.untagged or is_summed(device, imported=raw.imported) or not len(during):
+        return window.start_s, window.end_s
+    return float(during.t[0]), float(during.t[-1])
+
+
 def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> AttributedDevice:
     """Add the run's share by policy; `shares_j` are the ledger's, empty where the exporter does not attribute."""
     attributed_j = {policy: shares_j[policy] for policy in POLICIES if policy in shares_j}

@@ -9,6 +9,7 @@ from typing import Literal
 
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 
+YEAR_S = 365 * 86_400.0
 UNKNOWN = "unknown"
 """The quality of intensities from a file that does not state one: measured, forecast or a yearly mean."""
 
@@ -25,7 +26,8 @@ class Emission:
     """Emissions of one component.
 
     `basis` is average or marginal, `quality` the quality of the intensities, `origin` the source of the figure. The
-    energy of `estimated` emissions was not measured.
+    energy of `estimated` emissions was not measured. `grams_per_kwh` is an intensity that the user gave; with
+    `covers_intensity` the interval includes the uncertainty of the intensity, else only that of the energy.
     """
 
     component: str
@@ -34,6 +36,8 @@ class Emission:
     origin: Literal["ledger", "given intensity", "restated", "by slot"]
     mass_g: Interval
     estimated: bool = False
+    grams_per_kwh: float | None = None
+    covers_intensity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,19 @@ class EmissionTotal:
     def estimated(self) -> str:
         """The components whose energy was not measured."""
         return " + ".join(dict.fromkeys(part.component.upper() for part in self.parts if part.estimated))
+
+    @property
+    def energy_only(self) -> bool:
+        """The interval is that of the energy, without the uncertainty of the intensity."""
+        return self.mass_g.half is not None and not all(part.covers_intensity for part in self.parts)
+
+    @property
+    def intensity(self) -> str:
+        """Return the intensity, its origin and what the interval covers in words."""
+        given = self.parts[0].grams_per_kwh
+        text = f"{self.basis} intensity, {self.qualities}, {origin_text(self.origin)}"
+        text = text if given is None else f"at {given:g} g/kWh (given)"
+        return f"{text}; ± covers the energy only" if self.energy_only else text
 
     @property
     def qualities(self) -> str:
@@ -168,6 +185,19 @@ class Restatement:
         """Return the share of the energy with intensities of this quality; "" means no intensity."""
         whole_j = math.fsum(slot.energy_j for slot in self.slots)
         return math.fsum(slot.energy_j for slot in self.slots if slot.quality == quality) / whole_j if whole_j else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Hardware of a run: `embodied_kg` is TE in kg CO2eq, `lifetime_years` EL, `reserved_share` RR / ToR."""
+
+    embodied_kg: float
+    lifetime_years: float
+    reserved_share: float = 1.0
+
+    def embodied_g(self, duration_s: float) -> float:
+        """Return M of the SCI, the embodied emissions of a run of this duration."""
+        return 1_000 * self.embodied_kg * duration_s / (self.lifetime_years * YEAR_S) * self.reserved_share
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from analyzer.model.emissions import (
     CarbonSlot,
     Emission,
     EmissionTotal,
+    Hardware,
     PastIntensities,
     Restatement,
     Sci,
@@ -20,10 +21,8 @@ from analyzer.model.emissions import (
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 from exporter.contract.work import SHARE_POLICY
 
-YEAR_S = 365 * 86_400.0
 Level = Literal["note", "warning", "bad"]
 _WHOLE = 0.9995
-"""Ratio of covered time from which on a device covers the whole run."""
 _LEVELS = ("bad", "warning", "note")
 FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
@@ -42,19 +41,6 @@ GPUS_WITHOUT_ENERGY = "gpus_without_energy"
 CLAIMED_ENERGY = "claimed_energy_joules"
 WALL_ENERGY = "wall_energy_joules"
 WALL_RATIO = "wall_covered_ratio"
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """Hardware of a run: `embodied_kg` is TE in kg CO2eq, `lifetime_years` EL, `reserved_share` RR / ToR."""
-
-    embodied_kg: float
-    lifetime_years: float
-    reserved_share: float = 1.0
-
-    def embodied_g(self, duration_s: float) -> float:
-        """Return M of the SCI, the embodied emissions of a run of this duration."""
-        return 1_000 * self.embodied_kg * duration_s / (self.lifetime_years * YEAR_S) * self.reserved_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +223,18 @@ class MeasuredRun:
 
     @property
     def covers_part(self) -> bool:
-        """True for a range or an imported run if the energy of a device of the headline lacks a part of the time."""
-        if not (self.untagged or FORMAT_LABEL in self.labels):
-            return False
-        return any(device.duration_s < _WHOLE * self.duration_s for device in self._headline_devices)
-
-    @property
-    def _headline_devices(self) -> list[MeasuredDevice]:
-        return [device for device in self.devices if device.component == next(iter(self.energy), "")]
+        """True for a range or an imported run if the headline's energy lacks a part of the time."""
+        return (self.untagged or FORMAT_LABEL in self.labels) and any(
+            device.component == next(iter(self.energy), "") and device.duration_s < _WHOLE * self.duration_s
+            for device in self.devices
+        )
 
     @property
     def mean_power_w(self) -> Interval | None:
         """The power of the headline's devices together, each over the time that its energy covers."""
         if self.covers_part:
-            return total(device.mean_power_w for device in self._headline_devices if device.mean_power_w)
+            mine = [device for device in self.devices if device.component == next(iter(self.energy))]
+            return total(device.mean_power_w for device in mine if device.mean_power_w)
         return self.headline.scaled(1 / self.duration_s) if self.headline and self.duration_s > 0 else None
 
 

@@ -118,6 +118,8 @@ def _emission(emission: Emission) -> dict[str, Any]:
         "quality": emission.quality,
         "origin": emission.origin,
         **quantity(emission.mass_g, "emissions", "grams"),
+        "uncertainty_includes_intensity": emission.covers_intensity,
+        "given_intensity_grams_per_kilowatt_hour": emission.grams_per_kwh,
         "estimate": emission.estimated,
     }
 

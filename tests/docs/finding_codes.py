@@ -22,6 +22,7 @@ MEANINGS = {
     "begin_missing": "The source's samples start after the run did; energy and duration come from the ledger.",
     "cached_samples": "The exporter repeats cached values between reads; repeated samples are left out.",
     "calibration_unused": "The calibration file names a GPU that took no part in the run.",
+    "carbon_low": "The given carbon intensity is below that of any grid, probably kg in place of g.",
     "carbon_fallback": "The carbon provider did not answer; the country's yearly mean replaced it.",
     "carbon_missing": "No carbon intensity was known for a part of the run or for all of it.",
     "carbon_old": "The carbon intensity comes from an old response of the provider: its forecast.",

@@ -17,8 +17,8 @@ from analyzer.commands.printing import print_message
 from analyzer.sources.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
 
 if TYPE_CHECKING:
-    from analyzer.model.emissions import PastIntensities
-    from analyzer.model.report import Hardware, Price
+    from analyzer.model.emissions import Hardware, PastIntensities
+    from analyzer.model.report import Price
     from analyzer.model.sample_table import RunFrames
     from analyzer.sources.base import SampleSource
     from analyzer.sources.untagged.request import RangeRequest
@@ -231,7 +231,7 @@ class UserInputOptions:
     def hardware(self) -> Hardware | None:
         if self.embodied_kg is None or self.lifetime_years is None:
             return None
-        from analyzer.model.report import Hardware
+        from analyzer.model.emissions import Hardware
 
         return Hardware(self.embodied_kg, self.lifetime_years, self.reserved_share)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.model.emissions import RestatedSlot, Restatement, Sci, origin_text
+from analyzer.model.emissions import Emission, RestatedSlot, Restatement, Sci, origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
@@ -39,12 +39,18 @@ def emission_table(report: Report) -> Table:
         [
             text_cell(one.component.upper()),
             mass_cell(one.mass_g, largest_g, estimated=one.estimated),
-            *text_cells((one.basis, one.quality, origin_text(one.origin))),
+            *text_cells((one.basis, _intensity_text(one), origin_text(one.origin))),
         ]
         for one in report.emissions
     ]
-    note = "Emissions by average and by marginal intensity answer different questions and are never added."
-    return Table("Emissions", columns, rows, notes=(note,))
+    notes = ["Emissions by average and by marginal intensity answer different questions and are never added."]
+    if any(total.energy_only for total in report.emission_totals):
+        notes.append("± covers the energy only, not the carbon intensity.")
+    return Table("Emissions", columns, rows, notes=notes)
+
+
+def _intensity_text(one: Emission) -> str:
+    return one.quality if one.grams_per_kwh is None else f"{one.grams_per_kwh:g} g/kWh"
 
 
 def slot_table(report: Report) -> Table:

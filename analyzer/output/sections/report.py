@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.model.emissions import EmissionTotal, origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Level, Report, Work
 from analyzer.output import units
@@ -21,6 +20,7 @@ LEVELS: dict[Level, str] = {
     "note": "For information",
 }
 """Meaning of each level of a finding."""
+_NO_EMISSIONS = "unknown without a carbon intensity; add one with --carbon G/KWH"
 _LATENCY = re.compile(r"(?P<name>\w+)_seconds_(?P<statistic>mean|min|max|std|p\d{1,2}(?:_\d+)?)")
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
 _STATISTICS = ("mean", "std", "min", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99_9", "max")
@@ -137,9 +137,11 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
                 whole = units.energy_per_unit(work.whole_devices, work.unit)
                 yield "", f"{whole} for {_whole_devices(report)}, with the other users' part"
     for sum_ in report.emission_totals:
-        origin = f"{sum_.components}; {_intensity_text(sum_)}"
+        origin = f"{sum_.components}; {sum_.intensity}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
         yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
+    if _lacks_intensity(report):
+        yield "emissions", _NO_EMISSIONS
 
 
 def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -171,8 +173,10 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "mean power", f"{power}{' over the time that the samples cover' if report.covers_part else ''}"
 
 
-def _intensity_text(sum_: EmissionTotal) -> str:
-    return f"{sum_.basis} intensity, {sum_.qualities}, {origin_text(sum_.origin)}"
+def _lacks_intensity(report: Report) -> bool:
+    """Return True if there are no emissions, and no finding explains it."""
+    explained = any(finding.code == "carbon_missing" for finding in report.findings)
+    return bool(report.energy) and not report.emissions and not explained
 
 
 def _share_text(work: Work) -> str:
@@ -257,5 +261,5 @@ def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
 def _emission_sentences(report: Report) -> Iterator[Sentence]:
     for sum_ in report.emission_totals:
         estimated = f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
-        origin = f"for {sum_.components} ({_intensity_text(sum_)}{estimated})"
+        origin = f"for {sum_.components} ({sum_.intensity}{estimated})"
         yield Sentence("The emissions are", units.mass(sum_.mass_g), f"{origin}.")

@@ -1,17 +1,18 @@
-"""Software carbon intensity of 6,000 J (GPU) and 900 J (CPU) in 20 s for 1,000 tokens."""
+"""Emissions and software carbon intensity of 6,000 J (GPU) and 900 J (CPU) in 20 s for 1,000 tokens."""
 
 from dataclasses import replace
 
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.model.emissions import PastIntensities, PastSlot
-from analyzer.model.report import Hardware, UserInputs
+from analyzer.model.emissions import Hardware, PastIntensities, PastSlot
+from analyzer.model.report import UserInputs
 from analyzer.output.documents import report_document
+from analyzer.output.sections.report import summary_sentences
 from exporter.contract import metrics as m
 from tests.analyzer.assess.test_run_attribution import share
 from tests.analyzer.node import START_S, NodeRun
-from tests.analyzer.run_reports import finding_codes, run_frames, terminal_text
+from tests.analyzer.run_reports import finding_codes, run_frames, run_report, terminal_text
 
 JOULES = 3.6e6
 # 1,576.8 kg over 4 years of 365 days, half of it reserved, for 20 s: 1,576,800 g x 20 / 126,144,000 / 2 = 0.125 g
@@ -155,3 +156,28 @@ def test_sci_per_unit_of_phase_work_is_of_the_phase_energy(tmp_path):
 
 def test_sci_per_unit_of_the_whole_run_has_no_remark(tmp_path):
     assert "of their energy per unit" not in terminal_text(sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0))
+
+
+def test_emissions_given_intensity_shows_value_and_what_the_interval_covers(tmp_path):
+    """6,000 ± 10 J at 230 g/kWh: 383.3 ± 0.6 mg."""
+    report = run_report(tmp_path, carbon=230.0)
+    (emission,) = report_document(report)["emissions"]
+    (sentence,) = [one for one in summary_sentences(report) if one.before == "The emissions are"]
+
+    assert "383.3 ± 0.6 mg CO₂eq (GPU; at 230 g/kWh (given); ± covers the energy only)" in terminal_text(report)
+    assert sentence.after == "for GPU (at 230 g/kWh (given); ± covers the energy only)."
+    assert emission["given_intensity_grams_per_kilowatt_hour"] == 230
+    assert emission["uncertainty_includes_intensity"] is False
+    assert "carbon_low" not in finding_codes(report)
+
+
+@pytest.mark.parametrize(("grams_per_kwh", "found"), [(0.0, False), (0.23, True), (4.9, True), (5.0, False)])
+def test_emissions_intensity_in_kg_is_finding(tmp_path, grams_per_kwh, found):
+    report = run_report(tmp_path, carbon=grams_per_kwh)
+
+    assert ("carbon_low" in finding_codes(report)) is found
+    assert grams_per_kwh != 0.23 or "write --carbon 230" in terminal_text(report)
+
+
+def test_report_without_intensity_names_the_option(tmp_path):
+    assert "unknown without a carbon intensity; add one with --carbon G/KWH" in terminal_text(run_report(tmp_path))

@@ -145,7 +145,7 @@ def test_summary_sentences_state_energy_work_and_emissions(tmp_path):
     assert texts[0].startswith("The run used 1.6667 ± 0.0028 Wh on 1 GPU in 20.00 s (95 % CI: 1.6639 to 1.6695 Wh")
     assert summary_sentences(report)[1] == Sentence("10 steps took", "600.0 ± 1.0 J per step", ", at 0.5000 steps/s.")
     assert "333.3 ± 0.6 mg CO₂eq" in texts[2]
-    assert "given intensity" in texts[2]
+    assert "at 200 g/kWh (given)" in texts[2]
 
 
 def test_summary_running_run_says_so_far(tmp_path):
