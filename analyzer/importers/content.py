@@ -102,12 +102,16 @@ def no_progress(_what: str, _ratio: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of reading a file; `zone` is the time zone of timestamps that name none."""
+    """Options of reading a file; `zone` is the time zone of timestamps that name none.
+
+    `starts_in_second` says that a log that starts in a repeated hour starts in the second one.
+    """
 
     zone: tzinfo
     spool: Spool = field(default_factory=Spool)
     progress: Callable[[str, float], None] = no_progress
     """Callback with the name of a step and its progress, from 0 to 1; 1 ends it."""
+    starts_in_second: bool = False
 
 
 @dataclass(slots=True)
@@ -133,7 +137,7 @@ class FileContent:
     times: LogTimes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.times = LogTimes(self.options.zone)
+        self.times = LogTimes(self.options.zone, starts_in_second=self.options.starts_in_second)
 
     def samples(self, metric: Metric, labels: Mapping[str, str]) -> StoredSamples:
         """Return the growing series of a metric with these labels.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], 
         if kind is None:
             unknown.append(path)
         else:
-            yield READERS[kind](path, options)
+            yield _content(kind, path, options)
     if unknown:
         names = ", ".join(str(path) for path in unknown[:_NAMED]) + (" …" if len(unknown) > _NAMED else "")
         log(f"left out {len(unknown)} file{'s' if len(unknown) > 1 else ''} of unknown format: {names}")
@@ -110,7 +111,14 @@ def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
             f"cannot import {path}: unknown format, its first line is {first_line(path)[:_SHOWN_LETTERS]!r}; "
             f"give a file of {', '.join(READERS)}, or name its format with --format-of"
         )
-    return READERS[kind](path, options)
+    return _content(kind, path, options)
+
+
+def _content(kind: str, path: Path, options: ReadOptions) -> FileContent:
+    content = READERS[kind](path, options)
+    if content.times.misses_an_hour:
+        return READERS[kind](path, replace(options, starts_in_second=True))
+    return content
 
 
 def recognize_format(path: Path) -> str | None:

@@ -24,12 +24,20 @@ class LocalTimeError(ValueError):
     """Local time that a change of the clocks repeats or leaves out.
 
     `first_s` and `second_s` are the Unix seconds of the repeated time; both are None for a time that does not exist.
+    `offsets` are its UTC offsets, such as `+01:00`.
     """
 
-    def __init__(self, cause: str, first_s: float | None = None, second_s: float | None = None) -> None:
+    def __init__(
+        self,
+        cause: str,
+        first_s: float | None = None,
+        second_s: float | None = None,
+        offsets: tuple[str, str] = ("", ""),
+    ) -> None:
         super().__init__(cause)
         self.first_s = first_s
         self.second_s = second_s
+        self.offsets = offsets
 
 
 class SystemZone(tzinfo):
@@ -102,9 +110,12 @@ def parse_date(text: str, zone: tzinfo | None = None) -> float:
         return first_s
     if first_s > second_s:
         raise LocalTimeError(f"{text[:60]!r} does not exist: the clocks skip it; write a time with an offset")
-    texts = (_with_offset(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+    first, second = (_with_offset(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     raise LocalTimeError(
-        f"{text[:60]!r} occurs twice, because the clocks are set back; write {' or '.join(texts)}", first_s, second_s
+        f"{text[:60]!r} occurs twice, because the clocks are set back; write {first} or {second}",
+        first_s,
+        second_s,
+        (first[-6:], second[-6:]),
     )
 
 
@@ -115,11 +126,18 @@ def _with_offset(moment: datetime) -> str:
 class LogTimes:
     """Parser of the times of one log, which rise: so that a time of a repeated hour is clear."""
 
-    def __init__(self, zone: tzinfo) -> None:
+    def __init__(self, zone: tzinfo, *, starts_in_second: bool = False) -> None:
+        """`starts_in_second` says that a first time that occurs twice is the second one."""
         self._zone = zone
+        self._starts_in_second = starts_in_second
         self._previous_text = ""
         self._previous_s: float | None = None
         self._has_repeated_hour = False
+        self._start: LocalTimeError | None = None
+        self._start_text = ""
+        self._is_open = False
+        self.misses_an_hour = False
+        """True if the log starts in a repeated hour and leaves it, so that it starts in the second one."""
 
     def parse(self, text: str) -> float:
         """Return the Unix seconds of the next time. Raises ValueError as `parse_moment` does.
@@ -134,8 +152,15 @@ class LogTimes:
             if error.first_s is None or error.second_s is None:
                 raise
             self._has_repeated_hour = True
-            is_second = self._previous_s is not None and self._previous_s > error.first_s + _UNORDERED_S
+            if self._previous_s is None:
+                self._start, self._start_text, self._is_open = error, text, not self._starts_in_second
+                is_second = self._starts_in_second
+            else:
+                is_second = self._previous_s > error.first_s + _UNORDERED_S
+                self._is_open &= not is_second
             moment_s = error.second_s if is_second else error.first_s
+        else:
+            self.misses_an_hour |= self._is_open and self._previous_s is not None and moment_s > self._previous_s
         self._previous_text, self._previous_s = text, moment_s
         return moment_s
 
@@ -143,7 +168,16 @@ class LogTimes:
         """Return the assumption about the times of the log `name`, if there is one."""
         if not self._has_repeated_hour:
             return []
-        return [f"{name}: an hour occurs twice, because the clocks were set back: its times are read in rising order"]
+        if self._start is None or not (self._is_open or self._starts_in_second):
+            return [
+                f"{name}: an hour occurs twice, because the clocks were set back: its times are read in rising order"
+            ]
+        first, second = self._start.offsets
+        start = f"{name}: its first time {self._start_text} occurs twice, because the clocks were set back"
+        if not self._starts_in_second:
+            return [f"{start}: it is read as the first one ({first}); for the second one give --timezone {second}"]
+        start += f": it is read as the second one ({second}), because the log goes on in the next hour"
+        return [f"{start}; if it is the first one ({first}), write the times with their offset"]
 
 
 def names_zone(text: str) -> bool:

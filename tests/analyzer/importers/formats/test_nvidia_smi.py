@@ -73,6 +73,32 @@ def test_nvidia_smi_log_across_change_of_clocks_counts_each_hour_once(imported, 
     assert component_energy_j(report) == pytest.approx(100 * 7_140 + 250 * 60 + 400 * 7_200)  # a ramp of one minute
 
 
+@pytest.mark.parametrize(
+    ("times", "note"),
+    [
+        (("01:30Z", 60, "01:30Z"), "read as the second one (+00:00), because the log goes on in the next hour"),
+        (("00:30Z", 60, "00:30Z"), "its times are read in rising order"),
+        (("00:10Z", 40, "00:10Z"), "read as the first one (+01:00); for the second one give --timezone +00:00"),
+        (("01:10Z", 40, "00:10Z"), "read as the first one (+01:00); for the second one give --timezone +00:00"),
+    ],
+)
+def test_nvidia_smi_log_that_starts_in_repeated_hour(call, imported, tmp_path, times, note):
+    """200 W; the clocks are set back at 01:00 UTC; a log inside one hour does not show which one it is."""
+    start, minutes, begins = times
+    begin_s, assumed_s = (datetime.fromisoformat(f"2024-10-27T{text}").timestamp() for text in (start, begins))
+    zone = ZoneInfo("Europe/London")
+    lines = [f"{datetime.fromtimestamp(begin_s + 60 * n, zone):%Y/%m/%d %H:%M:%S.000}" for n in range(minutes + 1)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["timestamp, index, power.draw [W]", *(f"{line}, 0, 200 W" for line in lines), ""]))
+
+    report = single_report(imported(log, zone="Europe/London"))
+    _, _, stderr = call("import", log, "--out", tmp_path / "other.sqlite", "--timezone", "Europe/London")
+
+    assert (report.started_at_s, report.duration_s) == (assumed_s, 60 * minutes)
+    assert component_energy_j(report) == pytest.approx(200 * 60 * minutes)
+    assert note in stderr
+
+
 def test_power_log_idle_time_gives_idle_power(imported, tmp_path):
     # 60 s idle at 50 W, 40 s at 300 W, 60 s idle at 50 W: the run is 300 W x 40 s = 12,000 J, net 250 W x 40 s
     load = [(t, 50 if t < 60 or t > 100 else 300) for t in range(161)]
