@@ -11,8 +11,8 @@ from exporter.model import Poll
 
 CONFIRM_S = 0.5
 """Time for which implausible values must continue each other before they replace the trusted value."""
-STALLED_S = 2.5
-"""Time without a change, or without a value, after which power replaces a counter until it changes again."""
+STALLED_S, STALLED_UPDATES = 2.5, 8.0
+"""Time, or update periods, without a change or value after which power replaces a counter until it changes again."""
 LOST_S = 60.0
 """Time without a value after which a counter is given up; a later value only starts it again."""
 STALLED_J = 50.0
@@ -87,6 +87,11 @@ class CounterTracker:
         """Earliest time of the energy in the next step: the latest value was the same or older then."""
         self.update = UpdateInterval(update_s)
         self._candidate: _Candidate | None = None
+
+    @property
+    def stalled_s(self) -> float:
+        """Time without a change after which the counter has stopped, if energy flows."""
+        return min(STALLED_S, STALLED_UPDATES * self.update.s)
 
     def take(self, poll: Poll, integrated_j: float, *, max_w: float, restarts: bool) -> CounterStep:
         """Check the poll's value. `integrated_j`: the device's energy where power replaces a counter.

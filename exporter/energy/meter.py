@@ -152,7 +152,7 @@ class DeviceMeter:
             and lowest_w <= average_w <= max_w
             and (0 < elapsed_s <= BRIDGED_S or 0 < elapsed_s <= self._steady_s())
             and counter.continues(poll, max_w)
-            and t_s - counter.changed_s <= STALLED_S
+            and t_s - counter.changed_s <= counter.stalled_s
             and self.totals.energy_j == counter.energy_j
             and not (self._resumed or self.counter_restarts or self._bridged_s)
             and self._update_s >= SENSOR_PERIOD_S
@@ -197,7 +197,7 @@ class DeviceMeter:
         if self._bridged_s > LOST_S:
             counter.raw_j = None  # the power has replaced it for too long: a new value is a new beginning
         raw_j, flowed_j = counter.raw_j, integrated_j - self._changed_integrated_j
-        is_still = raw_j is not None and poll.counter_j == raw_j and t_s - counter.changed_s > STALLED_S
+        is_still = raw_j is not None and poll.counter_j == raw_j and t_s - counter.changed_s > counter.stalled_s
         if is_still and flowed_j > STALLED_J:
             lag_j, lags = self._sensors.lag_error_j(self.polls), counter.energy_j + flowed_j > bridged_j + 1.0
             self.comparison.note_stall(counter.changed_s, t_s, flowed_j + lag_j, lags=lags)

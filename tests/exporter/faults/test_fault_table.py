@@ -112,6 +112,19 @@ def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
     assert outcome.is_inside
 
 
+def test_fault_counter_frozen_for_the_last_two_seconds_is_replaced_by_power():
+    rng = random.Random(3)
+    begin_s = START_S + LEAD_S
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, frozen())
+    gpu.fault_s = begin_s + 2.6
+
+    (outcome,) = measure([gpu], 5.0, begin_s)
+
+    assert abs(outcome.error) < 0.12
+    assert outcome.declared
+    assert outcome.is_inside
+
+
 def test_fault_counter_missing_at_the_start_of_a_run_start_is_the_counters():
     """The counter dates the start, although power replaces it while the marks of the start settle."""
     rng = random.Random(2)
