@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from analyzer.importers.content import FileContent
+from analyzer.importers.content import FileContent, UnreadableError
 from analyzer.importers.spool import StoredSamples
+from analyzer.importers.text import delimiter, first_line, take_rows
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -16,7 +17,8 @@ _ABSENT = (
     *("n/a", "not supported", "unknown error", "not active", "insufficient permissions"),
     *("nan", "none", ""),
 )
-_GROUPED = re.compile(r"^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$")
+_GROUPED = re.compile(r"^[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$")
+_DECIMAL = re.compile(r"^[-+]?\d+,\d+$")
 _CELL = re.compile(r"^([-+]?[\d.,]+(?:[eE][-+]?\d+)?)\s*(.*)$")
 
 
@@ -61,11 +63,61 @@ class Quantity:
 
 
 def _number(digits: str, text: str) -> float:
-    """Return a number, which may have commas between thousands. Raises ValueError."""
+    """Return a number. Raises ValueError."""
     try:
-        return float(digits.replace(",", "") if "," in digits and _GROUPED.match(digits) else digits)
+        return float(digits)
     except ValueError as error:
         raise ValueError(f"{text[:60]!r} is not a number; write it like 1250.5") from error
+
+
+class Commas:
+    """Meaning of the commas in the numbers of each column of a table: before decimals, or between thousands."""
+
+    def __init__(self, content: FileContent) -> None:
+        self._content = content
+        self._is_decimal: dict[str, bool] = {}
+
+    def without(self, cells: Mapping[str, str], column: str) -> str:
+        """Return the text of a cell with a decimal point and without other separators.
+
+        Raises UnreadableError if the column does not show what its commas mean.
+        """
+        text = cells.get(column, "")
+        match = _CELL.match(text) if "," in text else None
+        if not match:
+            return text
+        if column not in self._is_decimal:
+            self._is_decimal[column] = self._find(column, text)
+        digits = match[1]
+        if self._is_decimal[column] and digits.count(",") == 1 and "." not in digits:
+            return text.replace(",", ".", 1)
+        if not self._is_decimal[column] and _GROUPED.match(digits):
+            return digits.replace(",", "") + text[len(digits) :]
+        return text
+
+    def _find(self, column: str, example: str) -> bool:
+        """Return whether the commas of a column precede decimals. Raises UnreadableError."""
+        is_decimal = is_thousands = False
+
+        def take(cells: Mapping[str, str]) -> None:
+            nonlocal is_decimal, is_thousands
+            match = _CELL.match(cells.get(column, ""))
+            digits = match[1] if match else ""
+            if _DECIMAL.match(digits) and (digits.lstrip("+-").startswith("0") or not _GROUPED.match(digits)):
+                is_decimal = True
+            elif "." in digits or digits.count(",") > 1:
+                is_thousands = True
+
+        path = self._content.path
+        take_rows(FileContent(path, self._content.form, self._content.options), take)
+        if not is_decimal and not is_thousands:
+            is_decimal = delimiter(first_line(path)) == ";"
+        if is_decimal == is_thousands:
+            raise UnreadableError(
+                f"cannot import {path}: the commas of column {column!r} may precede decimals or separate thousands, as "
+                f"in {example[:20]!r}; write its numbers with a decimal point and without other separators"
+            )
+        return is_decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +135,7 @@ class GaugeColumns:
     def __init__(self, content: FileContent, gauges: Mapping[str, Gauge], units: Mapping[str, str]) -> None:
         self._columns = [(name, gauge.quantity, units[name]) for name, gauge in gauges.items() if name in units]
         self._power = next((name for name, _, _ in self._columns if gauges[name].metric is m.GPU_POWER), None)
-        self._without_power = content.without_power
+        self._without_power, self._commas = content.without_power, Commas(content)
 
         @cache
         def samples(name: str, index: str, uuid: str) -> StoredSamples:
@@ -97,7 +149,7 @@ class GaugeColumns:
         return {
             name: value
             for name, quantity, unit in self._columns
-            if name in cells and (value := quantity.parse(cells[name], unit)) is not None
+            if name in cells and (value := quantity.parse(self._commas.without(cells, name), unit)) is not None
         }
 
     def add(self, index: str, uuid: str, t_s: float, values: Mapping[str, float]) -> None:

@@ -65,17 +65,23 @@ def split_column(column: str) -> tuple[str, str]:
 def read_columns(path: Path) -> dict[str, str]:
     """Return the units of the columns in the first line with text, by name. Raises UnreadableError."""
     try:
-        return dict(map(split_column, _split(first_line(path))))
+        line = first_line(path)
+        return dict(map(split_column, _split(line, delimiter(line))))
     except ValueError as error:
         raise UnreadableError(f"cannot read {path}, first line: {error}; check that it is CSV") from error
 
 
-def _split(line: str) -> list[str]:
+def delimiter(header: str) -> str:
+    """Return the separator of cells by the line of the columns: a semicolon or a comma."""
+    return ";" if header.count(";") > header.count(",") else ","
+
+
+def _split(line: str, separator: str) -> list[str]:
     """Return the cells of a line. Raises ValueError."""
     if '"' not in line:
-        return [cell.strip() for cell in line.split(",")]
+        return [cell.strip() for cell in line.split(separator)]
     try:
-        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
     except csv.Error as error:
         raise ValueError(str(error)) from error
 
@@ -94,9 +100,10 @@ def take_rows(content: FileContent, take: Callable[[Cells], None], most: int | N
     """
     header: list[str] = []
     names: list[str] = []
+    separator = delimiter(first_line(content.path))
 
     def take_row(line: str) -> None:
-        cells = _split(line)
+        cells = _split(line, separator)
         if not header:
             header.extend(cells)
             names.extend(split_column(cell)[0] for cell in cells)

@@ -20,6 +20,7 @@ from analyzer.importers.quantities import (
     NUMBER,
     RATIO,
     TEMPERATURE_CELSIUS,
+    Commas,
     Gauge,
     GaugeColumns,
     Quantity,
@@ -80,6 +81,7 @@ def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
         content.notes.append(f"{path} has the power of GPU 0 only: the energy of other GPUs is not included")
     of_power = GaugeColumns(content, {power: Gauge(m.GPU_POWER, {}, quantity)}, units)
     of_gpu_0 = GaugeColumns(content, _GAUGES, units)
+    commas = Commas(content)
     usual_s, runs = _usual_spacing_s(content), list[_Batches]()
 
     def take(cells: Cells) -> None:
@@ -89,8 +91,8 @@ def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
         values = of_gpu_0.parse(cells)
         of_power.add(index, "", t_s, power_w)
         of_gpu_0.add("0", "", t_s, values)
-        numbers = (_number(cells, name, NUMBER) for name in ("iteration", "tokens_per_sec", "loss"))
-        batch = _Batch(t_s, _number(cells, "max_watt", GPU_POWER_W), *numbers)
+        numbers = (_number(commas.without(cells, name), NUMBER) for name in ("iteration", "tokens_per_sec", "loss"))
+        batch = _Batch(t_s, _number(commas.without(cells, "max_watt"), GPU_POWER_W), *numbers)
         if runs and not _is_another(runs[-1].last, batch, usual_s):
             runs[-1].last = batch
             runs[-1].count += 1
@@ -102,10 +104,10 @@ def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     return content
 
 
-def _number(cells: Cells, name: str, quantity: Quantity) -> float | None:
+def _number(text: str, quantity: Quantity) -> float | None:
     """Return the number of a cell, None for another text: a callback of the user may write any."""
     try:
-        return quantity.parse(cells.get(name, ""))
+        return quantity.parse(text)
     except ValueError:
         return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions, UnreadableError
-from analyzer.importers.quantities import CPU_POWER_W, GPU_POWER_W, NODE_POWER_W, Quantity
+from analyzer.importers.quantities import CPU_POWER_W, GPU_POWER_W, NODE_POWER_W, Commas, Quantity
 from analyzer.importers.text import Cells, parse_json_object, read_columns, take_lines, take_rows
 from exporter.contract import metrics as m
 
@@ -41,10 +41,11 @@ def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
     time, power = _column(units, _TIMES), _column(units, _POWERS)
     if not time or not power:
         raise UnreadableError(f"cannot import {path}: no columns time and watts in line 1; rename its columns")
+    commas = Commas(content)
     unit, where = units[power] or _POWERS[power], {"chip": CHIP, "sensor": path.stem}
 
     def take(cells: Cells) -> None:
-        power_w = NODE_POWER_W.parse(cells[power], unit)
+        power_w = NODE_POWER_W.parse(commas.without(cells, power), unit)
         if power_w is None:
             content.without_power[""] += 1
         else:

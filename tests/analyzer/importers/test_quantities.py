@@ -23,7 +23,6 @@ from tests.analyzer.importers.sample_files import (
         ("250000", "mW", 250.0),
         ("250 W", "mW", 250.0),
         ("0.25", "kW", 250.0),
-        ("1,250.00 W", "W", 1_250.0),
         ("46.19", "", 46.19),
         ("[N/A]", "W", None),
     ],
@@ -33,7 +32,7 @@ def test_quantity_unit_of_cell_precedes_unit_of_column(text, column_unit, power_
 
 
 @pytest.mark.parametrize(
-    "text", ["250000 W", "-250 W", "46,19 W", "250 VA", "250 °C", "about 250", "nan W", "1,25,0 W"]
+    "text", ["250000 W", "-250 W", "46,19 W", "1,250.00 W", "250 VA", "250 °C", "about 250", "nan W", "1,25,0 W"]
 )
 def test_quantity_implausible_or_unknown_is_an_error(text):
     with pytest.raises(ValueError, match=r"implausible|unknown unit|not a number"):
@@ -78,6 +77,47 @@ def test_nvidia_smi_log_implausible_power_is_refused(call, tmp_path, cell):
 
     assert code == 1
     assert "log.csv:2: implausible GPU power" in stderr
+
+
+def write_meter(folder, cells, column="watts", separator=","):
+    """Write a log of a GPU with 50 W, and one of a wall meter with these cells, one per second."""
+    quote = '"' if separator == "," else ""
+    rows = [f"{BEGIN_S + t:.0f}{separator}{quote}{cell}{quote}" for t, cell in enumerate(cells)]
+    plug = folder / "plug.csv"
+    plug.write_text("\n".join([f"time{separator}{column}", *rows, ""]))
+    return write_power_log(folder / "log.csv", "power.draw [W]", "50 W", len(cells)), plug
+
+
+@pytest.mark.parametrize(
+    ("plug", "wall_j"),
+    [
+        ((["0,125"] * 11, "power_kw", ","), 1_250),
+        ((["78,125"] * 10 + ["78,5"], "watts", ","), 78.125 * 9 + (78.125 + 78.5) / 2),
+        ((["1,250.5"] * 11, "watts", ","), 12_505),
+        ((["1,250"] * 10 + ["999.5"], "watts", ","), 1_250 * 9 + (1_250 + 999.5) / 2),
+        ((["78,125"] * 11, "watts", ";"), 781.25),
+        ((["300,5 W"] * 11, "watts", ";"), 3_005),
+    ],
+)
+def test_wall_meter_commas_by_values_of_column(call, tmp_path, plug, wall_j):
+    files = write_meter(tmp_path, *plug)
+
+    code, stdout, stderr = call("import", *files, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 0, stderr
+    assert f"wall {wall_j:.1f} J" in stdout
+
+
+@pytest.mark.parametrize(
+    "cells", [["78,125"] * 11, ["1,250"] * 11, ["78,5"] * 10 + ["1,250.5"], ["78,5"] * 10 + ["9.5"]]
+)
+def test_wall_meter_ambiguous_commas_are_refused(call, tmp_path, cells):
+    files = write_meter(tmp_path, cells)
+
+    code, _, stderr = call("import", *files, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "the commas of column 'watts' may precede decimals or separate thousands" in stderr
 
 
 def test_nvidia_smi_log_unquoted_comma_is_refused(call, tmp_path):
