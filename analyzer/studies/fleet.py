@@ -113,12 +113,18 @@ class Fleet:
 
     @property
     def whole_j(self) -> float:
-        """Energy that shares refer to: of each component the devices' counters, or the parts where they are more.
+        """Energy of all components that shares refer to."""
+        return sum(self.whole.values())
+
+    @property
+    def whole(self) -> dict[str, float]:
+        """Energy by component: the devices' counters, or the parts where they are more.
 
         Runs before the first scrape of their exporter have energy that no counter of a device shows.
         """
         parts = self.parts
-        return sum(max(self.devices.get(name, 0.0), parts.get(name, 0.0)) for name in {*self.devices, *parts})
+        names = [name for name in COMPONENTS if name in {*self.devices, *parts}]
+        return {name: max(self.devices.get(name, 0.0), parts.get(name, 0.0)) for name in names}
 
     def share(self, group: FleetGroup) -> float | None:
         """Return the share of a group, an upper limit if the counters do not cover the time of all runs."""

@@ -40,9 +40,12 @@ def fleet_output(fleet: Fleet, top: int) -> CommandOutput:
 
 
 def _headline(fleet: Fleet) -> str:
-    parts = ", ".join(f"{name.upper()} {units.plain_energy(joules)}" for name, joules in fleet.devices.items())
+    parts = ", ".join(f"{name.upper()} {units.plain_energy(joules)}" for name, joules in fleet.whole.items())
     span = units.span(fleet.means.start_s, fleet.means.end_s)
-    return f"{span}\nall devices: {units.plain_energy(fleet.device_j)} ({parts})"
+    lines = [span, f"all devices: {units.plain_energy(fleet.whole_j)} ({parts})"]
+    if (fleet.excess_ratio or 0.0) > REPORTED_EXCESS:
+        lines.append(f"the devices' counters show {units.plain_energy(fleet.device_j)} of it; see the warning")
+    return "\n".join(lines)
 
 
 def _cells_by_column(
@@ -79,7 +82,7 @@ def _notes(fleet: Fleet) -> list[str]:
     notes = []
     if fleet.device_j:
         idle = f"energy of GPUs without a run: {units.plain_energy(fleet.idle_j)}"
-        gpu_j = fleet.devices.get("gpu", 0.0)
+        gpu_j = fleet.whole.get("gpu", 0.0)
         notes.append(f"{idle}, {100 * fleet.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
     if fleet.device_grams:
         total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items())

@@ -1,0 +1,45 @@
+"""Output of a fleet whose runs started before the first scrape of their exporter."""
+
+import pytest
+
+from analyzer.output.studies.fleet import fleet_output
+from analyzer.studies.fleet import Counts, Means, fleet
+
+GPU = ("gpu",)
+
+
+def small_fleet_text(counters_j):
+    """Return the text of runs with 4,500 J and 3,000 J without a run; the devices' counters show `counters_j`."""
+    counts = Counts(
+        devices={(("(no run)",), GPU): counters_j},
+        unclaimed={(("(no run)",), GPU): 3_000.0},
+        claimed={(("a",), GPU): 4_500.0},
+        work={},
+        working={},
+        grams={},
+        device_grams={},
+        runs={(("a",), ()): 1.0},
+        idle={(("(no run)",), GPU): 3_000.0},
+        means=Means("raw samples", 0.0, 600.0, "server", 1, 1, 0),
+    )
+    result = fleet(("model",), "idle_shared", counts)
+    shares = [result.share(group) for group in (*result.groups, *result.unattributed)]
+    return shares, "\n".join(part for part in fleet_output(result, 50).parts if isinstance(part, str))
+
+
+def test_fleet_energy_beyond_counters_has_one_total_and_one_share():
+    """The parts are 7,500 J, the counters 6,000 J: 60 % and 40 % of the parts."""
+    shares, text = small_fleet_text(6_000.0)
+
+    assert shares == [pytest.approx(0.6), pytest.approx(0.4)]
+    assert "all devices: 2.083 Wh (GPU 2.083 Wh)" in text
+    assert "the devices' counters show 1.667 Wh of it; see the warning" in text
+    assert "energy of GPUs without a run: 3,000 J, 40.0 % of the energy of all GPUs" in text
+
+
+def test_fleet_energy_of_counters_is_the_total_where_parts_agree():
+    shares, text = small_fleet_text(7_500.0)
+
+    assert shares == [pytest.approx(0.6), pytest.approx(0.4)]
+    assert "all devices: 2.083 Wh (GPU 2.083 Wh)" in text
+    assert "counters show" not in text
