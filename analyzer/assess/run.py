@@ -173,7 +173,21 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
     attributed = attributed_run(run, ledger, devices, slots, by_user)
+    if run.ended_at_s is None and not run.untagged:
+        attributed = replace(attributed, emissions=_present_emissions(attributed, measured.windows, tracks))
     return _Attributed(attributed, tracks)
+
+
+def _present_emissions(run: AttributedRun, windows: Mapping[str, Window], tracks: EnergyTracks) -> tuple[Emission, ...]:
+    """Return the emissions of a run without an end, of the same time as its energy.
+
+    The exporter counts the emissions of a running run some seconds later than its energy. Those of its slots replace
+    them where the intensities are known.
+    """
+    by_slot = emissions_by_slot(run, windows, tracks)
+    known = {(one.component, one.basis) for one in by_slot}
+    late = [one for one in run.emissions if one.origin == "ledger" and (one.component, one.basis) not in known]
+    return (*late, *by_slot, *(one for one in run.emissions if one.origin != "ledger"))
 
 
 def _check(measured: _Measured, run: AttributedRun) -> _Checked:

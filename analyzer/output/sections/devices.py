@@ -27,13 +27,14 @@ from analyzer.output.table import (
     watts_cell,
 )
 
+_INTERVAL = ", 95 % CI"
 _COLUMNS = (
     Column("Instance", "instance", text=True),
     Column("Component", "component", text=True),
     Column("Device ID", "device", text=True),
     Column("Device", "label", text=True, whole=True),
     Column("Name", "name", text=True),
-    Column("Energy, 95 % CI", "energy_joules", "uncertainty"),
+    Column(f"Energy{_INTERVAL}", "energy_joules", "uncertainty"),
     Column("From raw samples", "raw_samples_energy_joules", "bounds"),
     Column("Integral of power", "integrated_energy_joules"),
     Column("Idle power", "idle_power_watts", "uncertainty"),
@@ -96,6 +97,8 @@ def energy_table(report: Report) -> Table:
         )
     if report.untagged:
         note = "Energy: raw samples of an untagged range; the bounds allow for the age of each sample."
+    if all(device.energy.half is None for device in report.devices):
+        note = note.replace(", ± half-width of the 95 % CI", "")
     table = _table(report.devices, largest_j).select("Energy by device", _ENERGY, (note,))
     return replace(table, totals=totals)
 
@@ -117,7 +120,9 @@ def power_table(report: Report) -> Table:
 
 def _table(devices: Sequence[ReportDevice], largest_j: float | None = None) -> Table:
     """Return every column; energies in the unit that fits `largest_j`."""
-    return Table("Devices", _COLUMNS, [_row(device, largest_j) for device in devices])
+    known = any(device.energy.half is not None for device in devices)
+    columns = [one if known else replace(one, title=one.title.removesuffix(_INTERVAL)) for one in _COLUMNS]
+    return Table("Devices", columns, [_row(device, largest_j) for device in devices])
 
 
 def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
@@ -180,5 +185,7 @@ def _phase_notes(report: Report) -> Iterator[str]:
     if not all(too_short):
         yield f"{ABSENT}{' in other rows' if any(too_short) else ''}: the exporter recorded no energy."
     rest_s = report.duration_s - math.fsum(phase.duration_s for phase in report.phases)
-    if rest_s >= _LEAST_REST_S:
+    if rest_s >= _LEAST_REST_S and report.ended_at_s is None:
+        yield f"Not in any phase yet: {units.duration(rest_s)}; the exporter counts phases 6 s later than energy."
+    elif rest_s >= _LEAST_REST_S:
         yield f"Not in any phase: {units.duration(rest_s)} of the run."

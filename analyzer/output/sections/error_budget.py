@@ -58,6 +58,8 @@ def budget_table(report: Report) -> Table | None:
     columns = [Column("Device", text=True, whole=True), *figure_columns(*_TITLES)]
     rows = [[text_cell(name), *_cells(one, largest_j)] for name, one in lines]
     table = Table("Uncertainty budget", columns, rows, notes=notes).without_empty_columns()
+    if len(table.columns) == 1:
+        return None
     return replace(table, notes=[*_column_notes([column.title for column in table.columns]), *notes])
 
 
