@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from exporter.model import boottime
 from exporter.processes.procfs import ProcessKey, is_process_alive
@@ -14,41 +14,46 @@ from exporter.processes.procfs import ProcessKey, is_process_alive
 class ProcessExits:
     """Processes to watch, each by a pidfd, which becomes readable when its process exits.
 
-    `exited_s` is the time of each exit (CLOCK_BOOTTIME). A process whose exit cannot be watched, on Linux before 5.3 or
-    for want of file descriptors, has none.
+    `exited_s` is the time of each exit (CLOCK_BOOTTIME). On Linux before 5.3, or for want of file descriptors, it is
+    the time of the call of `watch` that found that the process was gone.
     """
 
-    def __init__(self, clock: Callable[[], float] = boottime) -> None:
+    def __init__(self, clock: Callable[[], float] = boottime, open_pidfd: Callable[[int], int] = os.pidfd_open) -> None:
         self.exited_s: dict[ProcessKey, float] = {}
         self._clock = clock
-        self._watched: dict[ProcessKey, int] = {}
+        self._open_pidfd = open_pidfd
+        self._pidfds: dict[ProcessKey, int] = {}
 
-    def watch(self, processes: Collection[ProcessKey]) -> None:
+    def watch(self, processes: AbstractSet[ProcessKey]) -> None:
         """Watch these processes, and no others."""
-        for process in self._watched.keys() - processes:
+        for process in self._pidfds.keys() - processes:
             self._unwatch(process)
         self.exited_s = {process: s for process, s in self.exited_s.items() if process in processes}
-        for process in set(processes) - self._watched.keys() - self.exited_s.keys():
+        for process in processes - self._pidfds.keys() - self.exited_s.keys():
             self._watch(process)
 
     def _watch(self, process: ProcessKey) -> None:
-        with suppress(OSError):
-            descriptor = os.pidfd_open(process.pid)
-            if not is_process_alive(process):  # another process has the pid now
-                os.close(descriptor)
-                return
-            self._watched[process] = descriptor
-            asyncio.get_running_loop().add_reader(descriptor, self._note_exit, process)
+        try:
+            pidfd = self._open_pidfd(process.pid)
+        except OSError:
+            pidfd = None
+        if not is_process_alive(process):  # since before the call; another process may have the pid now
+            self.exited_s[process] = self._clock()
+            if pidfd is not None:
+                os.close(pidfd)
+        elif pidfd is not None:
+            self._pidfds[process] = pidfd
+            asyncio.get_running_loop().add_reader(pidfd, self._note_exit, process)
 
     def _note_exit(self, process: ProcessKey) -> None:
         self.exited_s[process] = self._clock()
         self._unwatch(process)
 
     def _unwatch(self, process: ProcessKey) -> None:
-        descriptor = self._watched.pop(process)
-        asyncio.get_running_loop().remove_reader(descriptor)
-        os.close(descriptor)
+        pidfd = self._pidfds.pop(process)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
 
     def close(self) -> None:
-        for process in list(self._watched):
+        for process in list(self._pidfds):
             self._unwatch(process)

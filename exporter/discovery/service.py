@@ -64,10 +64,12 @@ class DiscoveryService(Service):
         self._is_populated = is_populated
         self._exits = ProcessExits(lambda: clock().s)
         self._processes: dict[CgroupOwner, set[ProcessKey]] = defaultdict(set)
-        """Processes of each owner that were seen on a GPU since its run began."""
+        """Living processes of each owner that were seen on a GPU since its run began."""
+        self._last_exit_s: dict[CgroupOwner, float] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._folded: set[CgroupOwner] = set()
         self._folds = 0
+        self._suspects: Mapping[int, Unresolved] = {}
         self._unresolved: Mapping[int, Unresolved] = {}
 
     async def run(self) -> None:
@@ -92,13 +94,25 @@ class DiscoveryService(Service):
                 self._begin(owner, use)
             elif owner.kind == "user":
                 self._runs.add_discovered_processes(running[owner], use.processes)
-        self._exits.watch({process for processes in self._processes.values() for process in processes})
+        self._watch_exits()
         self._folded &= using.keys()
         for owner, run in running.items():
             if owner not in using and run.run_id not in self._ending:
                 self._end_if_empty(owner, run)
         for owner in self._processes.keys() - running.keys() - using.keys():
-            del self._processes[owner]
+            self._forget(owner)
+
+    def _watch_exits(self) -> None:
+        self._exits.watch(set().union(*self._processes.values()))
+        exited_s = self._exits.exited_s
+        for owner in self._processes:
+            times_s = [exited_s[process] for process in self._processes[owner] if process in exited_s]
+            self._last_exit_s[owner] = max([self._last_exit_s.get(owner, -math.inf), *times_s])
+            self._processes[owner] -= exited_s.keys()
+
+    def _forget(self, owner: CgroupOwner) -> None:
+        self._processes.pop(owner, None)
+        self._last_exit_s.pop(owner, None)
 
     def _begin(self, owner: CgroupOwner, use: _GpuUse) -> None:
         now = self._clock()
@@ -142,19 +156,17 @@ class DiscoveryService(Service):
     def _end_if_empty(self, owner: CgroupOwner, run: RunRecord) -> None:
         """End the run of an owner without processes, at the exit of the last one that was seen on a GPU."""
         now_s = self._clock().s
-        exits = [self._exits.exited_s.get(process) for process in self._processes[owner]]
-        known_s = [s for s in exits if s is not None]
-        last_s = max(known_s, default=-math.inf)
+        last_s = self._last_exit_s.get(owner, -math.inf)
         if owner.kind == "user":
-            if len(known_s) < len(exits) or now_s - max(last_s, run.begin_s) < USER_GAP_S:
+            end_s = max(last_s, run.begin_s) if last_s > -math.inf else run.alive_s
+            if self._processes.get(owner) or now_s - end_s < USER_GAP_S:
                 return
-            end_s = last_s if known_s else run.alive_s
         else:
             if self._is_populated(owner.path):
                 return
             # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
             end_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
-        self._processes.pop(owner, None)
+        self._forget(owner)
         self._ending[run.run_id] = asyncio.ensure_future(self._end(run.run_id, end_s))
 
     async def _end(self, run_id: str, end_s: float) -> None:
@@ -165,12 +177,12 @@ class DiscoveryService(Service):
             del self._ending[run_id]
 
     def _report_unresolved(self, owned: Mapping[int, OwnedProcess]) -> None:
-        """Log each process whose owner is unknown, once."""
-        unresolved = {pid: process.unresolved for pid, process in owned.items() if process.unresolved}
-        for pid, reason in unresolved.items():
-            if pid not in self._unresolved:
-                log.warning("process %d uses a GPU but belongs to no run: %s", pid, _REMEDIES[reason])
-        self._unresolved = unresolved
+        """Log each process whose owner is unknown in two scans, once: a driver also lists a process that just ended."""
+        suspects = {pid: process.unresolved for pid, process in owned.items() if process.unresolved}
+        unresolved = {pid: reason for pid, reason in suspects.items() if pid in self._suspects}
+        for pid in unresolved.keys() - self._unresolved.keys():
+            log.warning("process %d uses a GPU but belongs to no run: %s", pid, _REMEDIES[unresolved[pid]])
+        self._suspects, self._unresolved = suspects, unresolved
 
     def readings(self) -> Iterator[Reading]:
         counts = Counter(self._unresolved.values())

@@ -1,6 +1,7 @@
 """Exact times of exits, of real processes."""
 
 import asyncio
+import errno
 import subprocess
 import sys
 
@@ -39,15 +40,32 @@ def test_exit_time_lies_between_the_last_line_and_the_wait():
     asyncio.run(watched())
 
 
-def test_process_with_the_pid_of_another_one_is_not_watched():
+def test_process_with_the_pid_of_another_one_has_exited():
     async def watched():
-        exits = ProcessExits()
+        exits = ProcessExits(clock=lambda: 12.0)
         program = start()
         process = find_process(program.pid)
-        exits.watch({ProcessKey(process.pid, process.started_s - 5.0)})
-        program.communicate()
-        await asyncio.sleep(0.05)
-        assert exits.exited_s == {}
+        earlier = ProcessKey(process.pid, process.started_s - 5.0)
+        exits.watch({earlier, process})
+        assert exits.exited_s == {earlier: 12.0}
         exits.close()
+        program.communicate()
+
+    asyncio.run(watched())
+
+
+def test_exit_without_pidfds_is_found_by_the_next_call():
+    def no_pidfd(_):
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    async def watched():
+        exits = ProcessExits(open_pidfd=no_pidfd)
+        program = start()
+        process = find_process(program.pid)
+        exits.watch({process})
+        assert exits.exited_s == {}
+        printed_s = float(program.communicate()[0])
+        exits.watch({process})
+        assert printed_s <= exits.exited_s[process] <= boottime()
 
     asyncio.run(watched())
