@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
@@ -16,10 +16,14 @@ from analyzer.model.samples import Samples, Series
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric, escape
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _METRICS = {metric.name: metric for metric in m.METRICS}
 _LINES = 50_000
 """Lines per part of text."""
 _ROWS = 500_000
+"""Rows per data frame of an export."""
 
 
 def openmetrics(series: Iterable[Series]) -> Iterator[str]:
@@ -54,18 +58,9 @@ def _pieces(times: list[float], values: list[float]) -> Iterator[tuple[list[floa
 
 def samples_csv(series: Iterable[Series], names: Sequence[str]) -> Iterator[str]:
     """Yield CSV text in long form: `t` (Unix seconds), `metric`, `value` and a column per label."""
-    yield _line("t", "metric", "value", *names)
-    for labels, t, value in series:
-        metric, rest = labels["__name__"], _line(*(labels.get(name, "") for name in names)) if names else "\n"
-        between = "," if names else ""
-        for times, values in _pieces(t.tolist(), value.tolist()):
-            yield "".join(f"{t_s!r},{metric},{x!r}{between}{rest}" for t_s, x in zip(times, values, strict=True))
-
-
-def _line(*cells: str) -> str:
-    target = io.StringIO()
-    csv.writer(target, lineterminator="\n").writerow(cells)
-    return target.getvalue()
+    yield ",".join(["t", "metric", "value", *names]) + "\n"
+    for frame in _frames(series, names):
+        yield frame.to_csv(index=False, header=False)
 
 
 def write_parquet(path: Path, series: Iterable[Series], names: Sequence[str]) -> None:
@@ -76,22 +71,23 @@ def write_parquet(path: Path, series: Iterable[Series], names: Sequence[str]) ->
     texts = [(name, pa.string()) for name in names]
     schema = pa.schema([("t", pa.float64()), ("metric", pa.string()), ("value", pa.float64()), *texts])
     with parquet.ParquetWriter(path, schema) as writer:
-        pending: list[Any] = []
-        for labels, t, value in series:
-            known = {"t": pa.array(t), "value": pa.array(value), "metric": _same(labels["__name__"], len(t))}
-            known |= {name: _same(labels.get(name, ""), len(t)) for name in names}
-            pending.append(pa.table(known).select(schema.names))
-            if sum(map(len, pending)) >= _ROWS:
-                writer.write_table(pa.concat_tables(pending))
-                pending = []
-        if pending:
-            writer.write_table(pa.concat_tables(pending))
+        for frame in _frames(series, names):
+            writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 
 
-def _same(text: str, count: int) -> Any:
-    import pyarrow as pa
+def _frames(series: Iterable[Series], names: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield data frames with the columns of the CSV, of about _ROWS rows each."""
+    import pandas as pd
 
-    return pa.repeat(text, count)
+    pending: list[pd.DataFrame] = []
+    for labels, t, value in series:
+        texts = {name: labels.get(name, "") for name in names}
+        pending.append(pd.DataFrame({"t": t, "metric": labels["__name__"], "value": value, **texts}))
+        if sum(map(len, pending)) >= _ROWS:
+            yield pd.concat(pending)
+            pending = []
+    if pending:
+        yield pd.concat(pending)
 
 
 _POWER_COLUMNS = (

@@ -43,7 +43,8 @@ def assert_energies_are_true(exporter, run):
         for gpu in run["gpus"]:
             true_j = simulation.energy_j(int(gpu["gpu"]), begin_s, begin_s + run["duration_seconds"])
             half_width_j = run["energy_uncertainty_joules"]["gpu"][gpu["uuid"]]
-            assert abs(run["energy_joules"]["gpu"][gpu["uuid"]] - true_j) <= half_width_j, (run, true_j)
+            # 1 of 20 errors may be larger than the half-width of a 95 % interval; all tests compare some 20 energies
+            assert abs(run["energy_joules"]["gpu"][gpu["uuid"]] - true_j) <= 2 * half_width_j, (run, true_j)
 
 
 def assert_times_are_true(run, program):
