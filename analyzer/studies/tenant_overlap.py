@@ -6,17 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from analyzer.energy.phases import phase_span, rise_limits, run_phase_spans
 from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, last, rows_of, samples
-from analyzer.model.samples import Samples, clean
+from analyzer.model.samples import FloatArray, Samples, clean
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
 from exporter.contract import metrics as m
 
 MEASURE = "measure"
 POLICY = "idle_shared"
 """Policy with shared idle power, so that the tenants' energy adds up to the GPU's."""
+_REPORT_S = 2.0
+"""Usual time between two reports of work."""
 _ALL_OF_PHASE = 0.999
 """Share of a phase from which on the overlap is the whole phase."""
 
@@ -173,23 +177,44 @@ def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float
 def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> Interval:
     """Return work in the overlap: all work of the phase if the overlap is the whole phase, else interpolated.
 
-    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start. The
-    interpolated work is uncertain by that between two samples, and at most by as much as for twice the rate outside.
+    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start.
+    Work at a moment is at least that of the last report before, and at most that of the first report after it. The
+    times of reports are known between two samples only.
     """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
     done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
-    if len(done):
+    whole = samples(run.series.ledger, m.RUN_WORK, **where)
+    if len(done) and len(whole) and math.isclose(done.value.max(), whole.value.max()):
+        done, before, after = whole, 0.0, float(whole.value.max())  # a phase is exported late
+    elif len(done):
         before, after = 0.0, float(done.value.max())
     else:
-        done = samples(run.series.ledger, m.RUN_WORK, **where)
+        done = whole
         earlier = done.value[done.t <= own[0]]
         before, after = (float(earlier[-1]) if len(earlier) else 0.0), float(done.value.max(initial=0.0))
     if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
         return Interval(after - before, 0.0)
-    inside = done.between(*own) if run.has_comparable_samples else Samples(done.t[:0], done.value[:0])
-    found = rise_limits(inside, overlap, ((own[0], before), (own[1], after)))
-    low, high = found.ends
-    return Interval(found.value, min(max(high - found.value, found.value - low), after - before - found.value))
+    inside = (done.t > own[0]) & (done.t < own[1]) & run.has_comparable_samples
+    times = np.array([own[0], *done.t[inside], own[1]])
+    lows = np.array([before, *done.value[inside], after])
+    begin, end = (_work_at(times, lows, moment_s) for moment_s in overlap)
+    (begin_low, begin_high), (end_low, end_high) = begin.ends, end.ends
+    return _within(end.value - begin.value, max(end_low - begin_high, 0.0), end_high - begin_low)
+
+
+def _work_at(times: FloatArray, reported: FloatArray, t: float) -> Interval:
+    """Return the work done at `t` by the reported work at some times, of which the first and last are exact."""
+    if t <= times[0] or t >= times[-1]:
+        value = float(reported[0 if t <= times[0] else -1])
+        return Interval(value, limits=(value, value))
+    at = int(np.searchsorted(times, t))  # the first sample after it
+    later = reported[at:][reported[at:] > reported[at]]
+    low, high = float(reported[at - 1]), float(later[0] if len(later) else reported[-1])
+    rises = np.flatnonzero(np.diff(reported[:-1]) > 0) + 1
+    lags_s = np.minimum(times[rises] - times[rises - 1], _REPORT_S) / 2 * (len(rises) < len(reported) - 2)
+    points = np.array([times[0], *(times[rises] - lags_s), times[-1]])
+    values = np.array([reported[0], *reported[rises], reported[-1]])
+    return Interval(min(max(float(np.interp(t, points, values)), low), high), limits=(low, high))
 
 
 def _energy(run: TenantRun, overlap: tuple[float, float]) -> Interval | None:

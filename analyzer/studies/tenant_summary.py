@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.model.interval import Interval
 from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
-from analyzer.studies.tenants import ConcurrentStep, Evenness, SoloRun, cliffs_delta, evenness, step_figures
+from analyzer.studies.tenants import ConcurrentStep, Evenness, SoloRun, cliffs_delta, evenness, figure_intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ def summarize_tenants(steps: Sequence[ConcurrentStep], alone: Mapping[str, SoloR
 def _mix(
     key: tuple[str, bool, tuple[str, ...]], steps: Sequence[ConcurrentStep], alone: Mapping[str, SoloRun]
 ) -> TenantMix:
-    figures = [step_figures(step, alone) for step in steps]
+    figures = [figure_intervals(step, alone) for step in steps]
     known = [name for name in figures[0] if all(name in one for one in figures)]
-    found = {name: geometric_means([_samples(figures, name)])[0] for name in known}
+    found = {name: _mean([one[name] for one in figures]) for name in known}
     return TenantMix(
         *key,
         steps[0].unit,
@@ -73,8 +74,19 @@ def _mix(
     )
 
 
-def _samples(figures: Sequence[Mapping[str, Interval]], name: str) -> list[RunValue]:
-    return [RunValue(one[name], position) for position, one in enumerate(figures)]
+def _mean(values: Sequence[Interval]) -> Interval:
+    """Return the geometric mean. The CI of the repeats is widened by the limits, whose errors need not cancel."""
+    mean = geometric_means([[RunValue(Interval(one.value), position) for position, one in enumerate(values)]])[0]
+    if mean.limits is None and (len(values) > 1 or values[0].low is None):
+        return mean
+    low, high = mean.limits or (mean.value, mean.value)
+    return Interval(mean.value, limits=(low * _mean_ratio(values, 0), high * _mean_ratio(values, 1)), n=mean.n)
+
+
+def _mean_ratio(values: Sequence[Interval], end: int) -> float:
+    """Return the geometric mean of one limit over the value; 0 where a limit is 0."""
+    ratios = [max(one.ends[end] / one.value, 0.0) if one.low is not None else 1.0 for one in values]
+    return math.prod(ratios) ** (1 / len(ratios))
 
 
 def _effects(
@@ -85,7 +97,10 @@ def _effects(
     for names in sorted({names for _, _, names in grouped}):
         sides = {
             mps: [
-                step_figures(step, alone) for key, steps in grouped.items() if key[1:] == (mps, names) for step in steps
+                figure_intervals(step, alone)
+                for key, steps in grouped.items()
+                if key[1:] == (mps, names)
+                for step in steps
             ]
             for mps in (False, True)
         }
@@ -106,4 +121,21 @@ def _effect(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Map
     ]
     values = [[one.value for one in side] for side in (under, without)]
     p = float(mannwhitneyu(*values, method="auto").pvalue)
-    return MpsEffect(names, name, ratios_to_first(groups)[0], cliffs_delta(*values), p)
+    difference = _widened(ratios_to_first(groups)[0], sides[False], sides[True], name)
+    return MpsEffect(names, name, difference, cliffs_delta(*values), p)
+
+
+def _widened(
+    difference: RatioDifference,
+    without: Sequence[Mapping[str, Interval]],
+    under: Sequence[Mapping[str, Interval]],
+    name: str,
+) -> RatioDifference:
+    """Return the difference with the limits of its figures, which need not cancel."""
+    if difference.low is None or difference.high is None:
+        return difference
+    base, other = ([one[name] for one in side] for side in (without, under))
+    lowest, highest = _mean_ratio(base, 0), _mean_ratio(base, 1)
+    low = difference.low * _mean_ratio(other, 0) / highest
+    high = difference.high * _mean_ratio(other, 1) / lowest if lowest > 0 else math.inf
+    return replace(difference, low=low, high=high, clear=difference.clear and not low <= 1 <= high)

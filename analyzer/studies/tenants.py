@@ -8,13 +8,15 @@ normalized progress (Gabor, Weiss and Mendelson, MICRO 2006, section on fairness
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from analyzer.model.interval import Interval, total
 from analyzer.studies.variability import coefficient_of_variation, gini
 
 _BANDS = ((0.05, "even"), (0.10, "nearly even"), (0.20, "uneven"))
+_LEAST = 1e-6
+"""Share of the work that a tenant did at least, which limits its slowdown."""
 _ROLE_RATIO = 0.15
 """Deviation from the mean slowdown from which a tenant starves (above) or hogs (below)."""
 
@@ -143,9 +145,9 @@ def _product(one: Interval, other: Interval) -> Interval:
 
 
 def _with_errors(value: float, *factors: Interval) -> Interval:
-    """Return the value with the relative half-widths of its independent factors; unknown if one of them is."""
+    """Return the value with the relative half-widths of its factors; unknown if one of them is."""
     relative = [one.half / one.value for one in factors if one.half is not None and one.value]
-    return Interval(value, value * math.hypot(*relative) if len(relative) == len(factors) else None)
+    return Interval(value, value * math.fsum(relative) if len(relative) == len(factors) else None)
 
 
 def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Interval]:
@@ -195,6 +197,44 @@ def _tenant_figures(
         if solo:
             found[f"{name}:{result}_over_solo_ratio"] = Interval(value / solo)
     return {key: one for key, one in found.items() if one.value > 0}
+
+
+def figure_intervals(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Interval]:
+    """Return the figures of one step; those of the work alone have limits by the limits of each tenant's work."""
+    found = step_figures(step, alone)
+    every = [step_figures(one, alone) for one in _variants(step, alone)]
+    for name, one in found.items():
+        values = [one.value, *(variant[name].value if name in variant else 0.0 for variant in every)]
+        if "energy" not in name and min(values) < max(values):
+            found[name] = Interval(one.value, limits=(min(values), max(values)))
+    return found
+
+
+def _variants(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Iterator[ConcurrentStep]:
+    """Yield the step with extreme works, in which its figures have their limits.
+
+    Most figures rise or fall with all works. Fairness is lowest where the fast tenants are fastest and the others
+    slowest, and highest where all are as equal as possible.
+    """
+    rates = [one.rate if (one := _solo_run(share, alone)) else 1.0 for share in step.shares]
+    limits = [share.work.ends if share.work.half is not None else (share.work.value,) * 2 for share in step.shares]
+    progress = [share.work.value / rate for share, rate in zip(step.shares, rates, strict=True)]
+    slowest_first = sorted(range(len(progress)), key=lambda at: progress[at])
+    works = [
+        [high if at in slowest_first[count:] else low for at, (low, high) in enumerate(limits)]
+        for count in range(len(limits) + 1)
+    ]
+    lows, highs = ([pair[end] / rate for pair, rate in zip(limits, rates, strict=True)] for end in (0, 1))
+    middle = (max(lows) + min(highs)) / 2
+    works.append([min(max(middle * rate, low), high) for rate, (low, high) in zip(rates, limits, strict=True)])
+    for amounts in works:
+        shares = zip(step.shares, amounts, strict=True)
+        yield replace(
+            step,
+            shares=tuple(
+                replace(share, work=Interval(max(amount, _LEAST * share.work.value))) for share, amount in shares
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,16 @@
-"""Overlaps of tenants: common GPUs."""
+"""Overlaps of tenants: common GPUs, work between reports, and energy between scrapes."""
 
+import json
+import math
 from types import SimpleNamespace
 
+import pytest
+
 from analyzer.studies.tenant_overlap import TenantRun, concurrent_runs
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, NodeGpu, scrape_times, series_of_scrapes, write_history
+
+GPU = NodeGpu([(START_S - 500, 60), (START_S, 400)])
 
 
 def test_concurrent_runs_need_a_common_gpu():
@@ -15,3 +23,93 @@ def test_concurrent_runs_need_a_common_gpu():
 
     steps = [[run.report.run_id for run in step] for step in concurrent_runs(runs)]
     assert steps == [["a", "c", "d"], ["b"]]
+
+
+def tenant_series(run, t):
+    """Series of a tenant that does `rates` of work per second, reports it every 2 s, and gets `shares` of the 400 W.
+
+    Rates and shares are those before and after `change_s`.
+    """
+    run_id, labels, begin_s, end_s, change_s, rates, shares = run
+    if not begin_s <= t <= end_s + 60:
+        return
+    until_s = min(t, end_s)
+    reported_s = until_s if t >= end_s else begin_s + 2 * math.floor((t - begin_s) / 2)
+
+    def total(at_s, per_second):
+        first_s = min(max(change_s - begin_s, 0), at_s - begin_s)
+        return per_second[0] * first_s + per_second[1] * (at_s - begin_s - first_s)
+
+    own, device = {"run_id": run_id}, {"component": "gpu", "device": GPU.uuid}
+    measure = {**own, "phase": "measure"}
+    yield m.RUN_INFO, {**own, "workload": "job", **{f"label_{k}": v for k, v in labels.items()}}, 1.0
+    yield m.RUN_START, own, begin_s
+    yield m.RUN_DURATION, own, until_s - begin_s
+    if t >= end_s:
+        yield m.RUN_END, own, end_s
+        yield m.RUN_OUTCOME, {**own, "outcome": "ok"}, 1.0
+    yield m.RUN_GPU_INFO, {**own, "gpu": "0", "uuid": GPU.uuid}, 1.0
+    yield m.RUN_POWER_MAX, {**own, "gpu": "0", "uuid": GPU.uuid}, 400.0
+    yield m.RUN_ENERGY, {**own, **device}, 400 * (until_s - begin_s)
+    yield m.RUN_ENERGY_UNCERTAINTY, {**own, **device}, 4.0
+    yield m.RUN_ATTRIBUTED_ENERGY, {**own, **device, "policy": "idle_shared"}, 400 * total(until_s, shares)
+    yield m.RUN_WORK, {**own, "unit": "steps"}, total(reported_s, rates)
+    yield m.RUN_PHASE_START, measure, begin_s
+    yield m.RUN_PHASE_SECONDS, measure, until_s - begin_s
+    yield m.RUN_PHASE_ENERGY, {**measure, "component": "gpu"}, 400 * (until_s - begin_s)
+    yield m.RUN_PHASE_WORK, {**measure, "unit": "steps"}, total(reported_s, rates)
+
+
+@pytest.mark.parametrize("with_solo", [True, False])
+@pytest.mark.parametrize("interval_s", [1, 5, 15])
+def test_tenants_partial_overlap_intervals_cover_the_truth(analyzer, tmp_path, interval_s, with_solo):
+    """Alone 10 and 20 steps/s; together 5 and 10. `small` runs for 16 s, `large` starts 5 to 7 s later for 14 s."""
+    runs = []
+    for number, (name, rate) in enumerate((("small", 10), ("large", 20))):
+        begin_s = START_S + 50 * number
+        labels = {"experiment": "part", "tenant": name, "case": name}
+        if with_solo:
+            runs.append((f"alone-{name}", labels, begin_s, begin_s + 10, begin_s, (rate, rate), (1, 1)))
+    offsets_s = (5.2, 6.3, 6.9)
+    for repeat, offset_s in enumerate(offsets_s):
+        begin_s = START_S + 100 + 57 * repeat
+        labels = {"experiment": "part", "case": "both", "repeat": str(repeat)}
+        first = (f"s{repeat}", {**labels, "tenant": "small"}, begin_s, begin_s + 16)
+        second = (f"l{repeat}", {**labels, "tenant": "large"}, begin_s + offset_s, begin_s + offset_s + 14)
+        runs.append((*first, begin_s + offset_s, (10, 5), (1, 0.5)))
+        runs.append((*second, begin_s + 16, (10, 20), (0.5, 1)))
+    scrapes = []
+    for t in scrape_times(interval_s, START_S - 60.5, START_S + 350):
+        values = [(m.BUILD_INFO, {"version": "1"}, 1.0), (m.GPU_POWER, {"gpu": "0", "uuid": GPU.uuid}, GPU.power_w(t))]
+        for run in runs:
+            values += tenant_series(run, t)
+        scrapes.append((t, values))
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
+
+    command = ("tenants", "--experiment", "part", "--source", history, "--since", "36500d", "--format", "json")
+    completed = analyzer(*command)
+
+    assert completed.returncode == 0, completed.stderr
+    (mix,) = json.loads(completed.stdout)["mixes"]
+    lengths_s = [16 - offset_s for offset_s in offsets_s]
+    truth = {
+        "total_per_second": 15.0,
+        "small:steps_per_second": 5.0,
+        "large:steps_per_second": 10.0,
+        "energy_joules": 400 * math.prod(lengths_s) ** (1 / 3),
+        "energy_per_unit_joules": 400 / 15,
+        "small:energy_per_steps_joules": 40.0,
+        "large:energy_per_steps_joules": 20.0,
+    }
+    if with_solo:
+        truth |= {"stp": 1.0, "antt": 2.0, "worst_slowdown": 2.0, "small:slowdown": 2.0, "large:slowdown": 2.0}
+        truth |= {"fairness": 1.0, "jain_index": 1.0, "energy_over_sequential_ratio": 1.0}
+    outside = {
+        name: (value, mix["figures"][name])
+        for name, value in truth.items()
+        if not mix["figures"][name]["value_low"] <= value * (1 + 1e-9)
+        or not mix["figures"][name]["value_high"] >= value * (1 - 1e-9)
+    }
+    assert not outside
+    if interval_s == 1:
+        assert mix["figures"]["total_per_second"]["value"] == pytest.approx(15, rel=0.1)
