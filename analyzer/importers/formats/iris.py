@@ -57,9 +57,13 @@ def read_iris(path: Path, options: ReadOptions) -> FileContent:
 
     take_rows(content, take)
     if content.series:
-        ends_s = [series.ends_s for series in content.series.values()]
-        sampled_s = min(first_s for first_s, _ in ends_s), max(last_s for _, last_s in ends_s)
-        content.runs.append(_run(content, read_yaml_object(path.with_name(METRICS_FILE)), sampled_s, options))
+        ends_s = [end_s for series in content.series.values() for end_s in series.ends_s]
+        metrics_path = path.with_name(METRICS_FILE)
+        metrics = read_yaml_object(metrics_path)
+        try:
+            content.runs.append(_run(content, metrics, (min(ends_s), max(ends_s)), options))
+        except ValueError as error:
+            raise UnreadableError(f"cannot import {metrics_path}: {error}; correct this value or remove it") from error
     return content
 
 

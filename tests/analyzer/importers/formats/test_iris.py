@@ -58,3 +58,31 @@ def test_iris_totals_without_samples_are_a_run_without_energy(call, imported, tm
     assert "has totals without samples: its energy cannot be checked" in stderr
     assert "other.yml" not in stderr
     assert "analyzer report --source" in stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("start_time: soon", "'soon' is neither a date nor a Unix time"),
+        ("max_power_limit: 99999", "implausible GPU power in W: 99,999"),
+        ("start_time: 2024-10-27 01:30:00", "occurs twice"),
+    ],
+)
+def test_iris_metrics_that_cannot_be_read_are_refused(call, tmp_path, line, cause):
+    rows = [f"{local_time(t)},0,100" for t in range(11)]
+    (tmp_path / "timeseries.csv").write_text("\n".join(["timestamp,gpu_index,power", *rows]))
+    (tmp_path / "metrics.yml").write_text(f"{line}\nelapsed_time: 10\n")
+
+    code, _, stderr = call("import", tmp_path, "--out", tmp_path / "h.sqlite", "--timezone", "Europe/London")
+
+    assert code == 1
+    assert f"cannot import {tmp_path / 'metrics.yml'}: " in stderr
+    assert cause in stderr
+
+
+def test_iris_samples_newest_first_have_the_same_energy(imported, tmp_path):
+    """100 W for 10 s: 1,000 J."""
+    rows = [f"{local_time(t)},0,100" for t in range(10, -1, -1)]
+    (tmp_path / "timeseries.csv").write_text("\n".join(["timestamp,gpu_index,power", *rows]))
+
+    assert component_energy_j(single_report(imported(tmp_path / "timeseries.csv"))) == pytest.approx(1_000)
