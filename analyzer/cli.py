@@ -6,6 +6,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -45,7 +46,13 @@ class _PlainConversion:
             return value
         if isinstance(self._kind, type) and issubclass(self._kind, StrEnum) and value in list(self._kind):
             return self._kind(value)
-        return self._typer_conversion().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._typer_conversion().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            if "valid number" in str(error):
+                text = f"expected a number with a point, such as 1.3, not {value!r}"
+                raise typer.BadParameter(text, ctx, param) from error
+            raise
 
 
 class _PlainValues:
@@ -63,6 +70,16 @@ class _PlainValues:
 class AnalyzerCommand(_PlainValues, PlainHelp, TyperCommand):
     """Command of the analyzer."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; name the option where one of them is an ID of a run without it."""
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            extra = re.fullmatch(r"Got unexpected extra argument(?:\(s\))? \((\S+)\)", error.format_message())
+            if extra and any("--run-id" in option.opts for option in self.params):
+                ctx.fail(f"unexpected argument {extra[1]}; use --run-id {extra[1]}")
+            raise
+
 
 class AnalyzerGroup(_PlainValues, TyperGroup):
     """All commands of the analyzer."""
@@ -78,7 +95,7 @@ _COMMANDS = {
     "variability": ("variability:variability_command", "Show the differences between GPUs at the same work."),
     "tenants": ("tenants:tenants_command", "Compare jobs that share a GPU with jobs that run alone."),
     "best-start": ("best_start:best_start_command", "Find the start time with the lowest emissions."),
-    "fleet": ("fleet:fleet_command", "Sum energy and cost per token of all nodes by group."),
+    "fleet": ("fleet:fleet_command", "Sum energy and energy per token of all nodes by group."),
     "watch": ("watch:watch_command", "Show a live table of nodes and runs."),
 }
 """Module and function of each command, and its line in the help."""

@@ -53,6 +53,7 @@ from analyzer.model.report import (
 )
 from analyzer.model.sample_table import RunFrames
 from analyzer.model.timeline import EnergyTracks, Window, other_runs, windows
+from exporter.contract.metrics import GPU_INFO
 from exporter.contract.power_sensors import sensor_window
 
 
@@ -110,11 +111,11 @@ def _measure(frames: RunFrames) -> _Measured:
         if device.instance in known
     )
     if not devices and not (known and all(window.ended for window in known.values())):
-        raise NoEnergyError(f"run {frames.run_id} has no energy at {frames.source}")
+        raise NoEnergyError(f"run {frames.run_id} has no energy at {frames.source}: {_missing_energy(frames)}")
     found = [one.device for one in devices]
     run, phase_findings = measured_run(ledger, RunOrigin(frames.source, frames.untagged), known, found)
     findings = (
-        *_run_findings(run),
+        *_run_findings(run, _missing_energy(frames)),
         *import_findings(run),
         *_work_findings(ledger),
         *_alias_findings(ledger),
@@ -124,7 +125,14 @@ def _measure(frames: RunFrames) -> _Measured:
     return _Measured(ledger, raw, known, devices, run, findings)
 
 
-def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
+def _missing_energy(frames: RunFrames) -> str:
+    """Return the cause for which a run has no energy."""
+    has_gpus = GPU_INFO.name in frames.raw.distinct("metric")
+    gpus = "none of its processes used a GPU" if has_gpus else "the exporter found no GPU on this machine"
+    return f"{gpus}, and CPU energy is not readable"
+
+
+def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
     if run.simulated:
         names = sorted({device.name for device in run.devices if device.component == "gpu"})
         text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
@@ -140,8 +148,7 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
         text = (
             "no energy: the imported files hold no power; import them together with a power log of that time"
             if FORMAT_LABEL in run.labels
-            else "no energy was measured: none of its processes used a GPU, and CPU energy is not readable; see "
-            "exporter check on the node"
+            else f"no energy was measured: {missing_energy}; see exporter check on the node"
         )
         yield Finding("warning", "no_energy", "", text)
     if run.outcome in ("failed", "interrupted"):

@@ -115,7 +115,7 @@ def _profile_of_run(source: SampleSource | None, run_id: str, since_s: float, *,
     try:
         profile = assess.run_power_profile(frames, assess.assess(frames))
     except assess.NoEnergyError as error:
-        exit_with_error(f"{error}: no power profile; give --energy-kwh and --hours")
+        exit_with_error(f"{error}; give --energy-kwh and --hours")
     return profile or exit_with_error(f"run {run_id} has no duration; give --energy-kwh and --hours")
 
 

@@ -17,7 +17,7 @@ from analyzer.commands.options.shared import (
     SweepTool,
     SweepToolsOption,
     WaitOption,
-    check_compatible_option,
+    check_out_options,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message, write_files
@@ -90,7 +90,7 @@ def recommend_command(  # a command's options are its arguments
         raise typer.BadParameter("give --experiment NAME, or --run-id of each run of the sweep")
     if objective is not None and objective not in OBJECTIVES:
         raise typer.BadParameter(f"--objective: expected one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    check_compatible_option(compatible, out)
+    check_out_options(compatible, out)
     slos, baselines = _parse_slos(slo or []), _parse_pairs("--baseline", baseline or [])
     since_s = duration_option(since)
     from analyzer.studies import recommend as advisor

@@ -18,7 +18,7 @@ from analyzer.commands.options.shared import (
     RunToolsOption,
     SinceOption,
     WaitOption,
-    check_compatible_option,
+    check_out_options,
     compatible_contents,
     compatible_samples,
     duration_option,
@@ -57,7 +57,7 @@ def report_command(
     """Report a run or a time range: a table on stdout, and with --out charts and data as files."""
     request = run_or_range.request()
     since_s = duration_option(since)
-    check_compatible_option(compatible, out)
+    check_out_options(compatible, out)
     calibrations = _read_calibrations(calibration) if calibration else ()
     from analyzer.model.report import UserInputs
     from analyzer.sources.runs.samples import fetch_chart_samples
@@ -85,7 +85,7 @@ def _assess(frames: RunFrames, given: UserInputs) -> Report:
         exit_with_error(str(error))
     except assess.NoEnergyError as error:
         exit_with_error(
-            f"{error}: none of its processes used a GPU, and CPU energy is not readable, or the run began seconds ago; "
+            f"{error}, or the run began seconds ago; "
             "repeat it with --gpus 0,1 or all, and see exporter check on the node"
         )
 

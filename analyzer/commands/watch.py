@@ -54,7 +54,7 @@ def watch_command(
     connection: ConnectionOptions,
 ) -> None:
     """Show a live table of nodes and runs, or print one line per poll with --format json. Ctrl-C ends it."""
-    interval_s = max(duration_option(interval, "--interval"), _SHORTEST_S)
+    interval_s = max(duration_option(interval, "--interval", unit="s"), _SHORTEST_S)
     with connection.open() as source:
         updates = _poll(source, node, run_id, 0.0 if once else interval_s)
         try:

@@ -63,9 +63,9 @@ def _offsets_s(zone: tzinfo, minute: datetime) -> tuple[float, float]:
     return first.total_seconds(), second.total_seconds()
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as `90m` or `30d`. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+def parse_duration(text: str, unit: str = "") -> float:
+    """Return the seconds of a duration such as `90m` or `30d`; `unit` is that of a number alone. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text if text[-1:].isalpha() else text + unit)
     if not match or float(match[1]) == 0:
         raise ValueError(f"expected a duration above 0 in s, m, h or d, such as 30d, not {text!r}")
     duration_s = float(match[1]) * _UNIT_S[match[2]]

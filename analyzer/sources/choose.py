@@ -31,14 +31,14 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
 ) -> SampleSource:
     """Open the source; `named` is a server's address, a history file or its folder. Raises FetchError."""
     if named:
-        if "://" in named:
-            from analyzer.sources.prometheus import PrometheusSource
-
-            return PrometheusSource(check_address(named), access, progress=progress)
         path = Path(named).expanduser()
         if _HOST_AND_PORT.fullmatch(named) and not path.exists():
-            return PrometheusSource(check_address(f"http://{named}"), access, progress=progress)
-        return HistorySource(path, progress)
+            named = f"http://{named}"
+        if "://" not in named:
+            return HistorySource(path, progress)
+        from analyzer.sources.prometheus import PrometheusSource
+
+        return PrometheusSource(check_address(named), access, progress=progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
     if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER
@@ -50,7 +50,7 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
         places = " and ".join(str(folder) for folder in folders)
         raise FetchError(
             f"no source found: no exporter's history at {exporter}, and no readable {HISTORY_FILE} in {places}",
-            "give --source http://prometheus:9090, or a history file, or set WATTLINE_SOURCE",
+            "start one with exporter serve, measure a command with workloads run, or give --source URL|PATH",
         )
     log(f"reading from {chosen.name}")
     return chosen

@@ -129,7 +129,8 @@ def _body(response: requests.Response) -> dict[str, Any]:
 
 def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> FetchError:
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return FetchError(f"{name} is not a Prometheus or VictoriaMetrics", _REMEDY)
+        kind = "an exporter of one node" if "GET, HEAD" in str(body.get("error")) else "not a server that takes queries"
+        return FetchError(f"{name} is {kind}", _REMEDY)
     reason = " ".join(str(body.get("error") or body.get("detail") or "").split())[:300]
     if reason and response.status_code != 404:
         return FetchError(f"{name} refused the query: {reason}", _REMEDY)

@@ -82,7 +82,7 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
         {
             "hosts": ", ".join(report.instances) or "local",
             "drivers": ", ".join(_drivers(frames, report)) or "unknown",
-            "GPU models": " + ".join(models) or "no GPU",
+            "GPUs": " + ".join(models) or "no GPU",
             "units": ", ".join(sorted(work.unit for work in report.work)) or "no work",
             "boundaries": _boundary(report),
         },
@@ -153,7 +153,7 @@ def compare_groups(
         warnings.append(
             "the runs used different GPUs; GPUs of one model differ by some percent, see: analyzer variability"
         )
-    if any(SIMULATED in one.identity.get("GPU models", "") for group in groups for one in group.members):
+    if any(SIMULATED in one.identity.get("GPUs", "") for group in groups for one in group.members):
         warnings.append("SIMULATED hardware: the figures do not describe a real GPU")
     return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
 

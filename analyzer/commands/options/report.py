@@ -120,7 +120,7 @@ class RunOrRangeOptions:
                 else "--start is not before now, which is the end of a range without --end"
             )
         if end_s > now_s + 1:
-            raise typer.BadParameter("--end lies in the future; see: analyzer report --help")
+            raise typer.BadParameter(f"--end: {self.end} lies in the future; give a time up to now")
         return start_s, end_s
 
 

@@ -37,10 +37,10 @@ CarbonOption = Annotated[
 ]
 
 
-def duration_option(text: str, option: str = "--since") -> float:
-    """Return the seconds of an option's duration. Raises typer.BadParameter."""
+def duration_option(text: str, option: str = "--since", unit: str = "") -> float:
+    """Return the seconds of an option's duration; `unit` is that of a number alone. Raises typer.BadParameter."""
     try:
-        return parse_duration(text)
+        return parse_duration(text, unit)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from error
 
@@ -99,10 +99,12 @@ SweepToolsOption = Annotated[
 ]
 
 
-def check_compatible_option(tools: list[RunTool] | list[SweepTool] | None, out: Path | None) -> None:
-    """Raise typer.BadParameter if there is no folder for the files."""
+def check_out_options(tools: list[RunTool] | list[SweepTool] | None, out: Path | None) -> None:
+    """Raise typer.BadParameter if there is no folder for the files, or a file in its place."""
     if tools and out is None:
         raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
+    if out is not None and out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"--out: {out} is not a folder; give a new or existing folder")
 
 
 def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames: RunFrames) -> SampleTable | None:

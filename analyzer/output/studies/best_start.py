@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.carbon.best_start import CLEAR_RATIO, Start, Starts
-from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, CommandOutput, Table, grams_cell, text_cell, time_cell
 
@@ -30,6 +29,8 @@ def best_start_output(starts: Starts) -> CommandOutput:
 def best_start_verdict(starts: Starts) -> str:
     if starts.saved_ratio is None:
         return f"lowest emissions: start at {_when(starts.best, starts)}; a start now is outside the forecast"
+    if starts.best is starts.now:
+        return "start now: no later start is better"
     if not starts.clear:
         return f"no clear difference: the best start saves less than {100 * CLEAR_RATIO:.0f} % compared with now"
     return f"start at {_when(starts.best, starts)}: saves {100 * starts.saved_ratio:.0f} % compared with now"
@@ -65,7 +66,7 @@ def _basis(starts: Starts) -> str:
         else f"{max(starts.asked_s - forecast.issued_s, 0) / 3_600:.1f} h old"
     )
     return (
-        f"{profile.energy_j / JOULES_PER_KWH:.4g} kWh ({profile.boundary}) over {units.duration(profile.duration_s)}; "
+        f"{units.plain_energy(profile.energy_j)} ({profile.boundary}) over {units.duration(profile.duration_s)}; "
         f"{forecast.basis} intensity, forecast by {who}, {age}"
     )
 

@@ -6,8 +6,9 @@ from analyzer.assess.run import NoEnergyError, assess
 from analyzer.output import documents
 from analyzer.output.html.page import html_page
 from analyzer.studies.compare import RunGroup, compare_groups, group_member
+from exporter.contract.metrics import GPU_INFO
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
-from tests.analyzer.run_reports import finding_codes, run_frames, run_report, terminal_text
+from tests.analyzer.run_reports import finding_codes, finding_texts, run_frames, run_report, terminal_text
 
 
 def run_without_gpus(**facts):
@@ -35,6 +36,20 @@ def test_report_run_without_energy_rate_is_of_the_working_phase(tmp_path):
     report = run_report(tmp_path, run, gpus=[])
 
     assert report.work[0].per_second == pytest.approx(12.8)
+
+
+@pytest.mark.parametrize(
+    ("of_node", "cause"),
+    [
+        ([], "the exporter found no GPU on this machine"),
+        ([(GPU_INFO, {"gpu": "0", "uuid": "GPU-0"}, 1.0)], "none of its processes used a GPU"),
+    ],
+)
+def test_report_run_without_energy_names_the_cause(tmp_path, of_node, cause):
+    report = run_report(tmp_path, run_without_gpus(), gpus=[], extra=lambda _: of_node)
+
+    ((_, text),) = finding_texts(report, "no_energy")
+    assert text.startswith(f"no energy was measured: {cause}, and CPU energy is not readable; ")
 
 
 def test_report_active_run_without_energy_is_refused(tmp_path):

@@ -61,6 +61,16 @@ def test_best_start_below_5_percent_is_no_clear_difference():
     assert best_start_verdict(result) == "no clear difference: the best start saves less than 5 % compared with now"
 
 
+def test_best_start_now_is_best_says_start_now():
+    assert best_start_verdict(best_starts(hourly(100, 200, 300))) == "start now: no later start is better"
+
+
+def test_best_start_large_energy_has_no_exponent():
+    parts = best_start_output(best_starts(hourly(200, 100), Profile((HOUR_S,), (12_000 * JOULES,), "given"))).parts
+
+    assert any(part.startswith("12,000 kWh (given)") for part in parts if isinstance(part, str))
+
+
 def test_best_start_after_end_of_forecast_is_not_included():
     result = best_starts(hourly(200, 100, 300))
 

@@ -212,6 +212,11 @@ def test_report_timeseries_is_tidy_in_unix_time(analyzer, steady_history, tmp_pa
         (["report", "--run-id", "x", "--since", "0d"], "above 0 in s, m, h or d, such as 30d, not '0d'"),
         (["report", "--run-id", "x", "--since", "1000000d"], "--since: expected at most 100000d"),
         (["report", "--run-id", "x", "--carbon", "-1"], "--carbon"),
+        (["report", "train-1"], "report: unexpected argument train-1; use --run-id train-1 (see"),
+        (["report", "--run-id", "x", "--price", "0,31"], "expected a number with a point, such as 1.3, not '0,31'"),
+        (["report", "--run-id", "x", "--pue", "130%"], "expected a number with a point, such as 1.3, not '130%'"),
+        (["report", "--run-id", "x", "--out", "/dev/null"], "--out: /dev/null is not a folder; give a new or existing"),
+        (["report", "--start", "-1h", "--end", "2099-01-01T00:00:00Z"], "00Z lies in the future; give a time up to now ("),
         (["report", "--run-id", "x", "--colour"], "--colour"),
         (["runs", "--basic-auth", "alice"], "--basic-auth: expected USER:PASSWORD-FILE"),
         (["walk"], "walk"),
@@ -264,10 +269,10 @@ def test_report_misspelled_run_names_the_similar_run(analyzer, steady_history):
 def test_report_unwritable_folder_is_one_line(analyzer, steady_history, tmp_path):
     (tmp_path / "file").write_text("")
 
-    completed = analyzer("report", *RUN, "--source", steady_history, "--out", tmp_path / "file")
+    completed = analyzer("report", *RUN, "--source", steady_history, "--out", tmp_path / "file" / "folder")
 
     assert completed.returncode == 1
-    assert completed.stderr.startswith(f"analyzer: cannot write to {tmp_path}/file: File exists; give --out")
+    assert completed.stderr.startswith(f"analyzer: cannot write to {tmp_path}/file/folder: Not a directory; give --out")
 
 
 def test_source_can_come_from_environment(analyzer, steady_history):

@@ -27,6 +27,11 @@ def test_parse_duration_returns_seconds(text, duration_s):
     assert parse_duration(text) == duration_s
 
 
+@pytest.mark.parametrize(("text", "duration_s"), [("5", 5), ("0.5", 0.5), ("5m", 300)])
+def test_parse_duration_number_alone_has_the_unit(text, duration_s):
+    assert parse_duration(text, unit="s") == duration_s
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

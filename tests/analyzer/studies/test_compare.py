@@ -26,7 +26,7 @@ from tests.analyzer.node import (
 )
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
-ALIKE = {"hosts": "a", "drivers": "560", "GPU models": "1 × A100", "units": "steps", "boundaries": "GPU"}
+ALIKE = {"hosts": "a", "drivers": "560", "GPUs": "1 × A100", "units": "steps", "boundaries": "GPU"}
 SINCE = ("--since", "36500d")
 
 

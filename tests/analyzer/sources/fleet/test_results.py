@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from analyzer.sources.base import FetchError
-from tests.analyzer.loopback import Reply, http_server
+from tests.analyzer.loopback import Reply, error_reply, http_server
 from tests.analyzer.small_fleet import BEGIN_S, END_S, fetch_small_fleet, groups_by_keys
 
 
@@ -152,6 +152,16 @@ def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, ex
     assert completed.returncode == code
     assert expected in completed.stderr
     assert len(completed.stderr.splitlines()) == 1
+
+
+def test_fleet_command_exporter_as_source_is_one_line(analyzer):
+    refusal = error_reply(405, "bad_data", "/api/v1/query accepts GET, HEAD, not POST")
+    with http_server(lambda _path, _parameters: refusal) as (exporter, _):
+        completed = analyzer("fleet", "--source", f"http://{exporter}")
+
+    expected = f"http://{exporter} is an exporter of one node; give --source a Prometheus or VictoriaMetrics"
+    assert (completed.returncode, completed.stderr.count("\n")) == (1, 1)
+    assert expected in completed.stderr
 
 
 def test_fleet_command_window_without_samples_is_an_error(address, analyzer):
