@@ -69,13 +69,14 @@ def fleet_command(
     since_s, end_s = duration_option(since), moment_option(until, "--until", time.time())
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.fleet import fleet_output
-    from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
+    from analyzer.sources.fleet.results import FleetRequest, fetch_fleet, has_simulated_gpus
     from analyzer.studies.fleet import NO_LABEL
     from analyzer.studies.fleet import fleet as build_fleet
 
     with closing(_open_server(connection)) as server:
         request = FleetRequest(keys, policy, end_s - since_s, end_s, emissions=carbon is None, rules=rules)
         fleet = build_fleet(keys, policy, fetch_fleet(server, request, print_message), carbon)
+        simulated = has_simulated_gpus(server, request)
         unknown = [key for at, key in enumerate(keys) if {group.keys[at] for group in fleet.groups} == {NO_LABEL}]
         if unknown:
             print_message(
@@ -84,7 +85,7 @@ def fleet_command(
             )
     if not fleet.groups:
         print_message("no run was active in the window; the energy of its devices is shown as (no run)")
-    print_output(fleet_output(fleet, top), form)
+    print_output(fleet_output(fleet, top).marked(simulated=simulated), form)
 
 
 def _known_keys(server: InstantServer, request: FleetRequest) -> str:

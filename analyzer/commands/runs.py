@@ -48,13 +48,20 @@ def runs_command(
                 "that the source scrapes the exporter"
             )
         table = _run_table(runs)
-    print_output(CommandOutput([table], table.records(), table.records()), form)
+    rows = table.records()
+    shown = table if any(row["simulated"] for row in rows) else _without_simulated(table)
+    print_output(CommandOutput([shown], rows, rows), form)
+
+
+def _without_simulated(table: Table) -> Table:
+    return table.select(table.title, [column.key for column in table.columns if column.key != "simulated"])
 
 
 def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntry]:
-    from analyzer.model.catalog import run_entry
-    from analyzer.sources.fetch import fetch, prefetch
+    from analyzer.model.catalog import run_entry, simulated_gpus
+    from analyzer.sources.fetch import SeriesRequest, fetch, fetch_states, prefetch
     from analyzer.sources.runs import load
+    from exporter.contract.metrics import GPU_INFO
 
     now_s = time.time()
     scrapes = load.last_scrapes(source, now_s - since_s, now_s + load.AHEAD_S)
@@ -65,11 +72,16 @@ def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntr
     found = []
     rows_by_run = {run_id: [row for row in scrapes if row.labels["run_id"] == run_id] for run_id in newest[:limit]}
     requests = [load.ledger_request(run_id, rows) for run_id, rows in rows_by_run.items()]
+    if not requests:
+        return []
+    times_s = [row.t for rows in rows_by_run.values() for row in rows]
+    about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - load.PATIENCE_S, max(times_s)))
+    simulated = simulated_gpus(fetch_states(source, about_gpus))
     prefetch(source, requests[:_AT_ONCE])
     for number, (run_id, rows) in enumerate(rows_by_run.items()):
         prefetch(source, requests[number + _AT_ONCE :][:1])
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
-        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh))
+        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh, simulated=simulated))
     return found
 
 
@@ -82,6 +94,7 @@ def _run_table(runs: Sequence[RunEntry]) -> Table:
         Column("Run", "run_id", text=True, whole=True),
         Column("Workload", "workload", text=True),
         Column("State", "state", text=True),
+        Column("Hardware", "simulated", text=True),
         Column("Started (local)", "started_at_unix_seconds", text=True, whole=True),
         Column("Duration", "duration_seconds"),
         Column("GPU energy", "gpu_energy_joules", "uncertainty"),
@@ -91,6 +104,7 @@ def _run_table(runs: Sequence[RunEntry]) -> Table:
     rows = [
         [
             *(text_cell(text) for text in (run.run_id, run.workload, run.state)),
+            Cell("SIMULATED" if run.simulated else "", run.simulated),
             Cell(units.moment(run.started_at_s)[:19], run.started_at_s, "s"),
             duration_cell(run.duration_s),
             energy_cell(run.gpu_energy, largest_j),

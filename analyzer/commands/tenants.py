@@ -76,7 +76,8 @@ def tenants_command(
         exit_with_error(f"no figures for the tenants of experiment={experiment}; see the reasons above")
     if not measured:
         exit_with_error(f"no tenants of experiment={experiment} were measured at the same time; see: analyzer runs")
-    print_output(tenant_output(summarize_tenants(measured, solo_runs)), form)
+    simulated = any(run.report.simulated for step in concurrent for run in step)
+    print_output(tenant_output(summarize_tenants(measured, solo_runs)).marked(simulated=simulated), form)
 
 
 def _measured_steps(steps: list[list[TenantRun]]) -> list[ConcurrentStep]:

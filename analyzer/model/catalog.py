@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from analyzer.model.devices import SIMULATED
 from analyzer.model.interval import Interval, total
 from analyzer.model.ledger import run_aliases
 from analyzer.model.sample_table import Row, SampleTable, last
@@ -27,10 +28,20 @@ class RunEntry:
     started_at_s: float
     duration_s: float
     gpu_energy: Interval | None
+    simulated: bool = False
 
 
-def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool) -> RunEntry:
-    """Return the entry of a run; `ledger` has the run's own series, `fresh` means that its last scrape is recent."""
+def simulated_gpus(table: SampleTable) -> frozenset[str]:
+    """Return the UUIDs of the simulated GPUs that the table shows."""
+    rows = last(table, m.GPU_INFO)
+    return frozenset(row.labels["uuid"] for row in rows if row.labels.get("name", "").startswith(SIMULATED))
+
+
+def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool, simulated: Collection[str] = frozenset()) -> RunEntry:
+    """Return the entry of a run from its own series.
+
+    `fresh` means that its last scrape is recent; `simulated` are the UUIDs of simulated GPUs.
+    """
     aliases = run_aliases(ledger, run_id)
     if aliases:
         ledger = ledger.take(~ledger.where("instance", aliases))
@@ -55,6 +66,7 @@ def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool) -> RunEntry:
         min(row.value for row in starts),
         max((row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0),
         total(energies) if energies else None,
+        any(row.labels["device"] in simulated for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")),
     )
 
 

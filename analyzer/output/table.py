@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from analyzer.model.devices import SIMULATED
 from analyzer.model.interval import Interval
 from analyzer.output import units
 
@@ -195,6 +196,13 @@ class CommandOutput:
     parts: Sequence[str | Text | Table]
     document: Mapping[str, Any] | Sequence[Any]
     rows: Sequence[Mapping[str, Any]]
+
+    def marked(self, *, simulated: bool) -> CommandOutput:
+        """Return the output with the key `simulated` in document and rows, and a first line if it is True."""
+        parts = [f"{SIMULATED} hardware: figures of simulated GPUs do not describe a real GPU"] if simulated else []
+        document = {**self.document, "simulated": simulated} if isinstance(self.document, Mapping) else self.document
+        rows = [{**row, "simulated": simulated} for row in self.rows]
+        return CommandOutput([*parts, *self.parts], document, rows)
 
 
 def estimate_record(estimate: Interval | None, name: str) -> dict[str, float | None]:

@@ -49,7 +49,7 @@ NODES = (
 )
 SCRAPED_TWICE = NODES[2]
 LATE_S = BEGIN_S + 12_000
-LATE_NODE = FleetNode("late:9847", BEGIN_S - 86_400, LATE_S, LATE_S + 300, gpus=1)
+LATE_NODE = FleetNode("late:9847", BEGIN_S - 86_400, LATE_S, LATE_S + 300, gpus=1, model="SIMULATED NVIDIA H200")
 """Node that is first scraped after its first runs, hours after all other nodes."""
 LATE_RUNS = (
     FleetRun("brief", ("late:9847",), (0,), LATE_S - 250, LATE_S - 150, {"model": "brief"}),

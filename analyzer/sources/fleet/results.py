@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from analyzer.model.devices import SIMULATED
 from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet.aliases import find_aliases, without_instances
@@ -130,6 +131,16 @@ def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str
             why_not,
         ),
     )
+
+
+def has_simulated_gpus(server: InstantServer, request: FleetRequest) -> bool:
+    """Return True if a simulated GPU was scraped in the window. Raises FetchError."""
+    long_ms = round((request.end_s - request.start_s) * 1_000)
+    shown = f'max_over_time({m.GPU_INFO.name}{{name=~"{SIMULATED}.*"}}[{long_ms}ms])'
+    try:
+        return bool(server.query(f"count({shown})", request.end_s))
+    except QueryTooLargeError:
+        return False
 
 
 def _choose_cut(server: InstantServer, request: FleetRequest) -> tuple[q.FleetCut, float, float, str]:

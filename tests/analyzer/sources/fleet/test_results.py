@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.sources.base import FetchError
 from tests.analyzer.loopback import Reply, error_reply, http_server
-from tests.analyzer.small_fleet import BEGIN_S, END_S, fetch_small_fleet, groups_by_keys
+from tests.analyzer.small_fleet import BEGIN_S, END_S, LATE_S, fetch_small_fleet, groups_by_keys
 
 
 @pytest.fixture(params=["prometheus", "victoria-metrics"])
@@ -170,3 +170,13 @@ def test_fleet_command_window_without_samples_is_an_error(address, analyzer):
     assert completed.returncode == 1
     assert "no samples of wattline_gpu_energy_joules_total" in completed.stderr
     assert completed.stdout == ""
+
+
+def test_fleet_command_marks_simulated_gpus_of_the_window(address, analyzer):
+    command = ("fleet", "--source", address, "--by", "model", "--format", "json")
+    late, before = (
+        analyzer(*command, "--until", until_s, "--since", since)
+        for until_s, since in ((LATE_S + 300, "10m"), (END_S, "2h"))
+    )
+
+    assert [json.loads(one.stdout)["simulated"] for one in (late, before)] == [True, False]

@@ -1,0 +1,60 @@
+"""Mark of figures of simulated GPUs in the outputs of the studies and of the list of runs."""
+
+import json
+import sqlite3
+
+import pytest
+
+from tests.analyzer.golden import documents
+
+MARK = "SIMULATED hardware: figures of simulated GPUs do not describe a real GPU"
+STUDIES = {
+    "tenants": ("tenants", "--experiment", "pair"),
+    "variability": ("variability", "--experiment", "each-gpu", "--of", "energy"),
+}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    return documents.unpack(tmp_path_factory.mktemp("real"))
+
+
+@pytest.fixture(scope="module")
+def simulated_history(tmp_path_factory):
+    """The same history, in which all GPUs are simulated."""
+    path = documents.unpack(tmp_path_factory.mktemp("simulated"))
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "UPDATE series SET labels = json_set(labels, '$.name', 'SIMULATED ' || json_extract(labels, '$.name')) "
+            "WHERE name = 'wattline_gpu_info'"
+        )
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_study_of_simulated_gpus_is_marked(analyzer, history, simulated_history, study):
+    command = (*STUDIES[study], "--since", "36500d", "--source")
+
+    table = analyzer(*command, simulated_history)
+    real = analyzer(*command, history)
+
+    assert table.stdout.startswith(MARK), table.stderr
+    assert "SIMULATED" not in real.stdout
+    documents_read = [
+        json.loads(analyzer(*command, path, "--format", "json").stdout) for path in (simulated_history, history)
+    ]
+    assert [document["simulated"] for document in documents_read] == [True, False]
+
+
+def test_runs_on_simulated_gpus_are_marked(analyzer, simulated_history, steady_history):
+    command = ("runs", "--since", "36500d", "--source")
+
+    rows = json.loads(analyzer(*command, simulated_history, "--format", "json").stdout)
+    table, real = analyzer(*command, simulated_history).stdout, analyzer(*command, steady_history).stdout
+
+    on_gpus = [row for row in rows if row["gpu_energy_joules"] is not None]
+    assert on_gpus
+    assert all(row["simulated"] for row in on_gpus)
+    assert table.count("SIMULATED") == sum(row["simulated"] for row in rows)
+    assert "Hardware" not in real
