@@ -23,6 +23,10 @@ from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Ke
 from exporter.contract.work import primary_first, unit_of_one
 
 _MOST_UNITS = 3
+_RUN_EMISSIONS = (
+    "emissions of a group are the attributed part of its runs' emissions, which lack the last 6 s of runs that go on "
+    "at the end of the window"
+)
 
 
 def fleet_output(fleet: Fleet, top: int) -> CommandOutput:
@@ -86,7 +90,7 @@ def _notes(fleet: Fleet) -> list[str]:
         notes.append(f"{idle}, {100 * fleet.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
     if fleet.device_grams:
         total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items())
-        notes.append(f"all devices: {total}; emissions of a group are the attributed part of its runs' emissions")
+        notes.append(f"all devices: {total}; {_RUN_EMISSIONS}")
     if fleet.excess_ratio is not None:
         claimed = (
             f"runs: {units.plain_energy(fleet.claimed_j)} ({fleet.policy}), "

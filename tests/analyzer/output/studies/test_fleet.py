@@ -17,7 +17,7 @@ def small_fleet_text(counters_j):
         work={},
         working={},
         grams={},
-        device_grams={},
+        device_grams={((), ("average", "actual")): 1.0},
         runs={(("a",), ()): 1.0},
         idle={(("(no run)",), GPU): 3_000.0},
         means=Means("raw samples", 0.0, 600.0, "server", 1, 1, 0),
@@ -43,3 +43,9 @@ def test_fleet_energy_of_counters_is_the_total_where_parts_agree():
     assert shares == [pytest.approx(0.6), pytest.approx(0.4)]
     assert "all devices: 2.083 Wh (GPU 2.083 Wh)" in text
     assert "counters show" not in text
+
+
+def test_fleet_emissions_state_what_running_runs_lack():
+    _, text = small_fleet_text(7_500.0)
+
+    assert "which lack the last 6 s of runs that go on at the end of the window" in text
