@@ -163,6 +163,7 @@ def run_builtin_job(
         parser = load_job(job_name).parser()
     except KeyError as error:
         raise typer.BadParameter(f"unknown job {job_name!r}; the jobs are {', '.join(job_names())}") from error
+    parser.runner_options = [name for option in context.command.params for name in option.opts]
     config = vars(parser.parse_args(context.args))  # reports invalid options before the start of a run
     command = job_command(job_name, context.args)
     options = _Options([*_image_label(config), *(label or [])], gpus, exporter, run_id, out, nsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ VERSIONS = {
 
 
 class NoMetersError(Exception):
-    """Meters of other projects cannot be installed; the text states the cause in one line."""
+    """Unknown meter, or meters of other projects that cannot be installed; the text states the cause in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,11 @@ def meter(name_or_command: str, folder: Path) -> Meter:
     """Return a known meter, or the command itself. Raise NoMetersError."""
     known = METERS.get(name_or_command)
     if known is None:
-        return Meter(tuple(shlex.split(name_or_command)), {})
+        command = tuple(shlex.split(name_or_command))
+        if not command or shutil.which(command[0]) is None:
+            names = ", ".join(METERS)
+            raise NoMetersError(f"exam: unknown meter {name_or_command!r}; use one of {names}, or a command")
+        return Meter(command, {})
     if not known.package:
         return Meter((sys.executable, "-P", "-m", f"tests.exam.{known.script}"), {"PYTHONPATH": str(ROOT)})
     tools = folder / "tools"

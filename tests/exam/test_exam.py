@@ -9,7 +9,7 @@ import pytest
 from exporter.simulation import Constant
 from tests.exam.__main__ import examine
 from tests.exam.cases import CASES
-from tests.exam.registry import METERS, ROOT, meter
+from tests.exam.registry import METERS, ROOT, NoMetersError, meter
 from tests.exam.scores import Verdict
 from tests.exam.table import RESULTS
 from tests.exam.window import Meter, window
@@ -38,6 +38,11 @@ def test_exam_energy_counter_of_a_constant_load_is_right(tmp_path):
     assert answer.verdict == Verdict.RIGHT
     assert answer.true_j == pytest.approx(1_500.0, rel=0.5)  # 3 s at 500 W, later on a busy machine
     assert answer.contains_truth is None
+
+
+def test_exam_unknown_meter_names_the_known_ones(tmp_path):
+    with pytest.raises(NoMetersError, match=r"unknown meter 'nosuch'; use one of wattline, zeus, .*, or a command"):
+        meter("nosuch", tmp_path)
 
 
 def test_exam_wrong_meter_scores_nothing(tmp_path):

@@ -6,8 +6,10 @@ Each job is one module, which also runs as `python -m workloads.jobs.NAME`.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, cast
@@ -29,14 +31,28 @@ MODULES: Mapping[str, str] = {
 """Module of each job, imported when the job is used."""
 
 
+_FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
 class JobParser(argparse.ArgumentParser):
     """Parser of a job's options, which reports an invalid option in one line."""
+
+    runner_options: Sequence[str] = ()
+    """Options of the runner, to suggest as well."""
 
     def format_help(self) -> str:
         return f"{super().format_help()}\nThe options of `workloads run` are accepted as well.\n"
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {message}{self._hint(message)}; see {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        flag = _FLAG.search(message)
+        if flag is None or "unrecognized" not in message:
+            return ""
+        known = sorted(set(_FLAG.findall(self.format_help())) - {"--help"})
+        return suggest_name(flag[0], [*known, *self.runner_options]) or f"; known options: {', '.join(known)}"
 
 
 class Job(Protocol):
@@ -57,13 +73,21 @@ def job_parser(name: str, description: str | None) -> JobParser:
     return JobParser(prog=f"workloads job {name}", description=description, allow_abbrev=False)
 
 
+def suggest_name(given: str, known: list[str]) -> str:
+    """Return `; did you mean x?`, empty without a similar name."""
+    matches = difflib.get_close_matches(given, known, 1, 0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
 def positive_seconds(text: str) -> float:
+    """Return the seconds of `10`, `10s` or `1.5m`. Raises argparse.ArgumentTypeError."""
+    unit_s = _UNIT_S.get(text[-1:])
     try:
-        value = float(text)
+        value = float(text) if unit_s is None else float(text[:-1]) * unit_s
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a duration; give seconds, like 10 or 0.5")
+        raise argparse.ArgumentTypeError(f"{text} is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m")
     return value
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from workloads.client import barrier
 from workloads.jobs.base import JobParser, job_parser, positive_seconds
+from workloads.runner.signals import unwind_on_signal
 
 
 def parser() -> JobParser:
@@ -21,11 +22,12 @@ def parser() -> JobParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        barrier.await_all_tenants(os.environ)
-    except barrier.BarrierError as error:
-        sys.exit(f"sleep: {error}")
-    time.sleep(options.duration)
+    with unwind_on_signal():
+        try:
+            barrier.await_all_tenants(os.environ)
+        except barrier.BarrierError as error:
+            sys.exit(f"sleep: {error}")
+        time.sleep(options.duration)
     return 0
 
 

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from exporter.contract.command_line import PlainHelp
 from workloads.client.api import EXPORTER, Api, ExporterError
 from workloads.client.messages import log_message
+from workloads.jobs.base import suggest_name
 
 if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
@@ -32,6 +33,10 @@ def sweep_document(
 ) -> dict[str, Any]:
     """Return the document of the equivalent plan file, without unset settings. Raises SweepError."""
     if not grid:
+        for argument in arguments:
+            hint = suggest_name(argument.partition("=")[0], ["--power-limits", "--sm-clocks", "--vary"])
+            if hint:
+                raise SweepError(f"unknown option {argument}{hint}")
         raise SweepError("no setting to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
     if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
         raise SweepError("--power-limits and --sm-clocks cannot be set together; give one of the two")

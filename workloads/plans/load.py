@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from workloads.jobs.base import suggest_name
 from workloads.plans import multitenant_format
 from workloads.plans.model import (
     CAPS,
@@ -23,7 +24,6 @@ from workloads.plans.model import (
     PlanEntry,
     Tenant,
     WorkloadPlan,
-    suggest_name,
 )
 from workloads.plans.steps import Step, StepError, StepPath, expand_steps
 

@@ -7,7 +7,6 @@ which `load` turns into a message with file and line.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import io
 import re
@@ -191,20 +190,7 @@ def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]
         if not error.code:
             raise OptionError("options like --help start no run; remove them", None) from error
         flag = next(iter(_FLAG.findall(message)), None)
-        raise OptionError(message + _hint(message, flag, parser.format_help()), flag) from error
-
-
-def suggest_name(given: str, known: list[str]) -> str:
-    """Return `; did you mean x?`, empty without a similar name."""
-    matches = difflib.get_close_matches(given, known, 1, 0.6)
-    return f"; did you mean {matches[0]}?" if matches else ""
-
-
-def _hint(message: str, flag: str | None, help_text: str) -> str:
-    if flag is None or "unrecognized" not in message:
-        return ""
-    known = sorted(set(_FLAG.findall(help_text)) - {"--help"})
-    return suggest_name(flag, known) or f"; known options: {', '.join(known)}"
+        raise OptionError(message, flag) from error
 
 
 class SweepError(ValueError):

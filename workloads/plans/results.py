@@ -10,6 +10,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -82,7 +83,10 @@ class ResultsFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
-                raise ResultsError(f"{folder} is not empty; give another --out, or continue it with --resume")
+                plan = folder / PLAN_FILE
+                resume = shlex.join(["workloads", "plan", str(plan), "--resume", str(folder)])
+                remedy = f", or continue it with: {resume}" if plan.exists() else ""
+                raise ResultsError(f"{folder} is not empty; give another --out{remedy}")
             (folder / PLAN_FILE).write_bytes(content)
             (folder / JOURNAL_FILE).touch()
         except OSError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exporter.contract.run import MAX_LABELS
-from workloads.jobs.base import job_names
+from workloads.jobs.base import job_names, suggest_name
 from workloads.plans.model import (
     CAPS,
     IDLE,
@@ -23,7 +23,6 @@ from workloads.plans.model import (
     Value,
     WorkloadPlan,
     parse_job_options,
-    suggest_name,
 )
 
 _LONGEST_VALUE = 128

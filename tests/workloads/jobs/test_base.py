@@ -1,3 +1,4 @@
+import argparse
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,17 @@ def test_percentile_results_interpolate_linearly():
 
 def test_percentile_results_without_values_are_empty():
     assert base.percentile_results("latency_seconds", []) == {}
+
+
+@pytest.mark.parametrize(("text", "duration_s"), [("10", 10), ("10s", 10), ("0.5", 0.5), ("1.5m", 90), ("2h", 7_200)])
+def test_positive_seconds_accepts_a_number_or_a_unit(text, duration_s):
+    assert base.positive_seconds(text) == duration_s
+
+
+@pytest.mark.parametrize("text", ["0s", "-1", "s", "inf", "nanm", "10 years", ""])
+def test_positive_seconds_refuses_other_texts(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration; give seconds, like 10"):
+        base.positive_seconds(text)
 
 
 @pytest.mark.parametrize(

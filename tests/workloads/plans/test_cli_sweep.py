@@ -153,6 +153,7 @@ def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, 
     ("arguments", "message"),
     [
         (["sgemm"], "no setting to sweep; give --power-limits 300:700:50"),
+        (["sgemm", "--power-limit", "300"], "unknown option --power-limit; did you mean --power-limits?"),
         (["sgemm", "--power-limits", "700:300:50"], "--power-limits: 700:300:50 has no values"),
         (["sgemm", "--power-limits", "many"], "--power-limits: 'many' is not a list of whole numbers"),
         (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "cannot be set together; give one of the two"),

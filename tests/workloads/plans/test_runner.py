@@ -99,7 +99,10 @@ def test_plan_existing_results_are_not_overwritten(exporter, tmp_path):
     missing_folder = run_plan(exporter, plan, "--resume", str(tmp_path / "none"))
 
     assert [done.returncode for done in (again, merged, missing_folder)] == [1, 1, 1]
-    assert "results is not empty; give another --out" in again.stderr
+    folder = tmp_path / "results"
+    command = f"workloads plan {folder}/plan.yaml --resume {folder}"
+    assert f"{folder} is not empty; give another --out, or continue it with: {command}\n" in again.stderr
+    assert exporter.workloads(*command.split()[1:]).returncode == 0
     assert "the plan differs from the one that" in merged.stderr
     assert "none is not a results folder" in missing_folder.stderr
     assert read_journal(tmp_path / "results") == before
