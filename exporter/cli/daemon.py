@@ -19,6 +19,7 @@ from aiohttp import web
 from exporter.attribution.policy import Attribution
 from exporter.cli.sources import polled_sources, power_model, simulated_file, worker_arguments
 from exporter.config.settings import LogFormat, LogLevel, Settings
+from exporter.discovery.job_mapping import JobMappingFolder
 from exporter.discovery.labels import OwnerLabels
 from exporter.discovery.owners import ProcessOwners
 from exporter.discovery.service import DiscoveryService
@@ -96,7 +97,9 @@ def make_daemon(
     )
     discovery: list[DiscoveryService] = []
     if kinds:
-        discovery.append(DiscoveryService(ProcessOwners(kinds), OwnerLabels(settings.discovered_labels()), live, runs))
+        owners, labels = ProcessOwners(kinds), OwnerLabels(settings.discovered_labels())
+        jobs = JobMappingFolder(settings.job_mapping_folder) if settings.job_mapping_folder else None
+        discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs))
         with_metrics += discovery
     endpoints = Endpoints(
         runs=runs,

@@ -10,14 +10,8 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.cli.signals import exit_on_sigint, raise_on_sigint
-from exporter.config.settings import (
-    CarbonTokenOption,
-    CarbonUrlOption,
-    LogFormat,
-    LogLevel,
-    ProviderOption,
-    Settings,
-)
+from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
+from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.config.values import OperationError, UsageError, default_state_path
 from exporter.contract.command_line import PlainHelp, install, usage_message, version_line, with_option_groups
 

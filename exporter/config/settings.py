@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
 from exporter.config.values import UsageError, default_state_path, is_host, listed_names
-from exporter.contract.carbon.providers import PROVIDERS
 from exporter.contract.run_limits import MAX_RUNNING, OWNER_LABELS
 from exporter.processes.cgroup_paths import GROUP_KINDS, GroupKind
 
@@ -29,29 +29,6 @@ class LogLevel(enum.StrEnum):
 class LogFormat(enum.StrEnum):
     logfmt = "logfmt"
     json = "json"
-
-
-ProviderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--carbon.provider",
-        help="Provider of carbon intensities: marginal ones from watttime, average ones from the others.",
-        metavar="|".join(PROVIDERS),
-    ),
-]
-CarbonUrlOption = Annotated[
-    str | None,
-    typer.Option("--carbon.url", help="Alternative URL of the provider's API, such as a proxy's.", metavar="URL"),
-]
-CarbonTokenOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--carbon.token-file",
-        help="File with the token of electricitymaps, USER:PASSWORD of watttime, or one line PROVIDER=SECRET for each; "
-        "default: WATTLINE_CARBON_TOKEN.",
-        metavar="FILE",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +124,14 @@ class Settings:
             "--runs.discover",
             help="Make a run of each owner of GPU processes: slurm, kubernetes, container, service, user; auto: all.",
             metavar="KIND,...",
+        ),
+    ] = None
+    job_mapping_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--hpc-job-mapping-dir",
+            help="Folder in which a Slurm prolog names the jobs of each GPU, as for dcgm-exporter.",
+            metavar="FOLDER",
         ),
     ] = None
     run_labels: Annotated[
@@ -280,6 +265,7 @@ class Settings:
             ("--web.api-socket-group", self.api_socket_group is not None, "--web.api-socket PATH", self.api_socket),
             ("--collector.processes.group", self.process_group is not None, "--collector.processes", self.processes),
             ("--collector.processes.pid", self.process_pids, "--collector.processes", self.processes),
+            ("--hpc-job-mapping-dir", self.job_mapping_folder is not None, "--runs.discover slurm", self.discover),
             ("--runs.labels", self.run_labels is not None, "--runs.discover KIND", self.discover),
             ("--runs.discover", self.discover is not None, "--collector.nvml", self.nvml),
         )

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 from exporter.contract.metrics import DISCOVERY_UNRESOLVED, RUNS_FOLDED
 from exporter.discovery.exits import ProcessExits
+from exporter.discovery.job_mapping import AssignedJob, JobMappingFolder
 from exporter.discovery.labels import OwnerLabels
 from exporter.discovery.owners import OwnedProcess, ProcessOwners, Unresolved
 from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.processes.cgroups import is_cgroup_populated
-from exporter.processes.procfs import ProcessKey
+from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
+from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
 from exporter.runs.record import RunRecord
 from exporter.runs.service import RunService
@@ -53,11 +54,13 @@ class DiscoveryService(Service):
         live: LiveState,
         runs: RunService,
         *,
+        jobs: JobMappingFolder | None = None,
         clock: Callable[[], ClockReading] = read_clocks,
         is_populated: Callable[[str], bool] = is_cgroup_populated,
     ) -> None:
         self._owners = owners
         self._labels = labels
+        self._jobs = jobs
         self._live = live
         self._runs = runs
         self._clock = clock
@@ -87,13 +90,17 @@ class DiscoveryService(Service):
         owned = await asyncio.to_thread(self._owners.read, set().union(*pids_on.values()))
         self._report_unresolved(owned)
         using = _users_of_gpus(pids_on, owned)
+        assigned = await asyncio.to_thread(self._jobs.read) if self._jobs else {}
         running = {run.discovered: run for run in self._runs.discovered() if run.discovered}
         for owner, use in using.items():
             self._processes[owner] |= use.processes
             if owner not in running:
-                self._begin(owner, use)
+                self._begin(owner, use, assigned.get(owner))
             elif owner.kind == "user":
                 self._runs.add_discovered_processes(running[owner], use.processes)
+        for owner in assigned.keys() - using.keys() - running.keys():
+            if self._is_populated(owner.path):
+                self._begin(owner, _GpuUse(), assigned[owner])
         self._watch_exits()
         self._folded &= using.keys()
         for owner, run in running.items():
@@ -114,17 +121,18 @@ class DiscoveryService(Service):
         self._processes.pop(owner, None)
         self._last_exit_s.pop(owner, None)
 
-    def _begin(self, owner: CgroupOwner, use: _GpuUse) -> None:
+    def _begin(self, owner: CgroupOwner, use: _GpuUse, job: AssignedJob | None) -> None:
         now = self._clock()
-        first = min(use.processes, key=lambda process: process.started_s)
-        begin_s = max(first.started_s, now.s - MAX_BEGIN_AGE_S)
-        described = self._labels.describe(owner, first.pid, now.at - (now.s - begin_s))
+        known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
+        first = min(known, key=lambda process: process.started_s, default=None)
+        begin_s = max(first.started_s, now.s - MAX_BEGIN_AGE_S) if first else now.s
+        described = self._labels.describe(owner, first.pid if first else None, now.at - (now.s - begin_s))
         found = DiscoveredRun(
             self._runs.unused_id(described.run_id),
             owner,
             begin_s,
             described.labels,
-            gpus=self._assigned(described.gpus),
+            gpus=self._assigned(job.gpus if job else described.gpus),
             seen_on=tuple(use.gpus),
             processes=list(use.processes) if owner.kind == "user" else [],
         )
@@ -135,16 +143,16 @@ class DiscoveryService(Service):
                 raise
             self._fold(owner)
 
-    def _assigned(self, indices: Sequence[str]) -> tuple[str, ...]:
-        """Return the UUIDs of assigned GPUs.
+    def _assigned(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the UUIDs of GPUs that were assigned by index or UUID.
 
-        Empty if one is unknown, and with MIG instances, which schedulers number instead of the GPUs.
+        Empty if one is unknown, and with MIG instances, which Slurm numbers instead of the GPUs.
         """
         gpus = self._live.gpus.values()
-        by_index = {gpu.info.index: gpu.info.uuid for gpu in gpus}
-        if any(gpu.instances() for gpu in gpus) or not all(index in by_index for index in indices):
+        known = {gpu.info.index: gpu.info.uuid for gpu in gpus} | {gpu.info.uuid: gpu.info.uuid for gpu in gpus}
+        if any(gpu.instances() for gpu in gpus) or not all(name in known for name in names):
             return ()
-        return tuple(by_index[index] for index in indices)
+        return tuple(known[name] for name in names)
 
     def _fold(self, owner: CgroupOwner) -> None:
         """Count an owner whose run could not begin, once, since too many runs are open."""

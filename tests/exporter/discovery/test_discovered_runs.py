@@ -182,6 +182,29 @@ def test_run_that_uses_its_gpu_late_does_not_share_it(tmp_path, groups):
     assert run["energy_before_use_joules"]["gpu"][uuid] >= (2 * SEEN_WITHIN_S - scan_s) * idle_w - 10.0
 
 
+def test_job_with_assigned_gpus_is_a_run_before_it_uses_one(tmp_path, groups):
+    mapping = tmp_path / "jobs"
+    mapping.mkdir()
+    options = (*OPTIONS, "--runs.discover", "slurm", "--hpc-job-mapping-dir", str(mapping))
+    with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
+        for gpu in ("1", "3"):
+            (mapping / gpu).write_text("21\n")
+        (mapping / "2").write_text("4711\n")  # a job of which no process has started
+        job = groups.start(JOB.format(21), SLURM_CLUSTER_NAME="lab")
+        wait_for_run(exporter, state="running")
+        simulation.drive(3, 0.5, job.key.pid)
+        time.sleep(SEEN_WITHIN_S)
+        job.stop()
+        simulation.release(3, job.key.pid)
+        ended = wait_for_run(exporter, state="ended")
+        assert_energies_are_true(exporter, ended)
+        for gpu in ("1", "3"):
+            (mapping / gpu).unlink()
+        time.sleep(SEEN_WITHIN_S)
+        assert [run["run_id"] for run in runs(exporter)] == ["slurm-lab-21"]
+    assert [gpu["gpu"] for gpu in ended["gpus"]] == ["1", "3"]
+
+
 def test_owners_beyond_the_limit_of_runs_are_counted_once(tmp_path, groups):
     options = (*OPTIONS, "--runs.discover", "slurm", "--runs.max", "1")
     with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
