@@ -88,6 +88,7 @@ def _first_unprivileged_port() -> int:
 
 
 CPU_COUNTER_S = 0.3
+_RUNNING = "; an exporter is running there: stop it before you start another"
 STATE_BYTES = 1 << 16
 """Size of the first tables, for which the disk must have space."""
 
@@ -104,19 +105,32 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon_line(feed) for feed in feeds]
-    return [*lines, _state_line(settings), CheckLine(f"web     {await _describe_listening(settings)}")]
+    lines += [_state_line(settings), await _web_line(settings)]
+    return [*lines, _result_line(lines)]
 
 
-async def _describe_listening(settings: Settings) -> str:
+def _result_line(lines: Sequence[CheckLine]) -> CheckLine:
+    """Return the final line; it agrees with the exit code."""
+    if any(line.fails for line in lines):
+        return CheckLine("result  fails: the exporter cannot start with these options; see the lines above")
+    if not any(line.measures for line in lines):
+        return CheckLine("result  fails: no source measures energy; see the lines above")
+    return CheckLine("result  works: energy can be measured")
+
+
+async def _web_line(settings: Settings) -> CheckLine:
     """Return the line of the web server; it fails while a process other than this exporter listens on the address."""
+    note = ""
     try:
         for listening in await listen_tcp(settings):
             listening.close()
     except (OperationError, UsageError) as error:  # `describe_web` states the others
         in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
         if in_use and not _is_running(settings.state_path):
-            return f"fails: {error}"
-    return describe_web(settings)
+            return CheckLine(f"web     fails: {error}", fails=True)
+        note = _RUNNING if in_use else ""
+    text = describe_web(settings)
+    return CheckLine(f"web     {text}{note}", fails=text.startswith("fails"))
 
 
 def _is_running(state_path: Path) -> bool:
@@ -175,16 +189,11 @@ async def _source_lines(source: Source) -> list[CheckLine]:
 
 
 async def _cpu_lines(source: CpuSource) -> list[CheckLine]:
-    """Return the method that reads CPU energy, and one line for each unavailable better one."""
+    """Return the method that reads CPU energy, and one line for each unavailable better one; one line if none works."""
     try:
         batch = await asyncio.to_thread(source.read)
-    except SourceError:
-        (_, best), *others = source.refused.items()
-        lines = [
-            CheckLine(f"rapl    off: {best}"),
-            *(CheckLine(f"rapl    {name} unavailable: {error}") for name, error in others),
-        ]
-        return [*lines, CheckLine("rapl    off: estimate from utilization with --cpu.power-model idle=W,max=W")]
+    except SourceError as error:
+        return [CheckLine(f"rapl    off: {error}; or estimate CPU energy with --cpu.power-model idle=W,max=W")]
     assert source.method  # set by a successful read
     refused = [CheckLine(f"rapl    {name} unavailable: {error}") for name, error in source.refused.items()]
     if not batch.polls:  # the first read of a model
@@ -232,7 +241,8 @@ async def _carbon_line(feed: CarbonFeed) -> CheckLine:
         return CheckLine(f"carbon  fails: {error}")
     slot = feed.slot_at(time.time())
     assert slot  # `refresh` raises if no slot covers the current time
-    intensity = f"{slot.grams_per_kwh:g} gCO2eq/kWh ({slot.quality}, {slot.provider}, {slot.basis})"
+    facts = ", ".join(dict.fromkeys((slot.quality, slot.provider, slot.basis)))
+    intensity = f"{slot.grams_per_kwh:g} gCO2eq/kWh ({facts})"
     return CheckLine(f"carbon  works: {slot.region}, {intensity}")
 
 
@@ -254,4 +264,6 @@ def _state_line(settings: Settings) -> CheckLine:
         reason = error.strerror if isinstance(error, OSError) else error
         advice = f"{storage_remedy(error)}, or choose another folder with --state.path"
         return CheckLine(f"state   cannot write to {folder}: {reason}; {advice}", fails=True)
-    return CheckLine(f"state   works: {folder}" if folder == existing else f"state   works: {folder} will be created")
+    if folder != existing:
+        return CheckLine(f"state   works: {folder} will be created")
+    return CheckLine(f"state   works: {folder}{_RUNNING if _is_running(folder) else ''}")

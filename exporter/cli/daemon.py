@@ -17,7 +17,7 @@ from typing import NoReturn
 from aiohttp import web
 
 from exporter.attribution.policy import Attribution
-from exporter.cli.sources import polled_sources, power_model, simulated_file, worker_arguments
+from exporter.cli.sources import polled_sources, power_model, simulated_file, simulated_gpus, worker_arguments
 from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.discovery.job_mapping import JobMappingFolder
 from exporter.discovery.labels import OwnerLabels
@@ -53,6 +53,7 @@ async def run_daemon(settings: Settings, level: LogLevel, log_format: LogFormat)
     """Run the daemon until SIGTERM or SIGINT, then end the process. Raises UsageError and OperationError."""
     providers = carbon_providers(settings)
     power_model(settings)  # a usage error comes before any file is made
+    simulated_gpus(settings)
     start_logging(level, log_format)
     target = push_target(settings)
     server = WebServer(settings)

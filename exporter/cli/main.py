@@ -92,7 +92,7 @@ def check(
 ) -> None:
     """Read each source once, and print whether it works, or the cause and the remedy.
 
-    It takes the options of serve. The exit code is 1 if no energy can be measured, or the state cannot be written.
+    It takes the options of serve. The exit code is 1 if no energy can be measured, or the exporter cannot start.
     """
     from exporter.cli.check import run_checks as run_check
 

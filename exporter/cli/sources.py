@@ -43,14 +43,21 @@ def worker_arguments(simulated: Path | None) -> list[str]:
     return ["exporter.nvml_worker.main", *([str(simulated)] if simulated else [])]
 
 
-def simulated_file(settings: Settings) -> Path | None:
-    """Return the state file of the simulated GPUs, created if missing. Raises UsageError."""
+def simulated_gpus(settings: Settings) -> tuple[simulation.SimulatedGpuState, ...]:
+    """Return the GPUs of --simulate, none without it. Raises UsageError."""
     if settings.simulate is None:
-        return None
+        return ()
     try:
-        gpus = simulation.make_gpus(*simulation.parse_spec(settings.simulate))
+        return simulation.make_gpus(*simulation.parse_spec(settings.simulate))
     except ValueError as error:
         raise UsageError(f"--simulate: {error}") from error
+
+
+def simulated_file(settings: Settings) -> Path | None:
+    """Return the state file of the simulated GPUs, created if missing. Raises UsageError."""
+    gpus = simulated_gpus(settings)
+    if not gpus:
+        return None
     path = settings.state_path / simulation.FILE_NAME
     if _is_current(path, gpus):
         return path

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, cast
 
@@ -162,8 +163,15 @@ async def _read(request: web.Request, model: type[Body]) -> Body:
         if first["type"] == "json_invalid":
             raise RunError(400, f"the body is not JSON: {first['msg']}") from error
         field = ".".join(str(part) for part in first["loc"]) or "body"
+        if first["type"] == "extra_forbidden":
+            raise RunError(422, f"{field}: unknown field; {_similar_field(field, model)}") from error
         reason = error_reason(first["type"], first["msg"], first.get("ctx", {}))
         raise RunError(422, f"{field}: {reason} (got {str(first['input'])[:80]!r})") from error
+
+
+def _similar_field(field: str, model: type[BaseModel]) -> str:
+    similar = get_close_matches(field, model.model_fields, 1)
+    return f"did you mean {similar[0]}?" if similar else f"the fields are {', '.join(model.model_fields)}"
 
 
 def _runs(request: web.Request) -> RunApi:

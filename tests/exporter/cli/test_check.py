@@ -55,6 +55,8 @@ def test_check_reports_a_port_in_use(tmp_path):
         done = exporter("check", "--simulate", "1xH200", *options)
 
     assert f"web     fails: cannot listen on {address}: " in done.stdout
+    assert done.stdout.endswith("result  fails: the exporter cannot start with these options; see the lines above\n")
+    assert done.returncode == 1
 
 
 def test_check_prints_one_line_per_source(tmp_path):
@@ -64,11 +66,12 @@ def test_check_prints_one_line_per_source(tmp_path):
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[0] for line in lines] == ["nvml", "nvml", "rapl", "host", "carbon", "state", "web"]
+    assert [line.split()[0] for line in lines] == ["nvml", "nvml", "rapl", "host", "carbon", "state", "web", "result"]
     assert "works: GPU 1, SIMULATED NVIDIA H200" in lines[1]
     assert "energy counter" in lines[1]
     assert "package 0" in lines[2]
-    assert "230 gCO2eq/kWh" in lines[4]
+    assert lines[4].endswith("230 gCO2eq/kWh (static, average)")
+    assert lines[-1] == "result  works: energy can be measured"
     assert not (tmp_path / "state").exists()  # check creates no files
 
 
@@ -91,6 +94,7 @@ def test_check_without_energy_source_exits_1(tmp_path):
     assert "--simulate 2xH200" in done.stdout
     assert "rapl    off: no RAPL" in done.stdout
     assert "carbon  off" in done.stdout
+    assert done.stdout.endswith("result  fails: no source measures energy; see the lines above\n")
 
 
 def test_check_reports_a_worker_that_cannot_be_executed(tmp_path, monkeypatch):
@@ -134,9 +138,12 @@ def test_check_does_not_disturb_a_running_exporter(tmp_path):
         options = ("--idle-seconds", "0", "--simulate", "4xA100", "--state.path", str(running.folder), *address)
         done = exporter("check", *options)
         assert done.returncode == 0
-        assert f"web     works: http on {address[1]}" in done.stdout
+        state, web = (next(line for line in done.stdout.splitlines() if name in line) for name in ("state  ", "web  "))
+        assert web.startswith(f"web     works: http on {address[1]}")
         assert "A100" in done.stdout
-        assert "state   works" in done.stdout
+        assert state.startswith(f"state   works: {running.folder};")
+        for line in (state, web):
+            assert line.endswith("; an exporter is running there: stop it before you start another")
         with running.simulation() as simulation:
             assert len(simulation.gpus) == 2
         assert running.value("wattline_gpu_energy_joules_total", gpu="0") >= before

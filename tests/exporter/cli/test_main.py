@@ -39,7 +39,7 @@ from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 )
 def test_option_invalid_value_is_one_line(tmp_path, options, words):
     assert_one_line(exporter("serve", "--state.path", str(tmp_path / "state"), *options), 2, *words)
-    assert not (tmp_path / "state" / "state.sqlite").exists() or "--simulate" in options
+    assert not (tmp_path / "state" / "state.sqlite").exists()
 
 
 def test_command_unknown_is_one_line():

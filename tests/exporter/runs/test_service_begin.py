@@ -74,7 +74,7 @@ def test_end_during_begin_ends_the_run(exporter):
         ({}, ["workload"]),
         ({"workload": ""}, ["workload"]),
         ({"workload": "x" * 129}, ["workload"]),
-        ({"workload": "a", "gpu": ["0"]}, ["gpu", "Extra"]),
+        ({"workload": "a", "gpu": ["0"]}, ["gpu: unknown field; did you mean gpus?"]),
         ({"workload": "a", "gpus": ["7"]}, ["gpus", "'7'", "0 (GPU-f875"]),
         ({"workload": "a", "gpus": [0]}, ["gpus.0"]),
         ({"workload": "a", "run_id": "-x"}, ["run_id"]),
