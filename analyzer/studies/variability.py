@@ -285,8 +285,8 @@ def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Inter
         return Interval(value, n=n)
     below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
     place = int((below <= (1 - confidence) / 2).sum()) - 1
-    ordered = np.sort(values)
-    return Interval(value, limits=(float(ordered[place]), float(ordered[n - 1 - place])), n=n)
+    low, high = np.sort(values)[[place, n - 1 - place]]
+    return Interval(value, limits=(float(low), float(high)), n=n)
 
 
 def correlation_estimate(x: FloatArray, y: FloatArray, clusters: int, confidence: float = CONFIDENCE) -> Interval:

@@ -48,8 +48,7 @@ class Ledger:
         self.archive = archive
         self.lookup = RunLookup(self.runs, archive)
         self._clock = clock
-        self._is_alive, self._find_process = is_alive, find
-        self._max_open = max_open
+        self._is_alive, self._find_process, self._max_open = is_alive, find, max_open
         self._steps = ClockSteps()
         self._slots = SlotProgress()
         self._unsaved = UnsavedRuns()
