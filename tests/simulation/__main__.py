@@ -30,6 +30,7 @@ def main() -> int:
     results: list[Result] = []
     while not results or (arguments.seed is None and time.process_time() - started_s < arguments.cpu_seconds):
         seed = first + len(results)
+        print(f"simulate: seed {seed}, {time.process_time() - started_s:.0f} s of CPU", file=sys.stderr, flush=True)
         result = simulate_short(seed) if arguments.short else simulate(seed, arguments.hours)
         results.append(result)
         if result.violation:

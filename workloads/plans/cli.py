@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.contract.command_line import PlainHelp
-from workloads.client.api import EXPORTER, Api, ExporterError
+from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
 from workloads.client.messages import log_message
 from workloads.jobs.base import suggest_name
 
@@ -198,7 +198,9 @@ def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> No
     address = exporter or os.environ.get(EXPORTER)
     use = f"reports its runs to the exporter at {address}" if address else "starts an exporter unless one runs here"
     results = str(out or plan_results.DEFAULT_FOLDER / run_id_for(read.plan.name, "TIME"))
-    for line in dry_run.lines(read.plan, steps.complete_schedule(read.plan, read.steps), results, use):
+    all_steps = steps.complete_schedule(read.plan, read.steps)
+    dry_run.check_gpus(all_steps, address or DEFAULT_ADDRESS, os.environ)
+    for line in dry_run.lines(read.plan, all_steps, results, use):
         print(line)
 
 

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import typer
+
+from exporter.contract.run import Gpus
+from workloads.client.api import Api, ExporterError
 from workloads.plans.model import POWER_LIMIT, SM_CLOCK, WorkloadPlan, parse_job_options
+from workloads.plans.runner import PlanError, capped_gpus
 from workloads.plans.steps import PlannedRun, Step, step_gpus
 
 _COUNTS = ("repetitions", "iterations", "epochs", "requests", "steps")
 _INDENT = " " * 8
+
+
+def check_gpus(all_steps: Sequence[Step], address: str, environ: Mapping[str, str]) -> None:
+    """Raise typer.BadParameter for a cap on an unclear GPU; without an exporter nothing is checked."""
+    unclear = [step for step in all_steps if _caps(step) and step_gpus(step) is None]
+    if not unclear:
+        return
+    try:
+        here = Gpus.model_validate(Api(address).get("/gpus"))
+        for step in unclear:
+            capped_gpus(step, here, environ)
+    except ExporterError:
+        return
+    except PlanError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:

@@ -145,15 +145,7 @@ class PlanRunner:
                 yield
 
     def _capped_gpus(self, step: Step) -> list[str]:
-        named = steps.step_gpus(step)
-        if named is None:
-            named = gpu_choice.choose_gpus(None, self._context.environ).gpus or None
-        if named is None and len(self._here.gpus) != 1:
-            raise PlanError(
-                f"{step.case}: cannot choose one of {len(self._here.gpus)} GPUs for the cap; give gpus: [0] in the "
-                "plan, or --gpus"
-            )
-        return self._uuids(named)
+        return self._uuids(capped_gpus(step, self._here, self._context.environ))
 
     def _uuids(self, named: Sequence[str] | None) -> list[str]:
         """Resolve GPU names as the runs do; None means all, in the order of the exporter."""
@@ -279,6 +271,19 @@ class PlanRunner:
 
     def _hottest(self, gpus: Sequence[str] | None) -> float | None:
         return progress.hottest_celsius(progress.read_gpus(self._context.api), self._uuids(gpus))
+
+
+def capped_gpus(step: Step, here: Gpus, environ: Mapping[str, str]) -> Sequence[str] | None:
+    """Return the GPUs that a step with a cap names; None is the only GPU of the node. Raises PlanError."""
+    named = steps.step_gpus(step)
+    if named is None:
+        named = gpu_choice.choose_gpus(None, environ).gpus or None
+    if named is None and len(here.gpus) != 1:
+        raise PlanError(
+            f"{step.case}: cannot choose one of {len(here.gpus)} GPUs for the cap; give gpus: [0] in the plan, or "
+            "--gpus 0"
+        )
+    return named
 
 
 def _cap(step: Step) -> Cap | None:

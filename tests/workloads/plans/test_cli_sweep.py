@@ -130,6 +130,19 @@ def test_sweep_unsupported_cap_fails_before_run(limit_w, workloads, tmp_path):
     assert limit_w() == BEFORE_W
 
 
+def test_sweep_and_dry_run_refuse_an_unclear_gpu_alike(tmp_path):
+    sweep = ["-m", "workloads", "sweep", "simulated-load", "--power-limits", "300", "--out", str(tmp_path / "results")]
+    with daemon.daemon(tmp_path, "--simulate", "2xH200", "--no-history") as two:
+        environ = daemon.environment({"WATTLINE_EXPORTER": two.url, "XDG_STATE_HOME": str(tmp_path / "state")})
+        done = [NURSERY.run([*sweep, *more], environ) for more in ([], ["--dry-run"], ["--dry-run", "--gpus", "0"])]
+
+    assert [each.returncode for each in done] == [1, 2, 0]
+    for each in done[:2]:
+        assert "cannot choose one of 2 GPUs for the cap; give gpus: [0] in the plan, or --gpus 0" in each.stderr
+        assert each.stdout == ""
+    assert not (tmp_path / "results").exists()
+
+
 def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, tmp_path):
     plan = write_file(
         tmp_path,
