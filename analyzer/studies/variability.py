@@ -237,8 +237,7 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> In
         error = max(error, _bootstrap_error(values))
     half = student_quantile(n - 1, (1 + confidence) / 2) * error
     middle = value * math.sqrt(inflated)
-    limits = float(middle * math.exp(-half)), float(middle * math.exp(half))
-    return Interval(value, limits=limits, n=n)
+    return Interval(value, limits=(middle * math.exp(-half), middle * math.exp(half)), n=n)
 
 
 def _excluded(values: FloatArray) -> list[bool] | None:
