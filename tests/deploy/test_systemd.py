@@ -136,7 +136,7 @@ def test_check_runs_with_the_services_rights_and_options(node: Machine) -> None:
     quick = script.replace("check ", "check --idle-seconds 0 ")
     checked = node.run("sh", "-c", f". /etc/default/wattline-exporter; {quick}")
     assert "state   works: /var/lib/wattline" in checked.stdout, checked
-    assert f"runs: unix://{SOCKET}" in checked.stdout, checked
+    assert f"run API: unix://{SOCKET}" in checked.stdout, checked
 
 
 def test_socket_accepts_runs_from_its_group_only(node: Machine) -> None:

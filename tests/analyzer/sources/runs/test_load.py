@@ -290,7 +290,7 @@ def test_choose_source_none_found_names_all_places(tmp_path):
     with http_server(lambda *_: None) as (address, _):
         pass
 
-    with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):
+    with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; .*give --source"):
         choose_in(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
 
 
