@@ -19,10 +19,6 @@ from aiohttp import web
 from exporter.attribution.policy import Attribution
 from exporter.cli.sources import polled_sources, power_model, simulated_file, simulated_gpus, worker_arguments
 from exporter.config.settings import LogFormat, LogLevel, Settings
-from exporter.discovery.job_mapping import JobMappingFolder
-from exporter.discovery.labels import OwnerLabels
-from exporter.discovery.owners import ProcessOwners
-from exporter.discovery.service import DiscoveryService
 from exporter.exposition.collector import Collector, ReadingSource
 from exporter.exposition.render import MetricsRenderer, SavedMetrics
 from exporter.model import Service, boottime
@@ -34,6 +30,10 @@ from exporter.polling.meters import SavedTotals
 from exporter.push.client import PushClient
 from exporter.push.config import PushTarget, push_target
 from exporter.runs.device_holders import DeviceHolders
+from exporter.runs.discovery.job_mapping import JobMappingFolder
+from exporter.runs.discovery.labels import OwnerLabels
+from exporter.runs.discovery.owners import ProcessOwners
+from exporter.runs.discovery.service import DiscoveryService
 from exporter.runs.ledger import Ledger
 from exporter.runs.service import RunService
 from exporter.sources.carbon.cache import CarbonCache

@@ -7,7 +7,7 @@ import pytest
 from exporter.model import boottime
 from exporter.processes.procfs import TICK_S
 from tests.daemon import begin, daemon, end, start, wait_until_it_serves
-from tests.exporter.discovery.real_cgroups import cgroup2_mount, cgroups
+from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount, cgroups
 from tests.fakes.cgroup_tree import ID
 from tests.polling import eventually
 

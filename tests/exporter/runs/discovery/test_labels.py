@@ -3,8 +3,8 @@
 import pytest
 
 from exporter.contract.run import BeginRequest
-from exporter.discovery.labels import OwnerLabels
 from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.runs.discovery.labels import OwnerLabels
 from tests.fakes.cgroup_tree import ID, UID
 
 JOB = CgroupOwner("slurm", "4711", "/slurm/job_4711")

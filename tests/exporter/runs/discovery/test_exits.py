@@ -5,9 +5,9 @@ import errno
 import subprocess
 import sys
 
-from exporter.discovery.exits import ProcessExits
 from exporter.model import boottime
 from exporter.processes.procfs import ProcessKey, find_process
+from exporter.runs.discovery.exits import ProcessExits
 
 
 def start():

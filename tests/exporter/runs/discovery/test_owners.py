@@ -2,8 +2,8 @@
 
 import pytest
 
-from exporter.discovery.owners import ProcessOwners
 from exporter.processes.cgroup_paths import GROUP_KINDS
+from exporter.runs.discovery.owners import ProcessOwners
 from tests.fakes.cgroup_tree import ID
 
 JOB = "/slurm/uid_1000/job_4711"
