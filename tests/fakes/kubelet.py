@@ -29,9 +29,26 @@ def devices(resource: str, *ids: str) -> bytes:
     return field_of(1, resource) + b"".join(field_of(2, id_) for id_ in ids) + field_of(3, field_of(1, b"\x08\x01"))
 
 
-def container(name: str, *of_devices: bytes) -> bytes:
+def claim(namespace: str, name: str, *of_devices: bytes) -> bytes:
+    """Return the devices of a ResourceClaim (DynamicResource), for `container(claims=…)`."""
+    return field_of(2, name) + field_of(3, namespace) + b"".join(field_of(4, one) for one in of_devices)
+
+
+def claimed(pool: str, device: str, driver: str = "gpu.nvidia.com") -> bytes:
+    """Return a device of a claim (ClaimResource) with the CDI device and share id that the exporter ignores."""
+    cdi = field_of(1, field_of(1, f"k8s.{driver}/claim=7f3a-{device}"))
+    return cdi + field_of(2, driver) + field_of(3, pool) + field_of(4, device) + field_of(5, "9c1e")
+
+
+def claimed_by_cdi(name: str) -> bytes:
+    """Return a device of a claim as a kubelet before 1.31 has it, with the name of the CDI device only."""
+    return field_of(1, field_of(1, name))
+
+
+def container(name: str, *of_devices: bytes, claims: tuple[bytes, ...] = ()) -> bytes:
     """Return a container with the numbers of its CPUs (4, packed)."""
-    return field_of(1, name) + b"".join(field_of(2, one) for one in of_devices) + field_of(4, b"\x01\x02\x80\x01")
+    fields = field_of(1, name) + b"".join(field_of(2, one) for one in of_devices) + field_of(4, b"\x01\x02\x80\x01")
+    return fields + b"".join(field_of(5, one) for one in claims)
 
 
 def pod(namespace: str, name: str, *containers: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Assignment of GPUs to pods, from the kubelet's pod-resources API (v1).
+"""Devices of containers, from the kubelet's pod-resources API (v1).
 
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
 """
@@ -8,64 +8,41 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from exporter.contract.metrics import GPU_POD_INFO
-from exporter.model import Batch, Reading, SourceError
-from exporter.sources.pod_resources_pb2 import ListPodResourcesResponse
+from exporter.model import SourceError
+from exporter.sources.kubernetes.pod_gpus import PodDevice
+from exporter.sources.kubernetes.pod_resources_pb2 import (
+    ClaimResource,
+    ContainerResources,
+    DynamicResource,
+    ListPodResourcesResponse,
+)
+from exporter.sources.kubernetes.resource_slices import DRIVER, ClaimDevice
 
 METHOD = "/v1.PodResourcesLister/List"
 TIMEOUT_S = 3.0
 MAX_BYTES = 16 << 20
 """Limit of a response, the same as the kubelet's."""
-MAX_NAMED_DEVICES = 3
 
 _RESOURCE = re.compile(r"nvidia\.com/(gpu|gpu\.shared|mig-.+)")
-# Time-slicing device plugins number the replicas of a GPU: GPU-…::3, on GKE nvidia0/vgpu3.
-_REPLICA = re.compile(r"::\d+$|/vgpu\d+$")
 
 
-@dataclass(frozen=True, slots=True)
-class PodDevice:
-    """A container and the id of one of its devices."""
+class PodResources:
+    """Client of the kubelet's socket."""
 
-    namespace: str
-    pod: str
-    container: str
-    device: str
-
-
-class KubeletSource:
-    """Source of pods; `gpus` returns the index of each GPU by UUID, for a MIG instance that of its parent."""
-
-    name = "kubelet"
-
-    def __init__(self, socket: Path, gpus: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._gpus = gpus
 
-    def read(self) -> Batch:
-        gpus = self._gpus()
-        by_index = {index: uuid for uuid, index in gpus.items() if not uuid.startswith("MIG-")}
-        readings: dict[Reading, None] = {}
-        unknown: set[str] = set()
-        for assigned in self._assignments():
-            device = _REPLICA.sub("", assigned.device)
-            uuid = device if device in gpus else by_index.get(device.removeprefix("nvidia"))
-            if uuid is None:
-                unknown.add(device)
-                continue
-            labels = (gpus[uuid], uuid, assigned.namespace, assigned.pod, assigned.container)
-            readings[Reading(GPU_POD_INFO, labels, 1.0)] = None
-        return Batch(tuple(readings), problems=_problems(unknown))
+    def devices(self) -> list[PodDevice]:
+        """Return the GPUs of all containers. Raises SourceError.
 
-    def _assignments(self) -> list[PodDevice]:
-        """Call the API on a new channel, which keeps no state of a kubelet that was restarted."""
+        Each call has a new channel, which keeps no state of a kubelet that was restarted.
+        """
         self._check_socket()
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", MAX_BYTES))
         with grpc.insecure_channel(f"unix:{self._socket.absolute()}", options=options) as channel:
@@ -114,17 +91,30 @@ def _failed(socket: Path, error: grpc.RpcError) -> SourceError:
     return SourceError(f"cannot read {socket}: the kubelet answered {text}", "see: journalctl -u kubelet")
 
 
-def _of_gpus(response: ListPodResourcesResponse) -> Iterable[PodDevice]:
+def _of_gpus(response: ListPodResourcesResponse) -> Iterator[PodDevice]:
     for pod in response.pod_resources:
         for container in pod.containers:
-            for devices in container.devices:
-                if _RESOURCE.fullmatch(devices.resource_name):
-                    for device in devices.device_ids:
-                        yield PodDevice(pod.namespace, pod.name, container.name, device)
+            for device, claim in _devices(container):
+                yield PodDevice(pod.namespace, pod.name, container.name, device, claim)
 
 
-def _problems(unknown: set[str]) -> tuple[str, ...]:
-    if not unknown:
-        return ()
-    names = ", ".join(sorted(unknown)[:MAX_NAMED_DEVICES])
-    return (f"unknown GPUs assigned to pods: {names}; compare with nvidia-smi -L, and check that NVML works",)
+def _devices(container: ContainerResources) -> Iterator[tuple[str | ClaimDevice | None, str]]:
+    for devices in container.devices:
+        if _RESOURCE.fullmatch(devices.resource_name):
+            yield from ((device, "") for device in devices.device_ids)
+    for claim in container.dynamic_resources:
+        name = f"{claim.claim_namespace}/{claim.claim_name}"
+        yield from ((device, name) for device in _claimed(claim))
+
+
+def _claimed(claim: DynamicResource) -> Iterable[ClaimDevice | None]:
+    for resource in claim.claim_resources:
+        if resource.driver_name == DRIVER:
+            yield ClaimDevice(resource.pool_name, resource.device_name)
+        elif not resource.driver_name and _is_gpu(resource):
+            yield None
+
+
+def _is_gpu(resource: ClaimResource) -> bool:
+    """Return True if a device without a driver's name is a GPU by its CDI name: k8s.gpu.nvidia.com/claim=…."""
+    return any(DRIVER in device.name for device in resource.cdi_devices)

@@ -1,0 +1,61 @@
+"""Sources of pods and of their GPUs, from the settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+
+from exporter.config.settings import Settings
+from exporter.config.values import OperationError, UsageError, check_url
+from exporter.contract.command_line import install
+from exporter.processes.cgroup_paths import GroupKind
+from exporter.runs.discovery.pods import PodDirectory
+from exporter.sources.kubernetes.api_client import CREDENTIALS, KubernetesClient, api_server_url
+from exporter.sources.kubernetes.kubelet import KubeletSource
+from exporter.sources.kubernetes.pod_gpus import PodGpuAssignments
+from exporter.sources.kubernetes.pods import LOG_FOLDER, Pod, pod_reader
+from exporter.sources.kubernetes.resource_slices import ResourceSlices
+
+NODE = "NODE_NAME"
+"""Environment variable with the name of this node."""
+
+
+def kubelet_source(settings: Settings, gpus: Callable[[], Mapping[str, str]] | None) -> KubeletSource | None:
+    """Return the source of the GPUs of pods, None without the kubelet. Raises UsageError and OperationError."""
+    if settings.kubelet_socket is None:
+        return None
+    try:
+        from exporter.sources.kubernetes.pod_resources import PodResources
+    except ModuleNotFoundError as error:
+        raise OperationError(
+            f"--kubelet.pod-resources: {error.name} is not installed; {install('kubernetes')}"
+        ) from error
+    server = _api_server(settings)
+    slices = ResourceSlices(_client(settings), server, os.environ.get(NODE)) if server else None
+    return KubeletSource(PodGpuAssignments(PodResources(settings.kubelet_socket), gpus, slices))
+
+
+def pods_of_node(settings: Settings) -> Callable[[], Mapping[str, Pod]]:
+    """Return the reader of this node's pods by UID. Raises UsageError."""
+    try:
+        return pod_reader(settings.kubernetes_pods, _client(settings), _api_server(settings), os.environ.get(NODE))
+    except ValueError as error:
+        raise UsageError(f"--kubernetes.pods: {error}") from error
+
+
+def pod_directory(
+    settings: Settings, kinds: Collection[GroupKind], kubelet: KubeletSource | None
+) -> PodDirectory | None:
+    """Return the pods of this node for their runs, None on a node without Kubernetes. Raises UsageError."""
+    is_node = kubelet is not None or settings.kubernetes_pods is not None or LOG_FOLDER.exists()
+    if "kubernetes" not in kinds or not is_node:
+        return None
+    return PodDirectory(pods_of_node(settings), kubelet.assignments.read if kubelet else None)
+
+
+def _client(settings: Settings) -> KubernetesClient:
+    return KubernetesClient(settings.kubernetes_credentials or CREDENTIALS)
+
+
+def _api_server(settings: Settings) -> str | None:
+    return check_url(settings.kubernetes_api, "--kubernetes.api") or api_server_url()
