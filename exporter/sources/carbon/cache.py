@@ -74,7 +74,9 @@ class CachedSlots(BaseModel):
         ]
 
 
-class _File(BaseModel):
+class CarbonDocument(BaseModel):
+    """Slots of all feeds, as the file stores them and as `GET /api/v1/carbon` returns them."""
+
     version: Literal[1] = 1
     feeds: dict[Basis, CachedSlots]
 
@@ -95,7 +97,7 @@ class CarbonCache:
         with self._lock:
             self._feeds[basis] = slots
             try:
-                self._write(_File(feeds=self._feeds).model_dump_json(by_alias=True).encode())
+                self._write(CarbonDocument(feeds=self._feeds).model_dump_json(by_alias=True).encode())
             except OSError as error:
                 if not self._is_failing:
                     log.warning(
@@ -118,7 +120,7 @@ class CarbonCache:
         try:
             with self.path.open("rb") as file:
                 text = file.read(MAX_BYTES)
-            return _File.model_validate_json(text).feeds
+            return CarbonDocument.model_validate_json(text).feeds
         except FileNotFoundError:
             return {}
         except ValidationError:

@@ -22,7 +22,7 @@ from exporter.contract.metrics import (
     CARBON_INTENSITY_TIMESTAMP,
 )
 from exporter.model import Reading, Slot, SourceError
-from exporter.sources.carbon.cache import CachedSlots, CarbonCache
+from exporter.sources.carbon.cache import CachedSlots, CarbonCache, CarbonDocument
 from exporter.sources.carbon.provider import CarbonProvider, HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
 
@@ -193,8 +193,16 @@ class CarbonFeed:
     async def _save_cache(self) -> None:
         if self._cache:
             fetched_s = self.fetched_s or 0.0
-            slots = CachedSlots.of(self.provider.name, self.provider.region, fetched_s, self._due_s, self._slots)
-            await asyncio.to_thread(self._cache.save, self.basis, slots)
+            await asyncio.to_thread(self._cache.save, self.basis, self._to_cache(fetched_s))
+
+    def _to_cache(self, fetched_s: float) -> CachedSlots:
+        return CachedSlots.of(self.provider.name, self.provider.region, fetched_s, self._due_s, self._slots)
+
+    def shared(self) -> CachedSlots | None:
+        """Return the slots for other exporters, None without a response of a provider on the web."""
+        if self.fetched_s is None or self.provider.name == "static":
+            return None
+        return self._to_cache(self.fetched_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +221,11 @@ class CarbonFeeds:
     def slots_at(self, t_s: float) -> tuple[Slot, ...]:
         """Return the slot of each basis at `t_s` (Unix seconds), without unknown ones."""
         return tuple(slot for feed in self.feeds if (slot := feed.slot_at(t_s)) is not None)
+
+    def document(self) -> CarbonDocument:
+        """Return the slots of all feeds, for other exporters."""
+        found = {feed.basis: slots for feed in self.feeds if (slots := feed.shared()) is not None}
+        return CarbonDocument(feeds=found)
 
 
 def _sort_slots(slots: Iterable[Slot]) -> list[Slot]:

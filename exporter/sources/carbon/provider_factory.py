@@ -16,6 +16,8 @@ from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider
 from exporter.sources.carbon.static import StaticIntensity
 
+_UNUSED = "unused"
+"""Secret of a provider that is not asked."""
 _REMEDY = f"store it in a file for --carbon.token-file, or set {TOKEN_VARIABLE}"
 
 
@@ -58,6 +60,8 @@ def average_provider(settings: Settings) -> CarbonProvider | None:
         raise UsageError(f"--carbon.provider: unknown provider {name!r}; use one of {', '.join(PROVIDERS)}")
     if settings.carbon_url is not None and (name in (None, "static") or settings.carbon_intensity is not None):
         raise UsageError("--carbon.url needs a --carbon.provider with a web API; add one, or remove --carbon.url")
+    if settings.carbon_shared is not None and (name in (None, "static") or settings.carbon_intensity is not None):
+        raise UsageError("--carbon.shared needs a --carbon.provider with a web API, that of the other exporter; add it")
     try:
         if settings.carbon_intensity is not None:
             return _constant(settings, settings.carbon_intensity)
@@ -111,6 +115,20 @@ def marginal_provider(settings: Settings) -> CarbonProvider | None:
 
 
 def _web_provider(name: str, region: str | None, settings: Settings, base_url: str | None) -> CarbonProvider:
+    """Return a provider with a web API, or its slots from --carbon.shared. Raises ValueError and UsageError."""
+    provider = _own_provider(name, region, settings, base_url)
+    if settings.carbon_shared is None:
+        return provider
+    from exporter.sources.carbon.shared import SharedIntensities, is_url
+
+    if is_url(settings.carbon_shared):
+        check_url(settings.carbon_shared, "--carbon.shared")
+    if base_url is not None:
+        raise UsageError("--carbon.shared replaces the requests to the provider; remove the URL of the provider")
+    return SharedIntensities(provider, settings.carbon_shared)
+
+
+def _own_provider(name: str, region: str | None, settings: Settings, base_url: str | None) -> CarbonProvider:
     """Return a provider with a web API; `region` is None for the whole country, which only gb supports."""
     if name == "gb":
         from exporter.contract.carbon.gb import NATIONAL
@@ -125,10 +143,13 @@ def _web_provider(name: str, region: str | None, settings: Settings, base_url: s
     if name == "electricitymaps":
         from exporter.sources.carbon import electricity_maps
 
-        return electricity_maps.ElectricityMaps(region, required_token(settings), base_url)
+        return electricity_maps.ElectricityMaps(
+            region, _UNUSED if settings.carbon_shared else required_token(settings), base_url
+        )
     from exporter.sources.carbon import watttime
 
-    return watttime.WattTime(region, *watttime_account(settings), base_url=base_url)
+    account = (_UNUSED, _UNUSED) if settings.carbon_shared else watttime_account(settings)
+    return watttime.WattTime(region, *account, base_url=base_url)
 
 
 def required_token(settings: Settings) -> str:

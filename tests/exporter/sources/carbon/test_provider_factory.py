@@ -54,6 +54,15 @@ def test_carbon_options_create_at_most_one_provider_per_basis(tmp_path, given, e
     assert len(carbon_feeds(carbon_providers(settings(tmp_path, BOTH, **given)), None).feeds) == len(expected)
 
 
+def test_shared_intensities_need_no_secret(tmp_path):
+    given = {"provider": "electricitymaps", "region": "de", "shared": "http://node1:9847"}
+    marginal = {"marginal_provider": "watttime", "marginal_region": "caiso_north"}
+    assert created_providers(tmp_path, **given, **marginal) == [
+        ("electricitymaps", "DE", "average"),
+        ("watttime", "CAISO_NORTH", "marginal"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -76,6 +85,12 @@ def test_carbon_options_create_at_most_one_provider_per_basis(tmp_path, given, e
             "--carbon.marginal-url needs --carbon.marginal-provider watttime",
         ),
         ({"url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
+        ({"shared": "http://a.example"}, "--carbon.shared needs a --carbon.provider"),
+        ({"provider": "gb", "shared": "http://a.example?b"}, "--carbon.shared: expected http://HOST/PATH"),
+        (
+            {"provider": "gb", "shared": "http://a.example", "url": "http://b.example"},
+            "--carbon.shared replaces the requests to the provider",
+        ),
         ({"intensity": 230.0, "url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
         ({"region": "DE", "url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
         ({"marginal_provider": "watttime"}, "needs --carbon.marginal-region"),
