@@ -2,7 +2,8 @@
 
 Runs may be nested, and each process belongs to the innermost run, so that nothing is counted twice:
 
-- Among process trees, the one with the root nearest above the process; among cgroups, the deepest.
+- Among process trees, the one with the root nearest above the process, and those of discovered runs only without any
+  other; among cgroups, the deepest.
 - Between a tree and a cgroup that both contain the process, the inner one: the tree if its root is in the cgroup
   (`workloads run` in a Slurm job), else the cgroup (a container that a run's job started).
 - Otherwise the run that began last.
@@ -32,6 +33,7 @@ class RunProcesses:
 
     processes: tuple[ProcessKey, ...] = ()
     cgroup: str | None = None
+    is_discovered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,11 @@ class CpuUsageReader:
                 above = processes[parent].claims if parent else ()
                 scanned = self._with_claims(stat, parent, above, self._open_claims(runs, stat.process))
                 own = tuple(_Claim(run_id, stat.process) for run_id in roots.get(stat.process, ()))
-                claims = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
-                if claims or own:
-                    processes[stat.process], by_pid[stat.process.pid] = (
-                        scanned._replace(claims=(*claims, *own)),
-                        stat.process,
-                    )
+                above = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
+                # the roots of a discovered run are the processes on its GPUs, also within a run that a client began
+                claims = tuple(sorted((*above, *own), key=lambda claim: not runs[claim.run_id].is_discovered))
+                if claims:
+                    processes[stat.process], by_pid[stat.process.pid] = scanned._replace(claims=claims), stat.process
         return processes
 
     def _open_claims(self, runs: Mapping[str, RunProcesses], process: ProcessKey) -> tuple[_Claim, ...]:

@@ -21,6 +21,8 @@ LONG_SLACK_S = 0.1
 """Error of an update's time above which the slope between two points does not bound the power during it."""
 TOLERANCE = 0.05
 """Largest relative difference between the energies of two accurate sensors."""
+_PEAK_OVER_MEAN = 4.0
+"""Largest assumed ratio of the power to its mean between two polls, of a device without power readings."""
 _NOISE = 0.02
 """Noise of power readings, and of the time of updates, as a share of the power."""
 _JITTER_S = 0.001
@@ -63,6 +65,8 @@ def interpolate_energy(
     step_low_w, step_high_w = low_w, high_w
     if unknown_w is not None:
         low_w, high_w = 0.0, max(high_w, unknown_w)
+    elif not powers_w:  # the slopes are means, of a load that may switch faster
+        low_w, high_w = 0.0, _PEAK_OVER_MEAN * high_w
     if right in (0, len(points)):  # outside of the points
         edge = points[0] if right == 0 else points[-1]
         reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)

@@ -26,6 +26,6 @@ class Node:
     def cpu_s(self):
         return {run_id: run.cpu_s for run_id, run in self.read().runs.items()}
 
-    def run(self, run_id, *pids, cgroup=None):
+    def run(self, run_id, *pids, cgroup=None, is_discovered=False):
         found = [find_process(pid, self.proc.root) for pid in pids]
-        self.runs[run_id] = RunProcesses(tuple(process for process in found if process), cgroup)
+        self.runs[run_id] = RunProcesses(tuple(process for process in found if process), cgroup, is_discovered)

@@ -26,6 +26,22 @@ def test_cpu_usage_starts_at_0_and_grows_with_processes(node):
     assert node.cpu_s() == {"a": pytest.approx(0.5)}
 
 
+@pytest.mark.parametrize("client_root", [10, 11, 12])
+@pytest.mark.parametrize("order", [("client", "found"), ("found", "client")])
+def test_cpu_usage_run_of_client_is_inside_discovered_run(node, client_root, order):
+    """The discovered run has the process on the GPU, 11; the client began its run in it, above it, or below it."""
+    for pid, parent in ((10, 1), (11, 10), (12, 11)):
+        node.proc.add(pid, parent=parent)
+    for run_id in order:
+        node.run(run_id, client_root if run_id == "client" else 11, is_discovered=run_id == "found")
+
+    runs = node.read().runs
+
+    assert runs["client"].pids == {pid for pid in (10, 11, 12) if pid >= client_root}
+    assert runs["found"].pids == {11, 12} - runs["client"].pids
+    assert runs["found"].family == {11, 12}
+
+
 def test_cpu_usage_waited_for_child_is_not_counted_twice(node):
     root = node.proc.add(10)
     node.run("a", 10)

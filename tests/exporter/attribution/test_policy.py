@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.attribution.device_loads import NO_RUN, DeviceLoads
 from exporter.attribution.policy import (
     MAX_LOAD_CHANGES,
-    NO_RUN,
     POLICIES,
     AttributedKey,
     Attribution,
-    DeviceLoads,
     split_energy,
 )
 from exporter.model import Device
@@ -119,7 +118,7 @@ def test_attribution_below_idle_power_has_no_negative_share():
     assert joules(attribution, "idle_apart", NO_RUN) == pytest.approx(600, abs=1e-5)
 
 
-def test_idle_power_is_the_lowest_mean_of_10_s():
+def test_idle_power_is_on_the_level_of_the_lowest_10_s():
     attribution = Attribution()
     energy_j, watts = 0.0, [300.0] * 15 + [90.0] * 15 + [10.0] * 3 + [300.0] * 15
     for second, power_w in enumerate(watts, start=1):

@@ -85,6 +85,20 @@ def test_interpolation_long_gap_is_bounded_by_nearby_powers():
     assert half_width_j > 100
 
 
+@pytest.mark.parametrize("phase_s", [0.0, 0.01, 0.02, 0.03])
+def test_interpolation_without_readings_includes_a_load_faster_than_the_polls(phase_s):
+    # 390 W for 20 ms of each 50 ms, else 40 W: a mean of 180 W in each second, as a CPU's energy counter shows it
+    def energy_j(t):
+        rest_s = (t + phase_s) % 0.05
+        return 9.0 * ((t + phase_s) // 0.05) + 390 * min(rest_s, 0.02) + 40 * max(rest_s - 0.02, 0.0)
+
+    points = [EnergyPoint(t, energy_j(t), 0.0) for t in (0.0, 1.0, 2.0, 2.51, 3.0)]
+    joules, half_width_j = interpolate_energy(points, 2.5)
+
+    assert abs(joules - energy_j(2.5)) <= half_width_j
+    assert half_width_j < 10
+
+
 def test_interpolation_no_point_and_one_point_have_a_result():
     assert interpolate_energy([], 1.0) == (0.0, 0.0)
     assert interpolate_energy([EnergyPoint(1.0, 50.0, 0.1)], 1.5, [200.0]) == (50.0, pytest.approx(120.0))

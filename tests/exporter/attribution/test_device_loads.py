@@ -1,4 +1,4 @@
-from exporter.attribution.policy import NO_RUN, cpu_loads, gpu_loads
+from exporter.attribution.device_loads import NO_RUN, cpu_loads, gpu_loads
 from exporter.model import GpuProcess
 
 

@@ -1,0 +1,76 @@
+import random
+
+import pytest
+
+from exporter.attribution.device_loads import DeviceLoads
+from exporter.attribution.idle_level import IdleLevel
+from exporter.attribution.policy import AttributedKey, Attribution
+from exporter.model import Device
+
+GPU = Device("gpu", "GPU-0")
+
+
+class Counter:
+    """Energy counter of a GPU that is updated every 0.1 s, read once a second with a delay of up to 50 ms."""
+
+    def __init__(self, level):
+        self.level, self.t_s, self.energy_j, self._rng = level, 0.0, 0.0, random.Random(1)
+
+    def run(self, seconds, watts):
+        for _ in range(seconds):
+            self.t_s, self.energy_j = self.t_s + 1.0, self.energy_j + watts
+            delay_s = self._rng.uniform(0.0, 0.05)
+            update_j = watts * self._rng.uniform(0.0, 0.1)
+            self.level.update(self.t_s + delay_s, self.energy_j + watts * delay_s - update_j)
+
+
+@pytest.mark.parametrize("minutes", [2, 60])
+def test_idle_level_noisy_counter_gives_true_power(minutes):
+    level = IdleLevel(None)
+    Counter(level).run(60 * minutes, 78.0)
+    assert level.watts == pytest.approx(78.0, abs=0.15)
+
+
+def test_idle_level_low_saved_value_rises_to_true_power():
+    level = IdleLevel(76.8)
+    Counter(level).run(600, 78.0)
+    assert level.watts == pytest.approx(78.0, abs=0.1)
+
+
+def test_idle_level_higher_level_of_a_context_is_ignored():
+    level = IdleLevel(None)
+    counter = Counter(level)
+    counter.run(120, 78.0)
+    counter.run(3600, 118.0)
+    assert level.watts == pytest.approx(78.0, abs=0.15)
+
+
+def test_idle_level_falls_to_a_lower_level():
+    level = IdleLevel(None)
+    counter = Counter(level)
+    counter.run(3600, 118.0)
+    counter.run(120, 78.0)
+    assert level.watts == pytest.approx(78.0, abs=0.3)
+
+
+def test_idle_level_rising_power_stays_on_the_lowest_level():
+    level = IdleLevel(None)
+    counter = Counter(level)
+    for watts in range(80, 121):
+        counter.run(120, float(watts))
+    assert 79.0 < level.watts < 84.0
+
+
+def test_idle_apart_idle_holder_gets_almost_no_energy():
+    attribution = Attribution(energy_j={GPU: 100.0}, idle_w={GPU: 78.0})
+    attribution.hold(GPU, DeviceLoads({"a": 0.0}), 0.0)
+    rng = random.Random(2)
+    t_s = 0.0
+    attribution.divide(GPU, 100.0, t_s)
+    for _ in range(400):  # 30 s at 78 W, polled each 50 to 100 ms; the counter is updated every 100 ms
+        t_s += rng.uniform(0.05, 0.1)
+        attribution.divide(GPU, 100.0 + 78.0 * (int(t_s * 10) / 10), t_s)
+    apart_j = attribution.microjoules[AttributedKey(GPU, "idle_apart", "a")] / 1e6
+
+    assert attribution.microjoules[AttributedKey(GPU, "idle_shared", "a")] / 1e6 == pytest.approx(78.0 * t_s, rel=0.01)
+    assert apart_j < 78.0 * 0.1 + 0.5  # one update of the counter
