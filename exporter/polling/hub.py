@@ -111,12 +111,21 @@ class SensorHub(Service):
         Do not wait for a sensor that hangs; its read goes on, since a thread cannot be cancelled.
         """
         self._send(demand, BURST_S)
-        update = asyncio.ensure_future(self._read_cpu_energy())
-        self._updates.add(update)
-        update.add_done_callback(self._updates.discard)
+        update = self._start_update()
         with suppress(TimeoutError):
             async with asyncio.timeout(UPDATE_WITHIN_S):
                 await asyncio.shield(update)
+
+    def read_cpu_energy_soon(self) -> None:
+        """Read the CPU energy near this instant, in the background, unless a read is under way."""
+        if not self._updates:
+            self._start_update()
+
+    def _start_update(self) -> asyncio.Future[None]:
+        update = asyncio.ensure_future(self._read_cpu_energy())
+        self._updates.add(update)
+        update.add_done_callback(self._updates.discard)
+        return update
 
     async def _read_cpu_energy(self) -> None:
         for source, period_s in self._sources:

@@ -232,6 +232,7 @@ class LiveState:
     def update(self, now_s: float) -> None:
         """Bring the health of all sources up to date, for a snapshot."""
         self.age(now_s)
+        self.energy.start_emissions()
         for name, source in self.sources.items():
             source.health = tuple(self.counters.accumulate(source.readings(name), from_zero=True))
 

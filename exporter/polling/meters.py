@@ -10,11 +10,13 @@ from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
 from exporter.energy.marks import ZERO_TOTALS, LastPoll, MeterTotals
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
-from exporter.model import ClockReading, Component, Device, Poll
+from exporter.model import ClockReading, Component, Device, Poll, Slot
 
 FAST_S = 0.047
 SLOW_S = 1.0
 RAPL_UPDATE_S = 0.001
+_LEAD_S = 120.0
+"""Time before a slot at which its emissions are exported as 0, so that scrapers have a sample before the first rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class EnergyMeters:
                 self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
         self.polled.add(device)
         latest = meter.latest
+        if last is None:
+            self._start_emissions(device, self.slots_at(now_at))
         if last and latest and latest.after_s > last.after_s:
             if not (latest.counter_j is None and power_w is None):
                 self.power_w[device] = added_j / (latest.after_s - last.after_s)
@@ -103,6 +107,18 @@ class EnergyMeters:
         for share, slot in split_over_slots(self.slots_at, now_at, elapsed_s):
             key = (component, device.id, slot.basis, slot.quality)
             grams[key] = grams.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
+
+    def start_emissions(self) -> None:
+        """Add emissions of 0 for the carbon intensities in force now and in two minutes, where there are none yet."""
+        now_at = self._clock().at
+        slots = (*self.slots_at(now_at), *self.slots_at(now_at + _LEAD_S))
+        for device in self.polled:
+            self._start_emissions(device, slots)
+
+    def _start_emissions(self, device: Device, slots: Iterable[Slot]) -> None:
+        if component := device.component:
+            for slot in slots:
+                self.emissions_grams.setdefault((component, device.id, slot.basis, slot.quality), 0.0)
 
     def energies(self) -> Iterator[tuple[Device, float, float]]:
         """Yield each device that runs can have, its energy in joules, and the time of its last poll."""

@@ -9,24 +9,24 @@ import math
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
-from exporter.attribution.policy import AttributedKey, AttributionChanges
+from exporter.attribution.owner_counters import OwnerAmount
+from exporter.attribution.policy import AttributedKey
 from exporter.config.values import OperationError
 from exporter.contract.history import STATE_FILE
+from exporter.contract.run_limits import RUN_TAIL_S
 from exporter.energy.counter_wraps import CounterTotal, SeriesKey
-from exporter.energy.emissions import EmissionKey
 from exporter.energy.marks import LastPoll, MeterTotals
 from exporter.model import Device
 from exporter.storage.run_archive import ARCHIVE_SCHEMA, ARCHIVED_AT_ONCE, archive_runs, archived_run
+from exporter.storage.saved_state import SavedState, StateChanges
 
 SCHEMA_VERSION = 2
 LOCK_FILE = "lock"
-SHOWN_S = 600.0
-"""Time for which the metrics show an ended run."""
 LATEST_RUNS = 256
 ARCHIVE_EVERY_S = 60.0
 SCHEMA = """
@@ -46,6 +46,10 @@ CREATE TABLE IF NOT EXISTS counter (
 CREATE TABLE IF NOT EXISTS attributed (
     kind TEXT NOT NULL, id TEXT NOT NULL, policy TEXT NOT NULL, run_id TEXT NOT NULL, microjoules INTEGER NOT NULL,
     PRIMARY KEY (kind, id, policy, run_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS owner (
+    name TEXT NOT NULL, labels TEXT NOT NULL, amount INTEGER NOT NULL, is_shown INTEGER NOT NULL,
+    PRIMARY KEY (name, labels)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS idle (
     kind TEXT NOT NULL, id TEXT NOT NULL, watts REAL NOT NULL, PRIMARY KEY (kind, id)
@@ -74,49 +78,6 @@ def storage_remedy(error: OSError | sqlite3.Error) -> str:
     return "move it away to start afresh"
 
 
-class StoredRun(NamedTuple):
-    """A run as JSON, with the columns by which it is found."""
-
-    run_id: str
-    started_at: float
-    is_open: bool
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
-class SavedState:
-    """Everything that a previous exporter saved. `totals` have no raw values if the machine was restarted since."""
-
-    totals: dict[Device, MeterTotals]
-    emissions: dict[EmissionKey, float]
-    running: list[str]
-    """Open runs, as JSON."""
-    ended: list[str]
-    """Ended runs that the metrics still show, as JSON."""
-    counters: dict[SeriesKey, CounterTotal]
-    attributed: dict[AttributedKey, int]
-    """Microjoules."""
-    idle_w: dict[Device, float]
-    boot_id: str | None
-    saved_at: float
-    saved_s: float
-    polls: dict[Device, LastPoll]
-
-
-@dataclass(frozen=True, slots=True)
-class StateChanges:
-    """Data saved each second: all totals, and the changes of runs, counters and attribution."""
-
-    totals: dict[Device, MeterTotals]
-    emissions: dict[EmissionKey, float]
-    runs: list[StoredRun]
-    counters: dict[SeriesKey, CounterTotal | None]
-    attributed: AttributionChanges
-    idle_w: dict[Device, float]
-    now_s: float
-    polls: dict[Device, LastPoll] = field(default_factory=dict)
-
-
 def read_boot_id(root: Path = Path("/proc")) -> str:
     return (root / "sys/kernel/random/boot_id").read_text().strip()
 
@@ -126,6 +87,7 @@ class StateFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._boot_id = read_boot_id()
         self._archived_s = -math.inf
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -148,8 +110,11 @@ class StateFile:
                 f"cannot use {folder / STATE_FILE}: {error}; {storage_remedy(error)}, or choose --state.path"
             ) from error
 
-    def load(self) -> SavedState:
-        """Return the saved state. Raises StateError for a file that is damaged or of another version."""
+    def load(self, tail_s: float = RUN_TAIL_S) -> SavedState:
+        """Return the saved state, with the runs that ended in the last `tail_s` seconds.
+
+        Raises StateError for a file that is damaged or of another version.
+        """
         path = self.folder / STATE_FILE
         try:
             meta = dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
@@ -159,25 +124,24 @@ class StateFile:
                     f"{path} has schema {version}, this version of wattline reads {SCHEMA_VERSION}; "
                     "choose another folder with --state.path"
                 )
-            return self._load(meta)
+            return self._load(meta, tail_s)
         except (sqlite3.Error, ValueError) as error:
             cause = str(error).splitlines()[0]
             raise StateError(f"cannot read {path}: {cause}; move it away to start afresh") from error
 
-    def _load(self, meta: dict[str, str]) -> SavedState:
+    def _load(self, meta: dict[str, str], tail_s: float) -> SavedState:
         read = self._connection.execute
-        same_boot = meta.get("boot_id") == read_boot_id()
+        same_boot = meta.get("boot_id") == self._boot_id
         totals = {
             Device(kind, identity): MeterTotals(energy_j, integrated_j, raw_j if same_boot else None, *rest)
             for kind, identity, energy_j, integrated_j, raw_j, *rest in read("SELECT * FROM device")
         }
         rows = read("SELECT component, device, basis, quality, grams FROM emission")
-        shown_since = time.time() - SHOWN_S
         return SavedState(
             totals,
             {(component, device, basis, quality): grams for component, device, basis, quality, grams in rows},
             [body for (body,) in read("SELECT body FROM run WHERE running = 1")],
-            self._ended_since(shown_since),
+            self._ended_since(time.time() - tail_s),
             {
                 _series(name, labels): CounterTotal(total, raw)
                 for name, labels, total, raw in read("SELECT * FROM counter")
@@ -195,6 +159,10 @@ class StateFile:
                 for kind, identity, t_s, most_w in read("SELECT * FROM last_poll")
                 if meta.get("polls_saved_s") == meta.get("saved_s")  # not after a version that does not save them
             },
+            {
+                (name, tuple(json.loads(labels))): OwnerAmount(amount, bool(is_shown))
+                for name, labels, amount, is_shown in read("SELECT * FROM owner")
+            },
         )
 
     def save(self, snapshot: StateChanges) -> None:
@@ -207,45 +175,49 @@ class StateFile:
             raise
 
     def _save(self, snapshot: StateChanges) -> None:
-        with self._connection as connection:
-            connection.executemany(
+        with self._connection:
+            self._write(
                 "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(d.kind, d.id, *t) for d, t in snapshot.totals.items()],
             )
-            connection.executemany(
+            self._write(
                 "INSERT OR REPLACE INTO emission VALUES (?, ?, ?, ?, ?)",
                 [(*key, grams) for key, grams in snapshot.emissions.items()],
             )
-            connection.executemany(
+            self._write(
                 "INSERT OR REPLACE INTO counter VALUES (?, ?, ?, ?)",
                 [(name, json.dumps(rest), *risen) for (name, *rest), risen in snapshot.counters.items() if risen],
             )
-            connection.executemany(
+            self._write(
                 "DELETE FROM counter WHERE name = ? AND labels = ?",
                 [(name, json.dumps(rest)) for (name, *rest), risen in snapshot.counters.items() if not risen],
             )
-            connection.executemany(
+            self._write(
                 "DELETE FROM attributed WHERE run_id = ?", [(run_id,) for run_id in snapshot.attributed.forgotten]
             )
             parts = snapshot.attributed.microjoules.items()
-            connection.executemany(
+            self._write(
                 "INSERT OR REPLACE INTO attributed VALUES (?, ?, ?, ?, ?)",
                 [(d.kind, d.id, policy, run_id, amount) for (d, policy, run_id), amount in parts],
             )
-            connection.executemany(
+            self._write(
+                "INSERT OR REPLACE INTO owner VALUES (?, ?, ?, ?)",
+                [(name, json.dumps(labels), *n) for (name, labels), n in snapshot.attributed.owners.items()],
+            )
+            self._write(
                 "INSERT OR REPLACE INTO idle VALUES (?, ?, ?)",
                 [(d.kind, d.id, watts) for d, watts in snapshot.idle_w.items()],
             )
-            connection.executemany(
+            self._write(
                 "INSERT OR REPLACE INTO last_poll VALUES (?, ?, ?, ?)",
                 [(d.kind, d.id, *poll) for d, poll in snapshot.polls.items()],
             )
-            connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?)", snapshot.runs)
-            connection.executemany(
+            self._write("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?)", snapshot.runs)
+            self._write(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
                 [
                     ("schema_version", str(SCHEMA_VERSION)),
-                    ("boot_id", read_boot_id()),
+                    ("boot_id", self._boot_id),
                     ("saved_at", repr(time.time())),
                     ("saved_s", repr(snapshot.now_s)),
                     ("polls_saved_s", repr(snapshot.now_s)),
@@ -255,6 +227,10 @@ class StateFile:
         if not 0 <= snapshot.now_s - self._archived_s < ARCHIVE_EVERY_S:
             is_done = archive_runs(self._connection) < ARCHIVED_AT_ONCE
             self._archived_s = snapshot.now_s if is_done else -math.inf
+
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        if rows:
+            self._connection.executemany(statement, rows)
 
     def run(self, run_id: str) -> str | None:
         """Return a run as JSON. For the event loop: one row by its key, over a separate connection."""

@@ -17,7 +17,8 @@ from typing import Any, Protocol, TypeVar
 from exporter.contract.metrics import STATE_UP
 from exporter.model import Reading, Service
 from exporter.storage.history import AROUND_S, SPARSE_S, EndedRuns, History
-from exporter.storage.state_file import StateChanges, StateFile
+from exporter.storage.saved_state import StateChanges
+from exporter.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

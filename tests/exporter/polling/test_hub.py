@@ -1,11 +1,11 @@
-"""Waiting for the polls after the end of a run."""
+"""Polls at the requests of runs."""
 
 import asyncio
 from collections.abc import Iterator
 
-from exporter.model import Device, GpuInfo, Poll
+from exporter.model import Batch, Device, GpuInfo, Poll
 from exporter.polling.health import GpuHealth
-from exporter.polling.hub import SensorHub
+from exporter.polling.hub import PolledSource, SensorHub
 from exporter.polling.live_state import LiveState
 
 GPU = Device("gpu", "GPU-0")
@@ -31,3 +31,31 @@ def test_wait_until_settled_reads_polls_after_the_exporter_was_stopped() -> None
 
     assert latest is not None
     assert latest.after_s > END_S
+
+
+class CpuEnergy:
+    name = "rapl"
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> Batch:
+        self.reads += 1
+        return Batch((), ())
+
+
+def test_read_cpu_energy_soon_repeats_no_read_that_is_under_way() -> None:
+    source = CpuEnergy()
+    hub = SensorHub(LiveState(), [PolledSource(source, 1.0)], None)
+
+    async def read() -> None:
+        for _ in range(3):
+            hub.read_cpu_energy_soon()
+        await asyncio.gather(*hub._updates)
+        await asyncio.sleep(0)
+        hub.read_cpu_energy_soon()
+        await asyncio.gather(*hub._updates)
+
+    asyncio.run(read())
+
+    assert source.reads == 2

@@ -9,7 +9,8 @@ import pytest
 from exporter.attribution.policy import AttributionChanges
 from exporter.contract.history import STATE_FILE
 from exporter.storage.run_archive import KEPT_RUNS
-from exporter.storage.state_file import StateChanges, StateFile, StoredRun
+from exporter.storage.saved_state import StateChanges, StoredRun
+from exporter.storage.state_file import StateFile
 
 UUID = "GPU-f875bc6b-2fae-51f1-8109-e99a752776f8"
 

@@ -10,7 +10,8 @@ from exporter.attribution.policy import AttributionChanges
 from exporter.contract.history import STATE_FILE
 from exporter.energy.marks import LastPoll
 from exporter.model import Device
-from exporter.storage.state_file import StateChanges, StateFile, StoredRun
+from exporter.storage.saved_state import StateChanges, StoredRun
+from exporter.storage.state_file import StateFile
 
 GPU = Device("gpu", "GPU-0")
 
