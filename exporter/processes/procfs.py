@@ -8,6 +8,7 @@ and gives all fields; psutil takes 280 us for the same fields, and 58 us for the
 from __future__ import annotations
 
 import os
+import pwd
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -184,3 +185,18 @@ def process_family(
     return (pids_in_cgroup(cgroup, root) if cgroup else set()) | {
         stat.process.pid for stat in trees if not stat.is_over
     }
+
+
+def login_name(uid: int) -> str:
+    """Return the login name of a user; the number for a user of a directory service, or of a container's host."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def process_user(pid: int, proc: Path = PROC) -> str:
+    """Return the login name of the real user of a process, empty if it has ended."""
+    status = _read(f"{proc}/{pid}/status") or b""
+    uids = next((line.split()[1] for line in status.splitlines() if line.startswith(b"Uid:")), None)
+    return "" if uids is None else login_name(int(uids))

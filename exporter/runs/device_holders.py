@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
-from exporter.attribution.policy import Attribution, DeviceLoads, cpu_loads, gpu_loads
+from exporter.attribution.device_loads import DeviceLoads, cpu_loads, gpu_loads
+from exporter.attribution.policy import Attribution
+from exporter.contract.run_limits import OTHER_RUNS
 from exporter.contract.work import SHARE_POLICY
-from exporter.model import Device
+from exporter.model import Device, Reading
 from exporter.polling.live_state import LiveState
+from exporter.processes.cgroups import pids_in_cgroup
+from exporter.runs import marks
 from exporter.runs.record import RunRecord
 
 LINGER_S = 2.0
 """Time for which the driver may still list an ended process. Its energy belongs to its run."""
+
+OWNER_WITHIN_S = 5.0
+"""Time after the start of a run for which its energy waits for an owner: a client names its processes a bit later."""
+
+
+class _Nesting(NamedTuple):
+    """Clients' runs inside a discovered run, and the processes of the discovered run that are in none of them."""
+
+    inner: frozenset[str]
+    own_pids: frozenset[int]
+    uses_cpu: bool
 
 
 class DeviceHolders:
@@ -38,16 +55,22 @@ class DeviceHolders:
         """Time of the last scan that found a process of the run."""
         self._gone_s: dict[str, float] = {}
         """Time from which a run has no process: the first scan without one, at most LINGER_S after `_alive_s`."""
+        self._folded: list[RunRecord] = []
+        """Holders that are no runs, since too many are open; their ids begin with OTHER_RUNS."""
         self._owners: dict[int, tuple[str, float]] = {}
         """Run of each recent process, and the time of the last scan that found the process."""
 
     async def scan(self, running: Iterable[RunRecord]) -> None:
         """Read the CPU time of the runs that named processes or a cgroup, in a thread."""
         async with self._scanning:  # the reader keeps state; one scan at a time
-            await self._scan(running)
+            await self._scan([*running, *self._folded])
 
     async def _scan(self, running: Iterable[RunRecord]) -> None:
-        runs = {run.run_id: RunProcesses(tuple(run.processes), run.cgroup) for run in running if _has_processes(run)}
+        runs = {
+            run.run_id: RunProcesses(tuple(run.processes), run.cgroup, run.discovered is not None)
+            for run in running
+            if _has_processes(run)
+        }
         if not runs:
             self._usage, self._cpu_s, self._busy_s, self._gone_s = None, {}, 0.0, {}
             return
@@ -72,18 +95,14 @@ class DeviceHolders:
         recent = {pid: owner for pid, owner in self._owners.items() if usage.at_s - owner[1] < LINGER_S}
         self._owners = recent | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}
 
-    @property
-    def final_until_s(self) -> float:
-        """Instant up to which all energy is attributed (CLOCK_BOOTTIME)."""
-        return self._since_s
-
-    def families(self) -> dict[str, frozenset[int]]:
-        """Return the processes of each run, including those of runs that its processes started."""
-        return {run_id: usage.family for run_id, usage in self._usage.runs.items()} if self._usage else {}
+    def family(self, run_id: str) -> frozenset[int]:
+        """Return the processes of a run, including those of runs that its processes started."""
+        usage = self._usage.runs.get(run_id) if self._usage else None
+        return usage.family if usage else frozenset()
 
     def change_holders(self, runs: Iterable[RunRecord], from_s: float) -> None:
         """Set the holders of all devices from `from_s` on, when a run started or ended."""
-        runs, from_s = list(runs), max(from_s, self._since_s)
+        runs, from_s = [*runs, *self._folded], max(from_s, self._since_s)
         self._hold_since_last(runs)
         self._hold([run for run in runs if run.running], from_s)
         self.divide()
@@ -91,22 +110,58 @@ class DeviceHolders:
 
     def tick(self, runs: Iterable[RunRecord], now_s: float) -> None:
         """Attribute the energy up to now, with the loads from the last scan."""
-        runs = list(runs)
+        runs = [*runs, *self._folded]
         for device in self._live.busy_devices():
             self.energies.note_busy(device)
         self._hold_since_last(runs)
         self.divide()
         self._since_s = now_s
         self.energies.keep([run.run_id for run in runs])
+        self._folded = [run for run in self._folded if run.running]
+
+    def fold(self, run: RunRecord) -> RunRecord:
+        """Attribute energy to OTHER_RUNS and to the owner of a run that could not begin, until its end."""
+        run.run_id = f"{OTHER_RUNS} {run.run_id}"
+        self._folded.append(run)
+        return run
+
+    def mark_first_use(self, run: RunRecord, runs: Collection[RunRecord], gpus: list[Device]) -> None:
+        """Take the marks of GPUs that the run uses from now on, except those that other runs hold.
+
+        A discovered run has none, and holds none, if all of its processes are in clients' runs.
+        """
+        if not gpus:
+            return
+        pids = {run_id: set(usage.pids) for run_id, usage in self._usage.runs.items()} if self._usage else {}
+        nesting = self._nesting([other for other in runs if other.running], pids)
+        outer = {run_id for run_id, nested in nesting.items() if not nested.own_pids}
+        others = [other for other in runs if other is not run and (other.end_s or math.inf) > run.begin_s]
+        if run.run_id not in outer:
+            others = [other for other in others if other.run_id not in outer]
+            marks.mark_first_use(run, self._live.energy.meters, gpus, others, self._since_s)
 
     def hold(self, runs: Iterable[RunRecord]) -> None:
         """Set the holders of all devices from `since_s` on."""
         self._hold(list(runs), self._since_s)
 
     def divide(self) -> None:
-        """Attribute the energy of all devices up to their last polls."""
+        """Attribute the energy of all devices up to their last polls, and their emissions."""
+        emissions: dict[tuple[str, str], dict[tuple[str, str], float]] = defaultdict(dict)
+        for (component, identity, basis, quality), grams in self._live.energy.emissions_grams.items():
+            emissions[component, identity][basis, quality] = grams
+        latest_s = -math.inf
         for device, energy_j, at_s in self._live.energy.energies():
-            self.energies.divide(device, energy_j, at_s)
+            self.energies.divide(device, energy_j, at_s, emissions.get((str(device.component), device.id)))
+            latest_s = max(latest_s, at_s)
+        self.energies.owners.show(latest_s)
+
+    def readings(self, readable: Collection[Device], *, recorded: bool) -> Iterator[Reading]:
+        """Yield the attributed energies of the `readable` devices, and the owners' counters.
+
+        `recorded`: for the local history, which has new owners above 0 earlier than the page of metrics.
+        """
+        yield from self.energies.readings(readable)
+        yield from self.energies.owners.readings(recorded=recorded)
 
     def shares_j(self, run: RunRecord) -> dict[Device, float]:
         """Return the energy attributed to the run so far on each of its devices, by policy idle_shared.
@@ -120,22 +175,62 @@ class DeviceHolders:
             if (joules := self.energies.share_j(device, SHARE_POLICY, run.run_id)) is not None
         }
 
+    def held_j(self, run: RunRecord) -> float:
+        """Return the energy that is attributed to the run so far, by policy idle_shared."""
+        return math.fsum(self.energies.share_j(device, SHARE_POLICY, run.run_id) or 0.0 for device in run.measured())
+
     def _hold_since_last(self, runs: list[RunRecord]) -> None:
         """Apply the loads of the last scan to the time before it."""
         s = self._since_s
         self._hold([run for run in runs if run.begin_s <= s and (run.end_s is None or run.end_s > s)], s)
 
     def _hold(self, runs: list[RunRecord], from_s: float) -> None:
+        unnamed = [run for run in runs if run.discovered is None and not run.owner.owner]
+        self.energies.owners.assign(
+            {run.run_id: run.owner for run in runs}, {run.run_id: run.begin_s + OWNER_WITHIN_S for run in unnamed}
+        )
         holding = [run for run in runs if not self._is_gone(run, from_s)]
         pids: dict[str, set[int]] = {run.run_id: set() for run in holding if _has_processes(run)}
         for pid, (run_id, _) in self._owners.items():
             if run_id in pids:
                 pids[run_id].add(pid)
         measured = {run.run_id: set(run.measured()) for run in holding}
+        nesting = self._nesting(holding, pids)
         for device in self._live.energy.meters:
             holders = [run_id for run_id, devices in measured.items() if device in devices]
+            holders = [run_id for run_id in holders if not self._is_outer_only(device, nesting.get(run_id), holders)]
             if loads := self._loads(device, holders, pids, any_run=bool(holding)):
                 self.energies.hold(device, loads, from_s)
+
+    def _nesting(self, holding: list[RunRecord], pids: Mapping[str, set[int]]) -> dict[str, _Nesting]:
+        """Return the discovered runs that contain processes of a client's run."""
+        scanned = self._usage.runs if self._usage else {}
+        families: dict[str, Collection[int]] = {
+            run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run) for run in holding
+        }
+        found = {}
+        for run in holding:
+            family = set(families[run.run_id]) if run.discovered else set()
+            inner = {
+                other.run_id for other in holding if not (other.discovered or family.isdisjoint(families[other.run_id]))
+            }
+            if inner:
+                own = (
+                    pids[run.run_id]
+                    if run.run_id in scanned
+                    else family.difference(*(families[other] for other in inner))
+                )
+                found[run.run_id] = _Nesting(frozenset(inner), frozenset(own), self._cpu_s.get(run.run_id, 0.0) > 0)
+        return found
+
+    def _is_outer_only(self, device: Device, nesting: _Nesting | None, holders: Collection[str]) -> bool:
+        """Return True for a discovered run that uses the device only through the clients' runs inside it."""
+        if nesting is None or nesting.inner.isdisjoint(holders):
+            return False
+        if device.kind == "gpu":
+            gpu = self._live.gpus.get(device.id)
+            return not any(process.pid in nesting.own_pids for process in (gpu.processes if gpu else ()))
+        return not (nesting.own_pids or nesting.uses_cpu)
 
     def _loads(
         self, device: Device, holders: list[str], pids: Mapping[str, set[int]], *, any_run: bool
@@ -154,3 +249,8 @@ class DeviceHolders:
 
 def _has_processes(run: RunRecord) -> bool:
     return bool(run.processes or run.cgroup)
+
+
+def _named_pids(run: RunRecord) -> Collection[int]:
+    """Return the pids of a run that has not been scanned yet."""
+    return {process.pid for process in run.processes} | (pids_in_cgroup(run.cgroup) if run.cgroup else set())

@@ -10,6 +10,7 @@ from exporter.model import ClockReading
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey
+from exporter.runs.lifecycle import find_login
 from exporter.runs.record import RunRecord
 from exporter.runs.requests import new_run
 
@@ -57,4 +58,5 @@ def discovered_record(
     run.cgroup = found.owner.path or None
     run.processes, run.seen_on = list(found.processes), list(found.seen_on)
     run.alive_s = now.s
+    find_login(run)
     return run

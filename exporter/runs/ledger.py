@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable
 
 from exporter.contract import run as contract
 from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, WorkRequest
-from exporter.contract.run_limits import MAX_RUNNING
-from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
+from exporter.model import ClockReading, Device, Reading, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.discovered import DiscoveredRun, discovered_record, earlier
 from exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
+from exporter.runs.limits import RunLimits
 from exporter.runs.lookup import RunLookup
 from exporter.runs.marks import LateDoubts
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.unsaved import UnsavedRuns
 from exporter.runs.view import RunSnapshot, run_view
-from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
+from exporter.storage.saved_state import SavedState, StateChanges, StoredRun
 
 log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Runs that are running or ended in the last ten minutes. `archive` reads older runs from the state file."""
+    """Runs that are running or have just ended, as `limits` says. `archive` reads older runs from the state file."""
 
     def __init__(  # noqa: PLR0913  # collaborators that tests replace
         self,
@@ -38,22 +37,20 @@ class Ledger:
         clock: Callable[[], ClockReading] = read_clocks,
         is_alive: Callable[[RunRecord], bool] = has_living_process,
         find: Callable[[int], ProcessKey | None] = find_process,
-        max_open: int = MAX_RUNNING,
+        limits: RunLimits | None = None,
     ) -> None:
         self.runs: dict[str, RunRecord] = {}
         self.ended = 0
         """Number of runs that this process has ended."""
         self.attribution = attribution
-        self._live = live
-        self.archive = archive
+        self._live, self.archive = live, archive
         self.lookup = RunLookup(self.runs, archive)
         self._clock = clock
-        self._is_alive, self._find_process, self._max_open = is_alive, find, max_open
-        self._steps = ClockSteps()
-        self._slots = SlotProgress()
-        self._unsaved = UnsavedRuns()
+        self._is_alive, self._find_process = is_alive, find
+        self.limits = limits or RunLimits()
+        self._steps, self._slots = ClockSteps(), SlotProgress()
+        self._unsaved, self._doubts = UnsavedRuns(), LateDoubts()
         self._ended_s: dict[str, float] = {}
-        self._doubts = LateDoubts()
 
     def restore(self, saved: SavedState, *, same_boot: bool) -> None:
         """Continue or end the runs that a previous exporter left open; keep those that ended recently."""
@@ -62,14 +59,8 @@ class Ledger:
         self.runs |= {run.run_id: run for run in [*ended, *running]}
         for run in running:
             self._unsaved.add(run.run_id)
-            if run.end_s is not None:
-                lifecycle.end_late(run, last)
-                self.ended += 1
-            elif same_boot:
-                lifecycle.resume(run, last, self._clock())
-            else:
-                lifecycle.end_by_reboot(run, last)
-                self.ended += 1
+            lifecycle.restore(run, last, self._clock() if same_boot else None)
+            self.ended += not run.running
         self.attribution.hold(self.open_runs)
 
     @property
@@ -89,15 +80,10 @@ class Ledger:
     # -- requests
 
     def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
-        """Return the run and whether it is new.
-
-        After a new run, the caller reads the sensors and then calls `confirm_begin`. Raises RunError.
-        """
-        if request.run_id is not None and (existing := self.lookup.get(request.run_id)):
-            if BeginRequest.model_validate_json(existing.request) == request:
-                return existing, False
-            raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
-        self._check_limit()
+        """Return the run and whether it is new; then read the sensors and call `confirm_begin`. Raises RunError."""
+        if existing := self.lookup.begun_by(request):
+            return existing, False
+        self.limits.check(len(self.open_runs))
         run = requests.new_run(self._live, request, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
@@ -105,50 +91,55 @@ class Ledger:
 
     def begin_discovered(self, found: DiscoveredRun) -> RunRecord:
         """Begin a run for the owner of processes. Raises RunError."""
-        self._check_limit()
+        self.limits.check(len(self.open_runs))
+        for client in [run for run in self.runs.values() if run.running]:  # the process may be in one of them
+            self._find_gpus(client)
         run = discovered_record(self._live, found, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
         self.confirm_begin(run)
-        self._mark_first_use(run, [device for device in run.measured() if device.kind == "gpu"])
+        gpus = [device for device in run.measured() if device.kind == "gpu"]
+        self.attribution.mark_first_use(run, self.runs.values(), gpus)
         return run
+
+    def fold(self, found: DiscoveredRun) -> RunRecord:
+        """Attribute energy to an owner whose run cannot begin; the record is no run. Raises RunError."""
+        return self.attribution.fold(discovered_record(self._live, found, self._clock(), self._find_process))
 
     def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
         run.processes = requests.merge_processes(run.processes, list(processes))
         run.alive_s = self._clock().s
-
-    def _mark_first_use(self, run: RunRecord, gpus: list[Device]) -> None:
-        others = [other for other in self.runs.values() if other is not run and (other.end_s or math.inf) > run.begin_s]
-        marks.mark_first_use(run, self._live.energy.meters, gpus, others, self.attribution.final_until_s)
-
-    def _check_limit(self) -> None:
-        if len(self.open_runs) >= self._max_open:
-            advice = "end one (GET /api/v1/runs?state=running), or raise --runs.max"
-            raise RunError(429, f"{self._max_open} runs are open, the maximum; {advice}")
 
     def confirm_begin(self, run: RunRecord) -> None:
         """Take the start marks from newly read sensors, and attribute energy to the run from its start on."""
         if not run.begin_settled:
             self._mark_begin(run)
         self.attribution.change_holders(self.runs.values(), run.begin_s)
-        log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
+        log.info("run %s (%s) began on %s", run.run_id, run.workload, run.gpu_names() or "no GPU yet")
+
+    def _find_gpus(self, run: RunRecord) -> None:
+        alone = lifecycle.discover_gpus(run, self._live.gpus, self.attribution.family(run.run_id))
+        self.attribution.mark_first_use(run, self.runs.values(), alone)
 
     def _mark_begin(self, run: RunRecord) -> None:
         self._unsaved.add(run.run_id)
+        lifecycle.find_login(run)
         run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.energy.meters, run.begin_s, {})
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
         run = self.lookup.find_running(run_id)
-        cgroup = requests.find_cgroup(request.cgroup) or run.cgroup
+        cgroup, pending = requests.find_cgroup(request.cgroup)
         processes = requests.find_processes(request.pids, request.pid_namespace, self._find_process)
-        run.processes, run.cgroup = requests.merge_processes(run.processes, processes), cgroup
-        self._renew(run)
+        run.processes, run.cgroup = requests.merge_processes(run.processes, processes), cgroup or run.cgroup
+        run.pending_cgroup = None if cgroup else pending or run.pending_cgroup
+        lifecycle.find_login(run)
+        self.renew(run)
         return run
 
     def work(self, run_id: str, request: WorkRequest) -> RunRecord:
         run = self.lookup.find_running(run_id)
         requests.add_reported_work(run, request.contributor, request.amounts)
-        self._renew(run)
+        self.renew(run)
         return run
 
     def phase(self, run_id: str, name: str) -> RunRecord:
@@ -159,12 +150,13 @@ class Ledger:
             now_s = self._clock().s
             requests.check_phase_rate(run, now_s)
             marks.start_phase(run, self._live.energy.meters, Cut(now_s, phase, run.cuts[-1].slots))
-        self._renew(run)
+        self.renew(run)
         if refusal:
             raise refusal
         return run
 
-    def _renew(self, run: RunRecord) -> None:
+    def renew(self, run: RunRecord) -> None:
+        """Extend the lease of a run that is known to be alive now, and save it."""
         now_s = self._clock().s
         run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
         self._unsaved.add(run.run_id)
@@ -181,6 +173,13 @@ class Ledger:
         end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
         marks.mark_end(run, self._live.energy.meters)
+
+    def report_outcome(self, run: RunRecord, outcome: contract.Outcome) -> None:
+        """Set the outcome of a run that ended with an unknown one, as an epilog does."""
+        if run.outcome == "unknown" and run.run_id in self.runs:
+            run.outcome = outcome
+            self._doubts.revise(run)
+            self._unsaved.add(run.run_id)
 
     def release(self, run: RunRecord) -> None:
         """Stop the attribution of energy to the run at its end."""
@@ -204,7 +203,7 @@ class Ledger:
         self._follow_clock()
         self._record_power()
         now_s, now_at, _ = now = self._clock()
-        families, slots_at = self.attribution.families(), self._live.energy.slots_at
+        slots_at = self._live.energy.slots_at
         slots_from_s = self._slots.advance(self.runs.values(), slots_at, now)
         for run in list(self.runs.values()):
             if not run.running:
@@ -213,8 +212,8 @@ class Ledger:
                 self._forget(run, now_s, now_at)
                 continue
             self._unsaved.add(run.run_id)
-            alone = lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
-            self._mark_first_use(run, alone)
+            lifecycle.find_login(run)
+            self._find_gpus(run)
             marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
             from_s = None if slots_from_s is None else run.known_alive_until(slots_from_s)
@@ -225,24 +224,21 @@ class Ledger:
                 lifecycle.cut_at_slots(run, slots_at, from_s, now)
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """Forget a run ten minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""
+        """Forget a run some minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""
         if run.is_open:  # its end is under way
             return
-        age_s = min(max(0.0, now_at - (run.ended_at or now_at)), SHOWN_S)
+        age_s = min(max(0.0, now_at - (run.ended_at or now_at)), self.limits.tail_s)
         ended_s = self._ended_s.setdefault(run.run_id, now_s - age_s)
-        if now_s - ended_s > SHOWN_S and run.run_id not in self._unsaved:
+        if now_s - ended_s > self.limits.tail_s and run.run_id not in self._unsaved:
             del self.runs[run.run_id], self._ended_s[run.run_id]
             self._doubts.forget(run)
 
     def _follow_clock(self) -> None:
         """Adjust running runs to wall clock steps and system sleep."""
         step_s, sleep_s = self._steps.take(self._clock())
-        if not step_s and not sleep_s:
-            return
-        for run in self.runs.values():
-            if run.running:
-                lifecycle.adjust_to_clock(run, step_s, sleep_s)
-                self._unsaved.add(run.run_id)
+        for run in [run for run in self.runs.values() if run.running and (step_s or sleep_s)]:
+            lifecycle.adjust_to_clock(run, step_s, sleep_s)
+            self._unsaved.add(run.run_id)
 
     def _record_power(self) -> None:
         samples = self._live.energy.drain_power_samples()
@@ -260,14 +256,18 @@ class Ledger:
         self.attribution.divide()
         self._record_power()
 
-    def attribution_readings(self, readable: Collection[Device]) -> Iterable[Reading]:
-        return self.attribution.energies.readings(readable)
+    def attribution_readings(self, readable: Collection[Device], *, recorded: bool = False) -> Iterable[Reading]:
+        return self.attribution.readings(readable, recorded=recorded)
 
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of the open and of the ended runs. An id is followed by the number of the run's revision."""
         runs = self.runs.values()
         ended_ids = [self._doubts.revision(run) for run in runs if not run.is_open]
         return [run.run_id for run in runs if run.is_open], ended_ids
+
+    def hidden(self, *, recorded: bool) -> frozenset[str]:
+        """Return the ids of the runs that have no series; `recorded`: in the local history."""
+        return self.limits.hidden(self.runs.values(), self.attribution.held_j, self._clock().s, recorded=recorded)
 
     def snapshot(self, run_id: str) -> RunSnapshot:
         """Return the metrics of a run by its id, with or without the number of its revision."""

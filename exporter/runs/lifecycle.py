@@ -13,18 +13,23 @@ from exporter.model import ClockReading, Device
 from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
-from exporter.processes.cgroups import is_cgroup_populated
-from exporter.processes.procfs import is_process_alive
-from exporter.runs.marks import close, marks_of_totals, raise_marks
+from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
+from exporter.processes.procfs import is_process_alive, login_name, process_user
+from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks
 from exporter.runs.record import Cut, Marks, RunRecord
-from exporter.storage.state_file import SavedState
+from exporter.storage.saved_state import SavedState
 
 STEP_S = 1.0
 """Smallest change of the wall clock that counts as a step; less is drift."""
 GONE_S = 8.0
 """Time without any process after which a run ends. A launcher may start the next process earlier."""
-DISCOVERED_GONE_S = 30.0
-"""The same for a discovered run. The discovery ends it earlier, at the exact time, unless it was switched off."""
+DISCOVERED_GONE_S = 10.0
+"""The same for a discovered run. The discovery ends it earlier, at the exact time, unless it was switched off.
+
+It is shorter than the 12 s for which the meters keep their polls, so that the energy at the end is known.
+"""
+EMPTY_SEEN_S = 1.0
+"""Time between two scans of the processes of a run."""
 UNKNOWN_S = 10.0
 """Time for which cuts can be added later: the meters keep the polls of 12 s."""
 MIN_SLOT_S = 60.0
@@ -65,8 +70,26 @@ def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collectio
     return alone
 
 
+def find_login(run: RunRecord) -> None:
+    """Set the login name of the user of the run's processes, where it has processes and no label names its owner."""
+    if run.login or run.labels.get("user") or run.labels.get("namespace"):
+        return
+    if run.discovered and run.discovered.kind == "user":
+        run.login = login_name(int(run.discovered.id))
+    elif run.processes or run.cgroup:
+        pids = [process.pid for process in run.processes] or sorted(pids_in_cgroup(run.cgroup or ""))
+        run.login = next(filter(None, map(process_user, pids)), "")
+
+
 def has_living_process(run: RunRecord) -> bool:
     return any(map(is_process_alive, run.processes)) or bool(run.cgroup and is_cgroup_populated(run.cgroup))
+
+
+def became_empty_s(run: RunRecord, now_s: float) -> float | None:
+    """Return when the job, pod or container of a run lost its last process, to a second; None if it has one."""
+    if not run.discovered or not run.cgroup or is_cgroup_populated(run.cgroup):
+        return None
+    return min(now_s, run.alive_s + EMPTY_SEEN_S)
 
 
 def find_death(
@@ -184,6 +207,16 @@ def last_shutdown(saved: SavedState) -> Shutdown:
     return Shutdown(saved.saved_s, saved.saved_at, marks_at)
 
 
+def restore(run: RunRecord, last: Shutdown, now: ClockReading | None) -> None:
+    """Continue or end a run that a previous exporter left open; `now` is None if the machine was restarted since."""
+    if run.end_s is not None:
+        end_late(run, last)
+    elif now is not None:
+        resume(run, last, now)
+    else:
+        end_by_reboot(run, last)
+
+
 def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
     """Continue a run that a previous exporter of this boot left open."""
     _fix_marks(run, last)
@@ -214,7 +247,9 @@ def end_late(run: RunRecord, last: Shutdown) -> None:
 
 
 def _close_at_last_marks(run: RunRecord, marks: Marks) -> None:
-    run.final = raise_marks(marks, run.cuts[-1].marks if run.cuts else run.begin)
+    end_s = run.begin_s if run.end_s is None else run.end_s
+    bounded = {device: bounded_mark(run, device, mark, mark.most_w, end_s) for device, mark in marks.items()}
+    run.final = raise_marks(bounded, run.cuts[-1].marks if run.cuts else run.begin)
     close(run)
 
 

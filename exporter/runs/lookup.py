@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.contract.run import MAX_ID_LENGTH
+from exporter.contract.run import BeginRequest
+from exporter.contract.run_limits import MAX_ID_LENGTH
 from exporter.model import RunError
 from exporter.runs.record import STORED, RunArchive, RunRecord
 
@@ -33,6 +34,13 @@ class RunLookup:
         run = self.find(run_id)
         if not run.running:
             raise RunError(409, f"run_id: run {run_id!r} has ended ({run.outcome}); begin another run")
+        return run
+
+    def begun_by(self, request: BeginRequest) -> RunRecord | None:
+        """Return the run that an equal request began. Raises RunError where another one has its id."""
+        run = self.get(request.run_id) if request.run_id is not None else None
+        if run and BeginRequest.model_validate_json(run.request) != request:
+            raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
         return run
 
     def unused_id(self, run_id: str) -> str:

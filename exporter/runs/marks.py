@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from exporter.contract.run import NO_GPU_FOUND
-from exporter.energy.marks import LastPoll, MeterTotals, mark_at_totals
+from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
@@ -37,8 +37,19 @@ def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previou
     for device in run.devices:
         meter = meters.get(device)
         if meter is not None and not (device in marks and meter.polls.has_discarded(t_s)):
-            marks[device] = meter.mark(t_s)
+            marks[device] = bounded_mark(run, device, meter.mark(t_s), meter.most_w, t_s)
     return raise_marks(marks, after)
+
+
+def bounded_mark(run: RunRecord, device: Device, mark: EnergyMark, most_w: float, t_s: float) -> EnergyMark:
+    """Return the mark with at most the energy that the device can have used since the run's start.
+
+    A mark at an instant of which no polls are kept may have energy from after it. `most_w`: 0 if it is unknown.
+    """
+    begin = run.begin.get(device)
+    if begin is None or t_s <= run.begin_s or most_w <= 0.0:
+        return mark
+    return replace(mark, joules=min(mark.joules, begin.joules + most_w * (t_s - run.begin_s)))
 
 
 def raise_marks(marks: Marks, after: Marks) -> Marks:
@@ -172,6 +183,7 @@ class LateDoubts:
 
     def forget(self, run: RunRecord) -> None:
         self._revisions.pop(run.run_id, None)
+        self._checked_s.pop(run.run_id, None)
 
     def revision(self, run: RunRecord) -> str:
         """Return the run's id, followed by the number of its revision if it has one."""
@@ -190,8 +202,12 @@ class LateDoubts:
             _add_doubt(run, device, meters[device], checked_s, now_s) for device in run.measured() if device in meters
         ]
         if any(doubts):
-            self._revisions[run.run_id] = self._revisions.get(run.run_id, 0) + 1
+            self.revise(run)
         return any(doubts)
+
+    def revise(self, run: RunRecord) -> None:
+        """Count a change of an ended run, whose metrics are then read again."""
+        self._revisions[run.run_id] = self._revisions.get(run.run_id, 0) + 1
 
 
 def _add_doubt(run: RunRecord, device: Device, meter: DeviceMeter, after_s: float, until_s: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
+from exporter.attribution.owner_counters import Owner
 from exporter.contract.run import Outcome, RunGpu
 from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
@@ -108,6 +109,8 @@ class RunRecord:
     final_settled: bool = False
     seen_on: list[str] = field(default_factory=list)
     cgroup: str | None = None
+    pending_cgroup: str | None = None
+    """Name of the run's cgroup, slurm:JOB[.STEP], until it exists."""
     processes: list[ProcessKey] = field(default_factory=list)
     contributors: dict[str, dict[str, float]] = field(default_factory=dict)
     phases: list[PhaseTotal] = field(default_factory=list)
@@ -123,12 +126,29 @@ class RunRecord:
     """True if the request named no GPUs: the run has all GPUs present at its start."""
     discovered: CgroupOwner | None = None
     """Owner of the processes of a run that the exporter began automatically."""
+    login: str = ""
+    """Login name of the user of its processes; empty if it is unknown or a label names the owner."""
     first_use: Marks = field(default_factory=dict)
     """Marks of GPUs at the first use by the run that was seen, on GPUs that no other run or process used then."""
 
     @property
     def running(self) -> bool:
         return self.end_s is None
+
+    @property
+    def owner(self) -> Owner:
+        """Owner of the run's energy: the unit of a service, else the user, else the namespace."""
+        kind = self.discovered.kind if self.discovered else "run"
+        named = self.labels.get("user") or self.labels.get("namespace") or self.login
+        if self.discovered and kind == "service":
+            named = self.discovered.id
+        return Owner(kind, named, self.labels.get("account", ""), self.workload)
+
+    @property
+    def labels_with_user(self) -> dict[str, str]:
+        """Labels of the run; `user` is the login name if the run names no owner. The owner of a service is its unit."""
+        is_service = self.discovered is not None and self.discovered.kind == "service"
+        return {**self.labels, "user": self.login} if self.login and not is_service else self.labels
 
     @property
     def is_open(self) -> bool:
@@ -148,6 +168,11 @@ class RunRecord:
         if not self.discovers:
             return list(self.devices)
         return [device for device in self.devices if device.kind != "gpu" or device.id in self.seen_on]
+
+    def gpu_names(self) -> str:
+        """Return the indices of the measured GPUs as text, as in `GPU 0, 1`; empty for none."""
+        indices = [self.gpus[device.id].gpu for device in self.measured() if device.kind == "gpu"]
+        return f"GPU {', '.join(indices)}" if indices else ""
 
     def before_use_j(self, device: Device) -> float:
         """Return the GPU's energy from the run's start to the first use, not attributed; 0 if others used it."""

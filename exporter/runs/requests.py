@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from exporter.contract.run import (
 )
 from exporter.model import ClockReading, Device, RunError
 from exporter.polling.live_state import LiveState
-from exporter.processes.cgroups import resolve_cgroup
+from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.processes.cgroups import MissingCgroupError, resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.record import Cut, RunRecord
 
@@ -38,6 +41,26 @@ def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
         raise RunError(422, f"gpus: {unknown_gpu(unknown[0], available)}")
     chosen = [by_name[name] for name in names] if names else list(live.gpus)
     return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
+
+
+def assigned_gpus(live: LiveState, names: Sequence[str]) -> list[str]:
+    """Return the UUIDs of the GPUs that a scheduler assigned by index or UUID.
+
+    Empty if one is unknown, and for an index with MIG instances, which Slurm numbers instead of the GPUs.
+    """
+    gpus = live.gpus.values()
+    by_index = {} if any(gpu.instances() for gpu in gpus) else {gpu.info.index: gpu.info.uuid for gpu in gpus}
+    known = by_index | {gpu.info.uuid: gpu.info.uuid for gpu in gpus}
+    return [known[name] for name in names] if all(name in known for name in names) else []
+
+
+def job_of(request: BeginRequest) -> CgroupOwner | None:
+    """Return the Slurm job whose run the request begins, as a prolog does; its cgroup may not exist yet.
+
+    Such a request has the label `discovered=slurm` and the cgroup `slurm:JOB`.
+    """
+    match = re.fullmatch(r"slurm:(\d+)", request.cgroup or "")
+    return CgroupOwner("slurm", match[1], "") if match and request.labels.get("discovered") == "slurm" else None
 
 
 def _run_gpu(live: LiveState, uuid: str) -> RunGpu:
@@ -88,13 +111,18 @@ def merge_processes(earlier: list[ProcessKey], new: list[ProcessKey], limit: int
     return merged
 
 
-def find_cgroup(name: str | None) -> str | None:
-    """Return the path of a cgroup in the hierarchy. Raises RunError for one that the exporter cannot see."""
+def find_cgroup(name: str | None) -> tuple[str | None, str | None]:
+    """Return the path of a cgroup in the hierarchy, or the name of a Slurm job's that does not exist yet.
+
+    Raises RunError for another one that the exporter cannot see.
+    """
     if name is None:
-        return None
+        return None, None
     try:
-        return resolve_cgroup(name)
+        return resolve_cgroup(name), None
     except ValueError as error:
+        if isinstance(error, MissingCgroupError) and name.startswith("slurm:"):
+            return None, name
         raise RunError(422, f"cgroup: {error}") from error
 
 
@@ -144,8 +172,9 @@ def new_run(
 ) -> RunRecord:
     """Return the record of a run that begins now. Raises RunError."""
     gpus = find_gpus(live, request.gpus or None)
-    cgroup = find_cgroup(request.cgroup)
+    cgroup, pending_cgroup = find_cgroup(request.cgroup)
     processes = find_processes(request.pids, find=find)
+    job = job_of(request)
     return RunRecord(
         run_id=request.run_id or _generate_run_id(),
         workload=request.workload,
@@ -161,6 +190,8 @@ def new_run(
         lease_until_s=now.s + request.lease_seconds,
         alive_s=now.s,
         cgroup=cgroup,
+        pending_cgroup=pending_cgroup,
         processes=processes,
+        discovered=replace(job, path=cgroup or "") if job else None,
         cuts=[Cut(now.s, None, live.energy.slots_at(now.at))],
     )

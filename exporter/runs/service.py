@@ -10,10 +10,13 @@ from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.model import RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
+from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
+from exporter.runs.lifecycle import became_empty_s
 from exporter.runs.record import STORED, RunRecord
+from exporter.runs.requests import assigned_gpus, job_of
 from exporter.runs.view import run_view
 from exporter.storage.writer import StateWriter
 
@@ -62,6 +65,12 @@ class RunService(Service):
         await self._sensors.wait_until_ready()  # the GPUs are unknown until then
         if self._stopping.is_set():
             raise RunError(503, "the exporter is stopping; begin the run after its restart")
+        if job := job_of(request):
+            if begun := next((run for run in self.discovered() if _is_of(run, job)), None):
+                return await self._saved_view(begun), False
+            gpus = assigned_gpus(self._sensors.live, request.gpus or ())
+            run_id = request.run_id and self.unused_id(request.run_id)
+            request = request.model_copy(update={"gpus": gpus, "run_id": run_id})
         run, is_new = self._ledger.begin(request)
         if is_new:
             await self._wait_for_update()
@@ -72,9 +81,25 @@ class RunService(Service):
         """Begin a run for the owner of processes. Raises RunError."""
         return self._ledger.begin_discovered(found)
 
+    @property
+    def has_room(self) -> bool:
+        """True if a further run may begin."""
+        return self._ledger.limits.has_room(len(self._ledger.open_runs))
+
+    def fold(self, found: DiscoveredRun) -> RunRecord:
+        """Attribute energy to an owner whose run cannot begin, until `end_s` of the record is set. Raises RunError."""
+        return self._ledger.fold(found)
+
     def discovered(self) -> list[RunRecord]:
         """Return the running runs that the exporter began automatically."""
         return [run for run in self._ledger.open_runs if run.discovered and run.running]
+
+    def running(self) -> list[RunRecord]:
+        return [run for run in self._ledger.open_runs if run.running]
+
+    def renew(self, run: RunRecord) -> None:
+        """Extend the lease of a run that is known to be alive now, and save it."""
+        self._ledger.renew(run)
 
     def unused_id(self, run_id: str) -> str:
         """Return the run id, with a number from 2 on if earlier runs have it."""
@@ -95,7 +120,9 @@ class RunService(Service):
         return await self._saved_view(self._ledger.work(run_id, request))
 
     async def phase(self, run_id: str, name: str) -> contract.RunView:
-        return await self._saved_view(self._ledger.phase(run_id, name))
+        run = self._ledger.phase(run_id, name)
+        self._sensors.read_cpu_energy_soon()  # it is read once a second otherwise
+        return await self._saved_view(run)
 
     async def _saved_view(self, run: RunRecord) -> contract.RunView:
         """Return the run once it is saved, or with a note that it is not, while the disk fails or hangs."""
@@ -114,8 +141,9 @@ class RunService(Service):
             await self._ending[run_id].wait()
         run = self._ledger.find(run_id)
         if not run.running:
+            self._ledger.report_outcome(run, request.outcome)
             return run
-        self._ledger.stop(run, request, end_s)
+        self._ledger.stop(run, request, became_empty_s(run, boottime()) if end_s is None else end_s)
         assert run.end_s is not None
         ended = self._ending[run_id] = asyncio.Event()
         try:
@@ -192,6 +220,10 @@ class RunService(Service):
         if self._ledger.open_runs:
             return False
         return self._ledger.ended > 0 or boottime() - self._started_s > IDLE_START_S
+
+
+def _is_of(run: RunRecord, job: CgroupOwner) -> bool:
+    return run.discovered is not None and (run.discovered.kind, run.discovered.id) == (job.kind, job.id)
 
 
 def _is_final(run: RunRecord, stored: RunRecord | None) -> bool:

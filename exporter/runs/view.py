@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from exporter.contract import run as contract
+from exporter.contract.unit_energy import energies_per_unit
 from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
@@ -25,12 +26,12 @@ class RunSnapshot:
 def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.RunView:
     """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
     energies = _energies(run, meters, now_s)
-    phases, emissions = _segments(run, meters, now_s)
+    phases, emissions, settled_s = _segments(run, meters, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
-    return contract.RunView(
+    view = contract.RunView(
         run_id=run.run_id,
         workload=run.workload,
-        labels=run.labels,
+        labels=run.labels_with_user,
         gpus=[run.gpus[device.id] for device in run.measured() if device.kind == "gpu"],
         state="running" if not run.final_settled else "ended",
         outcome=run.outcome if run.final_settled else None,
@@ -51,6 +52,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         ],
         work=run.work(),
         results=run.results,
+        settled_until=None if run.final_settled else run.started_at + settled_s - run.begin_s,
         energy_joules=_by_component({device: energy.joules for device, energy in energies.items()}),
         energy_uncertainty_joules=_by_component(
             {device: e.half_width_j for device, e in energies.items() if run.final_settled}
@@ -67,6 +69,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         energy_before_use_joules=_by_component({d: joules for d in energies if (joules := run.before_use_j(d)) > 0.0}),
         simulation=simulation,
     )
+    return view.model_copy(update={"energy_per_unit": list(energies_per_unit(view))}) if run.final_settled else view
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:
@@ -121,7 +124,7 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
         elif meter is not None and run.begin_settled:
             totals = meter.totals_before(until_s)
             energies[device] = MeasuredEnergy(
-                max(0.0, totals.energy_j - begin.joules),
+                max(0.0, min(totals.energy_j - begin.joules, meter.most_w * (until_s - run.begin_s))),
                 begin.half_width_j,
                 totals.integrated_j - begin.integrated_j,
                 totals.covered_s - begin.covered_s,
@@ -130,24 +133,28 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
     return energies
 
 
-def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseTotal], list[RunEmission]]:
-    """Return phases and emissions with the open segment up to a few seconds ago.
+def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseTotal], list[RunEmission], float]:
+    """Return phases and emissions with the open segment up to a few seconds ago, and that time.
 
     Marks before that are final, so the totals cannot fall.
     """
     if run.final_settled or not run.cuts:
-        return run.phases, run.emissions
+        return run.phases, run.emissions, run.begin_s
     cut: Cut = run.cuts[0]
+    later_marks = run.cuts[1].marks if len(run.cuts) > 1 else {}
     until_s = min([now_s - SETTLED_S - 1.0, run.known_alive_until(now_s), *(later.t_s for later in run.cuts[1:])])
     if not cut.settled or until_s <= cut.t_s:
-        return run.phases, run.emissions
+        return run.phases, run.emissions, cut.t_s
     energies = {}
     for device, mark in shared_marks(cut, cut.marks):
         meter = meters.get(device)
         if meter is not None:
-            then = replace(mark, joules=max(mark.joules, meter.totals_before(until_s).energy_j))
+            then_j = meter.totals_before(until_s).energy_j
+            if device in later_marks:  # the polls of its time may be discarded while another device is silent
+                then_j = min(then_j, later_marks[device].joules)
+            then = replace(mark, joules=max(mark.joules, then_j))
             energies[device] = energy_between(mark, then)
-    return add_segment(run, cut, until_s, energies)
+    return *add_segment(run, cut, until_s, energies), until_s
 
 
 def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,10 +56,15 @@ class JobMappingFolder:
 
     def _files(self) -> list[tuple[str, list[str]]]:
         try:
-            files = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
-            return [(path.name, path.read_text()[:_LONGEST].split()) for path in sorted(files) if path.is_file()]
-        except (OSError, UnicodeDecodeError):  # an epilog removes files at any time
+            files = sorted(path for path in self._folder.iterdir() if not path.name.startswith("."))
+        except OSError:
             return []
+        found = []
+        for path in files:
+            with suppress(OSError, UnicodeDecodeError):  # an epilog removes files at any time
+                if path.is_file():
+                    found.append((path.name, path.read_text()[:_LONGEST].split()))
+        return found
 
     def _find_cgroups(self, jobs: Collection[str]) -> None:
         self._paths = {job: path for job, path in self._paths.items() if job in jobs}

@@ -1,21 +1,21 @@
 """Run ids and labels of discovered runs.
 
-Sources of labels: the environment of a Slurm job, the kubelet, the unit, the user's login name.
+Sources of labels: the environment of a Slurm job, the pod's, the unit, the user's login name.
 """
 
 from __future__ import annotations
 
-import pwd
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.contract.run import MAX_ID_LENGTH
-from exporter.contract.run_limits import OWNER_LABELS
+from exporter.contract.run_limits import OWNER_LABELS, owner_run_id
 from exporter.model import printable
 from exporter.processes.cgroup_paths import PREFIX_LENGTH, CgroupOwner
 from exporter.processes.procfs import PROC
+from exporter.processes.procfs import login_name as find_login_name
+from exporter.runs.discovery.pods import KnownPod
 
 MAX_VALUE = 128
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
@@ -33,7 +33,7 @@ _SLURM_LABELS = {
 class Description:
     """Run id and labels of an owner. A second run of the same owner has the same `run_id`.
 
-    `gpus`: indices of the GPUs that the scheduler assigned; empty if they are unknown.
+    `gpus`: indices or UUIDs of the GPUs that the scheduler assigned; empty if they are unknown.
     """
 
     run_id: str
@@ -42,7 +42,7 @@ class Description:
 
 
 class OwnerLabels:
-    """Descriptions of owners. `allowed`: the labels to export."""
+    """Descriptions of owners. `allowed`: the labels to export. `find_pod` returns a pod by its UID."""
 
     def __init__(
         self,
@@ -51,11 +51,13 @@ class OwnerLabels:
         proc: Path = PROC,
         slurm_conf: Path = SLURM_CONF,
         login_name: Callable[[int], str] | None = None,
+        find_pod: Callable[[str], KnownPod | None] = lambda _: None,
     ) -> None:
         self._allowed = allowed
         self._proc = proc
         self._slurm_conf = slurm_conf
-        self._login_name = login_name or _login_name
+        self._login_name = login_name or find_login_name
+        self._find_pod = find_pod
 
     def describe(self, owner: CgroupOwner, pid: int | None, started_at: float) -> Description:
         """Return the run id and the labels of an owner; `pid` is one of its processes, `started_at` Unix time."""
@@ -67,37 +69,26 @@ class OwnerLabels:
                 labels = {name: environment.get(variable, "") for name, variable in _SLURM_LABELS.items()}
                 cluster = environment.get("SLURM_CLUSTER_NAME") or _cluster_name(self._slurm_conf)
                 gpus = tuple(gpu for gpu in environment.get("SLURM_JOB_GPUS", "").split(",") if gpu)
-                run_id = _limited("slurm", cluster, owner.id)
+                run_id = owner_run_id("slurm", cluster, owner.id)
             case "kubernetes":
                 run_id = f"pod-{owner.id}"
+                pod = self._find_pod(owner.id)
+                labels, gpus = (pod.labels(), pod.gpus) if pod else ({}, ())
             case "container":
                 run_id = f"container-{owner.id[:PREFIX_LENGTH]}"
             case "service":
                 labels = {"unit": owner.id}
-                run_id = _limited("unit", owner.id.removesuffix(".service"), f"{started_at:.0f}")
+                run_id = owner_run_id("unit", owner.id.removesuffix(".service"), f"{started_at:.0f}")
             case "user":
                 name = self._login_name(int(owner.id))
                 labels = {"user": name}
-                run_id = _limited("user", name, f"{started_at:.0f}")
-        kept = {name: printable(text)[:MAX_VALUE] for name, text in labels.items() if text and name in self._allowed}
+                run_id = owner_run_id("user", name, f"{started_at:.0f}")
+        kept = {
+            re.sub(r"\W", "_", name, flags=re.ASCII): printable(text)[:MAX_VALUE]
+            for name, text in labels.items()
+            if text and name in self._allowed
+        }
         return Description(run_id, {"discovered": owner.kind, **kept}, gpus)
-
-
-def _limited(kind: str, name: str, number: str) -> str:
-    """Return KIND-NAME-NUMBER, with the name cut to the length of a run id."""
-    return f"{kind}-{_id_part(name)[: MAX_ID_LENGTH - len(kind) - len(number) - 2]}-{number}"
-
-
-def _id_part(text: str) -> str:
-    """Return the text with the characters that a run id can have."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", text)
-
-
-def _login_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a user of a directory service, or of the host of this container
-        return str(uid)
 
 
 def _environment(pid: int, proc: Path) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from exporter.processes.cgroup_paths import GROUP_KINDS, CgroupOwner, GroupKind, owners_of_path
-from exporter.processes.procfs import PROC, ProcessKey, find_process
+from exporter.processes.procfs import PROC, ProcessKey, find_process, is_process_alive
 
 Unresolved = Literal["not_visible", "no_owner"]
 """Why a process has no owner: it is in a PID namespace that the exporter does not see, or no kind of owner fits."""
@@ -16,7 +16,10 @@ Unresolved = Literal["not_visible", "no_owner"]
 
 @dataclass(frozen=True, slots=True)
 class OwnedProcess:
-    """A process on a GPU, and its owner or why it has none."""
+    """A process on a GPU, and its owner or why it has none.
+
+    It has no `process` once it has ended, for as long as the driver still lists its pid.
+    """
 
     pid: int
     process: ProcessKey | None = None
@@ -33,14 +36,21 @@ class ProcessOwners:
         self._known: dict[int, OwnedProcess] = {}
 
     def read(self, pids: Iterable[int]) -> Mapping[int, OwnedProcess]:
-        """Return the owners of these processes, for those that are alive or not visible.
+        """Return the owners of these processes. One that has ended since an earlier read has none.
 
         A pid that was missing in a read is read again, since it may be another process.
         """
         known, self._known = self._known, {}
         for pid in pids:
-            self._known[pid] = known[pid] if pid in known else self._find(pid)
+            self._known[pid] = self._check(known[pid]) if pid in known else self._find(pid)
         return self._known
+
+    def _check(self, known: OwnedProcess) -> OwnedProcess:
+        """Return the process with this pid now: the known one, another one, or none."""
+        if known.process is None or is_process_alive(known.process, self._proc):
+            return known
+        now = self._find(known.pid)
+        return now if now.process else OwnedProcess(known.pid)
 
     def _find(self, pid: int) -> OwnedProcess:
         process = find_process(pid, self._proc)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,16 +20,23 @@ from exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
 from exporter.runs.discovery.exits import ProcessExits
 from exporter.runs.discovery.job_mapping import AssignedJob, JobMappingFolder
 from exporter.runs.discovery.labels import OwnerLabels
+from exporter.runs.discovery.outcomes import Outcomes
 from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners, Unresolved
+from exporter.runs.discovery.pending_cgroups import attach_cgroup
+from exporter.runs.discovery.pods import PodDirectory, PodProcesses
+from exporter.runs.lifecycle import has_living_process
 from exporter.runs.record import RunRecord
+from exporter.runs.requests import assigned_gpus
 from exporter.runs.service import RunService
 
 SCAN_S = 0.5
 USER_GAP_S = 8.0
 """Time without a process on a GPU after which a user's run ends; it ends at the exit of the last one."""
-_TOO_MANY = 429
+RESTART_GAP_S = 8.0
+"""Time without a process of its containers after which a pod's run ends; Kubernetes may restart one earlier."""
 _REMEDIES: Mapping[Unresolved, str] = {
-    "not_visible": "the exporter sees no such process; in a container, share the host's PID namespace (hostPID: true)",
+    "not_visible": "the exporter sees no such process; the container of the exporter or of the process needs the "
+    "host's PID namespace (docker run --pid=host, Kubernetes hostPID: true)",
     "no_owner": "no kind of --runs.discover fits its cgroup; add user",
 }
 
@@ -55,23 +62,34 @@ class DiscoveryService(Service):
         runs: RunService,
         *,
         jobs: JobMappingFolder | None = None,
+        pods: PodDirectory | None = None,
+        outcomes: Outcomes | None = None,
         clock: Callable[[], ClockReading] = read_clocks,
         is_populated: Callable[[str], bool] = is_cgroup_populated,
+        is_alive: Callable[[RunRecord], bool] = has_living_process,
+        exits: ProcessExits | None = None,
     ) -> None:
         self._owners = owners
         self._labels = labels
         self._jobs = jobs
+        self._pods = pods
+        self._pod_processes = PodProcesses(is_populated)
+        self._outcomes = outcomes or Outcomes(pods)
         self._live = live
         self._runs = runs
         self._clock = clock
         self._is_populated = is_populated
-        self._exits = ProcessExits(lambda: clock().s)
+        self._is_alive = is_alive
+        self._exits = exits or ProcessExits(lambda: clock().s)
         self._processes: dict[CgroupOwner, set[ProcessKey]] = defaultdict(set)
         """Living processes of each owner that were seen on a GPU since its run began."""
         self._last_exit_s: dict[CgroupOwner, float] = {}
+        self._empty_s: dict[CgroupOwner, float] = {}
+        """Time of the last exit in a pod whose containers have no process."""
         self._ending: dict[str, asyncio.Task[None]] = {}
-        self._folded: set[CgroupOwner] = set()
-        self._folds = 0
+        self._folded: dict[CgroupOwner, RunRecord] = {}
+        """Owners whose runs could not begin since too many are open, with the records that hold their devices."""
+        live.counters.add(RUNS_FOLDED, (), 0.0)
         self._suspects: Mapping[int, Unresolved] = {}
         self._unresolved: Mapping[int, Unresolved] = {}
 
@@ -83,6 +101,7 @@ class DiscoveryService(Service):
 
     async def stop(self) -> None:
         self._exits.close()
+        self._outcomes.close()
 
     async def scan(self) -> None:
         """Begin a run for each owner that uses a GPU and has none; end those of owners without processes."""
@@ -91,23 +110,39 @@ class DiscoveryService(Service):
         self._report_unresolved(owned)
         using = _users_of_gpus(pids_on, owned)
         assigned = await asyncio.to_thread(self._jobs.read) if self._jobs else {}
-        running = {run.discovered: run for run in self._runs.discovered() if run.discovered}
+        running = self._running(using.keys() | assigned.keys())
+        assigned = {**assigned, **(self._pods.assigned([*using, *running]) if self._pods else {})}
         for owner, use in using.items():
             self._processes[owner] |= use.processes
             if owner not in running:
-                self._begin(owner, use, assigned.get(owner))
-            elif owner.kind == "user":
-                self._runs.add_discovered_processes(running[owner], use.processes)
+                # an epilog may have ended the run of a job whose last processes are about to end
+                is_alive = owner.kind == "user" or self._is_populated(owner.path)
+                if is_alive and not (self._pods and self._pods.awaits(owner)):
+                    self._begin_or_fold(owner, use, assigned.get(owner))
+            elif owner.kind == "user" and (alive := use.processes - self._exits.exited_s.keys()):
+                self._runs.add_discovered_processes(running[owner], alive)
         for owner in assigned.keys() - using.keys() - running.keys():
-            if self._is_populated(owner.path):
+            if self._has_process(owner):
                 self._begin(owner, _GpuUse(), assigned[owner])
+        self._outcomes.watch(running.keys())
         self._watch_exits()
-        self._folded &= using.keys()
+        self._unfold(self._folded.keys() - using.keys())
         for owner, run in running.items():
-            if owner not in using and run.run_id not in self._ending:
+            if owner not in using and run.run_id not in self._ending and not run.pending_cgroup:
                 self._end_if_empty(owner, run)
         for owner in self._processes.keys() - running.keys() - using.keys():
             self._forget(owner)
+
+    def _running(self, seen: Collection[CgroupOwner]) -> dict[CgroupOwner, RunRecord]:
+        """Return the running runs by owner. A run that a prolog began takes the cgroup of its job that was `seen`."""
+        jobs = {owner.id: owner for owner in seen if owner.kind == "slurm"}
+        running = {}
+        for run in self._runs.discovered():
+            if run.discovered and run.pending_cgroup and run.discovered.id in jobs:
+                attach_cgroup(run, jobs[run.discovered.id].path)
+            if run.discovered:
+                running[run.discovered] = run
+        return running
 
     def _watch_exits(self) -> None:
         self._exits.watch(set().union(*self._processes.values()))
@@ -117,7 +152,13 @@ class DiscoveryService(Service):
             self._last_exit_s[owner] = max([self._last_exit_s.get(owner, -math.inf), *times_s])
             self._processes[owner] -= exited_s.keys()
 
+    def _has_process(self, owner: CgroupOwner) -> bool:
+        populated = self._pod_processes.lives_in if owner.kind == "kubernetes" else self._is_populated
+        return populated(owner.path)
+
     def _forget(self, owner: CgroupOwner) -> None:
+        self._empty_s.pop(owner, None)
+        self._pod_processes.forget(owner.path)
         self._processes.pop(owner, None)
         self._last_exit_s.pop(owner, None)
 
@@ -132,55 +173,58 @@ class DiscoveryService(Service):
             owner,
             begin_s,
             described.labels,
-            gpus=self._assigned(job.gpus if job else described.gpus),
+            gpus=tuple(assigned_gpus(self._live, job.gpus if job else described.gpus)),
             seen_on=tuple(use.gpus),
             processes=list(use.processes) if owner.kind == "user" else [],
         )
-        try:
+        if self._runs.has_room:
             self._runs.begin_discovered(found)
-        except RunError as error:
-            if error.status != _TOO_MANY:
-                raise
-            self._fold(owner)
+            self._unfold([owner])
+        elif owner not in self._folded and use.processes:
+            self._folded[owner] = self._runs.fold(found)
+            self._live.counters.add(RUNS_FOLDED, (), 1.0)
+            log.warning("%s %s: too many runs are open; only its owner has its energy; see --runs.max", *_named(owner))
 
-    def _assigned(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the UUIDs of GPUs that were assigned by index or UUID.
+    def _begin_or_fold(self, owner: CgroupOwner, use: _GpuUse, job: AssignedJob | None) -> None:
+        """Begin the owner's run; while too many runs are open, add the GPUs and processes that were seen since."""
+        folded = self._folded.get(owner)
+        if folded is None or self._runs.has_room:
+            self._begin(owner, use, job)
+            return
+        folded.seen_on += [uuid for uuid in use.gpus if uuid not in folded.seen_on]
+        if folded.processes:
+            folded.processes = list(use.processes)
 
-        Empty if one is unknown, and with MIG instances, which Slurm numbers instead of the GPUs.
-        """
-        gpus = self._live.gpus.values()
-        known = {gpu.info.index: gpu.info.uuid for gpu in gpus} | {gpu.info.uuid: gpu.info.uuid for gpu in gpus}
-        if any(gpu.instances() for gpu in gpus) or not all(name in known for name in names):
-            return ()
-        return tuple(known[name] for name in names)
-
-    def _fold(self, owner: CgroupOwner) -> None:
-        """Count an owner whose run could not begin, once, since too many runs are open."""
-        if owner not in self._folded:
-            self._folded.add(owner)
-            self._folds += 1
-            log.warning("%s %s: too many runs are open; its energy is unattributed; see --runs.max", *_named(owner))
+    def _unfold(self, owners: Iterable[CgroupOwner]) -> None:
+        for owner in owners:
+            if folded := self._folded.pop(owner, None):
+                folded.end_s = self._clock().s
 
     def _end_if_empty(self, owner: CgroupOwner, run: RunRecord) -> None:
         """End the run of an owner without processes, at the exit of the last one that was seen on a GPU."""
         now_s = self._clock().s
         last_s = self._last_exit_s.get(owner, -math.inf)
         if owner.kind == "user":
-            end_s = max(last_s, run.begin_s) if last_s > -math.inf else run.alive_s
-            if self._processes.get(owner) or now_s - end_s < USER_GAP_S:
-                return
+            end_s = max(last_s, run.begin_s, run.alive_s)
+            if self._processes.get(owner) or now_s - end_s < USER_GAP_S or self._is_alive(run):
+                return  # after a restart of the exporter, the GPUs may not have been read yet
         else:
-            if self._is_populated(owner.path):
+            if self._has_process(owner):
+                self._empty_s.pop(owner, None)
                 return
             # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
-            end_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+            last_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+            end_s = self._empty_s.setdefault(owner, max(last_s, run.alive_s))
+            if now_s - end_s < RESTART_GAP_S and self._is_populated(owner.path):  # by the pod's pause process
+                return
         self._forget(owner)
-        self._ending[run.run_id] = asyncio.ensure_future(self._end(run.run_id, end_s))
+        self._ending[run.run_id] = asyncio.ensure_future(self._end(owner, run.run_id, end_s))
 
-    async def _end(self, run_id: str, end_s: float) -> None:
+    async def _end(self, owner: CgroupOwner, run_id: str, end_s: float) -> None:
         try:
+            outcome = await self._outcomes.find(owner)
             with suppress(RunError):  # a client has ended it
-                await self._runs.end_discovered(run_id, end_s)
+                await self._runs.end_discovered(run_id, end_s, outcome)
         finally:
             del self._ending[run_id]
 
@@ -196,7 +240,7 @@ class DiscoveryService(Service):
         counts = Counter(self._unresolved.values())
         for reason in _REMEDIES:
             yield Reading(DISCOVERY_UNRESOLVED, (reason,), float(counts[reason]))
-        yield Reading(RUNS_FOLDED, (), float(self._folds))
+        yield from self._live.counters.readings(RUNS_FOLDED)
 
 
 def _users_of_gpus(

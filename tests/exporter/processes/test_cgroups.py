@@ -212,6 +212,16 @@ def test_is_cgroup_populated_counts_processes_of_other_namespaces(tree):
     assert not cgroups.is_cgroup_populated("/gone", tree.root)
 
 
+def test_cgroup_hierarchies_are_read_again_each_five_seconds(tmp_path):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpuacct").mkdir()
+    assert cgroups.cgroup_hierarchies(tmp_path, clock=lambda: 10.0) == (tmp_path / "cpuacct", tmp_path / "memory")
+    (tmp_path / "unified").mkdir()
+    (tmp_path / "unified/cgroup.controllers").touch()  # mounted later
+    assert len(cgroups.cgroup_hierarchies(tmp_path, clock=lambda: 14.9)) == 2
+    assert cgroups.cgroup_hierarchies(tmp_path, clock=lambda: 15.0)[0] == tmp_path / "unified"
+
+
 def _writable_top() -> Path | None:
     try:
         top = cgroups.cgroup_hierarchies()[0]

@@ -31,6 +31,9 @@ class FakeSensors:
     async def wait_for_update(self, _) -> None:
         self.node.run_for(0.3)
 
+    def read_cpu_energy_soon(self) -> None:
+        pass
+
     async def wait_until_settled(self, *_) -> None:
         pass
 

@@ -1,6 +1,7 @@
 """Devices assigned to each run."""
 
-from exporter.attribution.policy import NO_RUN, Attribution
+from exporter.attribution.device_loads import NO_RUN
+from exporter.attribution.policy import Attribution
 from exporter.model import Device, GpuInfo, GpuProcess, Poll
 from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState

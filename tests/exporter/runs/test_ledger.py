@@ -10,7 +10,8 @@ from exporter.energy.marks import MeterTotals, energy_between
 from exporter.model import Poll, Slot
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.record import STORED
-from exporter.storage.state_file import StateChanges, StateFile, StoredRun
+from exporter.storage.saved_state import StateChanges, StoredRun
+from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 
 
@@ -305,3 +306,13 @@ def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path)
     assert sum(phase.joules[GPU] for phase in ended.phases) <= energy.joules
     assert abs(energy.joules - true_j) <= energy.half_width_j
     assert energy.half_width_j < 0.1 * true_j
+
+
+@pytest.mark.parametrize(("gpus", "named"), [(None, "GPU 0"), ([], "no GPU yet")])
+def test_ledger_logs_the_gpus_of_a_new_run(tmp_path, caplog, gpus, named):
+    state = StateFile(tmp_path)
+    with caplog.at_level("INFO"):
+        LedgerNode(state).begin(run_id="r", gpus=gpus)
+    state.close()
+
+    assert f"run r (test) began on {named}" in caplog.messages

@@ -17,6 +17,14 @@ def test_begin_without_gpus_takes_the_whole_node(exporter):
     assert end(exporter, run["run_id"])["labels"] == {"model": "tiny"}
 
 
+@pytest.mark.parametrize("character", ["\u202e", "\u2066"])
+def test_begin_label_with_bidirectional_character_is_422(exporter, character):
+    answer = exporter.post("/api/v1/runs", {"workload": "train", "labels": {"user": f"a{character}b"}})
+
+    assert_problem(answer, 422, "labels", "expected text without control characters (bidirectional ones included)")
+    assert "\n" not in answer[1]["detail"]
+
+
 def test_gpus_route_lists_the_gpus_of_the_node(exporter):
     status, answer = exporter.get("/api/v1/gpus")
 

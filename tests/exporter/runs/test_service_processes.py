@@ -107,4 +107,5 @@ def test_run_discovered_on_no_gpu_is_noted(exporter):
     run = end(exporter, begin(exporter, gpus=[], pids=[os.getpid()])["run_id"])
 
     assert run["gpus"] == []
-    assert any("no process of the run was found on a GPU" in note for note in run["notes"])
+    (note,) = (note for note in run["notes"] if "no process of the run was found on a GPU" in note)
+    assert note.endswith('name the GPUs with --gpus 0, in Python with client.run(gpus="0")')

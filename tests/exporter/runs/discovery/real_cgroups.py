@@ -45,9 +45,9 @@ class Groups:
     top: str
     programs: list[Program] = field(default_factory=list)
 
-    def start(self, path: str | None = None, **environment: str) -> Program:
+    def start(self, path: str | None = None, *, program: str = "sleep", **environment: str) -> Program:
         """Start a program in the group, which is made; None is this process's own group."""
-        process = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **environment})
+        process = subprocess.Popen([program, "600"], env={"PATH": os.environ["PATH"], **environment})
         if path is not None:
             self.make(path)
             (self.root / self.top / path / "cgroup.procs").write_text(str(process.pid))

@@ -128,6 +128,24 @@ def test_job_that_ends_while_the_exporter_is_down_ends_with_it(tmp_path, groups)
         assert_energies_are_true(second, ended)
 
 
+@pytest.mark.parametrize("cgroup", [None, f"docker-{ID}.scope"])
+def test_killed_program_ends_its_run_while_the_driver_lists_it(tmp_path, groups, cgroup):
+    with daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter, exporter.simulation() as simulation:
+        program = groups.start(cgroup)
+        simulation.drive(0, 1.0, program.key.pid)
+        wait_for_run(exporter, state="running")
+        time.sleep(SEEN_WITHIN_S)
+        program.stop()
+        ended = wait_for_run(exporter, state="ended")
+        time.sleep(SEEN_WITHIN_S)
+        assert [run["run_id"] for run in runs(exporter)] == [ended["run_id"]]
+    assert_times_are_true(ended, program)
+    assert ended["started_at"] + ended["duration_seconds"] - (time.time() - boottime()) <= program.ended_s + 0.1
+    assert_energies_are_true(exporter, ended)
+    (joules,) = ended["energy_joules"]["gpu"].values()
+    assert joules <= 700.0 * ended["duration_seconds"]
+
+
 def test_requeued_job_is_a_second_run(tmp_path, groups):
     with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
         for number in (1, 2):
@@ -215,7 +233,21 @@ def test_owners_beyond_the_limit_of_runs_are_counted_once(tmp_path, groups):
         exporter.wait_for_metric(lambda value: value == 1.0, "wattline_runs_folded_total")
         time.sleep(SEEN_WITHIN_S)
         assert exporter.value("wattline_runs_folded_total") == 1.0
-        assert exporter.log().count("slurm 17: too many runs are open; its energy is unattributed") == 1
+        assert exporter.log().count("slurm 17: too many runs are open; only its owner has its energy") == 1
+
+
+def test_process_of_another_pid_namespace_is_logged_with_the_remedy(tmp_path):
+    pid = 4_194_305  # above the kernel's limit, so no process here has it
+    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+        simulation.drive(0, 0.5, pid)
+        exporter.wait_for_metric(
+            lambda value: value == 1.0, "wattline_discovery_unresolved_processes", reason="not_visible"
+        )
+        text = (
+            f"process {pid} uses a GPU but belongs to no run: the exporter sees no such process; the container of the "
+        )
+        assert text + "exporter or of the process needs the host's PID namespace" in exporter.log()
+        simulation.release(0, pid)
 
 
 def test_process_without_owner_is_a_metric_and_one_line_in_the_log(tmp_path, groups):

@@ -49,6 +49,11 @@ def test_describe_slurm_job_takes_its_environment(labels, tmp_path):
     }
 
 
+def test_describe_slurm_job_replaces_bidirectional_characters(labels, tmp_path):
+    environment(tmp_path, 17, SLURM_JOB_NAME="train\u202egpj.exe\u2069 é")
+    assert labels.describe(JOB, 17, STARTED_AT).labels["job_name"] == "train\ufffdgpj.exe\ufffd é"
+
+
 def test_describe_slurm_job_without_environment_has_configured_cluster(labels):
     described = labels.describe(JOB, 17, STARTED_AT)
     assert (described.run_id, described.labels) == ("slurm-alps-4711", {"discovered": "slurm"})

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.processes.cgroup_paths import GROUP_KINDS
-from exporter.runs.discovery.owners import ProcessOwners
+from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
 from tests.fakes.cgroup_tree import ID
 
 JOB = "/slurm/uid_1000/job_4711"
@@ -62,3 +62,16 @@ def test_reused_pid_is_read_again(proc):
     add_process(proc, 7, f"0::/docker/{ID}\n", started_ticks=900)
     again = owner_of(owners, 7)
     assert (again.owner.kind, again.process.started_s) == ("container", 9.0)
+
+
+def test_ended_process_that_the_driver_still_lists_has_no_owner(proc):
+    add_process(proc, 7, f"0::{JOB}\n")
+    owners = ProcessOwners(["slurm"], proc)
+    assert owner_of(owners, 7).owner.kind == "slurm"
+    (proc / "7" / "stat").unlink()
+    for _ in range(2):
+        assert owner_of(owners, 7) == OwnedProcess(7)
+    add_process(proc, 8, f"0::{JOB}\n")
+    owners.read([8])
+    add_process(proc, 8, f"0::{JOB}\n", started_ticks=900)
+    assert owner_of(owners, 8).process.started_s == 9.0

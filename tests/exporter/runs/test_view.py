@@ -1,0 +1,51 @@
+"""View of running runs."""
+
+from exporter.contract.run import RunGpu
+from exporter.energy.marks import ZERO_TOTALS
+from exporter.energy.meter import DeviceMeter
+from exporter.model import Device, Poll
+from exporter.runs import marks
+from exporter.runs.record import Cut, RunRecord
+from exporter.runs.view import run_view
+
+GPU, CPU = Device("gpu", "GPU-1"), Device("package", "0")
+BEGIN_S, PHASE_S = 100.0, 110.0
+
+
+def test_phase_energy_while_another_device_is_silent_never_falls():
+    """The CPU is not read after the second phase began, whose start is then final 30 s later only."""
+    run = RunRecord(
+        run_id="run",
+        workload="test",
+        labels={},
+        request="",
+        devices=[GPU, CPU],
+        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
+        discovers=False,
+        begin_s=BEGIN_S,
+        started_at=1.79e9,
+        lease_s=1e9,
+        lease_until_s=1e12,
+        alive_s=1e12,
+    )
+    meters = {GPU: DeviceMeter(ZERO_TOTALS), CPU: DeviceMeter(ZERO_TOTALS, update_s=0.001)}
+    shown_j = []
+    for step in range(800):
+        t_s = BEGIN_S - 10 + step / 10
+        meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * t_s, 300.0, 300.0))
+        if t_s < PHASE_S:
+            meters[CPU].push(Poll(CPU, t_s, t_s, 100.0 * t_s, counter_range_j=1e6))
+        if t_s >= BEGIN_S and not run.begin:
+            first = Cut(BEGIN_S, "first")
+            run.begin = first.marks = marks.take_marks(run, meters, BEGIN_S, {})
+            run.cuts.append(first)
+        if t_s >= PHASE_S and len(run.cuts) + len(run.phases) == 1:
+            marks.start_phase(run, meters, Cut(PHASE_S, "second"))
+        if run.begin:
+            marks.settle(run, meters, t_s)
+            phases = run_view(run, meters, t_s, None).phases
+            shown_j += [phase.energy_joules.get("gpu", 0.0) for phase in phases if phase.name == "first"]
+
+    assert [p.name for p in run.phases] == ["first"]  # it is final
+    assert shown_j == sorted(shown_j)
+    assert abs(shown_j[-1] - 300 * (PHASE_S - BEGIN_S)) < 20
