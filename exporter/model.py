@@ -257,9 +257,9 @@ class WorkerMessage:
         return WorkerMessage(*(getattr(self, f.name) + getattr(later, f.name) for f in fields(self)))
 
 
-_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return the text as a label value: without control characters and lone surrogates, which break scrapes."""
+    """Return the text as a label value: without control characters, bidirectional ones and lone surrogates."""
     return text if text.isprintable() else _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)

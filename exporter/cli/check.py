@@ -17,7 +17,8 @@ from tempfile import TemporaryFile
 import aiohttp
 
 from exporter.cli.check_gpus import CheckLine, gpu_lines
-from exporter.cli.sources import cpu_source, kubelet_source
+from exporter.cli.kubernetes import kubelet_source, pods_of_node
+from exporter.cli.sources import cpu_source
 from exporter.config.reloadable_file import ConfigFileError
 from exporter.config.settings import Settings
 from exporter.config.values import OperationError, UsageError
@@ -29,6 +30,7 @@ from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_provid
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
+from exporter.sources.kubernetes.pod_gpus import PodGpuAssignments
 from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
 from exporter.storage.state_file import LOCK_FILE, storage_remedy
 from exporter.web.access import is_loopback
@@ -101,7 +103,7 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
     lines += await _board_lines(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled_line("hwmon")]
     lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
     lines += await _optional_sources(settings)
-    lines += _discovery_lines(settings)
+    lines += await _discovery_lines(settings)
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon_line(feed) for feed in feeds]
@@ -156,12 +158,24 @@ async def _optional_sources(settings: Settings) -> list[CheckLine]:
         lines += await _source_lines(ProcessTable())
         is_reported = any(DENIED in line.text for line in lines)
         lines += [] if is_reported or may_read_all() else [CheckLine(f"processes in part: {DENIED}")]
-    if settings.kubelet_socket:
-        lines += await _source_lines(kubelet_source(settings.kubelet_socket, dict))
+    kubelet = kubelet_source(settings, gpus=None)
+    if kubelet:
+        lines += await _kubelet_lines(kubelet.assignments)
     return lines
 
 
-def _discovery_lines(settings: Settings) -> list[CheckLine]:
+async def _kubelet_lines(assignments: PodGpuAssignments) -> list[CheckLine]:
+    """Read the GPUs of pods once. Devices whose GPU is unknown are parts that fail."""
+    try:
+        read = await asyncio.to_thread(assignments.read)
+    except SourceError as error:
+        return [CheckLine(f"kubelet off: {error}")]
+    pods = {(gpu.namespace, gpu.pod) for gpu in read.gpus}
+    counts = f"pods with GPUs: {len(pods)}, GPUs and MIG instances: {len({gpu.uuid for gpu in read.gpus})}"
+    return [CheckLine(f"kubelet works: {counts}"), *(CheckLine(f"kubelet in part: {text}") for text in read.problems())]
+
+
+async def _discovery_lines(settings: Settings) -> list[CheckLine]:
     """Describe what the discovery of runs can read. Raises UsageError."""
     kinds = settings.discovered_kinds()
     if not kinds:
@@ -171,6 +185,12 @@ def _discovery_lines(settings: Settings) -> list[CheckLine]:
         lines.append(
             CheckLine("runs    in part: it cannot read the environment of Slurm jobs; run it as root for their labels")
         )
+    if "kubernetes" in kinds and (settings.discover != "auto" or settings.kubernetes_pods or settings.kubelet_socket):
+        try:
+            pods = await asyncio.to_thread(pods_of_node(settings))
+            lines.append(CheckLine(f"runs    pods with names: {len(pods)}"))
+        except SourceError as error:
+            lines.append(CheckLine(f"runs    in part: runs of pods have no names and no assigned GPUs: {error}"))
     return lines
 
 

@@ -10,14 +10,25 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
 from aiohttp import web
 
+from exporter.attribution.owner_counters import OwnerCounters
 from exporter.attribution.policy import Attribution
-from exporter.cli.sources import polled_sources, power_model, simulated_file, simulated_gpus, worker_arguments
+from exporter.cli.kubernetes import kubelet_source, pod_directory
+from exporter.cli.sources import (
+    gpu_indices,
+    polled_sources,
+    power_model,
+    simulated_file,
+    simulated_gpus,
+    worker_arguments,
+)
+from exporter.config.run_options import RunSeries
 from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.exposition.collector import Collector, ReadingSource
 from exporter.exposition.render import MetricsRenderer, SavedMetrics
@@ -33,13 +44,17 @@ from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.discovery.job_mapping import JobMappingFolder
 from exporter.runs.discovery.labels import OwnerLabels
 from exporter.runs.discovery.owners import ProcessOwners
+from exporter.runs.discovery.pending_cgroups import PendingCgroups
+from exporter.runs.discovery.pods import PodDirectory
 from exporter.runs.discovery.service import DiscoveryService
 from exporter.runs.ledger import Ledger
+from exporter.runs.limits import RunLimits
 from exporter.runs.service import RunService
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider
 from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
+from exporter.sources.node import NodeInfo
 from exporter.storage.history import History
 from exporter.storage.state_file import StateError, StateFile, read_boot_id
 from exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
@@ -76,20 +91,29 @@ def make_daemon(
 ) -> Daemon:
     """Put the services together. Raises UsageError and OperationError."""
     file = StateFile(settings.state_path)
+    limits = RunLimits(
+        max_open=settings.max_runs,
+        tail_s=settings.run_tail_s(),
+        min_s=settings.min_run_seconds,
+        min_j=settings.min_run_joules,
+        is_pushed=target is not None,
+        is_slim=settings.run_series is RunSeries.slim,
+    )
     simulated = simulated_file(settings)
     carbon = carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None)
     health = DiskHealth(file.folder)
     history = HistoryWriter(History(settings.state_path), health) if settings.history else None
-    live, ledger = restore(file, carbon, settings.max_runs)
+    live, ledger = restore(file, carbon, limits)
     live.simulation = str(simulated) if simulated else None
     worker = WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
-    hub = SensorHub(live, polled_sources(settings, live, worker), worker)
+    kubelet = kubelet_source(settings, partial(gpu_indices, live))
+    hub = SensorHub(live, polled_sources(settings, live, worker, [kubelet] if kubelet else []), worker)
     carbon_service = CarbonService(carbon, live)
     push: list[PushClient] = []
     if history and target:
         history.history.follow(target.url)
         push.append(PushClient(target, history.run))
-    with_metrics: list[ReadingSource] = [health, *push, carbon_service]
+    with_metrics: list[ReadingSource] = [NodeInfo(is_simulated=simulated is not None), health, *push, carbon_service]
     collector = Collector(version("wattline"), live, ledger, with_metrics)
     storage = StateWriter(file, ledger, health, history, collector.second)
     kinds = settings.discovered_kinds()
@@ -97,35 +121,53 @@ def make_daemon(
         ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle, discovers=bool(kinds)
     )
     discovery: list[DiscoveryService] = []
+    directories: list[PodDirectory] = []
     if kinds:
-        owners, labels = ProcessOwners(kinds), OwnerLabels(settings.discovered_labels())
+        pods = pod_directory(settings, kinds, kubelet)
+        find_pod = pods.find if pods else lambda _: None
+        owners, labels = ProcessOwners(kinds), OwnerLabels(settings.discovered_labels(), find_pod=find_pod)
         jobs = JobMappingFolder(settings.job_mapping_folder) if settings.job_mapping_folder else None
-        discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs))
+        discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs, pods=pods))
         with_metrics += discovery
+        directories += [pods] if pods else []
     endpoints = Endpoints(
         runs=runs,
         sensors=hub,
         metrics=SavedMetrics(MetricsRenderer(collector.series), storage, stopping),
         history=history.history.path if history else None,
         version=version("wattline"),
+        carbon=carbon.document,
     )
     http = HttpService(server, web_application(endpoints, server.access), settings.state_path)
     return Daemon(
-        [StorageFiles(storage, history), *push, storage, hub, carbon_service, runs, *discovery, http], stopping
+        [
+            StorageFiles(storage, history),
+            *push,
+            storage,
+            hub,
+            carbon_service,
+            runs,
+            PendingCgroups(runs),
+            *directories,
+            *discovery,
+            http,
+        ],
+        stopping,
     )
 
 
-def restore(file: StateFile, carbon: CarbonFeeds, max_runs: int) -> tuple[LiveState, Ledger]:
+def restore(file: StateFile, carbon: CarbonFeeds, limits: RunLimits) -> tuple[LiveState, Ledger]:
     """Return sensors and ledger as a previous exporter left them. Raises StateError."""
-    saved = file.load()
+    saved = file.load(limits.tail_s)
     same_boot = saved.boot_id == read_boot_id()
     saved_s = saved.saved_s if same_boot else None
     live = LiveState(
         SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s, saved.polls), slots_at=carbon.slots_at
     )
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
-    energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
-    ledger = Ledger(live, DeviceHolders(live, energies, saved_s or boottime()), file, max_open=max_runs)
+    owners = OwnerCounters(saved.owners, saved.emissions)
+    energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s, owners=owners)
+    ledger = Ledger(live, DeviceHolders(live, energies, saved_s or boottime()), file, limits=limits)
     try:
         ledger.restore(saved, same_boot=same_boot)
     except ValueError as error:

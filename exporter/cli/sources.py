@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from exporter.config.settings import DEFAULT_GROUP, Settings
 from exporter.config.values import OperationError, UsageError, check_url
 from exporter.contract.carbon.gb import NATIONAL
 from exporter.contract.carbon.providers import PROVIDERS
-from exporter.contract.command_line import install
 from exporter.contract.metrics import GPU_MIG_INFO
 from exporter.model import GpuProcess, Source, SourceError, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
@@ -101,18 +100,7 @@ def process_table(settings: Settings) -> ProcessTable:
     return ProcessTable(GROUPS[by], pids=settings.process_pids)
 
 
-def kubelet_source(socket: Path, gpus: Callable[[], Mapping[str, str]]) -> Source:
-    """Raises OperationError."""
-    try:
-        from exporter.sources.kubelet import KubeletSource
-    except ModuleNotFoundError as error:
-        raise OperationError(
-            f"--kubelet.pod-resources: {error.name} is not installed; {install('kubernetes')}"
-        ) from error
-    return KubeletSource(socket, gpus)
-
-
-def _gpu_indices(live: LiveState) -> dict[str, str]:
+def gpu_indices(live: LiveState) -> dict[str, str]:
     """Return the index of each GPU by UUID; a MIG instance has its parent's. For threads, hence the copies."""
     gpus = live.gpus
     indices = {uuid: gpu.info.index for uuid, gpu in list(gpus.items())}
@@ -131,8 +119,10 @@ def _process_roles(worker: WorkerSupervisor | None) -> dict[str, int]:
     return {"exporter": os.getpid(), **({"nvml_worker": pid} if pid else {})}
 
 
-def polled_sources(settings: Settings, live: LiveState, worker: WorkerSupervisor | None = None) -> list[PolledSource]:
-    """Return the sources that the settings ask for. Raises UsageError and OperationError."""
+def polled_sources(
+    settings: Settings, live: LiveState, worker: WorkerSupervisor | None = None, pods: Sequence[Source] = ()
+) -> list[PolledSource]:
+    """Return the sources that the settings ask for, with those of pods. Raises UsageError and OperationError."""
     sources: list[PolledSource] = []
     if settings.rapl:
         sources.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
@@ -140,15 +130,13 @@ def polled_sources(settings: Settings, live: LiveState, worker: WorkerSupervisor
         sources.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
     if settings.host:
         sources.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
-    indices = partial(_gpu_indices, live)
+    indices = partial(gpu_indices, live)
     if settings.processes:
         sources.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))
         group_of = partial(group_of_pid, by=GROUPS[settings.process_group or DEFAULT_GROUP], pids=settings.process_pids)
         table = GpuProcessTable(partial(_gpu_processes, live), indices, group_of)
         sources.append(PolledSource(table, PROCESSES_EVERY_S))
-    if settings.kubelet_socket:
-        sources.append(PolledSource(kubelet_source(settings.kubelet_socket, indices), KUBELET_EVERY_S))
-    return sources
+    return [*sources, *(PolledSource(source, KUBELET_EVERY_S) for source in pods)]
 
 
 async def list_provider_regions(settings: Settings) -> list[str]:

@@ -10,8 +10,20 @@ from typing import Annotated
 import typer
 
 from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
-from exporter.config.values import UsageError, default_state_path, is_host, listed_names
-from exporter.contract.run_limits import MAX_RUNNING, OWNER_LABELS
+from exporter.config.kubernetes_options import ApiOption, CredentialsOption, KubeletSocketOption, PodsOption
+from exporter.config.run_options import (
+    DiscoverOption,
+    JobMappingOption,
+    MaxRunsOption,
+    MinJoulesOption,
+    MinSecondsOption,
+    RunLabelsOption,
+    RunSeries,
+    RunSeriesOption,
+    RunTailOption,
+)
+from exporter.config.values import UsageError, default_state_path, is_host, listed_names, owner_labels, parse_seconds
+from exporter.contract.run_limits import MAX_RUNNING, OWNER_LABELS, RUN_TAIL_S
 from exporter.processes.cgroup_paths import GROUP_KINDS, GroupKind
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
@@ -110,42 +122,18 @@ class Settings:
         ),
     ] = None
     process_pids: Annotated[bool, typer.Option("--collector.processes.pid", help="Export one series per PID.")] = False
-    kubelet_socket: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubelet.pod-resources",
-            help="Socket of the kubelet, which names the pods of GPUs: /var/lib/kubelet/pod-resources/kubelet.sock.",
-            metavar="SOCKET",
-        ),
-    ] = None
-    discover: Annotated[
-        str | None,
-        typer.Option(
-            "--runs.discover",
-            help="Make a run of each owner of GPU processes: slurm, kubernetes, container, service, user; auto: all.",
-            metavar="KIND,...",
-        ),
-    ] = None
-    job_mapping_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--hpc-job-mapping-dir",
-            help="Folder in which a Slurm prolog names the jobs of each GPU, as for dcgm-exporter.",
-            metavar="FOLDER",
-        ),
-    ] = None
-    run_labels: Annotated[
-        str | None,
-        typer.Option(
-            "--runs.labels",
-            help="Labels of discovered runs.",
-            metavar="NAME,...",
-            show_default=",".join(OWNER_LABELS),
-        ),
-    ] = None
-    max_runs: Annotated[
-        int, typer.Option("--runs.max", min=1, max=10_000, help="Limit of the runs that are open at a time.")
-    ] = MAX_RUNNING
+    kubelet_socket: KubeletSocketOption = None
+    kubernetes_pods: PodsOption = None
+    kubernetes_api: ApiOption = None
+    kubernetes_credentials: CredentialsOption = None
+    discover: DiscoverOption = None
+    job_mapping_folder: JobMappingOption = None
+    run_labels: RunLabelsOption = None
+    max_runs: MaxRunsOption = MAX_RUNNING
+    min_run_seconds: MinSecondsOption = 0.0
+    min_run_joules: MinJoulesOption = 0.0
+    run_tail: RunTailOption = None
+    run_series: RunSeriesOption = RunSeries.all
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep a local history.")] = True
     cpu_power_model: Annotated[
         str | None,
@@ -168,6 +156,14 @@ class Settings:
         float | None, typer.Option("--carbon.intensity", help="Constant intensity in gCO2eq/kWh.", metavar="G_PER_KWH")
     ] = None
     carbon_url: CarbonUrlOption = None
+    carbon_shared: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.shared",
+            help="Exporter, or its file carbon.json, that has fetched the intensities of the same provider and region.",
+            metavar="URL|FILE",
+        ),
+    ] = None
     carbon_token_file: CarbonTokenOption = None
     carbon_marginal_provider: Annotated[
         str | None,
@@ -244,6 +240,10 @@ class Settings:
             )
         return host.strip("[]"), int(port)
 
+    def run_tail_s(self) -> float:
+        """Return the time in seconds for which /metrics has the series of an ended run. Raises UsageError."""
+        return RUN_TAIL_S if self.run_tail is None else parse_seconds(self.run_tail, "--runs.tail", "1s", "24h")
+
     def discovered_kinds(self) -> list[GroupKind]:
         """Return the kinds of owners for which runs are discovered. Raises UsageError."""
         if self.discover is None:
@@ -256,22 +256,28 @@ class Settings:
         """Return the labels of discovered runs. Raises UsageError."""
         if self.run_labels is None:
             return list(OWNER_LABELS)
-        return listed_names(self.run_labels, "--runs.labels", OWNER_LABELS)
+        return owner_labels(self.run_labels)
 
     def check_combinations(self) -> None:
         """Raise UsageError for an option that has no effect with the others, and for an invalid value."""
+        sources = self.kubelet_socket or self.kubernetes_pods
         requirements = (
             ("--web.api-socket-mode", self.api_socket_mode is not None, "--web.api-socket PATH", self.api_socket),
             ("--web.api-socket-group", self.api_socket_group is not None, "--web.api-socket PATH", self.api_socket),
             ("--collector.processes.group", self.process_group is not None, "--collector.processes", self.processes),
             ("--collector.processes.pid", self.process_pids, "--collector.processes", self.processes),
             ("--hpc-job-mapping-dir", self.job_mapping_folder is not None, "--runs.discover slurm", self.discover),
+            ("--kubernetes.pods", self.kubernetes_pods is not None, "--runs.discover kubernetes", self.discover),
+            ("--kubernetes.api", self.kubernetes_api is not None, "--kubelet.pod-resources", sources),
             ("--runs.labels", self.run_labels is not None, "--runs.discover KIND", self.discover),
+            ("--runs.min-seconds", self.min_run_seconds > 0, "--runs.discover KIND", self.discover),
+            ("--runs.min-joules", self.min_run_joules > 0, "--runs.discover KIND", self.discover),
             ("--runs.discover", self.discover is not None, "--collector.nvml", self.nvml),
         )
         for option, is_set, required, is_present in requirements:
             if is_set and not is_present:
                 raise UsageError(f"{option} needs {required}; add it, or remove this option")
+        self.run_tail_s()
         if self.simulate is not None and not self.nvml:
             raise UsageError("--simulate and --no-collector.nvml exclude each other; remove one")
         if not self.sysfs.is_dir():

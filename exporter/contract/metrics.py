@@ -47,13 +47,15 @@ def _counter(name: str, labels: tuple[str, ...], text: str, optional: tuple[str,
 _GPU = ("gpu", "uuid")
 _RUN_DEVICE = ("run_id", "component", "device")
 _RUN_PHASE = ("run_id", "phase", "component")
+_OWNER = ("kind", "owner", "account", "workload")
 _CARBON = ("region", "provider", "basis", "quality")
 _MIG = (*_GPU, "parent_uuid", "profile", "gpu_instance", "compute_instance")
-_GPU_INFO = (*_GPU, "name", "architecture", "pci_bus_id", "driver_version")
+_GPU_INFO = (*_GPU, "device", "name", "architecture", "pci_bus_id", "driver_version")
 
 # Formatted by hand, so that each metric takes two lines:
 # fmt: off
-GPU_INFO = _gauge("wattline_gpu_info", _GPU_INFO, "Information about a GPU of this node, constant 1; join on uuid.")
+GPU_INFO = _gauge("wattline_gpu_info", _GPU_INFO,
+    "Information about a GPU of this node, constant 1; join on uuid, or on device, the same value, for series of runs.")
 GPU_UP = _gauge("wattline_gpu_up", _GPU, "1 while the GPU responds, else 0; its other series are then absent.")
 GPU_POWER = _gauge("wattline_gpu_power_watts", _GPU,
     "Instantaneous board power, or the closest to it that the driver reports.")
@@ -90,6 +92,8 @@ GPU_MIG_INFO = _gauge("wattline_gpu_mig_info", _MIG,
     "Information about a MIG instance; only the parent GPU has power and energy.")
 GPU_POD_INFO = _gauge("wattline_gpu_pod_info", (*_GPU, "namespace", "pod", "container"),
     "Container to which the kubelet assigned the GPU or MIG instance.")
+POD_UNRESOLVED_DEVICES = _gauge("wattline_gpu_pod_unresolved_devices", ("reason",),
+    "GPUs of containers that are missing in wattline_gpu_pod_info: unknown_gpu, no_slice, no_api.")
 GPU_PROCESS_MEMORY = _gauge("wattline_gpu_process_memory_bytes", (*_GPU, "name"),
     "GPU memory of all processes with this name or cgroup; the 50 largest.", optional=("pid",))
 GPU_PROCESS_UTILIZATION = _gauge("wattline_gpu_process_utilization_ratio", (*_GPU, "name"),
@@ -145,7 +149,7 @@ RUN_ATTRIBUTED_ENERGY = _counter("wattline_run_attributed_energy_joules_total", 
 RUN_ENERGY_BEFORE_USE = _gauge("wattline_run_energy_before_use_joules", _RUN_DEVICE,
     "Energy from the start of the run to its first use of a GPU that nothing else used then; it is not attributed.")
 IDLE_POWER = _gauge("wattline_idle_power_watts", ("component", "device"),
-    "Lowest mean power over 10 s in which nothing ran on the device; used by attribution.")
+    "Mean power on the lowest level on which nothing ran on the device for 10 s; used by attribution.")
 RUN_ENERGY_UNCERTAINTY = _gauge("wattline_run_energy_uncertainty_joules", _RUN_DEVICE,
     "Half-width of the 95 % confidence interval of wattline_run_energy_joules_total.")
 RUN_COVERED_RATIO = _gauge("wattline_run_covered_ratio", _RUN_DEVICE,
@@ -154,25 +158,34 @@ RUN_INTEGRATED_ENERGY = _counter("wattline_run_integrated_energy_joules_total", 
     "Cross-check of the run: wattline_gpu_integrated_energy_joules_total from its start to its end.")
 RUN_POWER_MAX = _gauge("wattline_run_power_max_watts", ("run_id", *_GPU), "Highest power reading during the run.")
 RUN_EMISSIONS = _counter("wattline_run_emissions_grams_total", ("run_id", "component", "basis", "quality"),
-    "Emissions in g CO2eq of the run's energy, each joule times the intensity of its time slot.")
+    "Emissions in g CO2eq of the run's energy, each joule times the intensity of its time slot; while the run is open, "
+    "without the last 6 s.")
 RUN_WORK = _counter("wattline_run_work_total", ("run_id", "unit"), "Work of the run; never sum over unit.")
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
-    "Time that the run spent in the phase.")
+    "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
     "Unix time at which the run last entered the phase; a phase lasts until the next one starts or the run ends.")
 RUN_PHASE_ENERGY = _counter("wattline_run_phase_energy_joules_total", _RUN_PHASE,
-    "Energy of the run's devices in the phase.")
+    "Energy of the run's devices in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_ENERGY_UNCERTAINTY = _gauge("wattline_run_phase_energy_uncertainty_joules", _RUN_PHASE,
     "Half-width of the 95 % confidence interval of the phase's energy, once the run has ended.")
 RUN_PHASE_WORK = _counter("wattline_run_phase_work_total", ("run_id", "phase", "unit"),
     "Work reported during the phase, without the work reported at the end of the run; never sum over unit.")
 
+OWNER_ENERGY = _counter("wattline_owner_energy_joules_total", (*_OWNER, "component", "policy"),
+    'Attributed energy by owner, without run_id; kind="none" is unattributed. Within one policy it adds up to the '
+    "energy of the devices. A new series stays at 0 for 65 s, so that increase() counts all of it.")
+OWNER_EMISSIONS = _counter("wattline_owner_emissions_grams_total", (*_OWNER, "component", "basis", "quality"),
+    "Emissions in g CO2eq by owner, divided as the energy by policy idle_shared, without run_id.")
+OWNER_GPU_SECONDS = _counter("wattline_owner_gpu_seconds_total", _OWNER,
+    "Time for which GPUs were held, by owner; that of a shared GPU is divided equally among its holders.")
+
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
-    "Discovered runs that did not begin since too many runs were open (--runs.max).")
+    'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("source",),
     "Unix time of the source's last successful read.")
@@ -188,22 +201,26 @@ PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
     "Unix time of the newest sample that the server has accepted or refused.")
 PUSH_SAMPLES = _counter("wattline_push_samples_total", ("outcome",),
     "Pushed samples by outcome: accepted; refused and not sent again; dropped, because the history no longer has them.")
+NODE_INFO = _gauge("wattline_node_info", ("node", "machine_id", "simulated"),
+    "Name of the node, from NODE_NAME or the host, and its machine ID; simulated: true, false. Join on instance.")
 BUILD_INFO = _gauge("wattline_build_info", ("version",), "Version of the exporter, constant 1.")
 
 METRICS: tuple[Metric, ...] = (
     GPU_INFO, GPU_UP, GPU_POWER, GPU_ENERGY, GPU_INTEGRATED_ENERGY, GPU_ENERGY_METHOD, GPU_POWER_LIMIT, GPU_UTILIZATION,
     GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_TEMPERATURE, GPU_TEMPERATURE_LIMIT, GPU_CLOCK, GPU_CLOCK_MAX,
     GPU_CLOCK_EVENT_SECONDS, GPU_PERFORMANCE_STATE, GPU_FAN, GPU_PCIE_BYTES, GPU_ECC_ERRORS, GPU_XID_ERRORS,
-    GPU_ENERGY_SUSPECT, GPU_MIG_INFO, GPU_POD_INFO, GPU_PROCESS_MEMORY, GPU_PROCESS_UTILIZATION,
+    GPU_ENERGY_SUSPECT, GPU_MIG_INFO, GPU_POD_INFO, POD_UNRESOLVED_DEVICES,
+    GPU_PROCESS_MEMORY, GPU_PROCESS_UTILIZATION,
     CPU_ENERGY, CPU_POWER, CPU_ENERGY_METHOD, HWMON_POWER, HWMON_ENERGY,
     HOST_CPU_UTILIZATION, HOST_MEMORY_USED, HOST_MEMORY_TOTAL, HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS,
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY,
-    RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, DISCOVERY_UNRESOLVED, RUNS_FOLDED,
+    RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
+    DISCOVERY_UNRESOLVED, RUNS_FOLDED,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
-    PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, BUILD_INFO,
+    PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )
 # fmt: on
 

@@ -11,16 +11,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, StringConstraints, TypeAdapter
 
 RUN_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-MAX_ID_LENGTH = 64
 LABEL_NAME_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
-TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
-"""Text without control characters other than tab and newline: Prometheus rejects a scrape with a NUL, and terminals
-interpret ESC."""
+TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]*$"
+"""Text without control characters other than tab and newline: Prometheus rejects a scrape with a NUL, terminals
+interpret ESC, and bidirectional ones change the order of the characters that a terminal shows."""
 UNIT_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$"
 _PATTERN_TEXTS = {
     RUN_ID_PATTERN: "expected 1 to 64 letters, digits, '.', '_' or '-', the first one a letter or digit",
     LABEL_NAME_PATTERN: "expected letters, digits and '_', the first one no digit",
-    TEXT_PATTERN: "expected text without control characters",
+    TEXT_PATTERN: "expected text without control characters (bidirectional ones included)",
     UNIT_PATTERN: "expected 1 to 64 letters, digits and '_', the first one no digit",
 }
 MAX_LABELS = 16
@@ -70,7 +69,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-NO_GPU_FOUND = "no process of the run was found on a GPU, so no GPU is counted; name the GPUs with --gpus"
+NO_GPU_FOUND = (
+    "no process of the run was found on a GPU, so no GPU is counted; "
+    'name the GPUs with --gpus 0, in Python with client.run(gpus="0")'
+)
 """Note of a run whose GPUs are those that its processes use."""
 
 
@@ -160,6 +162,22 @@ class Emissions(BaseModel):
     grams: float
 
 
+class EnergyPerUnit(BaseModel):
+    """Energy per unit of work over `phases`, over the whole run if there are none; see `exporter.contract.work`.
+
+    `joules` are those of all devices of `component`. On devices that others used as well, `joules` are the run's
+    attributed share, and `whole_device_joules` those of the devices.
+    """
+
+    unit: str
+    name: str
+    """Words of the unit for an amount of one: `generated token`."""
+    component: str
+    joules: float
+    phases: list[str] = []
+    whole_device_joules: float | None = None
+
+
 class RunView(BaseModel):
     """State of a run. Times are in Unix seconds, energies in joules by component and device."""
 
@@ -175,6 +193,9 @@ class RunView(BaseModel):
     phases: list[PhaseView]
     work: dict[str, float]
     results: dict[str, float]
+    settled_until: float | None = None
+    """Unix time up to which seconds and energies of `phases` and `emissions_grams` of a running run count, about six
+    seconds ago: later marks may still change. Energy, work and duration are up to now. None once the run has ended."""
     energy_joules: dict[str, dict[str, float]]
     energy_uncertainty_joules: dict[str, dict[str, float]]
     """Half-widths of the 95 % confidence intervals of `energy_joules`, once the run has ended."""
@@ -187,6 +208,8 @@ class RunView(BaseModel):
     """The run's share of devices that others used as well, by policy idle_shared; see `exporter.contract.work`."""
     energy_before_use_joules: dict[str, dict[str, float]] = {}
     """Energy from the run's start to its first use of a GPU that nothing else used then; it is not attributed."""
+    energy_per_unit: list[EnergyPerUnit] = []
+    """Energy per unit of work, the primary unit first, once the run has ended."""
     simulation: str | None = None
     """Path of the state file of simulated GPUs (see `exporter.simulation`)."""
 

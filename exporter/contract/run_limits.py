@@ -1,8 +1,29 @@
-"""Constants of runs, in a module without pydantic, which --help need not import."""
+"""Constants and ids of runs, in a module without pydantic, which --help need not import."""
 
+import re
+
+MAX_ID_LENGTH = 64
 MAX_RUNNING = 64
 """Default limit of open runs."""
-OWNER_LABELS = ("user", "account", "partition", "job_name", "array_id", "namespace", "pod", "container", "unit")
+RUN_TAIL_S = 600.0
+"""Default time for which the metrics have the series of an ended run."""
+OWNER_LABELS = (
+    *("user", "account", "partition", "job_name", "array_id"),
+    *("namespace", "pod", "container", "owner_kind", "owner_name", "unit"),
+)
 """Labels that a discovered run can have, in addition to `discovered`."""
+MAX_POD_LABELS = 8
+"""Limit of the labels and annotations of a pod that its run has."""
 OUTCOMES = ("failed", "interrupted", "unknown", "ok")
 """Outcomes, the worst first: a run on several nodes has the worst of them."""
+MAX_OWNERS = 256
+"""Limit of the owners with counters of their own, per node; more are counted together as OTHER_OWNERS, by kind."""
+OTHER_OWNERS = "(other)"
+OTHER_RUNS = "(other)"
+"""Run id of the attributed energy of all owners whose runs did not begin, since too many were open."""
+
+
+def owner_run_id(kind: str, name: str, number: str) -> str:
+    """Return KIND-NAME-NUMBER, with the characters that a run id can have and the name cut to its length."""
+    valid = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return f"{kind}-{valid[: MAX_ID_LENGTH - len(kind) - len(number) - 2]}-{number}"

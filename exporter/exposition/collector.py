@@ -19,6 +19,7 @@ from exporter.contract.metrics import (
     GPU_POWER,
     GPU_UP,
     HWMON_ENERGY,
+    RUN_ATTRIBUTED_ENERGY,
     RUN_COVERED_RATIO,
     RUN_DURATION,
     RUN_EMISSIONS,
@@ -96,7 +97,9 @@ def _gpu_readings(gpu: GpuSnapshot) -> Iterator[Reading]:
     yield Reading(GPU_UP, labels, float(gpu.up))
     if energy is None:
         return
-    yield Reading(GPU_INFO, (*labels, info.name, info.architecture, info.pci_bus_id, info.driver_version), 1.0)
+    yield Reading(
+        GPU_INFO, (*labels, info.uuid, info.name, info.architecture, info.pci_bus_id, info.driver_version), 1.0
+    )
     if energy.power_w is not None:
         yield Reading(GPU_POWER, labels, energy.power_w)
     yield Reading(GPU_ENERGY, labels, energy.energy_j)
@@ -174,26 +177,42 @@ class ReadingSource(Protocol):
     def readings(self) -> Iterable[Reading]: ...
 
 
+class SeriesLimits(Protocol):
+    """Limits of the series of runs. See `exporter.runs.limits`."""
+
+    def omits(self, reading: Reading, *, recorded: bool) -> bool:
+        """Return True for a series of a run that is left out."""
+
+
 class RunSource(Protocol):
     """Ledger of runs. See `exporter.runs.ledger`."""
 
     def update(self) -> None:
         """Bring sensors, attribution and runs up to date."""
 
-    def attribution_readings(self, readable: Collection[Device]) -> Iterable[Reading]:
-        """Return the attributed energies; `readable` are the devices whose energy is known up to now."""
+    def attribution_readings(self, readable: Collection[Device], *, recorded: bool) -> Iterable[Reading]:
+        """Return the attributed energies; `readable` are the devices whose energy is known up to now.
+
+        `recorded`: for the local history, which has new series above 0 earlier than the page of metrics.
+        """
 
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of the open and of the ended runs; that of a revised run is another one."""
+
+    @property
+    def limits(self) -> SeriesLimits: ...
+
+    def hidden(self, *, recorded: bool) -> Collection[str]:
+        """Return the ids of the runs without series of their own."""
 
     def snapshot(self, run_id: str) -> RunMetrics: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
-    """Series of an ended run, made once since they do not change."""
+    """Series of an ended run in the local history and in /metrics, made once since they do not change."""
 
-    readings: tuple[Reading, ...]
+    recorded: tuple[Reading, ...]
     families: Families
 
 
@@ -218,35 +237,47 @@ class Collector:
 
     def series(self) -> CollectedSeries:
         """Bring all values up to date and return the series of the metrics."""
-        snapshot, ended = self._snapshot()
-        return CollectedSeries(node_readings(snapshot), [run.families for run in ended.values()])
+        snapshot, ended = self._snapshot(recorded=False)
+        return CollectedSeries(
+            self._listed(node_readings(snapshot), recorded=False), [run.families for run in ended.values()]
+        )
 
     def second(self) -> HistorySecond:
         """Bring all values up to date and return the input of the local history."""
-        snapshot, ended = self._snapshot()
+        snapshot, ended = self._snapshot(recorded=True)
         now = self._clock()
         return HistorySecond(
             at=now.at,
             s=now.s,
-            readings=list(node_readings(snapshot)),
-            ended={run_id: run.readings for run_id, run in ended.items()},
+            readings=list(self._listed(node_readings(snapshot), recorded=True)),
+            ended={run_id: run.recorded for run_id, run in ended.items()},
             run_open=bool(snapshot.runs),
         )
 
-    def _snapshot(self) -> tuple[NodeSnapshot, dict[str, _EndedRun]]:
+    def _snapshot(self, *, recorded: bool) -> tuple[NodeSnapshot, dict[str, _EndedRun]]:
         self._ledger.update()
         sensors = self._live.snapshot()
         open_ids, ended_ids = self._ledger.ids()
+        hidden = self._ledger.hidden(recorded=recorded)
         snapshot = NodeSnapshot(
             version=self._version,
             sensors=sensors,
-            attribution=tuple(self._ledger.attribution_readings(sensors.readable)),
+            attribution=tuple(
+                reading
+                for reading in self._ledger.attribution_readings(sensors.readable, recorded=recorded)
+                if reading.metric is not RUN_ATTRIBUTED_ENERGY or reading.labels[0] not in hidden
+            ),
             services=tuple(reading for service in self._services for reading in service.readings()),
-            runs=tuple(self._ledger.snapshot(run_id) for run_id in open_ids),
+            runs=tuple(self._ledger.snapshot(run_id) for run_id in open_ids if run_id not in hidden),
         )
         self._ended = {run_id: self._ended.get(run_id) or self._render_ended(run_id) for run_id in ended_ids}
-        return snapshot, self._ended
+        shown = {run_id: run for run_id, run in self._ended.items() if run_id.partition(" ")[0] not in hidden}
+        return snapshot, shown
 
     def _render_ended(self, run_id: str) -> _EndedRun:
         readings = tuple(run_readings(self._ledger.snapshot(run_id)))
-        return _EndedRun(readings, group_families(readings))
+        recorded = tuple(self._listed(readings, recorded=True))
+        return _EndedRun(recorded, group_families(self._listed(readings, recorded=False)))
+
+    def _listed(self, readings: Iterable[Reading], *, recorded: bool) -> Iterator[Reading]:
+        return (reading for reading in readings if not self._ledger.limits.omits(reading, recorded=recorded))

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 from exporter.config.settings import Settings
-from exporter.config.values import UsageError, check_url
+from exporter.config.values import UsageError, check_url, parse_seconds
 from exporter.contract.metrics import METRICS
 from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
 from exporter.push.remote_write import REMOTE_WRITE, TEXT, PushFormat
@@ -113,15 +113,12 @@ def _read(path: Path, option: str) -> str:
 
 
 EVERY_S = 15.0
-SHORTEST_S = 1.0
-LONGEST_S = 3_600.0
 _FORMS = {
     "/api/v1/import/prometheus": TEXT,
     "/api/v1/write": REMOTE_WRITE,
     "/api/v1/push": REMOTE_WRITE,
     "/api/v1/receive": REMOTE_WRITE,
 }
-_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ def push_target(settings: Settings, host: str | None = None) -> PushTarget | Non
         url,
         form,
         labels,
-        _every_s(settings.push_every),
+        EVERY_S if settings.push_every is None else parse_seconds(settings.push_every, "--push.every", "1s", "1h"),
         authorization_supplier(settings, url),
         _tls(settings, url),
         header_supplier(settings, url),
@@ -190,16 +187,6 @@ def _labels(options: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--push.label {name} is given twice; remove one")
         labels[name] = value
     return labels
-
-
-def _every_s(text: str | None) -> float:
-    if text is None:
-        return EVERY_S
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
-    every_s = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    if not SHORTEST_S <= every_s <= LONGEST_S:
-        raise UsageError(f"--push.every: expected a time from 1s to 1h, such as 15s, not {text!r}")
-    return every_s
 
 
 def _tls(settings: Settings, url: str) -> ssl.SSLContext | None:

@@ -28,7 +28,10 @@ from exporter.simulation.loads import Constant, Load
 
 def segment_at(gpu: SimulatedGpuState, t: float) -> Segment | None:
     """Return the segment at `t`, or None before the oldest that is kept."""
-    return next((segment for segment in reversed(gpu.segments) if segment.begin_s <= t), None)
+    for segment in reversed(gpu.segments):
+        if segment.begin_s <= t:
+            return segment
+    return None
 
 
 def cumulative_j(gpu: SimulatedGpuState, t: float) -> float:

@@ -103,6 +103,7 @@ _QUERY = {
     "schema": {"type": "string"},
     "example": 'wattline_gpu_power_watts{gpu="0"}[300s]',
 }
+_OBJECT = {"type": "object"}
 _TIME = {"name": "time", "in": "query", "description": "Unix seconds; default: now.", "schema": {"type": "number"}}
 
 
@@ -139,12 +140,13 @@ def _paths() -> dict[str, Any]:
     listed = _operation(
         "List runs, newest first.", {"200": {"type": "array", "items": run}}, parameters=[_STATE, _LIMIT]
     )
-    history = _operation("Query the local history.", {"200": {"type": "object"}}, parameters=[_QUERY, _TIME])
+    history = _operation("Query the local history.", {"200": _OBJECT}, parameters=[_QUERY, _TIME])
     return {
         "/api/v1/runs": {"get": listed, "post": begin},
         "/api/v1/runs/{run_id}": {"parameters": [_RUN_ID], "get": _operation("Show a run.", {"200": run})},
         **steps,
         "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": _ref(Gpus)})},
+        "/api/v1/carbon": {"get": _operation("List carbon intensities, for other exporters.", {"200": _OBJECT})},
         "/api/v1/query": {"get": history},
     }
 

@@ -75,13 +75,14 @@ class MetricsApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Services behind the routes. `history` is the path of the local history."""
+    """Services behind the routes. `history` is the path of the local history, `carbon` returns all intensities."""
 
     runs: RunApi
     sensors: SensorHub
     metrics: MetricsApi
     history: Path | None
     version: str
+    carbon: Callable[[], BaseModel]
 
 
 ENDPOINTS = web.AppKey("endpoints", Endpoints)
@@ -108,6 +109,7 @@ def web_application(endpoints: Endpoints, access: AccessPolicy) -> web.Applicati
             web.post("/api/v1/runs/{run_id}/phase", start_run_phase),
             web.post("/api/v1/runs/{run_id}/end", end_run),
             web.get("/api/v1/gpus", show_gpus),
+            web.get("/api/v1/carbon", show_carbon),
             web.get("/api/v1/query", query_history),
             web.get("/api/v1/openapi.json", show_openapi),
         ]
@@ -224,6 +226,11 @@ def _limit(request: web.Request) -> int:
     if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_RUNS_LISTED:
         raise RunError(400, f"limit: expected a whole number from 1 to {MAX_RUNS_LISTED}, not {text[:40]!r}")
     return int(text)
+
+
+async def show_carbon(request: web.Request) -> web.Response:
+    document = request.app[ENDPOINTS].carbon()
+    return web.Response(body=document.model_dump_json(by_alias=True).encode(), content_type="application/json")
 
 
 async def show_gpus(request: web.Request) -> web.Response:

@@ -31,14 +31,7 @@ CLIENTS, SCRAPES_A_SECOND = 20, 100
 MAX_CPU_S = 0.01
 """CPU time of a scrape with its part of the background work; unlike wall time it excludes other processes."""
 GROWTH_BYTES = 5 << 20
-RETENTION_S = 3.0
-SHORT_RETENTION = f"""
-from exporter.cli import main
-from exporter.runs import ledger
-
-ledger.SHOWN_S = {RETENTION_S}  # retention of an ended run's series, ten minutes by default
-main.main()
-"""
+TAIL = ("--runs.tail", "3s")
 LONG_RUNS = {f"long-{number}" for number in range(MAX_RUNNING - CONCURRENT_RUNS)}
 LABELS = {f"label_number_{n}": f"value {n} of a run" for n in range(16)}
 
@@ -110,7 +103,7 @@ def one_run(exporter, number):
 
 @pytest.mark.timeout(600)
 def test_many_runs_and_scrapes_cost_no_memory_and_no_sample(tmp_path):
-    with daemon(tmp_path, *OPTIONS, program=("-c", SHORT_RETENTION), nursery=None) as exporter:
+    with daemon(tmp_path, *OPTIONS, *TAIL, nursery=None) as exporter:
         with exporter.simulation() as simulation:
             for i in range(2):
                 simulation.set_load(i, Square(72.0, 640.0, 1.73))

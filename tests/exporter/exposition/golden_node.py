@@ -89,6 +89,7 @@ PROCESSES = (
     Reading(m.GPU_PROCESS_UTILIZATION, (*LABELS, "python"), 0.75),
 )
 SERVICES = (
+    Reading(m.NODE_INFO, ("gpu-7", "0123456789abcdef0123456789abcdef", "false"), 1.0),
     Reading(m.STATE_UP, (), 1.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("not_visible",), 0.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("no_owner",), 2.0),
@@ -189,7 +190,8 @@ class GoldenNode:
         self.live.take_batch("host", Batch(HOST), 0.001, 5.0)
         self.live.take_batch("processes", Batch(PROCESSES), 0.001, 5.0)
         pod = Reading(m.GPU_POD_INFO, (*LABELS, "default", "trainer", "main"), 1.0)
-        self.live.take_batch("kubelet", Batch((pod,)), 0.001, 10.0)
+        unknown = Reading(m.POD_UNRESOLVED_DEVICES, ("no_slice",), 1.0)
+        self.live.take_batch("kubelet", Batch((pod, unknown)), 0.001, 10.0)
         self.live.failed("carbon", SourceError("no route to host", "check the network"), 0.5, 86_400.0)
         self.live.age(self.s)
         self.live.check_energies(self.s)

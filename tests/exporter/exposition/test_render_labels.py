@@ -17,7 +17,10 @@ from exporter.storage.history import History
 from tests.servers import require
 
 NAMES = st.from_regex(r"\A[a-zA-Z_][a-zA-Z0-9_]{0,20}\Z")
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=[*map(chr, range(32)), "\x7f"]))
+BIDIRECTIONAL = [*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))]
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters=[*map(chr, range(32)), "\x7f", *BIDIRECTIONAL])
+)
 VALUES = st.one_of(TEXTS, st.text('"\\\n\t{}=,#\u2028\x85 a')).map(lambda text: text[:128])
 HOSTILE = ['a"} 1\nwattline_gpu_power_watts{gpu="0"} 9', "\\", '\\"', "\\n", "{}", "# HELP", "é世🔋", "", " ", "NaN"]
 
@@ -56,7 +59,7 @@ def test_page_with_hostile_labels_passes_promtool():
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("character", ["\0", "\x1b", "\r", "\x7f", "\ud800"])
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\r", "\x7f", "\ud800", *BIDIRECTIONAL])
 @pytest.mark.parametrize("field", ["workload", "labels"])
 def test_run_label_with_control_character_is_rejected(character, field):
     text = f"a{character}b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from struct import Struct
 
 import pynvml
 
@@ -35,6 +36,10 @@ from exporter.simulation.sensors import average_w, counter_j, instant_w
 from exporter.sources.nvml.card import GpuHandle, driver_is_gone
 from exporter.sources.nvml.gpu import NvmlGpu
 
+_FIELDS = Struct("=" + 3 * "24xiiQ")
+"""Three nvmlFieldValue_t: value type, status and value of each; the other members are empty."""
+_LONG, _INT = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+_64_BITS, _32_BITS = 2**64, 2**32
 START_S = 1_000.0
 LEAD_S = 6.0
 FAST_S, BURST_S, SLOW_S = 0.047, 0.013, 1.0
@@ -102,24 +107,20 @@ class FaultyGpu:
             raise pynvml.NVMLError(answers.error)
         return answers
 
-    def nvmlDeviceGetFieldValues(self, _handle, fields):  # noqa: N802  # pynvml's name
+    def nvmlDeviceGetFieldValues(self, _handle, _fields):  # noqa: N802  # pynvml's name
+        """Return the fields of energy and power as bytes, as the product reads them from the driver's array."""
         answers = self._answers("fields")
-        values = (pynvml.c_nvmlFieldValue_t * len(fields))()
-        long = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        for value, number, kind in zip(
-            values,
-            (answers.counter_mj, answers.instant_mw, answers.average_mw),
-            (long, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT),
-            strict=True,
-        ):
-            value.valueType = kind if answers.kind is None else answers.kind
-            if number is None or answers.status is not None:
-                value.nvmlReturn = answers.status or pynvml.NVML_ERROR_NOT_SUPPORTED
-            elif kind == long:
-                value.value.ullVal = int(number) % 2**64
-            else:
-                value.value.uiVal = int(number) % 2**32
-        return values
+        counter_mj, instant_mw, average_mw = answers.counter_mj, answers.instant_mw, answers.average_mw
+        if answers.kind is None and answers.status is None and None not in (counter_mj, instant_mw, average_mw):
+            numbers = int(counter_mj) % _64_BITS, int(instant_mw) % _32_BITS, int(average_mw) % _32_BITS
+            return _FIELDS.pack(_LONG, 0, numbers[0], _INT, 0, numbers[1], _INT, 0, numbers[2])
+        packed = []
+        for number, usual in zip((counter_mj, instant_mw, average_mw), (_LONG, _INT, _INT), strict=True):
+            kind = usual if answers.kind is None else answers.kind
+            is_missing = number is None or answers.status is not None
+            status = (answers.status or pynvml.NVML_ERROR_NOT_SUPPORTED) if is_missing else 0
+            packed += [kind, status, 0 if is_missing else int(number) % (_64_BITS if kind == _LONG else _32_BITS)]
+        return _FIELDS.pack(*packed)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, _handle):  # noqa: N802  # pynvml's name
         answers = self._answers("counter")
@@ -290,7 +291,7 @@ LOADS = (
 
 def make_gpu(rng: random.Random, load, index: int = 0, **changes) -> SimulatedGpuState:
     """Return an H200 with other properties, which starts the load before the run, with random phases."""
-    gpu = make_gpus(2, replace(PRODUCTS["H200"], **changes))[index]
+    gpu = make_gpus(max(2, index + 1), replace(PRODUCTS["H200"], **changes))[index]
     if isinstance(load, Square):
         load = replace(load, phase_s=rng.uniform(0, load.period_s))
     idle_w = gpu.product.idle_w

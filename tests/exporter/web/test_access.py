@@ -119,8 +119,10 @@ def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
             {"WATTLINE_EXPORTER": exporter.url, "WATTLINE_TOKEN_FILE": str(token)},
         ):
             done = python(client, more)
-            assert done.stderr == ""
             run = exporter.get(f"/api/v1/runs/{done.stdout.strip()}")[1]
+            *notes, summary = done.stderr.splitlines()
+            assert [line.removeprefix("wattline: ") for line in notes] == run["notes"]
+            assert summary.startswith(f"wattline: run {run['run_id']} ok in ")
             assert (run["state"], run["outcome"], run["work"]) == ("ended", "ok", {"steps": 3.0})
             ran = python(None, more, "-m", "workloads", "run", "-l", f"by={more['WATTLINE_EXPORTER']}", "--", "true")
             assert ran.returncode == 0, ran.stderr
