@@ -83,6 +83,12 @@ class Api:
             return self.address  # `geturl` drops the two slashes of unix://
         return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
 
+    @property
+    def analyzer_source(self) -> str | None:
+        """Value of the analyzer's `--source` for this exporter; None if its default finds the exporter."""
+        is_default = self.address == DEFAULT_ADDRESS or self.address.startswith("unix:")
+        return None if is_default else self.public_address
+
     def get(self, path: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1{path}", None)
 

@@ -19,6 +19,8 @@ _THREAD_ENDS_WITHIN_S = 15.0
 SLICE = "wattline.slice"
 _OWN_CGROUP = Path("/proc/self/cgroup")
 CGROUP = "WATTLINE_CGROUP"
+PIDS_REJECTION = "WATTLINE_PIDS_REJECTION"
+"""Why the exporter rejected the runner's pid; the clients in the job do not print the same reason again."""
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
@@ -141,6 +143,8 @@ class RunMembership:
     def __init__(
         self, api: Api, run_id: str, group: str | None, tolerated: type[ExporterError], log: Callable[[str], None]
     ) -> None:
+        self.rejection = os.environ.get(PIDS_REJECTION, "")
+        """Last rejection of a pid that was logged, here or by the runner; it is not logged again."""
         self._api = api
         self._path = f"/runs/{run_id}/processes"
         self._tolerated = tolerated
@@ -157,5 +161,6 @@ class RunMembership:
         try:
             self._api.post(self._path, processes_body(pid))
         except self._tolerated as error:
-            if not self._by_group and not is_gone():
+            if not self._by_group and not is_gone() and str(error) != self.rejection:
+                self.rejection = str(error)
                 self._log(f"cannot register process {pid} with the run: {error}")

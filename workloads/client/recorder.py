@@ -1,4 +1,4 @@
-"""Writer of a run's `events.jsonl`, flushed when the process ends.
+"""Writers of a run's `events.jsonl`, flushed when the process ends, and of its results.
 
 `exporter.contract.run` defines the format. The module imports only the standard library.
 """
@@ -106,3 +106,13 @@ def recorder_for(environ: Mapping[str, str]) -> Recorder | None:
     if _recorders.setdefault(key, created) is created:
         call_at_exit(created.flush)
     return _recorders[key]
+
+
+def write_results(path: str | None, results: Mapping[str, float]) -> None:
+    """Append the results to the file of the runner, which ends the run; without a file, do nothing."""
+    if results and path:
+        try:
+            with Path(path).open("a") as file:
+                file.write(json.dumps(results) + "\n")
+        except OSError as error:
+            log_message_once(f"cannot write the results to {path}: {error.strerror}; free disk space")

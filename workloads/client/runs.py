@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,10 +19,10 @@ from workloads.client import api as run_api
 from workloads.client import barrier, ranks, recorder
 from workloads.client import gpus as gpu_choice
 from workloads.client import values as numbers
-from workloads.client import values as run_id
 from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
 from workloads.client.contributor import CGROUP, Contributor, RunMembership, contributor_name
 from workloads.client.messages import log_message_once
+from workloads.client.summary import EndedRun, log_summary, outcome_of
 
 _TIMEOUT_S = 5.0
 _REST = "rest"
@@ -67,6 +65,7 @@ class Run:
         """Id of the run; None without an exporter, all methods then do nothing."""
         self.simulation: str | None = environ.get(run_api.SIMULATION)
         """State file of simulated GPUs; None with real GPUs."""
+        self._ended: EndedRun | None = None
 
     def work(self, **amounts: float) -> None:
         """Add to the work of this process, by unit: `run.work(steps=1, samples=64)`."""
@@ -154,6 +153,21 @@ class Run:
             return str(error)
         return None
 
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of the whole GPUs, CPUs and memory of the run, once this process has ended it and it was measured."""
+        return self._ended.energy_j if self._ended else None
+
+    @property
+    def uncertainty_joules(self) -> float | None:
+        """Half-width of the 95 % confidence interval of `energy_joules`; None where it is unknown."""
+        return self._ended.half_j if self._ended else None
+
+    @property
+    def emissions_grams(self) -> float | None:
+        """Emissions of `energy_joules` in g CO2eq; None where the carbon intensity is unknown."""
+        return self._ended.grams if self._ended else None
+
     def flush(self) -> None:
         """Post the work so far. Needed only before `os._exit`."""
         contributor = self._contributor()
@@ -183,7 +197,7 @@ class Run:
         _begun[self._workload] += 1
         ids = ranks.candidate_run_ids(environ, self._workload, _begun[self._workload])
         if not ranks.is_launched(environ):
-            self._begin(run_id.unique_run_id(self._workload))
+            self._begin(numbers.unique_run_id(self._workload))
         elif self._leads:
             self._begin(ranks.first_free_run_id(self._api, ids, ranks.process_started_at()))
         else:
@@ -238,9 +252,9 @@ class Run:
         if self.run_id is None or self._entered_by != os.getpid():  # a forked child must not end the run
             return
         if self._ends:
-            self._end(_outcome(error))
+            self._end(outcome_of(error))
         elif self._leads:
-            _write_results_for_runner(self._results)
+            recorder.write_results(os.environ.get(run_api.RESULTS), self._results)
         self._stack.close()
 
     def _end(self, outcome: str) -> None:
@@ -248,7 +262,9 @@ class Run:
         if outcome == "ok" and ranks.is_launched(os.environ):
             ranks.await_other_ranks(self.run_id)
         body = {"outcome": outcome, "results": self._results}
-        self._post(f"cannot end run {self.run_id}", f"/runs/{self.run_id}/end", body)
+        answer = self._post(f"cannot end run {self.run_id}", f"/runs/{self.run_id}/end", body)
+        if answer is not None:
+            self._ended = log_summary(answer, outcome, self._api.analyzer_source)
 
     def _contributor(self) -> Contributor | None:
         if not self._entered_by:
@@ -276,25 +292,9 @@ class Run:
         """Return the state for a spawned child, which does not end the run."""
         return {**self.__dict__, "_stack": contextlib.ExitStack()}
 
-    def _post(self, failure: str, path: str, body: Mapping[str, Any]) -> None:
+    def _post(self, failure: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         try:
-            self._api.post(path, body)
+            return self._api.post(path, body)
         except ExporterError as error:
             log_message_once(f"{failure}: {error}")
-
-
-def _outcome(error: BaseException | None) -> str:
-    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
-        return "ok"
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-
-
-def _write_results_for_runner(results: Mapping[str, float]) -> None:
-    """Write the results to the file of the runner, which ends the run."""
-    path = os.environ.get(run_api.RESULTS)
-    if results and path:
-        try:
-            with Path(path).open("a") as file:
-                file.write(json.dumps(results) + "\n")
-        except OSError as error:
-            log_message_once(f"cannot write the results to {path}: {error.strerror}; free disk space")
+        return None

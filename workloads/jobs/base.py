@@ -32,6 +32,7 @@ MODULES: Mapping[str, str] = {
 
 
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
+_NO_DURATION = "is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m"
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -79,15 +80,26 @@ def suggest_name(given: str, known: list[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def positive_seconds(text: str) -> float:
-    """Return the seconds of `10`, `10s` or `1.5m`. Raises argparse.ArgumentTypeError."""
+def parse_seconds(text: str) -> float:
+    """Return the seconds of `0`, `10`, `10s` or `1.5m`. Raises ValueError."""
     unit_s = _UNIT_S.get(text[-1:])
     try:
         value = float(text) if unit_s is None else float(text[:-1]) * unit_s
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text} {_NO_DURATION}")
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    """Return the seconds of `10`, `10s` or `1.5m`. Raises argparse.ArgumentTypeError."""
+    try:
+        value = parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} {_NO_DURATION}")
     return value
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workloads.plans.results import ResultsFolder
 from collections.abc import Mapping, Sequence
 
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, SweepError, parse_numbers, parse_variations
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, SweepError, parse_numbers, parse_pause, parse_variations
 
 
 def sweep_document(
@@ -148,8 +148,8 @@ def sweep_command(  # a command's options are its arguments
         typer.Option("--cool-down", help="Wait before each run until the GPUs have cooled to the initial temperature."),
     ] = False,
     idle: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Duration of the idle runs before and after.")
-    ] = 0,
+        str, typer.Option(metavar="TIME", help="Duration of the idle runs before and after: 30s, 2m.")
+    ] = "0",
     out: Out = None,
     exporter: Exporter = None,
     dry_run: DryRun = False,
@@ -164,7 +164,7 @@ def sweep_command(  # a command's options are its arguments
     if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):
         _help_of_sweep(context, job)
         return
-    settings = {
+    settings: dict[str, Any] = {
         "name": name,
         "repeats": repeats,
         "order": order,
@@ -173,9 +173,9 @@ def sweep_command(  # a command's options are its arguments
         "labels": _labels(label or []),
         "warm_up_runs": warm_up_runs,
         "cool_down": {} if cool_down else None,
-        "idle_seconds": idle,
     }
     try:
+        settings["idle_seconds"] = parse_pause("--idle", idle)
         grid = _grid(power_limits, sm_clocks, vary or [])
         content = plan_file.plan_as_yaml(sweep_document(job, context.args, grid, settings)).encode()
         read = plan_file.parse_plan(content, "workloads sweep")

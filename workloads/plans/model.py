@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from exporter.contract.run import LabelName, LabelValue
-from workloads.jobs.base import load_job
+from workloads.jobs.base import load_job, parse_seconds
 
 POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
 CAPS = (POWER_LIMIT, SM_CLOCK)
@@ -208,6 +208,14 @@ def parse_numbers(option: str, text: str) -> list[int]:
     except ValueError as error:
         reason = str(error) if ":" in text else f"{text!r} is not a list of whole numbers; give 300,500 or 300:700:50"
         raise SweepError(f"{option}: {reason}") from error
+
+
+def parse_pause(option: str, text: str) -> float:
+    """Parse `30`, `30s` or `2m` to seconds. Raises SweepError."""
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise SweepError(f"{option}: {error}") from error
 
 
 def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:

@@ -54,7 +54,7 @@ def find_exporter(option: str | None, environ: Mapping[str, str]) -> ExporterCon
         raise UnreachableError(
             f"{error} ({origin}); start it on that host with exporter serve, or omit {origin} to start one here"
         ) from error
-    return ExporterConnection(api, None if configured.startswith("unix:") else api.public_address)
+    return ExporterConnection(api, api.analyzer_source)
 
 
 def find_or_start_exporter(

@@ -1,28 +1,24 @@
-"""Records of a run: its folder, and the summary on stderr after its end.
+"""Folder of a run.
 
-The folder has `events.jsonl` and, after the end, `metrics.yml`. No file is overwritten.
+It has `events.jsonl` and, after the end, `metrics.yml`. No file is overwritten.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from exporter.contract.run import METRICS_FILE, NO_GPU_FOUND, Outcome, RunView
-from exporter.contract.work import SHORTEST_PHASE_S, is_useful, phases_of_work, primary_first, unit_of_one
+from exporter.contract.run import METRICS_FILE, Outcome, RunView
 from workloads.client.messages import DISK_FULL_ERRNOS, log_message
 from workloads.client.recorder import Recorder
 
 _SUMMED = ("gpu", "cpu", "dram")
-_PERCENTILE = re.compile(r"_p\d\d$")
-_MOST_SHOWN = 6
 
 
 class RunFolderError(Exception):
@@ -105,62 +101,3 @@ def _json_value(value: object) -> Any:
         case None | bool() | int() | float() | str():
             return value
     return str(value)
-
-
-def log_summary(run: RunView, outcome: Outcome, source: str | None) -> None:
-    for line in summary_lines(run, outcome, source):
-        log_message(line)
-
-
-def summary_lines(run: RunView, outcome: Outcome, source: str | None) -> Iterator[str]:
-    """Yield the lines of the summary; `source` is the analyzer's `--source`, where it is needed."""
-    yield from run.notes
-    yield from _results(run)
-    if run.energy_joules:
-        hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
-    else:
-        hint = "no energy was measured"
-        if NO_GPU_FOUND not in run.notes:
-            hint += "; exporter check lists what this machine can measure"
-    if run.outcome != outcome:
-        yield f"the command ended as {outcome}, but the run had already been ended as {run.outcome}"
-    yield f"run {run.run_id} {run.outcome} in {run.duration_seconds:.1f} s: {hint}"
-
-
-def _results(run: RunView) -> Iterator[str]:
-    """Yield the job's results without percentiles, and the energy per unit of work."""
-    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
-    if shown:
-        yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
-    if energies := list(_energies_per_unit(run)):
-        yield ", or ".join(energies)
-
-
-def _energies_per_unit(run: RunView) -> Iterator[str]:
-    """Yield the energy per unit, the primary one first, as `exporter.contract.work` defines it."""
-    component = next((name for name in _SUMMED if name in run.energy_joules), None)
-    if component is None:
-        return
-    device = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}[component]
-    whole_j = math.fsum(run.energy_joules[component].values())
-    shares_j = run.attributed_energy_joules.get(component, {})
-    share_j = whole_j - math.fsum(run.energy_joules[component][one] - joules for one, joules in shares_j.items())
-    least_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
-    measured_s = {
-        phase.name: phase.duration_seconds
-        for phase in run.phases
-        if component in phase.energy_joules and phase.duration_seconds >= least_s
-    }
-    for unit in primary_first(unit for unit, amount in run.work.items() if amount > 0 and is_useful(unit)):
-        amount, name = run.work[unit], unit_of_one(unit)
-        if shares_j:
-            yield (
-                f"{share_j / amount:.4g} J per {name} over the whole run, attributed to it, since others used its "
-                f"{device} as well ({whole_j / amount:.4g} J of the whole {device})"
-            )
-            continue
-        done_in = {phase.name: phase.work[unit] for phase in run.phases if unit in phase.work}
-        names = phases_of_work(amount, done_in, measured_s, run.duration_seconds)
-        joules = math.fsum(phase.energy_joules[component] for phase in run.phases if phase.name in names)
-        where = f"during the phase {' and '.join(names)}" if names else "over the whole run"
-        yield f"{(joules if names else whole_j) / amount:.4g} J of the {device} per {name} {where}"

@@ -23,7 +23,8 @@ from workloads.client.api import Api, ExporterError, RejectedRequestError, Unrea
 from workloads.client.contributor import RunMembership
 from workloads.client.gpus import GpuChoice
 from workloads.client.messages import log_message
-from workloads.runner import nsys, run_folder
+from workloads.client.summary import log_summary
+from workloads.runner import nsys
 from workloads.runner.exporter import ExporterConnection
 from workloads.runner.run_folder import RunFolder
 from workloads.runner.signals import ForwardedSignals
@@ -105,6 +106,7 @@ def run_command(job: JobRequest, find_exporter: Callable[[], ExporterConnection]
         membership = RunMembership(api, run.run_id, contributor.run_cgroup(environ), ExporterError, log_message)
         membership.add(os.getpid())  # keeps the run open between the job's exit and the call of `end`
         environment = _environment(job, api, run, results, environ)
+        environment[contributor.PIDS_REJECTION] = membership.rejection
         if folder is not None:
             environment[recorder.FOLDER] = str(folder.path)
             if job.nsys:
@@ -120,7 +122,7 @@ def run_command(job: JobRequest, find_exporter: Callable[[], ExporterConnection]
         if job.nsys:
             nsys.write_and_log_nsys_tables(folder.path)
     if ended is not None:
-        run_folder.log_summary(ended, outcome, connection.source)
+        log_summary(ended.model_dump(), outcome, connection.source)
     return code
 
 

@@ -55,6 +55,7 @@ def test_choose_gpus_cuda_index_with_mixed_gpus_warns():
 
     assert choice.gpus == ()
     assert "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in choice.warning
+    assert choice.warning.endswith('name the GPUs with --gpus 0, in Python with client.run(gpus="0")')
 
 
 def test_choose_gpus_cuda_index_in_bus_order_follows_nvml():

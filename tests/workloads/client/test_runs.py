@@ -1,4 +1,5 @@
 import itertools
+import re
 import signal
 import sys
 
@@ -20,12 +21,42 @@ def test_run_of_python_job_reports_work_phase_and_result(exporter, script):
     )
 
     run = exporter.api.only_run
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(
+        rf"wattline: loss 0.25\nwattline: run {run.run_id} ok in \d\.\d s: no energy was measured; exporter check .*\n",
+        done.stderr,
+    )
     assert (run.workload, run.outcome, run.labels) == ("train", "ok", {"model": "gpt2", "layers": "12"})
     assert run.work == {"generated_tokens": 1234, "steps": 1}
     assert run.results == {"loss": 0.25}
     assert exporter.api.bodies("/phase") == [{"name": "measure"}]
     assert len(exporter.api.pids[run.run_id]) == 1
+
+
+def test_run_has_energy_after_its_end(exporter, script):
+    exporter.api.known_gpus = ("GPU-0", "GPU-1")  # 100 J each
+    done = exporter.python(
+        script("""
+        with client.run("train", gpus="0,1") as run:
+            print(run.energy_joules)
+        print(run.energy_joules, run.uncertainty_joules, run.emissions_grams)
+        """)
+    )
+
+    run_id = exporter.api.only_run.run_id
+    assert done.stdout == "None\n200.0 None None\n"
+    assert "200.0 J of the GPUs" in done.stderr
+    assert done.stderr.endswith(f"analyzer report --run-id {run_id} --source {exporter.address}\n")
+
+
+def test_run_that_joined_has_no_energy_and_logs_nothing(exporter, script):
+    exporter.api.known_gpus = ("GPU-0",)
+    exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
+    done = exporter.python(
+        script('with client.run("train") as run:\n    pass\nprint(run.energy_joules)'), WATTLINE_RUN_ID="outer"
+    )
+
+    assert (done.stdout, done.stderr) == ("None\n", "")
 
 
 def test_run_with_run_id_in_environment_joins_without_ending(exporter, script):
@@ -123,10 +154,10 @@ def test_run_exporter_lost_continues(exporter, script):
 
 @pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])
 def test_run_invalid_amount_logs_once_and_is_ignored(exporter, script, call):
-    done = exporter.python(script(f"with client.run('train') as run:\n    {call}"))
+    done = exporter.python(script(f"with client.run('train') as run:\n    {call}\n    {call}"))
 
     assert done.returncode == 0
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("wattline: cannot ") == 1
     assert exporter.api.only_run.work == {}
     assert exporter.api.only_run.results == {}
 

@@ -1,5 +1,7 @@
 """Output of `--dry-run`, which changes nothing."""
 
+import pytest
+
 from tests.workloads.plans.plan_files import run_plan, write_file
 
 PLAN = """\
@@ -73,6 +75,27 @@ def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
     assert lines[4] == "under an SM clock of 900 MHz"
     assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in lines
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("idle", "total_s"), [("8", 36), ("8s", 36), ("0.5m", 80), ("0", 20)])
+def test_dry_run_of_sweep_reads_unit_of_idle(exporter, closed_address, idle, total_s):
+    sweep = exporter.workloads(
+        *("sweep", "sgemm", "--duration", "20", "--power-limits", "300", "--gpus", "0", "--idle", idle, "--dry-run"),
+        *("--exporter", closed_address),
+    )
+
+    # the run of 20 s and, if not 0, two idle runs
+    assert f"about {total_s} s" in output_lines(sweep)[0]
+
+
+@pytest.mark.parametrize("idle", ["8x", "-1", "nan"])
+def test_sweep_refuses_invalid_idle(exporter, closed_address, idle):
+    done = exporter.workloads(
+        "sweep", "sgemm", "--power-limits", "300", f"--idle={idle}", "--dry-run", "--exporter", closed_address
+    )
+
+    assert done.returncode == 2
+    assert f"--idle: {idle} is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m" in done.stderr
 
 
 def test_dry_run_excludes_resume(exporter, tmp_path):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 
 import pytest
 
@@ -40,7 +41,9 @@ def test_load_model_unavailable_suggests_random_weights(exporter, tmp_path):
     assert done.returncode == 1
     assert "or --random gpt2 for random weights of its shape" in done.stderr
     lines = [line for line in done.stderr.splitlines() if "no CUDA device" not in line]
-    assert len(lines) == 2  # the first line is the warning of the Hub client
+    # the first line is the warning of the Hub client, the second one the end of the run
+    assert len(lines) == 3
+    assert re.match(r"wattline: run \S+ failed ", lines[1])
 
 
 def test_llm_generate_with_encoder_fails(environment, tmp_path):

@@ -1,0 +1,118 @@
+"""Summary of an ended run."""
+
+import pytest
+
+from exporter.contract.run import PhaseView, RunView
+from exporter.contract.unit_energy import energies_per_unit
+from workloads.client import summary
+
+
+def ended(**fields):
+    energies = {
+        "energy_joules": {},
+        "energy_uncertainty_joules": {},
+        "integrated_energy_joules": {},
+        "covered_ratio": {},
+    }
+    times = {"started_at": 0.0, "ended_at": 2.0, "duration_seconds": 2.0, "phases": []}
+    known = {"run_id": "r", "workload": "w", "labels": {}, "gpus": [], "state": "ended", "outcome": "ok"}
+    more = {"work": {}, "results": {}, "emissions_grams": [], "notes": []}
+    return RunView.model_validate(known | energies | times | more | fields)
+
+
+def parsed(**fields):
+    run = ended(**fields)
+    return summary.EndedRun.parse(run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump())
+
+
+def measured(**work):
+    return PhaseView(name="measure", started_at=0.0, duration_seconds=1.0, energy_joules={"gpu": 300.0}, work=work)
+
+
+def lines(**fields):
+    return list(summary.summary_lines(parsed(**fields), "ok", None))
+
+
+@pytest.mark.parametrize(
+    ("unit", "amount", "line"),
+    [
+        ("steps", 30.0, "10 J of the GPUs per step during the phase measure"),
+        ("generated_tokens", 1_200.0, "0.25 J of the GPUs per generated token during the phase measure"),
+        ("images", 3.0, "100 J of the GPUs per image during the phase measure"),
+        ("flop", 3e14, "1e-12 J of the GPUs per flop during the phase measure"),
+    ],
+)
+def test_summary_lines_have_energy_per_unit(unit, amount, line):
+    phase = measured(**{unit: amount})
+
+    assert line in lines(phases=[phase], work=phase.work, energy_joules={"gpu": {"GPU-0": 500.0}})
+
+
+def test_summary_lines_omit_energy_per_secondary_unit():
+    phase = measured(requests_failed=3.0)
+    shown = lines(phases=[phase], work=phase.work, energy_joules={"gpu": {"GPU-0": 500.0}})
+
+    assert not [line for line in shown if "per" in line.split()]
+
+
+def test_summary_lines_report_outcome_of_exporter():
+    *_, before, last = lines(outcome="failed")
+
+    assert before == "the command ended as ok, but the run had already been ended as failed"
+    assert last.startswith("run r failed in 2.0 s")
+    assert len(lines(outcome="ok")) == len(lines(outcome="failed")) - 1
+
+
+def test_summary_last_line_has_energy_power_emissions_and_command():
+    # 300 W and 200 W for 2 s; 0.2 g + 0.1 g by the average intensity
+    shown = lines(
+        energy_joules={"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}, "cpu": {"0": 50.0}},
+        energy_uncertainty_joules={"gpu": {"GPU-0": 1.5, "GPU-1": 1.0}, "cpu": {"0": 0.25}},
+        emissions_grams=[
+            {"component": "gpu", "basis": "average", "quality": "actual", "grams": 0.2},
+            {"component": "cpu", "basis": "average", "quality": "static", "grams": 0.1},
+            {"component": "gpu", "basis": "marginal", "quality": "actual", "grams": 7.0},
+        ],
+    )
+
+    assert shown == [
+        (
+            "run r ok in 2.0 s: 1,000.0 ± 2.5 J of the GPUs (mean 500 W), 50.00 ± 0.25 J of the CPUs (mean 25 W), "
+            "0.3 g CO2eq; analyzer report --run-id r"
+        )
+    ]
+
+
+def test_summary_names_share_of_gpus_that_others_used():
+    (line,) = lines(
+        energy_joules={"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}},
+        energy_uncertainty_joules={"gpu": {"GPU-0": 1.5, "GPU-1": 1.0}},
+        attributed_energy_joules={"gpu": {"GPU-0": 150.0}},
+    )
+
+    assert "1,000.0 ± 2.5 J of the GPUs (mean 500 W; 550.0 J attributed to this run)" in line
+
+
+def test_summary_emissions_of_one_component_only_are_unknown():
+    run = parsed(
+        energy_joules={"gpu": {"GPU-0": 600.0}, "cpu": {"0": 50.0}},
+        emissions_grams=[{"component": "gpu", "basis": "average", "quality": "actual", "grams": 0.2}],
+    )
+
+    assert run.grams is None
+    assert (run.energy_j, run.half_j) == (650.0, None)
+
+
+def test_summary_marks_simulated_gpus():
+    gpus = [{"gpu": "0", "uuid": "GPU-0", "name": "SIMULATED NVIDIA H200"}]
+    (line,) = lines(gpus=gpus, energy_joules={"gpu": {"GPU-0": 600.0}})
+
+    assert "600.0 J of the SIMULATED GPUs (mean 300 W)" in line
+
+
+def test_log_summary_of_unreadable_response_logs_one_line(capfd):
+    assert summary.log_summary({"run_id": "r"}, "ok", None) is None
+    assert capfd.readouterr().err == (
+        "wattline: cannot read the exporter's response: KeyError('energy_joules'); "
+        "install the same version of wattline for both\n"
+    )

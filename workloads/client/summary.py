@@ -1,0 +1,182 @@
+"""Summary of an ended run, from the exporter's response to its end.
+
+Only the standard library is imported, since it also runs inside users' training processes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.client.messages import log_message
+
+_DEVICES = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
+_PERCENTILE = re.compile(r"_p\d\d$")
+_MOST_SHOWN = 6
+NO_GPU_FOUND = "no process of the run was found on a GPU"
+"""Start of a note that also explains a run without energy; `exporter.contract.run` defines it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentEnergy:
+    """Energy of all devices of a component: their sum in joules, with the 95 % half-width, None if unknown."""
+
+    joules: float
+    half_j: float | None
+    attributed_j: float | None
+    """The run's part, None on devices that nothing else used."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """An ended run; `parse` reads the JSON of the run API (`exporter.contract.run.RunView`)."""
+
+    run_id: str
+    outcome: str
+    duration_s: float
+    energies: Mapping[str, ComponentEnergy]
+    grams: float | None
+    """Emissions in g CO2eq by the average intensity, by the marginal one where only that is known; else None."""
+    results: Mapping[str, float]
+    per_unit: tuple[Mapping[str, Any], ...]
+    """`energy_per_unit` of the response."""
+    notes: tuple[str, ...]
+    simulated: bool
+
+    @classmethod
+    def parse(cls, run: Mapping[str, Any]) -> EndedRun:
+        """Return the run. Raises KeyError, TypeError, ValueError or AttributeError for another document."""
+        halves = run.get("energy_uncertainty_joules", {})
+        shares = run.get("attributed_energy_joules", {})
+        energies = {
+            name: _component(run["energy_joules"][name], halves.get(name, {}), shares.get(name, {}))
+            for name in _DEVICES
+            if run["energy_joules"].get(name)
+        }
+        return cls(
+            run["run_id"],
+            run["outcome"],
+            float(run["duration_seconds"]),
+            energies,
+            _grams(run.get("emissions_grams", ()), energies),
+            run["results"],
+            tuple(run.get("energy_per_unit", ())),
+            tuple(run["notes"]),
+            any(gpu["name"].startswith("SIMULATED") for gpu in run["gpus"]),
+        )
+
+    @property
+    def energy_j(self) -> float | None:
+        """Sum over the components, None if none was measured."""
+        return math.fsum(one.joules for one in self.energies.values()) if self.energies else None
+
+    @property
+    def half_j(self) -> float | None:
+        """Half-width of `energy_j`: half-widths add, since one job loads all devices at the same time."""
+        halves = [one.half_j for one in self.energies.values() if one.half_j is not None]
+        return math.fsum(halves) if self.energies and len(halves) == len(self.energies) else None
+
+
+def _component(
+    joules: Mapping[str, float], halves_j: Mapping[str, float], shares_j: Mapping[str, float]
+) -> ComponentEnergy:
+    half_j = math.fsum(halves_j[device] for device in joules) if joules.keys() <= halves_j.keys() else None
+    share_j = math.fsum(shares_j.get(device, energy_j) for device, energy_j in joules.items()) if shares_j else None
+    return ComponentEnergy(math.fsum(joules.values()), half_j, share_j)
+
+
+def _grams(emissions: Any, energies: Mapping[str, ComponentEnergy]) -> float | None:
+    """Return the emissions of all components; None where one of them has none, since the sum would lack it."""
+    for basis in ("average", "marginal"):
+        parts = [one for one in emissions if one["basis"] == basis]
+        if energies and energies.keys() <= {one["component"] for one in parts}:
+            return math.fsum(one["grams"] for one in parts if one["component"] in energies)
+    return None
+
+
+def outcome_of(error: BaseException | None) -> str:
+    """Return the outcome of a run that `error` ended, None without an exception."""
+    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+        return "ok"
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def log_summary(answer: Mapping[str, Any], outcome: str, source: str | None) -> EndedRun | None:
+    """Log the summary of the exporter's response to the end of a run; return the run, None if it cannot be read."""
+    try:
+        run = EndedRun.parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        log_message(f"cannot read the exporter's response: {error!r}; install the same version of wattline for both")
+        return None
+    for line in summary_lines(run, outcome, source):
+        log_message(line)
+    return run
+
+
+def summary_lines(run: EndedRun, outcome: str, source: str | None) -> Iterator[str]:
+    """Yield notes, results and energy; `source` is the analyzer's `--source`, where it is needed."""
+    yield from run.notes
+    yield from _results(run)
+    if run.outcome != outcome:
+        yield f"the command ended as {outcome}, but the run had already been ended as {run.outcome}"
+    yield f"run {run.run_id} {run.outcome} in {run.duration_s:.1f} s: {_energy_and_hint(run, source)}"
+
+
+def _energy_and_hint(run: EndedRun, source: str | None) -> str:
+    if run.energies:
+        report = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
+        grams = "" if run.grams is None else f", {run.grams:.3g} g CO2eq"
+        return ", ".join(_energy_text(run, name) for name in run.energies) + f"{grams}; {report}"
+    if any(note.startswith(NO_GPU_FOUND) for note in run.notes):
+        return "no energy was measured"
+    return "no energy was measured; exporter check lists what this machine can measure"
+
+
+def _energy_text(run: EndedRun, component: str) -> str:
+    energy, devices = run.energies[component], _DEVICES[component]
+    if component == "gpu" and run.simulated:
+        devices = f"SIMULATED {devices}"
+    mean = f"mean {energy.joules / run.duration_s:.4g} W" if run.duration_s > 0 else ""
+    share = "" if energy.attributed_j is None else f"{_number(energy.attributed_j, None)} J attributed to this run"
+    details = "; ".join(filter(None, (mean, share)))
+    return f"{_number(energy.joules, energy.half_j)} J of the {devices}" + (f" ({details})" if details else "")
+
+
+def _number(value: float, half: float | None) -> str:
+    """Return the value with two digits of its half-width, or with four digits."""
+    digits = 4 if not half or not math.isfinite(half) else None
+    if digits is not None:
+        decimals = max(0, digits - 1 - _magnitude(value))
+        return f"{value:,.{decimals}f}"
+    decimals = max(0, 1 - _magnitude(half or 0.0))
+    return f"{value:,.{decimals}f} ± {half:,.{decimals}f}"
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def _results(run: EndedRun) -> Iterator[str]:
+    """Yield the job's results without percentiles, and the energy per unit of work."""
+    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
+    if shown:
+        yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
+    if energies := list(_energies_per_unit(run)):
+        yield ", or ".join(energies)
+
+
+def _energies_per_unit(run: EndedRun) -> Iterator[str]:
+    """Yield the exporter's energy per unit, the primary one first."""
+    for one in run.per_unit:
+        name, devices, whole_j = one["name"], _DEVICES[one["component"]], one["whole_device_joules"]
+        if whole_j is not None:
+            yield (
+                f"{one['joules']:.4g} J per {name} over the whole run, attributed to it, since others used its "
+                f"{devices} as well ({whole_j:.4g} J of the whole {devices})"
+            )
+        else:
+            where = f"during the phase {' and '.join(one['phases'])}" if one["phases"] else "over the whole run"
+            yield f"{one['joules']:.4g} J of the {devices} per {name} {where}"
