@@ -71,6 +71,14 @@ def test_chart_mode_renders_the_objects_of_its_overlay(mode: str) -> None:
     assert by_kind(template(f"mode={mode}")) == by_kind(documents(mode))
 
 
+@pytest.mark.parametrize("mode", LEVELS)
+def test_manifests_set_the_name_of_the_node_without_discovery(mode: str) -> None:
+    for objects in (template(f"mode={mode}"), documents(mode)):
+        (container,) = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+        names = [variable for variable in container["env"] if variable["name"] == "NODE_NAME"]
+        assert names == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+
+
 @pytest.mark.parametrize(
     ("component", "value", "kind"),
     [
@@ -85,7 +93,7 @@ def test_chart_monitor_equals_the_component(component: str, value: str, kind: st
 
 def test_chart_objects_have_the_release_labels() -> None:
     objects = template("mode=rapl", *ALL)
-    assert len(objects) == 5 + 2 + 2 + 8
+    assert len(objects) == 5 + 2 + 2 + 10
     for document in objects:
         assert OF_THE_RELEASE.items() <= document["metadata"]["labels"].items()
 
@@ -95,7 +103,7 @@ def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
     values = (
         "mode=rapl",
         "imagePullSecrets[0].name=registry",
-        "extraEnv[0].name=NODE_NAME,extraEnv[0].valueFrom.fieldRef.fieldPath=spec.nodeName",
+        "extraEnv[0].name=POD_NAME,extraEnv[0].valueFrom.fieldRef.fieldPath=metadata.name",
         "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=1",
         "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key=a",
         "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].operator=Exists",

@@ -166,16 +166,24 @@ def test_job_in_the_slice_includes_short_lived_children(node: Machine) -> None:
     assert sum(metric(node, share)) > 0.5 * spent_s * CORE_W
 
 
+def has_run(node: Machine) -> bool:
+    return 'wattline_run_start_timestamp_seconds{run_id="long"' in page(node)
+
+
 def test_run_continues_after_sigkill_and_restart(node: Machine) -> None:
     """The run ends with its job."""
     started = run_workload(node, ["systemd-run", "--unit=job", "--quiet", "--"], "long", "sleep 600")
     assert started.returncode == 0, started.stderr
-    eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run has begun", lambda: log(node))
+    eventually(
+        lambda: has_run(node),
+        "the run has begun",
+        lambda: log(node),
+    )
     before = unit_property(node, "NRestarts")
     node.run("systemctl", "kill", "--signal=KILL", UNIT)
     again = str(int(before["NRestarts"]) + 1)
     eventually(lambda: unit_property(node, "NRestarts")["NRestarts"] == again, "it is started again", lambda: log(node))
-    eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run goes on", lambda: log(node))
+    eventually(lambda: has_run(node), "the run goes on", lambda: log(node))
     assert metric(node, r'wattline_run_end_timestamp_seconds\{run_id="long"\}') == []
     node.run("systemctl", "stop", "job")
     outcome = 'wattline_run_outcome_info{outcome="interrupted",run_id="long"}'
