@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,6 +16,10 @@ COMPONENTS = ("gpu", "cpu", "dram")
 REPORTED_EXCESS = 0.01
 """Ratio of parts to counters from which a difference is reported; scrape times explain about 0.001."""
 _KWH_J = 3.6e6
+_TOLERANCE_S, _TOLERATED, _TOLERATED_SCRAPES = 300.0, 0.01, 3
+"""Longest time without samples at an edge of a window that is not reported, its ratio to the window, in scrapes."""
+_COVERED = 0.99
+"""Ratio of a group's energy from which on the uncertainty of its runs is that of the group."""
 
 Keys = tuple[str, ...]
 Sums = Mapping[tuple[Keys, Keys], float]
@@ -23,10 +28,36 @@ GIVEN = ("given", "static")
 
 
 @dataclass(frozen=True, slots=True)
+class NodeTimes:
+    """Nodes with samples in the window, and those without samples at its start and at its end."""
+
+    names: tuple[str, ...] = ()
+    without_start: tuple[str, ...] = ()
+    without_end: tuple[str, ...] = ()
+
+
+def start_tolerance_s(window_s: float) -> float:
+    """Return the time after the start of a window up to which a first sample is not reported as late.
+
+    Nodes with a sample in the hour before the window need none.
+    """
+    return min(_TOLERANCE_S, _TOLERATED * window_s)
+
+
+def end_tolerance_s(window_s: float, scrape_interval_s: float) -> float:
+    """Return the time before the end of a window from which on a last sample is not reported as early."""
+    return min(_TOLERANCE_S, max(_TOLERATED * window_s, _TOLERATED_SCRAPES * scrape_interval_s))
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Sums of the server, in joules except `work` (in its unit), `grams`, `device_grams` and `runs`.
 
-    `working` is the energy of the runs that report a unit. `idle` is the energy of GPUs without a run.
+    `working` is the energy of the runs that report a unit, `unmeasured` the work of those without energy. `idle` is the
+    energy of GPUs without a run. `gpu_seconds`,
+    `squared_halves` (sum of squared half-widths of the 95 % CI, in J²) and `certain` (energy of the runs with such an
+    interval) are of the groups; they and `nodes` are empty if not requested. `by_owners`: the energy is of the counters
+    by owner. `emissions_left_out`: these have no emissions by this policy.
     """
 
     devices: Sums
@@ -39,6 +70,15 @@ class Counts:
     runs: Sums
     idle: Sums
     means: Means
+    gpu_seconds: Sums = field(default_factory=dict)
+    certain: Sums = field(default_factory=dict)
+    squared_halves: Sums = field(default_factory=dict)
+    nodes: NodeTimes = field(default_factory=NodeTimes)
+    unattributed_gpu_seconds: Sums = field(default_factory=dict)
+    unattributed_grams: Sums = field(default_factory=dict)
+    by_owners: bool = False
+    emissions_left_out: bool = False
+    unmeasured: Sums = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +99,33 @@ class Means:
 class GroupWork:
     """Work of a group; `joules` is the attributed GPU energy of the runs that report this unit.
 
-    In runs without a GPU it is the energy of the CPUs.
+    In runs without a GPU it is the energy of the CPUs. `unmeasured` is the part of the work in runs without energy.
     """
 
     amount: float
     joules: float
+    unmeasured: float = 0.0
 
     @property
     def joules_per_unit(self) -> float | None:
-        return self.joules / self.amount if self.amount > 0 and self.joules > 0 else None
+        amount = self.amount - self.unmeasured
+        return self.joules / amount if amount > 0 and self.joules > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetGroup:
-    """One group of runs; `joules` by component, `grams` by basis and quality."""
+    """One group of runs; `joules` by component, `grams` by basis and quality.
+
+    `half_j` is the half-width of the 95 % CI of the energy; None where it is unknown for a part of the runs.
+    """
 
     keys: Keys
     joules: Mapping[str, float]
     runs: int | None = None
     work: Mapping[str, GroupWork] = field(default_factory=dict)
     grams: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    gpu_seconds: float | None = None
+    half_j: float | None = None
 
     @property
     def energy_j(self) -> float:
@@ -97,6 +144,11 @@ class Fleet:
     device_grams: Mapping[tuple[str, str], float]
     idle_j: float
     means: Means
+    nodes: NodeTimes = field(default_factory=NodeTimes)
+    by_owners: bool = False
+    """True if the energy is of the counters by owner."""
+    emissions_left_out: bool = False
+    """True if the counters by owner have no emissions by the policy."""
 
     @property
     def device_j(self) -> float:
@@ -148,8 +200,11 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     """Return the groups of a fleet; `grams_per_kwh` replaces the recorded emissions."""
     joules = _by_group(_named(counts.claimed))
     work, working = _by_group(_named(counts.work)), _by_group(_named(counts.working))
+    unmeasured = _by_group(_named(counts.unmeasured))
     runs = _by_group(_named(counts.runs))
     emitted = _by_group(_named(counts.grams))
+    seconds, squares = _by_group(_named(counts.gpu_seconds)), _by_group(_named(counts.squared_halves))
+    certain = _by_group(_named(counts.certain))
     groups = []
     for keys in joules.keys() | work.keys():
         components = {what[0]: value for what, value in joules.get(keys, {}).items()}
@@ -157,18 +212,27 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         if grams_per_kwh is not None:
             grams = {GIVEN: sum(components.values()) / _KWH_J * grams_per_kwh}
         done = {
-            what[0]: GroupWork(amount, working.get(keys, {}).get(what, 0.0))
+            what[0]: GroupWork(amount, *(each.get(keys, {}).get(what, 0.0) for each in (working, unmeasured)))
             for what, amount in work.get(keys, {}).items()
             if is_amount(what[0])
         }
+        known_j = certain.get(keys, {}).get((), 0.0)
+        is_certain = bool(components) and known_j >= _COVERED * sum(components.values())
+        square = squares.get(keys, {}).get(()) if is_certain else None
         number = runs.get(keys, {}).get(())
         if number is None and not any(components.values()):
             continue  # ended before the window
-        groups.append(FleetGroup(keys, components, None if number is None else round(number), done, grams))
-    unattributed = [
-        FleetGroup(keys, {what[0]: value for what, value in parts.items()})
-        for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items()
-    ]
+        groups.append(
+            FleetGroup(
+                keys,
+                components,
+                None if number is None else round(number),
+                done,
+                grams,
+                seconds.get(keys, {}).get(()),
+                None if square is None else math.sqrt(square),
+            )
+        )
     devices = _total(counts.devices)
     total_grams = {(what[0], what[1]): value for what, value in _total(counts.device_grams).items()}
     if grams_per_kwh is not None:
@@ -177,12 +241,29 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         by,
         policy,
         tuple(sorted(groups, key=lambda group: (-group.energy_j, group.keys))),
-        tuple(sorted(unattributed, key=lambda group: (-group.energy_j, group.keys))),
+        tuple(_unattributed_groups(counts, grams_per_kwh)),
         {name: devices[name,] for name in COMPONENTS if (name,) in devices},
         total_grams,
         sum(counts.idle.values()),
         counts.means,
+        counts.nodes,
+        counts.by_owners,
+        counts.emissions_left_out and grams_per_kwh is None,
     )
+
+
+def _unattributed_groups(counts: Counts, grams_per_kwh: float | None) -> list[FleetGroup]:
+    """Return the unattributed energy by the keys of devices, by falling energy."""
+    seconds = _by_group(_named(counts.unattributed_gpu_seconds, NO_GPU))
+    emitted = _by_group(_named(counts.unattributed_grams, NO_GPU))
+    groups = []
+    for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items():
+        joules = {what[0]: value for what, value in parts.items()}
+        grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
+        if grams_per_kwh is not None:
+            grams = {GIVEN: sum(joules.values()) / _KWH_J * grams_per_kwh}
+        groups.append(FleetGroup(keys, joules, grams=grams, gpu_seconds=seconds.get(keys, {}).get(())))
+    return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
 
 
 def add_sums(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:

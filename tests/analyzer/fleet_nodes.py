@@ -17,6 +17,8 @@ from exporter.contract.metrics import Metric
 IDLE_W, BUSY_W = 60.0, 300.0
 CPU_W, DRAM_W = 120.0, 20.0
 AFTER_S = 600.0
+HALF_J = 4.0
+"""Half-width of the energy of each device of a run."""
 EMISSIONS_DELAY_S = 4.0
 """Delay between a run's energy and its emissions."""
 _KWH_J = 3.6e6
@@ -119,7 +121,9 @@ def _attributed_energy(device_labels, device, t, series) -> Iterator[NodeSeries]
         for policy in ("idle_shared", "idle_apart"):
             labels = {**device_labels, "run_id": run.run_id, "policy": policy}
             yield series(m.RUN_ATTRIBUTED_ENERGY, labels, by_run[run.run_id], exported)
-        yield series(m.RUN_ENERGY, {**device_labels, "run_id": run.run_id}, device.during_j(run, t), exported)
+        run_labels = {**device_labels, "run_id": run.run_id}
+        yield series(m.RUN_ENERGY, run_labels, device.during_j(run, t), exported)
+        yield series(m.RUN_ENERGY_UNCERTAINTY, run_labels, np.full(len(t), HALF_J), exported)
 
 
 def _emissions(node, device_labels, device, t, series) -> Iterator[NodeSeries]:
@@ -135,6 +139,7 @@ def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
     info = {**run_labels, "workload": run.workload, **{f"label_{name}": text for name, text in run.labels.items()}}
     yield series(m.RUN_INFO, info, np.ones(len(t)), exported)
     yield series(m.RUN_START, run_labels, np.full(len(t), run.begin_s), exported)
+    yield series(m.RUN_DURATION, run_labels, np.clip(t - run.begin_s, 0, run.seconds), exported)
     yield series(m.RUN_END, run_labels, np.full(len(t), run.end_s), exported & (t >= run.end_s))
     for gpu in run.gpus:
         device_labels = {**run_labels, "gpu": str(gpu), "uuid": node.uuid(gpu)}
@@ -147,6 +152,51 @@ def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
         joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t - EMISSIONS_DELAY_S) for _ in run.gpus)
         labels = {**run_labels, "component": "gpu", "basis": "average", "quality": "actual"}
         yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, exported)
+
+
+NEW_OWNER_S = 65.0
+"""Time for which an exporter shows a new owner's counters at 0."""
+
+
+def owner_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSeries]:
+    """Return the counters by owner of a node: the label `user` of its runs, else `namespace`."""
+    t, own_runs = node.times(), [run for run in runs if node.instance in run.instances]
+    devices = [("gpu", [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W) for gpu in range(node.gpus)]
+    devices += [("cpu", own_runs, CPU_W, CPU_W), ("dram", own_runs, DRAM_W, DRAM_W)]
+    sums: dict[tuple[Metric, tuple[tuple[str, str], ...]], np.ndarray] = {}
+
+    def add(metric: Metric, owner: tuple[str, str, str, str], labels: Mapping[str, str], values: np.ndarray) -> None:
+        named = dict(zip(m.OWNER_ENERGY.labels[:4], owner, strict=True)) | labels
+        key = metric, tuple(named.items())
+        sums[key] = sums.get(key, 0.0) + values
+
+    for component, held, idle_w, busy_w in devices:
+        energy, time = _Device(node, held, idle_w, busy_w), _Device(node, held, 1.0, 1.0)
+        for owner, joules in _by_owner(energy, t).items():
+            for policy in ("idle_shared", "idle_apart"):
+                add(m.OWNER_ENERGY, owner, {"component": component, "policy": policy}, joules)
+            if node.grams_per_kwh is not None:
+                labels = {"component": component, "basis": "average", "quality": "actual"}
+                add(m.OWNER_EMISSIONS, owner, labels, joules * node.grams_per_kwh / _KWH_J)
+        for owner, seconds in _by_owner(time, t).items() if component == "gpu" else ():
+            add(m.OWNER_GPU_SECONDS, owner, {}, seconds)
+    for (metric, named), values in sums.items():
+        shown = values > 0
+        begin_s = t[shown][0] if shown.any() else np.inf
+        counted = np.where(t < begin_s + NEW_OWNER_S, 0.0, values) if begin_s > t[0] else values
+        name = {"__name__": metric.name, "instance": node.instance, "job": "wattline"}
+        yield NodeSeries({**name, **dict(named)}, t[t >= begin_s], np.round(counted[t >= begin_s], 6))
+
+
+def _by_owner(device: _Device, t: np.ndarray) -> dict[tuple[str, str, str, str], np.ndarray]:
+    found = {("none", "", "", ""): device.total_j(t)}
+    for run in device.runs:
+        named = run.labels.get("user") or run.labels.get("namespace", "")
+        owner = run.labels.get("discovered", "run"), named, run.labels.get("account", ""), run.workload
+        share = device.booked_j(run, t)
+        found[owner] = found.get(owner, 0.0) + share
+        found["none", "", "", ""] = found["none", "", "", ""] - share
+    return found
 
 
 class _Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import numpy as np
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
 from analyzer.studies.fleet import Fleet, FleetGroup, Keys, fleet
+from exporter.contract.history import Series
+from exporter.contract.run_limits import OTHER_RUNS
 from tests import servers
 from tests.analyzer.fleet_nodes import (
     FleetNode,
@@ -22,9 +24,12 @@ from tests.analyzer.fleet_nodes import (
     NodeSeries,
     import_to_victoria_metrics,
     node_series,
+    owner_series,
     write_prometheus_blocks,
 )
+from tests.analyzer.node import write_history
 
+ATTRIBUTED = "wattline_run_attributed_energy_joules_total"
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 7_200
@@ -56,6 +61,28 @@ LATE_RUNS = (
     FleetRun("early", ("late:9847",), (0,), LATE_S - 140, LATE_S - 20, {"model": "early"}),
     FleetRun("over", ("late:9847",), (0,), LATE_S - 10, LATE_S + 200, {"model": "over"}),
 )
+FULL_S = LATE_S + 7_200
+FULL_NODE = FleetNode("full:9847", BEGIN_S - 86_400, FULL_S - 600, FULL_S + 1_200, gpus=1)
+"""Node with a discovered run beyond the limits of its exporter, hours after all other nodes."""
+FOLDED_RUN = FleetRun(
+    "folded", ("full:9847",), (0,), FULL_S + 100, FULL_S + 400, {"discovered": "slurm", "user": "eve"}, "slurm"
+)
+BARE_S = FULL_S + 7_200
+BARE_NODE = FleetNode("bare:9847", BEGIN_S - 86_400, BARE_S - 600, BARE_S + 1_200, gpus=1)
+"""Node with three runs of equal work, of which one has energy, hours after all other nodes."""
+BARE_RUNS = tuple(
+    FleetRun(
+        name,
+        ("bare:9847",),
+        (0,),
+        BARE_S + at_s,
+        BARE_S + at_s + 100,
+        {"model": "m5", "user": "u5"},
+        "serve",
+        {"generated_tokens": 4.0},
+    )
+    for name, at_s in (("measured", 100), ("no-series", 300), ("zero-joules", 500))
+)
 FINAL_REQUESTS = 500.0
 """Requests of the run `long`, reported at its end."""
 TOKENS = {"generated_tokens": 100.0, "prompt_tokens": 300.0}
@@ -83,18 +110,61 @@ RUNS = (
 )
 
 
+def fleet_series() -> list[NodeSeries]:
+    """Return the series of all nodes, each scraped once."""
+    series = [entry for node in NODES for entry in node_series(node, RUNS)]
+    series += [entry for node in NODES for entry in owner_series(node, RUNS)]
+    series += [*node_series(LATE_NODE, LATE_RUNS), *owner_series(LATE_NODE, LATE_RUNS), *folded_series()]
+    series += bare_series()
+    work_labels = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
+    t = np.arange(BEGIN_S + 4_203.2, BEGIN_S + 4_800, SCRAPE_S)
+    series.append(NodeSeries({**work_labels, "unit": "requests"}, t, np.full(len(t), FINAL_REQUESTS)))
+    early = {"__name__": "wattline_run_info", "instance": "b:9847", "job": "wattline", "run_id": "two-nodes"}
+    t = np.array([BEGIN_S + 4_502.7])  # before the user was known
+    series.append(NodeSeries({**early, "workload": "serve", "label_model": "m2"}, t, np.ones(1)))
+    return series
+
+
+def folded_series() -> list[NodeSeries]:
+    """Return the series of the node whose run has no series but its attributed energy."""
+    series = [*node_series(FULL_NODE, [FOLDED_RUN]), *owner_series(FULL_NODE, [FOLDED_RUN])]
+    kept = [one for one in series if not one.labels.get("run_id") or one.labels["__name__"] == ATTRIBUTED]
+    return [
+        NodeSeries({**one.labels, "run_id": OTHER_RUNS} if one.labels.get("run_id") else one.labels, one.t, one.value)
+        for one in kept
+    ]
+
+
+def bare_series() -> list[NodeSeries]:
+    """Return the series of the node with runs whose energy was not measured."""
+    found = []
+    for one in [*node_series(BARE_NODE, BARE_RUNS), *owner_series(BARE_NODE, BARE_RUNS)]:
+        run_id, is_energy = one.labels.get("run_id"), "energy" in one.labels["__name__"]
+        if run_id == "zero-joules" and is_energy:
+            found.append(NodeSeries(one.labels, one.t, 0 * one.value))
+        elif run_id != "no-series" or not is_energy:
+            found.append(one)
+    return found
+
+
+def fleet_history(folder: Path) -> Path:
+    """Write a history with the series of all nodes."""
+    return write_samples(folder, fleet_series())
+
+
+def write_samples(folder: Path, series: Iterable[NodeSeries]) -> Path:
+    samples = ((one.labels, zip(one.t.tolist(), one.value.tolist(), strict=True)) for one in series)
+    return write_history(folder, [Series(labels, list(pairs)) for labels, pairs in samples])
+
+
 @contextlib.contextmanager
 def fleet_servers(folder: Path) -> Iterator[dict[str, str]]:
     """Start both servers with the same samples and recording rules; yield their addresses by name."""
-    series = [entry for node in NODES for entry in node_series(node, RUNS)]
+    series = fleet_series()
     series += [
         NodeSeries({**entry.labels, "job": "another"}, entry.t, entry.value)
         for entry in node_series(SCRAPED_TWICE, RUNS)
     ]
-    series += node_series(LATE_NODE, LATE_RUNS)
-    work_labels = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
-    t = np.arange(BEGIN_S + 4_203.2, BEGIN_S + 4_800, SCRAPE_S)
-    series.append(NodeSeries({**work_labels, "unit": "requests"}, t, np.full(len(t), FINAL_REQUESTS)))
     keep = ["--storage.tsdb.retention.time=3000d"]
     for name in ("prometheus", "victoria-metrics"):
         (folder / name).mkdir()

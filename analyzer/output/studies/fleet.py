@@ -23,15 +23,16 @@ from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Ke
 from exporter.contract.work import primary_first, unit_of_one
 
 _MOST_UNITS = 3
-_RUN_EMISSIONS = (
+RUN_EMISSIONS = (
     "emissions of a group are the attributed part of its runs' emissions, which lack the last 6 s of runs that go on "
     "at the end of the window"
 )
+"""Note on the emissions of groups from the series of runs."""
 
 
-def fleet_output(fleet: Fleet, top: int) -> CommandOutput:
-    """Return the `top` groups by energy; all others are one row."""
-    shown, rest = fleet.groups[:top], fleet.groups[top:]
+def fleet_output(fleet: Fleet, top: int | None) -> CommandOutput:
+    """Return the `top` groups by energy, or all; the others are one row."""
+    shown, rest = _cut(fleet.groups, top)
     unit_names = _units(fleet.groups)
     kinds = list(dict.fromkeys(kind for group in fleet.groups for kind in group.grams))
     titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
@@ -90,13 +91,13 @@ def _notes(fleet: Fleet) -> list[str]:
         notes.append(f"{idle}, {100 * fleet.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
     if fleet.device_grams:
         total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items())
-        notes.append(f"all devices: {total}; {_RUN_EMISSIONS}")
+        notes.append(f"all devices: {total}; {RUN_EMISSIONS}")
     if fleet.excess_ratio is not None:
         claimed = (
             f"runs: {units.plain_energy(fleet.claimed_j)} ({fleet.policy}), "
             f"unattributed: {units.plain_energy(fleet.unattributed_j)}"
         )
-        notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * fleet.excess_ratio:+.2f} %")
+        notes.append(f"{claimed}; the sum differs from the devices' counters by {_percent(fleet.excess_ratio)}")
         if fleet.excess_ratio > REPORTED_EXCESS:
             notes.append(
                 "warning: the runs used more energy than the devices' counters show: counters begin with the first "
@@ -113,15 +114,35 @@ def _notes(fleet: Fleet) -> list[str]:
             f"energy per unit: the energy of GPUs attributed to the whole runs ({fleet.policy}), of CPUs in runs "
             "without GPUs; analyzer report gives that of the phases in which the work was done"
         )
+    notes += unmeasured_notes(fleet)
     why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
-    transfer = f"{fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB"
-    notes.append(f"source: {fleet.means.by} at {fleet.means.server} ({transfer}){why}")
+    transfer = f" ({fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB)" if fleet.means.asked else ""
+    notes.append(f"source: {fleet.means.by} at {fleet.means.server}{transfer}{why}")
     return notes
+
+
+def unmeasured_notes(fleet: Fleet) -> Iterator[str]:
+    """Yield a note for each unit of work in runs without energy."""
+    for unit in primary_first({unit for group in fleet.groups for unit in group.work}):
+        amount = sum(group.work[unit].unmeasured for group in fleet.groups if unit in group.work)
+        if amount > 0:
+            text = f"{units.amount(amount, '').strip()} {unit.replace('_', ' ')}"
+            yield f"energy per unit leaves out {text} of runs whose energy was not measured"
+
+
+def _percent(ratio: float) -> str:
+    """Return a difference in percent, without a sign if it rounds to zero."""
+    text = f"{100 * ratio:+.2f} %"
+    return "0.00 %" if text[1:] == "0.00 %" else text
 
 
 def _units(groups: Sequence[FleetGroup]) -> list[str]:
     """Return the units that are shown, the primary one first."""
     return primary_first({unit for group in groups for unit in group.work})[:_MOST_UNITS]
+
+
+def _cut(groups: Sequence[FleetGroup], top: int | None) -> tuple[Sequence[FleetGroup], Sequence[FleetGroup]]:
+    return (groups, ()) if top is None else (groups[:top], groups[top:])
 
 
 def _rest(groups: Sequence[FleetGroup], by: Keys) -> FleetGroup:
@@ -134,8 +155,8 @@ def _rest(groups: Sequence[FleetGroup], by: Keys) -> FleetGroup:
     return FleetGroup((f"({len(groups)} more)", *("" for _ in by[1:])), joules, known)
 
 
-def _unattributed(fleet: Fleet, top: int) -> list[FleetGroup]:
-    shown, rest = fleet.unattributed[:top], fleet.unattributed[top:]
+def _unattributed(fleet: Fleet, top: int | None) -> list[FleetGroup]:
+    shown, rest = _cut(fleet.unattributed, top)
     return [*shown, _rest(rest, fleet.by)] if rest else list(shown)
 
 
@@ -143,7 +164,7 @@ def _kind(kind: tuple[str, str]) -> str:
     return f"CO₂eq ({kind[0]})" if kind == GIVEN else f"CO₂eq ({kind[0]}, {kind[1]})"
 
 
-def _document(fleet: Fleet, top: int) -> dict[str, Any]:
+def _document(fleet: Fleet, top: int | None) -> dict[str, Any]:
     return {
         "version": 1,
         "start_unix_seconds": fleet.means.start_s,
@@ -159,7 +180,7 @@ def _document(fleet: Fleet, top: int) -> dict[str, Any]:
         "idle_gpu_energy_joules": fleet.idle_j,
         "parts_beside_devices_ratio": fleet.excess_ratio,
         "groups": [_group(fleet, group) for group in fleet.groups[:top]],
-        "groups_left_out": max(len(fleet.groups) - top, 0),
+        "groups_left_out": len(_cut(fleet.groups, top)[1]),
         "no_run": [_group(fleet, group) for group in fleet.unattributed],
         "from": fleet.means.by,
         "why_not_rules": fleet.means.why_not_rules or None,
@@ -167,6 +188,7 @@ def _document(fleet: Fleet, top: int) -> dict[str, Any]:
         "parts_of_the_window": fleet.means.spans,
         "queries": fleet.means.asked,
         "moved_bytes": fleet.means.moved_bytes,
+        "notes": _notes(fleet),
     }
 
 
@@ -180,6 +202,7 @@ def _group(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
         "work": {
             unit: {
                 "amount": work.amount,
+                "amount_without_energy": work.unmeasured,
                 "energy_of_its_runs_joules": work.joules,
                 "energy_per_unit_joules": work.joules_per_unit,
             }

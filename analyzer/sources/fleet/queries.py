@@ -6,9 +6,10 @@ scraped from one exporter count once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from analyzer.sources.fleet.cut import GPU_MODEL, NODE, FleetCut, run_info, with_labels, with_model
 from analyzer.sources.promql import (
     RUN,
     Dialect,
@@ -26,6 +27,7 @@ from analyzer.sources.promql import (
     sum_by,
 )
 from exporter.contract import metrics as m
+from exporter.contract.run_limits import OTHER_RUNS
 
 DEVICES = "instance:wattline_device_energy_joules:increase5m"
 UNCLAIMED = "instance:wattline_unclaimed_energy_joules:increase5m"
@@ -34,13 +36,13 @@ RUN_JOULES = "instance_run:wattline_run_attributed_energy_joules:max5m"
 RUN_GRAMS = "instance_run:wattline_run_emissions_grams:max5m"
 BEHIND_MS = 60_000
 """Time between the end of a sample's five minutes and its timestamp."""
+LONE_RATIO = 0.9
+"""Ratio of a run's attributed energy to that of its devices from which on their uncertainty is that of the run."""
 _STEP_S, _LOOK = 300.0, "10m"
 POLICY = "idle_shared"
 """Policy that attributes all energy of an allocated GPU to its runs."""
-NODE, GPU_MODEL, WORKLOAD, NAMESPACE = "node", "gpu_model", "workload", "label_namespace"
 _DEVICE = ("component", "device")
 _BASIS = ("basis", "quality")
-_PODS_STEP = "5m"
 _DAY_MS = 86_400_000
 _SOON_MS = 300_000
 
@@ -85,48 +87,13 @@ def _newest(server: InstantServer, dialect: Dialect, at_s: float) -> float | Non
     return answer[0].value if answer else None
 
 
-@dataclass(frozen=True, slots=True)
-class FleetCut:
-    """Grouping of a fleet by the user's keys over a window.
-
-    With `recorded` the queries use recording rules; with `pods` a run's namespace may be that of its GPUs' pods.
-    """
-
-    by: tuple[str, ...]
-    policy: str
-    dialect: Dialect
-    whole: QuerySpan
-    recorded: bool = False
-    pods: bool = False
-
-    @property
-    def run_labels(self) -> tuple[str, ...]:
-        """Labels of `wattline_run_info` for the keys that are labels of runs."""
-        return tuple(label_of_key(key) for key in self.by if key not in (NODE, GPU_MODEL))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(label_of_key(key) for key in self.by)
-
-    @property
-    def device_labels(self) -> tuple[str, ...]:
-        """Labels for the keys that belong to a device."""
-        return tuple(label_of_key(key) for key in self.by if key in (NODE, GPU_MODEL))
-
-
-def label_of_key(key: str) -> str:
-    if key in (GPU_MODEL, WORKLOAD):
-        return key
-    return "instance" if key == NODE else f"label_{key}"
-
-
 def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for the joules of devices by component and the devices' keys."""
     if cut.recorded:
         yield sum_by((*cut.device_labels, "component"), recorded_increase(DEVICES, span, BEHIND_MS))
         return
     gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, cut.dialect)
-    gpus = sum_by(cut.device_labels, _with_model(cut, copy_label(gpus, "device", "uuid")))
+    gpus = sum_by(cut.device_labels, with_model(cut, copy_label(gpus, "device", "uuid")))
     yield f'label_replace({gpus}, "component", "gpu", "", "")'
     for component, zone in (("cpu", "package"), ("dram", "dram")):
         packages = QueryCounter(m.CPU_ENERGY.name, ("instance", "package"), f'zone="{zone}"')
@@ -136,15 +103,24 @@ def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
 
 def unattributed_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for unattributed joules by component and the devices' keys."""
-    labels = (*cut.device_labels, "component")
     if cut.recorded:
-        yield sum_by(labels, recorded_increase(UNCLAIMED, span, BEHIND_MS))
-        return
+        yield sum_by((*cut.device_labels, "component"), recorded_increase(UNCLAIMED, span, BEHIND_MS))
+    else:
+        yield from _energy_of(cut, span, "")
+
+
+def folded_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
+    """Yield queries for the joules of runs beyond the limits of an exporter, by component and the devices' keys."""
+    yield from _energy_of(cut, span, OTHER_RUNS)
+
+
+def _energy_of(cut: FleetCut, span: QuerySpan, run_id: str) -> Iterator[str]:
+    labels = (*cut.device_labels, "component")
     for which, join in _components(cut):
-        matchers = f'run_id="",policy="{cut.policy}"{which}'
+        matchers = f'run_id="{run_id}",policy="{cut.policy}"{which}'
         counter = QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers)
         joules = device_increase(counter, span, cut.dialect)
-        yield sum_by(labels, _with_model(cut, joules) if join else joules)
+        yield sum_by(labels, with_model(cut, joules) if join else joules)
 
 
 def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
@@ -152,16 +128,26 @@ def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Ite
     for which, join in _components(cut):
         joules = run_counter(_joules(cut, which), span, side)
         if join:
-            joules = _with_model(cut, joules)
+            joules = with_model(cut, joules)
         labels, own = (cut.run_labels, (GPU_MODEL,)) if join else (_all_of_runs(cut), ())
         by_run = sum_by((*RUN, "component", *own), joules)  # fewer series to join
-        yield sum_by((*cut.labels, "component"), _with_labels(cut, by_run, labels, RUN))
+        yield sum_by((*cut.labels, "component"), with_labels(cut, by_run, labels, RUN))
 
 
 def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for work by unit and the keys; the contributors of instances differ, so that they add up."""
+    yield _work(cut, run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side))
+
+
+def unmeasured_work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the work of runs without energy; see `working_energy_queries`."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
-    yield sum_by((*cut.labels, "unit"), _with_labels(cut, amounts, _all_of_runs(cut), RUN))
+    identity, joules = _working_joules(cut, cut.whole, "until")
+    yield _work(cut, f"({amounts} unless on ({label_list(identity)}) ({joules} > 0))")
+
+
+def _work(cut: FleetCut, amounts: str) -> str:
+    return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, _all_of_runs(cut), RUN))
 
 
 def working_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
@@ -170,15 +156,21 @@ def working_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterat
     The joules are attributed to the whole run on its GPUs, or on its CPUs if it has no GPU. A run on several nodes may
     count its work on one of them; if nodes are keys, each node is separate.
     """
-    identity = RUN if NODE in cut.by else ("run_id",)
+    identity, joules = _working_joules(cut, span, side)
     on = f"on ({label_list(identity)})"
     units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{cut.whole.range}))"
+    each = f"({units} * {on} group_left () {joules})"
+    yield sum_by((*cut.labels, "unit"), with_labels(cut, each, _all_of_runs(cut), identity))
+
+
+def _working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> tuple[tuple[str, ...], str]:
+    """Return the labels of a run, and the query for its joules that its work is divided by."""
+    identity = RUN if NODE in cut.by else ("run_id",)
     gpu, cpu = (
         sum_by(identity, run_counter(_joules(cut, f',component="{one}"'), span, side)) for one in ("gpu", "cpu")
     )
-    joules = f"({gpu} or ({cpu} unless {on} max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})))"
-    each = f"({units} * {on} group_left () {joules})"
-    yield sum_by((*cut.labels, "unit"), _with_labels(cut, each, _all_of_runs(cut), identity))
+    on_gpus = f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})"
+    return identity, f"({gpu} or ({cpu} unless on ({label_list(identity)}) {on_gpus}))"
 
 
 def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
@@ -195,7 +187,7 @@ def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str
         share = f"({joules[0]} / ({joules[1]} > 0) and on ({label_list(RUN)}) {ended})"
         by_joules = f"({_grams(cut, cut.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
         part = f"({by_joules} or {part})"
-    yield sum_by((*cut.labels, *_BASIS), _with_labels(cut, part, _all_of_runs(cut), RUN))
+    yield sum_by((*cut.labels, *_BASIS), with_labels(cut, part, _all_of_runs(cut), RUN))
 
 
 def _grams(cut: FleetCut, span: QuerySpan, side: Side) -> str:
@@ -222,13 +214,54 @@ def device_emission_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
 def run_count_query(cut: FleetCut) -> str:
     """Return the query for the number of runs by the keys, without runs that ended before the window."""
     over = f"({_ends(cut)} < time() - {cut.whole.from_ms / 1_000:.3f})"
-    rows = f"({_info(cut, _all_of_runs(cut), RUN)}) unless on ({label_list(RUN)}) {over}"
+    rows = f"({run_info(cut, _all_of_runs(cut), RUN)}) unless on ({label_list(RUN)}) {over}"
     return f"count by ({label_list(cut.labels)}) (group by ({label_list(('run_id', *cut.labels))}) ({rows}))"
 
 
 def _ends(cut: FleetCut) -> str:
     """Return the query for the end times of ended runs."""
     return max_by(RUN, f"max_over_time({m.RUN_END.name}{cut.whole.range})")
+
+
+def gpu_seconds_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the GPU seconds of runs by the keys: duration of a run × number of its GPUs."""
+    seconds = run_counter(QueryCounter(m.RUN_DURATION.name, ()), span, side)
+    gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
+    own = (GPU_MODEL,) if GPU_MODEL in cut.by else ()
+    counts = f"count by ({label_list((*RUN, *own))}) ({with_model(cut, copy_label(gpus, 'device', 'uuid'))})"
+    each = f"({counts} * on ({label_list(RUN)}) group_left () {seconds})"
+    yield sum_by(cut.labels, with_labels(cut, each, cut.run_labels, RUN))
+
+
+def squared_uncertainty_query(cut: FleetCut) -> str:
+    """Return the query for the sum of squared half-widths of the runs' energies by the keys, in J²."""
+    return sum_by(cut.labels, with_labels(cut, f"({_half_widths(cut)} ^ 2)", _all_of_runs(cut), RUN))
+
+
+def _half_widths(cut: FleetCut) -> str:
+    """Return the query for the half-width of each run that had its devices to itself.
+
+    It is the sum of those of its devices, and of the difference between their energy and the attributed part.
+    """
+    energy = sum_by(RUN, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
+    attributed = sum_by(RUN, run_counter(_joules(cut), cut.whole, "until"))
+    halves = f"max_over_time({m.RUN_ENERGY_UNCERTAINTY.name}{cut.whole.range})"
+    width = f"{sum_by(RUN, max_by((*RUN, *_DEVICE), halves))} + abs({energy} - {attributed})"
+    return f"(({width}) and ({attributed} >= {LONE_RATIO} * ({energy} > 0)))"
+
+
+def certain_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the joules of the runs with an uncertainty, by the keys; running runs have none."""
+    joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} and {_half_widths(cut)})"
+    yield sum_by(cut.labels, with_labels(cut, joules, _all_of_runs(cut), RUN))
+
+
+def nodes_query(span: QuerySpan) -> str:
+    """Return the query for the number of scrapes in the span, by the instances whose devices have a sample in it."""
+    gpus, cpus = (
+        max_by(("instance",), f"count_over_time({one.name}{span.range})") for one in (m.GPU_ENERGY, m.CPU_ENERGY)
+    )
+    return f"{gpus} or {cpus}"
 
 
 def pods_query(span: QuerySpan) -> str:
@@ -240,8 +273,9 @@ def pods_query(span: QuerySpan) -> str:
 def _joules(cut: FleetCut, which: str = "") -> QueryCounter:
     """Return the counter of attributed energy by run and device, or by run and component if recorded."""
     if cut.recorded:
-        return QueryCounter(RUN_JOULES, ("component",), which.removeprefix(","), BEHIND_MS)
-    return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{cut.policy}"{which}')
+        return QueryCounter(RUN_JOULES, ("component",), f'run_id!="{OTHER_RUNS}"{which}', BEHIND_MS)
+    matchers = f'run_id!="",run_id!="{OTHER_RUNS}",policy="{cut.policy}"{which}'
+    return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, matchers)
 
 
 def _all_of_runs(cut: FleetCut) -> tuple[str, ...]:
@@ -251,50 +285,3 @@ def _all_of_runs(cut: FleetCut) -> tuple[str, ...]:
 def _components(cut: FleetCut) -> list[tuple[str, bool]]:
     """Return additional matchers, and whether they select GPUs whose model is a key."""
     return [(',component="gpu"', True), (',component!="gpu"', False)] if GPU_MODEL in cut.by else [("", False)]
-
-
-def _with_model(cut: FleetCut, values: str) -> str:
-    """Add the label of the GPU's model, if it is a key."""
-    if GPU_MODEL not in cut.by:
-        return values
-    named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{cut.whole.range})")
-    models = copy_label(copy_label(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
-    return f"({values} * on (instance, device) group_left ({GPU_MODEL}) {models})"
-
-
-def _with_labels(cut: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
-    if not labels:
-        return values
-    return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {_info(cut, labels, identity)}"
-
-
-def _info(cut: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> str:
-    """Return the query for the value 1 per run with its labels; of contradicting labels one is used."""
-    info = f"max_over_time({m.RUN_INFO.name}{cut.whole.range})"
-    if NAMESPACE in labels and cut.pods:
-        bare = f'max_over_time({m.RUN_INFO.name}{{{NAMESPACE}=""}}{cut.whole.range})'
-        info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(cut)), NAMESPACE, "namespace"), info)
-    if GPU_MODEL in labels:
-        gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
-        models = _of_runs(GPU_MODEL, _with_model(cut, copy_label(gpus, "device", "uuid")))
-        known = max_by((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
-        info = _joined(known, GPU_MODEL, models, known)
-    return f"topk by ({label_list(identity)}) (1, {max_by((*identity, *labels), info)})"
-
-
-def _joined(values: str, label: str, others: str, else_: str) -> str:
-    """Add the label of `others` to the values; for runs without it, use `else_`."""
-    on = f"on ({label_list(RUN)})"
-    return f"({values} * {on} group_left ({label}) ({others})) or {on} {else_}"
-
-
-def _of_runs(label: str, values: str) -> str:
-    return f"topk by ({label_list(RUN)}) (1, {max_by((*RUN, label), values)})"
-
-
-def _pods(cut: FleetCut) -> str:
-    """Return the query for the namespaces of the pods that used a run's GPUs, step by step as pods change."""
-    pods = f"topk by (instance, uuid) (1, {max_by(('instance', 'uuid', 'namespace'), m.GPU_POD_INFO.name)})"
-    used = f"{m.RUN_GPU_INFO.name} * on (instance, uuid) group_left (namespace) {pods}"
-    step = f"[{cut.whole.long_ms}ms:{_PODS_STEP}]"
-    return f"max_over_time(({used}){step})"

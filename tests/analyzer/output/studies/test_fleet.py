@@ -49,3 +49,10 @@ def test_fleet_emissions_state_what_running_runs_lack():
     _, text = small_fleet_text(7_500.0)
 
     assert "which lack the last 6 s of runs that go on at the end of the window" in text
+
+
+def test_fleet_difference_that_rounds_to_zero_has_no_sign():
+    """The parts are 7,500 J; a ten-millionth of it is 0.00001 %."""
+    for counters_j in (7_500.0 * (1 + 1e-7), 7_500.0 * (1 - 1e-7)):
+        assert "the sum differs from the devices' counters by 0.00 %" in small_fleet_text(counters_j)[1]
+    assert "the sum differs from the devices' counters by -0.50 %" in small_fleet_text(7_500 / 0.995)[1]

@@ -1,0 +1,127 @@
+"""Grouping of a fleet's series by the user's keys, in PromQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzer.sources.promql import RUN, Dialect, QuerySpan, copy_label, label_list, max_by
+from analyzer.studies.fleet import NO_RUN, Keys
+from exporter.contract import metrics as m
+from exporter.contract.run_limits import OTHER_RUNS
+
+NODE, GPU_MODEL, WORKLOAD, KIND, NAMESPACE = "node", "gpu_model", "workload", "kind", "label_namespace"
+USER = "label_user"
+RUN_KIND = "run"
+"""Kind of a run that a client begins; a discovered run has the label `discovered`."""
+_PODS_STEP = "5m"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCut:
+    """Grouping of a fleet by the user's keys over a window.
+
+    With `recorded` the queries use recording rules; with `pods` a run's namespace may be that of its GPUs' pods.
+    """
+
+    by: tuple[str, ...]
+    policy: str
+    dialect: Dialect
+    whole: QuerySpan
+    recorded: bool = False
+    pods: bool = False
+
+    @property
+    def run_labels(self) -> tuple[str, ...]:
+        """Labels of `wattline_run_info` for the keys that are labels of runs."""
+        return tuple(label_of_key(key) for key in self.by if key not in (NODE, GPU_MODEL))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label_of_key(key) for key in self.by)
+
+    @property
+    def device_labels(self) -> tuple[str, ...]:
+        """Labels for the keys that belong to a device."""
+        return tuple(label_of_key(key) for key in self.by if key in (NODE, GPU_MODEL))
+
+
+def label_of_key(key: str) -> str:
+    if key in (GPU_MODEL, WORKLOAD):
+        return key
+    return {NODE: "instance", KIND: "label_discovered"}.get(key, f"label_{key}")
+
+
+def run_keys(by: Sequence[str], labels: Mapping[str, str]) -> Keys:
+    """Return the texts of the keys for labels of a run."""
+    return tuple(labels.get(label_of_key(key), "") or (RUN_KIND if key == KIND else "") for key in by)
+
+
+def device_keys(by: Sequence[str], labels: Mapping[str, str]) -> Keys:
+    """Return the texts of the keys for labels of a device, which has no run."""
+    return tuple(labels.get(label_of_key(key), "") if key in (NODE, GPU_MODEL) else NO_RUN for key in by)
+
+
+def folded_keys(by: Sequence[str], labels: Mapping[str, str]) -> Keys:
+    """Return the texts of the keys for labels of a device, whose runs are beyond the limits of its exporter."""
+    return tuple(labels.get(label_of_key(key), "") if key in (NODE, GPU_MODEL) else OTHER_RUNS for key in by)
+
+
+def with_model(cut: FleetCut, values: str) -> str:
+    """Add the label of the GPU's model, if it is a key."""
+    if GPU_MODEL not in cut.by:
+        return values
+    named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{cut.whole.range})")
+    models = copy_label(copy_label(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
+    return f"({values} * on (instance, device) group_left ({GPU_MODEL}) {models})"
+
+
+def with_labels(cut: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
+    if not labels:
+        return values
+    return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {run_info(cut, labels, identity)}"
+
+
+def run_info(cut: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> str:
+    """Return the query for the value 1 per run with its labels; of contradicting labels one is used.
+
+    The label `user` of a run may be known some time after its start.
+    """
+    info = _weighted_info(cut, labels)
+    if NAMESPACE in labels and cut.pods:
+        bare = _weighted_info(cut, labels, f'{NAMESPACE}=""')
+        info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(cut)), NAMESPACE, "namespace"), info)
+    if GPU_MODEL in labels:
+        gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
+        models = _of_runs(GPU_MODEL, with_model(cut, copy_label(gpus, "device", "uuid")))
+        known = max_by((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
+        info = _joined(known, GPU_MODEL, models, known)
+    chosen = f"topk by ({label_list(identity)}) (1, {max_by((*identity, *labels), info)})"
+    return f"({chosen} ^ 0)" if USER in labels else chosen
+
+
+def _weighted_info(cut: FleetCut, labels: Sequence[str], matchers: str = "") -> str:
+    """Return the query for the labels of runs, with the value 2 for a known user and 1 for others."""
+    info = f"max_over_time({m.RUN_INFO.name}{{{matchers}}}{cut.whole.range})"
+    if USER not in labels:
+        return info
+    named = ",".join(filter(None, (matchers, f'{USER}!=""')))
+    return f"((2 * max_over_time({m.RUN_INFO.name}{{{named}}}{cut.whole.range})) or {info})"
+
+
+def _joined(values: str, label: str, others: str, else_: str) -> str:
+    """Add the label of `others` to the values; for runs without it, use `else_`."""
+    on = f"on ({label_list(RUN)})"
+    return f"({values} * {on} group_left ({label}) ({others})) or {on} {else_}"
+
+
+def _of_runs(label: str, values: str) -> str:
+    return f"topk by ({label_list(RUN)}) (1, {max_by((*RUN, label), values)})"
+
+
+def _pods(cut: FleetCut) -> str:
+    """Return the query for the namespaces of the pods that used a run's GPUs, step by step as pods change."""
+    pods = f"topk by (instance, uuid) (1, {max_by(('instance', 'uuid', 'namespace'), m.GPU_POD_INFO.name)})"
+    used = f"{m.RUN_GPU_INFO.name} * on (instance, uuid) group_left (namespace) {pods}"
+    step = f"[{cut.whole.long_ms}ms:{_PODS_STEP}]"
+    return f"max_over_time(({used}){step})"
