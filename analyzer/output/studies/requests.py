@@ -1,0 +1,178 @@
+"""Output of `analyzer requests`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analyzer.model.interval import Interval
+from analyzer.model.report import Price
+from analyzer.model.samples import FloatArray
+from analyzer.output import units
+from analyzer.output.documents import quantity
+from analyzer.output.table import (
+    Cell,
+    Column,
+    CommandOutput,
+    Table,
+    energy_cell,
+    figure_columns,
+    joules_cell,
+    number_cell,
+    text_cell,
+)
+from analyzer.studies.requests.divide import RequestEnergies
+from analyzer.studies.requests.table import PERCENTILES, RequestGroup, RequestTable, energies_j
+
+_KWH_J = 3.6e6
+_COUNTED_FROM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """Requests of a run with their energies, and the options of the command."""
+
+    run_id: str
+    table: RequestTable
+    energies: RequestEnergies
+    groups: Sequence[RequestGroup]
+    by: Sequence[str]
+    idle_shared: bool
+    notes: Sequence[str]
+    price: Price | None = None
+    grams_per_kwh: float | None = None
+
+    @property
+    def joules(self) -> FloatArray:
+        return energies_j(self.energies, idle_shared=self.idle_shared)
+
+
+def requests_output(report: RequestReport, top: int) -> CommandOutput:
+    """Return the groups and the `top` requests with the most energy."""
+    parts: list[str | Table] = [_headline(report), _groups(report)]
+    if top:
+        parts.append(_most(report, top))
+    parts += [f"note: {note}" for note in report.notes]
+    records = [_group_record(report, group) for group in report.groups]
+    return CommandOutput(parts, _document(report, records), records)
+
+
+def request_rows(report: RequestReport) -> Iterator[dict[str, Any]]:
+    """Yield one row for each request, in the order of arrival."""
+    names = sorted({name for labels in report.table.labels for name in labels})
+    spans, divided, joules = report.table.spans, report.energies.divided, report.joules
+    for k, run_request in enumerate(report.table.ids):
+        yield {
+            "id": run_request,
+            "started_at": spans.arrived_s[k],
+            "ended_at": spans.ended_s[k],
+            "prompt_tokens": int(spans.prompt_tokens[k]),
+            "cached_tokens": int(spans.cached_tokens[k]),
+            "generated_tokens": int(spans.generated_tokens[k]),
+            "energy_joules": joules[k],
+            "energy_uncertainty_joules": report.energies.half_j[k],
+            "idle_energy_joules": divided.idle_j[k],
+            **{f"label_{name}": report.table.labels[k].get(name, "") for name in names},
+        }
+
+
+def _headline(report: RequestReport) -> str:
+    energies, spans = report.energies, report.table.spans
+    assigned_j = float(report.joules.sum())
+    counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
+    parts = f"requests {units.plain_energy(assigned_j)}, rest {units.plain_energy(energies.measured_j - assigned_j)}"
+    lines = [
+        f"run {report.run_id}: {len(spans):,} requests, {counts}",
+        f"energy of the GPUs {units.plain_energy(energies.measured_j)}: {parts}",
+    ]
+    if energies.prefill and energies.decode:
+        prefilled, generated = float(spans.prefilled_tokens.sum()), float(spans.generated_tokens.sum())
+        lines.append(
+            f"above idle: {_per_token(energies.prefill, prefilled)} per prompt token, "
+            f"{_per_token(energies.decode, generated)} per generated token"
+        )
+    else:
+        lines.append("prefill and decode cannot be separated in this run: only their sum is stated")
+    return "\n".join(lines)
+
+
+def _per_token(energy: Interval, tokens: float) -> str:
+    return units.energy_of_one(energy.scaled(1 / tokens)) if tokens else "–"
+
+
+def _groups(report: RequestReport) -> Table:
+    titles = ["Requests", "Energy", "Per generated token", *(f"p{p:g}" for p in PERCENTILES)]
+    money = (report.price.currency or "Cost") if report.price else None
+    titles += [money] if money else []
+    titles += ["CO₂eq g"] if report.grams_per_kwh is not None else []
+    columns = [*(Column(name, text=True) for name in report.by or ["Group"]), *figure_columns(*titles)]
+    return Table("", columns, [_group_row(report, group) for group in report.groups])
+
+
+def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
+    largest_j = max(each.energy_j for each in report.groups)
+    cells = [
+        *(text_cell(key or "(none)") for key in group.keys or ("all",)),
+        number_cell(group.requests),
+        energy_cell(Interval(group.energy_j, group.half_j), largest_j),
+        joules_cell(group.per_generated_token_j),
+        *(joules_cell(joules) for joules in group.percentiles_j),
+    ]
+    if report.price:
+        cells.append(number_cell(report.price.per_kwh * group.energy_j / _KWH_J))
+    if report.grams_per_kwh is not None:
+        cells.append(number_cell(report.grams_per_kwh * group.energy_j / _KWH_J))
+    return cells
+
+
+def _most(report: RequestReport, top: int) -> Table:
+    joules, spans = report.joules, report.table.spans
+    order = (-joules).argsort(kind="stable")[:top]
+    largest_j = float(joules.max())
+    rows = [
+        [
+            text_cell(report.table.ids[k]),
+            number_cell(float(spans.prompt_tokens[k])),
+            number_cell(float(spans.generated_tokens[k])),
+            number_cell(float(spans.ended_s[k] - spans.arrived_s[k])),
+            energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
+        ]
+        for k in order
+    ]
+    columns = [Column("Request", text=True), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
+    return Table(f"requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
+
+
+def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
+    kwh = group.energy_j / _KWH_J
+    return {
+        **dict(zip(report.by, group.keys, strict=True)),
+        "requests": group.requests,
+        "prompt_tokens": group.prompt_tokens,
+        "generated_tokens": group.generated_tokens,
+        "energy_joules": group.energy_j,
+        "energy_uncertainty_joules": group.half_j,
+        "energy_per_generated_token_joules": group.per_generated_token_j,
+        **{f"request_p{p:g}_joules": value for p, value in zip(PERCENTILES, group.percentiles_j, strict=True)},
+        "cost": report.price.per_kwh * kwh if report.price else None,
+        "emissions_grams": None if report.grams_per_kwh is None else report.grams_per_kwh * kwh,
+    }
+
+
+def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    energies = report.energies
+    assigned_j = float(report.joules.sum())
+    return {
+        "version": 1,
+        "run_id": report.run_id,
+        "policy": "idle_shared" if report.idle_shared else "idle_apart",
+        "measured_energy_joules": energies.measured_j,
+        "requests_energy_joules": assigned_j,
+        "rest_energy_joules": energies.measured_j - assigned_j,
+        **quantity(energies.prefill, "prefill_energy", "joules"),
+        **quantity(energies.decode, "decode_energy", "joules"),
+        "currency": (report.price.currency or None) if report.price else None,
+        "groups": groups,
+        "notes": list(report.notes),
+    }

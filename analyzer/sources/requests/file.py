@@ -1,0 +1,178 @@
+"""Files of requests: JSON, JSON Lines or CSV, or the `events.jsonl` of a run of llm-server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyzer.sources.base import FetchError
+from analyzer.studies.requests.spans import RequestSpans
+from analyzer.studies.requests.table import RequestTable
+from exporter.contract.run import EVENTS_FILE
+
+_TIMES = ("started_at", "first_token_at", "ended_at")
+_COUNTS = ("prompt_tokens", "cached_tokens", "generated_tokens")
+_REQUIRED = ("started_at", "ended_at", "prompt_tokens", "generated_tokens")
+_REMEDY = (
+    "give one request per line, with id, started_at, first_token_at, ended_at (Unix seconds), prompt_tokens and "
+    "generated_tokens"
+)
+_MAX_UNIX_S = 1e11
+"""Larger times are milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    id: str
+    times: tuple[float, float, float]
+    """Arrival, first token (not a number if unknown) and end."""
+    counts: tuple[float, float, float]
+    labels: tuple[tuple[str, str], ...]
+
+
+def read_requests(paths: Sequence[Path]) -> RequestTable:
+    """Return the requests of all files in the order of arrival. Raises FetchError for the first invalid one.
+
+    A request that occurs twice with the same values counts once.
+    """
+    found: dict[str, _Request] = {}
+    repeated = 0
+    for path in paths:
+        for number, fields in enumerate(_records(path), start=1):
+            request = _parsed(fields, f"{path.name}: request {number}", f"{path.name}:{number}")
+            known = found.setdefault(request.id, request)
+            if known is not request:
+                repeated += 1
+                if known != request:
+                    cause = f"{path.name}: request {number} has the id {request.id!r} of another request"
+                    raise FetchError(cause, "give each request an id of its own")
+    if not found:
+        raise FetchError(f"no requests in {', '.join(path.name for path in paths)}", _REMEDY)
+    requests = sorted(found.values(), key=lambda one: one.times[0])
+    times = np.array([one.times for one in requests]).T
+    counts = np.array([one.counts for one in requests]).T
+    timed = ~np.isnan(times[1])
+    return RequestTable(
+        ids=[one.id for one in requests],
+        labels=[dict(one.labels) for one in requests],
+        spans=RequestSpans(times[0], np.where(timed, times[1], times[0]), times[2], counts[0], counts[1], counts[2]),
+        untimed=int(np.count_nonzero(~timed & (counts[2] > 1))),
+        repeated=repeated,
+    )
+
+
+def _records(path: Path) -> Iterator[Any]:
+    if path.is_dir():
+        path /= EVENTS_FILE
+    for fields in _plain_records(path):
+        if not isinstance(fields, Mapping) or "event" not in fields:
+            yield fields
+        elif (request := _of_event(fields)) is not None:
+            yield request
+
+
+def _of_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the request that an iteration of llm-server is; None for other events and failed requests.
+
+    Its latencies count from the time at which it was due; `t` is the time of its end.
+    """
+    work, values = event.get("work") or {}, event.get("values") or {}
+    if event.get("event") != "iteration" or work.get("requests") != 1 or "prompt_tokens" not in work:
+        return None
+    due_s = event["t"] - event["latency_seconds"]
+    first_s = due_s + values["ttft_seconds"] if "ttft_seconds" in values else None
+    return {
+        "id": f"{event.get('contributor', '')}-{event.get('index')}",
+        "started_at": due_s + values.get("send_delay_seconds", 0.0),
+        "first_token_at": first_s,
+        "ended_at": event["t"],
+        "labels": {"phase": event["phase"]} if event.get("phase") else {},
+        **{name: work.get(name) for name in _COUNTS},
+    }
+
+
+def _plain_records(path: Path) -> Iterator[Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise FetchError(f"cannot read {path}: {error.strerror}", "check the path") from error
+    except UnicodeDecodeError as error:
+        raise FetchError(f"cannot read {path}: it is no UTF-8 text", _REMEDY) from error
+    if path.suffix.lower() == ".csv":
+        yield from csv.DictReader(io.StringIO(text))
+        return
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError:
+        yield from _lines(path, text)
+        return
+    requests = whole.get("requests", [whole]) if isinstance(whole, dict) else whole
+    if not isinstance(requests, list):
+        raise FetchError(f"{path.name}: expected a list of requests", _REMEDY)
+    yield from requests
+
+
+def _lines(path: Path, text: str) -> Iterator[Any]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FetchError(f"{path.name}: line {number} is no JSON: {error.msg}", _REMEDY) from error
+
+
+def _parsed(fields: Any, where: str, place: str) -> _Request:
+    if not isinstance(fields, Mapping):
+        raise FetchError(f"{where} is no object with fields", _REMEDY)
+    missing = [name for name in _REQUIRED if fields.get(name) in (None, "")]
+    if missing:
+        raise FetchError(f"{where} has no {' and no '.join(missing)}", _REMEDY)
+    arrived, first, ended = (_number(fields, name, where) for name in _TIMES)
+    prompt, cached, generated = (_number(fields, name, where) for name in _COUNTS)
+    if max(arrived, ended) > _MAX_UNIX_S:
+        raise FetchError(f"{where}: {max(arrived, ended):g} is no time in Unix seconds", "divide milliseconds by 1,000")
+    if not arrived <= ended or first < arrived or first > ended:
+        raise FetchError(
+            f"{where}: the times are not in the order started_at, first_token_at, ended_at",
+            "check the clocks that recorded them",
+        )
+    cached = 0.0 if math.isnan(cached) else cached
+    if min(prompt, cached, generated) < 0 or cached > prompt:
+        raise FetchError(f"{where}: the numbers of tokens are negative, or more are cached than prompted", _REMEDY)
+    return _Request(
+        str(fields.get("id") or place), (arrived, first, ended), (prompt, cached, generated), tuple(_labels(fields))
+    )
+
+
+def _number(fields: Mapping[str, Any], name: str, where: str) -> float:
+    """Return a field as a number, not a number if it is absent."""
+    value = fields.get(name)
+    if value in (None, ""):
+        return math.nan
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise FetchError(f"{where}: {name} is {value!r}, not a number", _REMEDY)
+    return number
+
+
+def _labels(fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Return the labels: the object `labels`, and in CSV all further columns."""
+    nested = fields.get("labels")
+    if isinstance(nested, Mapping):
+        yield from sorted((str(name), str(value)) for name, value in nested.items())
+    known = {"id", "labels", *_TIMES, *_COUNTS}
+    for name in sorted(name for name in fields if isinstance(name, str) and name not in known):
+        if isinstance(fields[name], str) and fields[name]:
+            yield name, fields[name]

@@ -1,0 +1,142 @@
+"""Load of a server in slots of time: prefill tokens, attended context and decode steps of the requests in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model.sample_table import Mask
+from analyzer.model.samples import FloatArray
+from analyzer.studies.requests.pieces import Density, Pieces, amounts_at
+from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+
+TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
+"""Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
+requests in progress, which they share equally, and a generated token."""
+BLOCK_SLOTS = 4_096
+_MIN_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class DividedEnergy:
+    """Joules of N requests: dynamic energy of prefill and decode, and idle energy by time in flight."""
+
+    prefill_j: FloatArray
+    decode_j: FloatArray
+    idle_j: FloatArray
+
+    @property
+    def dynamic_j(self) -> FloatArray:
+        return self.prefill_j + self.decode_j
+
+
+class LoadBlock:
+    """Requests within up to BLOCK_SLOTS slots. Times are relative to the first edge, so that no digits are lost."""
+
+    def __init__(self, spans: RequestSpans, starts_s: FloatArray, slots: EnergySlots, first: int, final: int) -> None:
+        origin_s = slots.edges_s[first]
+        edges_s = slots.edges_s[first : final + 1] - origin_s
+        near = np.flatnonzero((spans.ended_s > origin_s) & (spans.arrived_s < origin_s + edges_s[-1]))
+        arrived_s, started_s = spans.arrived_s[near] - origin_s, starts_s[near] - origin_s
+        begun_s = np.maximum(spans.first_token_s[near] - origin_s, started_s + _MIN_S)
+        ended_s = np.maximum(spans.ended_s[near] - origin_s, begun_s + _MIN_S)
+        index = np.arange(len(near))
+        self.requests = near
+        """Positions of the block's requests, (n,)."""
+        self.final = final
+        """Slot after the last one of the block."""
+        self._slots = slice(first, final)
+        self._edges_s, self._widths_s = edges_s, np.diff(edges_s)
+        self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
+        self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
+        self._decode = Pieces.within(edges_s, begun_s, ended_s, index)
+        self._prefill_rate = (spans.prefilled_tokens[near] / (begun_s - started_s))[self._prefill.request]
+        rate = (np.maximum(spans.generated_tokens[near] - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
+        before = rate * (self._decode.begin_s - begun_s[self._decode.request])
+        self._token_rate = rate
+        self._context_rate = rate * (spans.prompt_tokens[near][self._decode.request] + before)
+        self._context_slope = rate**2
+        self._in_flight_s = self._flight.totals(edges_s, np.ones(len(self._flight.request)))
+        decoding_s = self._decode.totals(edges_s, np.ones(len(rate)))
+        self._active_s = decoding_s + self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
+        tokens = self._decode.totals(edges_s, rate)
+        steps = _quotient(tokens, decoding_s) * np.minimum(decoding_s, self._widths_s)
+        self.terms = np.column_stack(
+            [
+                self._prefill.totals(edges_s, self._prefill_rate),
+                self._decode.totals(edges_s, self._context_rate, self._context_slope),
+                steps,
+                tokens,
+            ]
+        )
+        """Amount of each term in each slot, (K, 4)."""
+        self._covered_s = _union_s(arrived_s, ended_s, edges_s)
+
+    @property
+    def busy(self) -> Mask:
+        """Mask of the slots with a request in flight, (K,)."""
+        return self._in_flight_s > 0.0
+
+    def divide(self, slots: EnergySlots, joules_of: FloatArray) -> DividedEnergy:
+        """Divide the energy of the slots among the requests of the block; `joules_of` (4,) are the joules of TERMS.
+
+        In each slot the dynamic energy is divided as the model says, scaled to the energy that was measured; where
+        the model has no load, by the time in flight.
+        """
+        idle_j = slots.idle_j[self._slots]
+        dynamic_j = np.where(self.busy, slots.joules[self._slots] - idle_j, 0.0)
+        model_j = self.terms @ joules_of
+        scale = _quotient(dynamic_j, model_j)
+        prefill = Density(self._edges_s, scale * joules_of[0])
+        context = Density(self._edges_s, scale * joules_of[1])
+        token = Density(self._edges_s, scale * joules_of[3])
+        step = Density(self._edges_s, _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s))
+        unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
+        waiting = Density(self._edges_s, _quotient(unmodelled_j, self._in_flight_s))
+        idle = Density(self._edges_s, _quotient(idle_j * self._covered_s / self._widths_s, self._in_flight_s))
+        count = len(self.requests)
+        prefill_j = _by_request(
+            self._prefill, self._prefill_rate * prefill.integral(self._prefill) + step.integral(self._prefill), count
+        )
+        prefill_j += _by_request(self._flight, waiting.integral(self._flight), count)
+        decode_j = _by_request(
+            self._decode,
+            self._context_rate * context.integral(self._decode)
+            + self._context_slope * context.moment(self._decode)
+            + self._token_rate * token.integral(self._decode)
+            + step.integral(self._decode),
+            count,
+        )
+        return DividedEnergy(prefill_j, decode_j, _by_request(self._flight, idle.integral(self._flight), count))
+
+
+def load_blocks(spans: RequestSpans, slots: EnergySlots) -> Iterator[LoadBlock]:
+    """Yield the load of consecutive slots, block by block."""
+    starts_s = spans.prefill_starts_s()
+    total = len(slots.joules)
+    for first in range(0, total, BLOCK_SLOTS):
+        yield LoadBlock(spans, starts_s, slots, first, min(first + BLOCK_SLOTS, total))
+
+
+def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:
+    return amounts_at(pieces.request, amount, count)
+
+
+def _quotient(amount: FloatArray, divisor: FloatArray) -> FloatArray:
+    """Return amount / divisor, 0 where the divisor is 0."""
+    return np.divide(amount, divisor, out=np.zeros_like(amount), where=divisor > 0.0)
+
+
+def _union_s(begin_s: FloatArray, end_s: FloatArray, edges_s: FloatArray) -> FloatArray:
+    """Return the seconds of each slot in which an interval holds."""
+    if not len(begin_s):
+        return np.zeros(len(edges_s) - 1)
+    order = np.argsort(begin_s)
+    begin_s, reach_s = begin_s[order], np.maximum.accumulate(end_s[order])
+    starts = np.append(True, begin_s[1:] > reach_s[:-1])
+    firsts = np.flatnonzero(starts)
+    ends = reach_s[np.append(firsts[1:] - 1, len(reach_s) - 1)]
+    pieces = Pieces.within(edges_s, begin_s[firsts], ends, np.arange(len(firsts)))
+    return pieces.totals(edges_s, np.ones(len(pieces.request)))

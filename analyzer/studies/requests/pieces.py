@@ -1,0 +1,98 @@
+"""Exact integrals over slots for many overlapping intervals, in linear time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.model.samples import FloatArray
+
+IntArray = npt.NDArray[np.intp]
+
+
+def amounts_at(index: IntArray, amount: FloatArray, length: int) -> FloatArray:
+    """Return the sums of the amounts by index, (length,)."""
+    return np.bincount(index, amount, minlength=length).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Intervals of requests within the slots; `first` and `final` are the slots of their begin and end."""
+
+    request: IntArray
+    begin_s: FloatArray
+    end_s: FloatArray
+    first: IntArray
+    final: IntArray
+
+    @classmethod
+    def within(cls, edges_s: FloatArray, begin_s: FloatArray, end_s: FloatArray, request: IntArray) -> Pieces:
+        """Return the parts of the intervals that lie in the slots."""
+        begin, end = np.maximum(begin_s, edges_s[0]), np.minimum(end_s, edges_s[-1])
+        kept = end > begin
+        begin, end = begin[kept], end[kept]
+        last_slot = len(edges_s) - 2
+        return cls(
+            request[kept],
+            begin,
+            end,
+            np.clip(np.searchsorted(edges_s, begin, side="right") - 1, 0, last_slot),
+            np.clip(np.searchsorted(edges_s, end, side="left") - 1, 0, last_slot),
+        )
+
+    def totals(self, edges_s: FloatArray, rate: FloatArray, slope: FloatArray | None = None) -> FloatArray:
+        """Return the integral over each slot of the sum of all rates.
+
+        `rate` is that of each piece at its begin, and `slope` its rise per second.
+        """
+        slots = len(edges_s) - 1
+        rise = np.zeros_like(rate) if slope is None else slope
+        inner_rate = self._between(rate - rise * self.begin_s, slots)
+        inner_rise = self._between(rise, slots)
+        widths, middles = np.diff(edges_s), (edges_s[1:] + edges_s[:-1]) / 2
+        total = widths * (inner_rate + inner_rise * middles)
+        same = self.first == self.final
+        for slot, begin, end in (
+            (self.first, self.begin_s, np.minimum(self.end_s, edges_s[self.first + 1])),
+            (self.final, edges_s[self.final], np.where(same, edges_s[self.final], self.end_s)),
+        ):
+            mean = rate + rise * ((begin + end) / 2 - self.begin_s)
+            total += amounts_at(slot, mean * (end - begin), slots)
+        return total
+
+    def _between(self, amount: FloatArray, slots: int) -> FloatArray:
+        """Return for each slot the sum of the amounts of the pieces that fill it."""
+        filled = self.final > self.first + 1
+        change = amounts_at(self.first[filled] + 1, amount[filled], slots + 1)
+        change -= amounts_at(self.final[filled], amount[filled], slots + 1)
+        summed: FloatArray = np.cumsum(change)[:slots]
+        return summed
+
+
+class Density:
+    """A density that is constant in each slot, integrated over pieces."""
+
+    def __init__(self, edges_s: FloatArray, per_second: FloatArray) -> None:
+        self._edges_s, self._density = edges_s, per_second
+        self._integral = np.concatenate([[0.0], np.cumsum(per_second * np.diff(edges_s))])
+        self._moment = np.concatenate([[0.0], np.cumsum(per_second * np.diff(edges_s**2) / 2)])
+
+    def integral(self, pieces: Pieces) -> FloatArray:
+        """Return the integral of the density over each piece."""
+        return self._integral_to(pieces.final, pieces.end_s) - self._integral_to(pieces.first, pieces.begin_s)
+
+    def moment(self, pieces: Pieces) -> FloatArray:
+        """Return the integral over each piece of the density times the time since the piece's begin."""
+        moment = self._moment_to(pieces.final, pieces.end_s) - self._moment_to(pieces.first, pieces.begin_s)
+        result: FloatArray = moment - pieces.begin_s * self.integral(pieces)
+        return result
+
+    def _integral_to(self, slot: IntArray, t: FloatArray) -> FloatArray:
+        result: FloatArray = self._integral[slot] + self._density[slot] * (t - self._edges_s[slot])
+        return result
+
+    def _moment_to(self, slot: IntArray, t: FloatArray) -> FloatArray:
+        result: FloatArray = self._moment[slot] + self._density[slot] * (t**2 - self._edges_s[slot] ** 2) / 2
+        return result

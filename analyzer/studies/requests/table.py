@@ -1,0 +1,79 @@
+"""Requests with their labels, and their energies by group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model.samples import FloatArray
+from analyzer.studies.requests.divide import RequestEnergies
+from analyzer.studies.requests.spans import RequestSpans
+
+PERCENTILES = (50.0, 95.0, 99.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTable:
+    """N requests in the order of arrival.
+
+    `untimed` is the number of those without the time of the first token, `repeated` of those that occurred again.
+    """
+
+    ids: Sequence[str]
+    labels: Sequence[dict[str, str]]
+    spans: RequestSpans
+    untimed: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """Requests with the same labels; energies in joules, with idle energy if it is shared.
+
+    `half_j` is the half-width of the 95 % interval of the sum. The errors of the requests of a group are not
+    independent, so their half-widths add up.
+    """
+
+    keys: tuple[str, ...]
+    requests: int
+    prompt_tokens: float
+    generated_tokens: float
+    energy_j: float
+    half_j: float
+    percentiles_j: tuple[float, ...]
+
+    @property
+    def per_generated_token_j(self) -> float | None:
+        return self.energy_j / self.generated_tokens if self.generated_tokens else None
+
+
+def energies_j(energies: RequestEnergies, *, idle_shared: bool) -> FloatArray:
+    """Return the joules of each request, (N,)."""
+    return energies.total_j if idle_shared else energies.dynamic_j
+
+
+def group_requests(
+    table: RequestTable, energies: RequestEnergies, by: Sequence[str], *, idle_shared: bool
+) -> list[RequestGroup]:
+    """Return the groups by labels, the one with the most energy first."""
+    joules = energies_j(energies, idle_shared=idle_shared)
+    found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, labels in enumerate(table.labels):
+        found[tuple(labels.get(name, "") for name in by)].append(index)
+    spans = table.spans
+    groups = [
+        RequestGroup(
+            keys=keys,
+            requests=len(members),
+            prompt_tokens=float(spans.prompt_tokens[members].sum()),
+            generated_tokens=float(spans.generated_tokens[members].sum()),
+            energy_j=float(joules[members].sum()),
+            half_j=float(energies.half_j[members].sum()),
+            percentiles_j=tuple(float(one) for one in np.percentile(joules[members], PERCENTILES)),
+        )
+        for keys, members in found.items()
+    ]
+    return sorted(groups, key=lambda group: (-group.energy_j, group.keys))

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.studies.requests.divide import divide_energy
+from analyzer.studies.requests.load import BLOCK_SLOTS
+from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+from tests.analyzer.studies.requests.proration import by_time, by_tokens
+from tests.analyzer.studies.requests.server import TRAFFIC, serve
+
+PATTERNS = 8
+
+
+def spans_of(*requests: tuple[float, float, float, int, int]) -> RequestSpans:
+    """Return requests of (arrival, first token, end, prompt tokens, generated tokens)."""
+    arrived, first, ended, prompt, generated = (np.array(column, dtype=float) for column in zip(*requests, strict=True))
+    return RequestSpans(arrived, first, ended, prompt, np.zeros(len(arrived)), generated)
+
+
+def test_energies_agree_with_shapley_values_of_simulated_servers():
+    """The goals are at most half of the error of both alternatives, and intervals that contain 95 %."""
+    errors, contained = [], []
+    for seed in range(PATTERNS):
+        rng = np.random.default_rng(seed)
+        served = serve(rng, list(TRAFFIC)[seed % len(TRAFFIC)], rng.uniform(0.15, 1.0), 60.0)
+        slots = served.slots([0.1, 0.25, 1.0][seed % 3], rng)
+
+        found = divide_energy(served.spans, slots)
+
+        true_j = served.shapley_j
+        others = by_time(served.spans, slots), by_tokens(served.spans, slots)
+        errors.append([np.abs(each - true_j).mean() / true_j.mean() for each in (found.dynamic_j, *others)])
+        contained.append(np.mean(np.abs(found.dynamic_j - true_j) <= found.half_j))
+        assert found.total_j.sum() + found.unassigned_j == pytest.approx(slots.joules.sum(), rel=1e-9)
+    error, time_error, token_error = np.mean(errors, axis=0)
+    assert error <= 0.5 * min(time_error, token_error)
+    assert np.mean(contained) >= 0.93, "95 % over 200 patterns; 8 short ones scatter"
+
+
+def test_energies_of_each_slot_add_up_to_the_meter_across_blocks():
+    rng = np.random.default_rng(1)
+    count, slots = 3_000, BLOCK_SLOTS * 2 + 100
+    arrived = np.sort(rng.uniform(-5, slots * 0.1, count))
+    first = arrived + rng.uniform(0.01, 2, count)
+    ended = first + rng.uniform(0, 60, count)
+    spans = RequestSpans(
+        arrived, first, ended, rng.integers(1, 4_000, count) * 1.0, np.zeros(count), rng.integers(1, 900, count) * 1.0
+    )
+    meter = EnergySlots(1.8e9 + np.arange(slots + 1) * 0.1, rng.uniform(5, 70, slots), 80.0)
+    shifted = replace(spans, arrived_s=arrived + 1.8e9, first_token_s=first + 1.8e9, ended_s=ended + 1.8e9)
+
+    found = divide_energy(shifted, meter)
+
+    busy = np.zeros(slots, dtype=bool)
+    for begin, end in zip(arrived, ended, strict=True):
+        busy[max(0, int(begin / 0.1)) : int(np.ceil(end / 0.1))] = True
+    dynamic_j = (meter.joules - meter.idle_j)[busy].sum()
+    assert found.dynamic_j.sum() == pytest.approx(dynamic_j, rel=1e-9)
+    assert found.total_j.sum() + found.unassigned_j == pytest.approx(meter.joules.sum(), rel=1e-9)
+    assert (found.total_j >= -1e-9).all()
+
+
+def test_one_request_at_a_time_has_all_energy_above_idle_during_it():
+    spans = spans_of(*[(10.0 * k + 2, 10.0 * k + 3, 10.0 * k + 8, 1_000, 101) for k in range(6)])
+    edges = np.arange(61.0)
+    energy = np.full(60, 80.0)
+    for k in range(6):
+        energy[10 * k + 2] = 500.0  # prefill
+        energy[10 * k + 3 : 10 * k + 8] = 300.0
+
+    found = divide_energy(spans, EnergySlots(edges, energy, 80.0))
+
+    assert found.dynamic_j == pytest.approx([420 + 5 * 220] * 6)
+    assert found.divided.prefill_j == pytest.approx([420] * 6)
+    assert found.divided.idle_j == pytest.approx([6 * 80] * 6)
+    assert found.unassigned_j == pytest.approx(6 * 4 * 80)
+
+
+def test_identical_requests_at_the_same_time_have_equal_energy():
+    pairs = [(10.0 * k, 10.0 * k + 1, 10.0 * k + 9, 500, 200) for k in range(6) for _ in range(2)]
+    energy = np.random.default_rng(3).uniform(200, 600, 60)
+
+    found = divide_energy(spans_of(*pairs), EnergySlots(np.arange(61.0), energy, 100.0))
+
+    assert found.total_j[0::2] == pytest.approx(found.total_j[1::2], rel=1e-12)
+
+
+def test_cached_prompt_tokens_cost_no_prefill():
+    """Pairs of requests are prefilled at the same time, at 1,000 tokens a second and 0.1 J a token."""
+    rng = np.random.default_rng(5)
+    fresh = rng.integers(1_000, 3_000, 60) * 1.0
+    cached = np.where(np.arange(60) % 2, 0.9, 0.0) * fresh
+    first = np.repeat(np.arange(30) * 8.0 + 4.0, 2)
+    started = first - (fresh - cached) / 1_000
+    spans = RequestSpans(started, first, first + 1e-3, fresh, cached, np.ones(60))
+    edges = np.arange(0.0, 240.1, 0.1)
+    overlap = np.clip(np.minimum(edges[1:], first[:, None]) - np.maximum(edges[:-1], started[:, None]), 0.0, None)
+
+    found = divide_energy(spans, EnergySlots(edges, 5.0 + 100.0 * overlap.sum(axis=0), 50.0))
+
+    assert found.dynamic_j == pytest.approx(0.1 * (fresh - cached), rel=0.01)
+
+
+def test_prefill_and_decode_that_always_grow_together_are_not_separated():
+    """At each time one request is prefilled and one decodes."""
+    requests = [(1.0 * k, 1.0 * k + 1, 1.0 * k + 2, 400, 400) for k in range(160)]
+    energy = np.random.default_rng(2).normal(300, 5, 162)
+
+    found = divide_energy(spans_of(*requests), EnergySlots(np.arange(163.0), energy, 100.0))
+
+    assert found.dynamic_j.sum() == pytest.approx(energy[:161].sum() - 161 * 100)
+    assert found.prefill is None
+    assert found.decode is None
+
+
+def test_energy_without_requests_is_unassigned():
+    spans = spans_of(*[(10 + 2.0 * k, 11 + 2.0 * k, 12 + 2.0 * k, 100, 10) for k in range(5)])
+    energy = np.full(40, 250.0)
+
+    found = divide_energy(spans, EnergySlots(np.arange(41.0), energy, 100.0))
+
+    assert found.unassigned_j == pytest.approx(30 * 250)
+    assert found.total_j.sum() == pytest.approx(10 * 250)
+
+
+def test_too_few_samples_are_refused():
+    with pytest.raises(ValueError, match="2 samples of energy during requests, at least 6 are needed"):
+        divide_energy(spans_of((0.5, 1.0, 1.5, 10, 5)), EnergySlots(np.arange(11.0), np.full(10, 100.0), 50.0))
