@@ -95,7 +95,10 @@ _COMMANDS = {
     "variability": ("variability:variability_command", "Show the differences between GPUs at the same work."),
     "tenants": ("tenants:tenants_command", "Compare jobs that share a GPU with jobs that run alone."),
     "best-start": ("best_start:best_start_command", "Find the start time with the lowest emissions."),
-    "fleet": ("fleet:fleet_command", "Sum energy and energy per token of all nodes by group."),
+    "fleet": ("fleet.fleet:fleet_command", "Sum energy and energy per token of all nodes by group."),
+    "usage": ("fleet.usage:usage_command", "Sum kWh, GPU hours, cost and emissions by user, model or any label."),
+    "requests": ("requests:requests_command", "Divide the energy of a server's GPUs among its requests."),
+    "waste": ("fleet.waste:waste_command", "Find energy that GPUs use without work, and who holds them."),
     "watch": ("watch:watch_command", "Show a live table of nodes and runs."),
 }
 """Module and function of each command, and its line in the help."""

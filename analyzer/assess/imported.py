@@ -14,7 +14,8 @@ from analyzer.model.report import (
     FORMAT_LABEL,
     GPUS_BY_ORDER,
     GPUS_WITHOUT_ENERGY,
-    NOTES_LABEL,
+    LABELS_CUT,
+    NOTES_LABELS,
     POWER_COLUMN_NOTE,
     SPACING_LABEL,
     WALL_ENERGY,
@@ -31,7 +32,7 @@ _MEAN_COLUMNS = ("power.draw", "power.draw.average")
 def import_findings(run: MeasuredRun) -> list[Finding]:
     if FORMAT_LABEL not in run.labels:
         return []
-    notes = run.labels.get(NOTES_LABEL, "").split(",")
+    notes = _notes(run)
     found = [Finding("note", "imported", "", _origin(run))]
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
@@ -45,10 +46,17 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     if GPUS_BY_ORDER in notes:
         text = "the log names no GPU: its GPUs are distinguished by the order of the lines of each time"
         found.append(Finding("warning", "gpus_by_order", "", text))
+    if LABELS_CUT in notes:
+        text = "its file has more than 16 labels, or a label of more than 128 characters; those beyond are left out"
+        found.append(Finding("warning", "labels_cut", "", text))
     if "whole_log" in notes:
         text = "the run is the whole log, including idle time: select the run with analyzer import --start and --end"
         found.append(Finding("warning", "whole_log", "", text))
     return [*found, *_uncovered(run), *_claimed(run), *_wall(run)]
+
+
+def _notes(run: MeasuredRun) -> list[str]:
+    return [note for name in NOTES_LABELS for note in run.labels.get(name, "").split(",")]
 
 
 def _uncovered(run: MeasuredRun) -> list[Finding]:
@@ -86,8 +94,9 @@ def _origin(run: MeasuredRun) -> str:
 
 
 def _power_column(run: MeasuredRun) -> str:
-    notes = run.labels.get(NOTES_LABEL, "").split(",")
-    return next((note.removeprefix(POWER_COLUMN_NOTE) for note in notes if note.startswith(POWER_COLUMN_NOTE)), "")
+    return next(
+        (note.removeprefix(POWER_COLUMN_NOTE) for note in _notes(run) if note.startswith(POWER_COLUMN_NOTE)), ""
+    )
 
 
 def _claimed(run: MeasuredRun) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -13,7 +13,6 @@ from analyzer.model.emissions import Sci, widened_by_amount
 from analyzer.model.interval import Interval
 from analyzer.model.report import Boundary, Calibrated, Finding, Report, UnitEnergy, Work, ordered_findings
 
-_FAR = 0.2
 _JUDGED_FROM = 1_000
 """With fewer samples the error of the integral of scraped power is too large to check a counter with it."""
 
@@ -44,15 +43,14 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         else device
         for device in report.devices
     )
-    kept = [one for one in report.findings if not (few and one.code == "counter_integral_apart")]
+    named = {finding.subject for finding in quality.findings if finding.code == "counter_implausible"}
+    apart = [one for one in report.findings if one.code == "counter_integral_apart"]
+    kept = [one for one in report.findings if not (one in apart and (few or one.subject in named))]
     found = [*kept, *quality.findings]
     if report.work and partial:
         found.append(_uncovered_work(partial))
     if few and quality.spacing_s:
-        found += [finding for device in devices for finding in _implausible(device, quality.spacing_s)]
-        named = {finding.subject for finding in found if finding.code == "counter_implausible"}
-        apart = [one for one in report.findings if one.code == "counter_integral_apart" and one.subject not in named]
-        found += [_coarse(one.subject, quality.spacing_s) for one in apart]
+        found += [_coarse(one.subject, quality.spacing_s) for one in apart if one.subject not in named]
     units = _Units(report, quality.work_limits, partial)
     stage = fields_of(report) | {
         "devices": devices,
@@ -131,26 +129,6 @@ class _Units:
         if unit not in self._amounts:
             return joules
         return widened_by_amount(joules, self._amounts[unit], self._limits.get(unit))
-
-
-def _implausible(device: ReportDevice, spacing_s: float) -> Iterator[Finding]:
-    """Yield a counter that does not change, or has another unit.
-
-    Its energy differs from the integral of scraped power by more than four standard deviations of the mean of so many
-    samples, each between zero and the highest power.
-    """
-    if device.integral_j is None or not device.max_power_w or "counter" not in device.methods:
-        return
-    difference_j = abs(device.energy.value - device.integral_j)
-    by_chance_j = 2 * device.max_power_w * math.sqrt(device.duration_s * spacing_s)
-    if difference_j <= max(_FAR * max(device.energy.value, device.integral_j), by_chance_j):
-        return
-    text = (
-        f"its counter rose by {device.energy.value:.0f} J, the integral of scraped power is {device.integral_j:.0f} J, "
-        "more than the scrape interval explains: the counter does not change, is not supported or has another unit; do "
-        "not use this energy, and check whether another exporter has the GPU (--schema)"
-    )
-    yield Finding("bad", "counter_implausible", device.label, text)
 
 
 def _coarse(subject: str, spacing_s: float) -> Finding:

@@ -18,6 +18,8 @@ CLEAR_RATIO = 0.05
 """The accuracy of forecasts: a smaller saving is no clear difference."""
 _TOUCH_S = 1.0
 """The longest time between slots that is no gap."""
+_MOST_MISSING = 0.1
+"""Share of a run of some seconds that the forecast may lack."""
 _PART_S = 300.0
 _MOST_PARTS = 1_000
 
@@ -135,7 +137,7 @@ def _masses(
     intensities = np.diff(np.interp(at_s, edges_s, weighted), axis=1) / np.array(profile.durations_s)
     masses_g = intensities @ np.array(profile.energies_j) / JOULES_PER_KWH
     covered_s = np.interp(at_s[:, -1], edges_s, known_s) - np.interp(at_s[:, 0], edges_s, known_s)
-    return masses_g, covered_s >= profile.duration_s - _TOUCH_S
+    return masses_g, covered_s >= profile.duration_s - min(_TOUCH_S, _MOST_MISSING * profile.duration_s)
 
 
 def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:

@@ -21,6 +21,15 @@ class OutputFormat(StrEnum):
     CSV = "csv"
 
 
+_TABLE_ROWS = 50
+"""Number of rows of a table on a terminal, if the user gives none."""
+
+
+def table_limit(form: OutputFormat) -> int | None:
+    """Return the default number of rows; formats for machines have all rows."""
+    return _TABLE_ROWS if form is OutputFormat.TABLE else None
+
+
 def print_message(text: str) -> None:
     print(f"analyzer: {text}", file=sys.stderr, flush=True)
 
@@ -58,7 +67,7 @@ def print_output(output: CommandOutput, form: OutputFormat) -> None:
         spaced = (Padding(part, (1 if number else 0, 0, 0, 0), expand=False) for number, part in enumerate(texts))
         console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced))
     elif form is OutputFormat.CSV:
-        print(as_csv(output.rows))
+        print(as_csv(output.rows, output.header))
     else:
         write = as_json if form is OutputFormat.JSON else as_yaml
         print(write(null_if_not_finite(output.document)))

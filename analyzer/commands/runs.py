@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analyzer.commands.options.fleet import window_options
 from analyzer.commands.options.shared import (
     DEFAULT_SINCE,
     ConnectionOptions,
     FormatOption,
-    SinceOption,
-    duration_option,
 )
-from analyzer.commands.printing import OutputFormat, print_message
+from analyzer.commands.printing import OutputFormat, print_message, table_limit
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.catalog import RunEntry
+    from analyzer.model.sample_table import Row
     from analyzer.output.table import Table
     from analyzer.sources.base import SampleSource
 
@@ -31,42 +31,56 @@ _AT_ONCE = 8
 def runs_command(
     *,
     form: FormatOption = OutputFormat.TABLE,
-    since: SinceOption = DEFAULT_SINCE,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs to list, newest first.")] = 50,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Time to search for runs, up to now: 12h, 30d, or since 2026-11-01.")
+    ] = DEFAULT_SINCE,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Number of runs to list, newest first (default: 50 as a table, else all)."
+        ),
+    ] = None,
     connection: ConnectionOptions,
 ) -> None:
     """List the runs at the source, newest first."""
-    since_s = duration_option(since)
+    now_s = time.time()
+    since_s = now_s - window_options(since, "now", now_s)[0]
+    limit = limit or table_limit(form)
     from analyzer.commands.printing import print_output
     from analyzer.output.table import CommandOutput
+    from analyzer.sources.choose import missing_data_remedy
 
     with connection.open() as source:
         runs = _list_runs(source, since_s, limit)
         if not runs:
             print_message(
-                f"no run at {source.name} in the last {since}; start one with workloads run, see --since, or check "
-                "that the source scrapes the exporter"
+                f"no run at {source.name} {_since_text(since)}; start one with workloads run, see --since, or "
+                f"{missing_data_remedy(source)}"
             )
         table = _run_table(runs)
     rows = table.records()
     shown = table if any(row["simulated"] for row in rows) else _without_simulated(table)
-    print_output(CommandOutput([shown], rows, rows), form)
+    print_output(CommandOutput([shown], rows, rows, table.keys()), form)
+
+
+def _since_text(since: str) -> str:
+    return f"in the last {since}" if since[-1:].isalpha() and since[-1:] != "Z" else f"since {since}"
 
 
 def _without_simulated(table: Table) -> Table:
     return table.select(table.title, [column.key for column in table.columns if column.key != "simulated"])
 
 
-def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntry]:
+def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
     from analyzer.model.catalog import run_entry, simulated_gpus
     from analyzer.sources.fetch import SeriesRequest, fetch, fetch_states, prefetch
     from analyzer.sources.runs import load
     from exporter.contract.metrics import GPU_INFO
 
     now_s = time.time()
-    scrapes = load.last_scrapes(source, now_s - since_s, now_s + load.AHEAD_S)
+    scrapes = _active_since(source, now_s - since_s, load.last_scrapes(source, now_s - since_s, now_s + load.AHEAD_S))
     newest = list(dict.fromkeys(row.labels["run_id"] for row in reversed(scrapes)))
-    if len(newest) > limit:
+    if limit is not None and len(newest) > limit:
         print_message(f"showing the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
     timing = load.scrape_timing(source, now_s, set())
     found = []
@@ -83,6 +97,22 @@ def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntr
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
         found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh, simulated=simulated))
     return found
+
+
+def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Row]) -> list[Row]:
+    """Return the scrapes of the runs that did not end before a time; ended runs are scraped for ten minutes more."""
+    from analyzer.model.sample_table import last
+    from analyzer.sources.fetch import SeriesRequest, fetch_states
+    from exporter.contract.metrics import RUN_END
+
+    if not scrapes:
+        return []
+    request = SeriesRequest([RUN_END], {}, (start_s, max(row.t for row in scrapes)))
+    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(fetch_states(source, request), RUN_END)}
+    active = {
+        row.labels["run_id"] for row in scrapes if ends_s.get((row.instance, row.labels["run_id"]), start_s) >= start_s
+    }
+    return [row for row in scrapes if row.labels["run_id"] in active]
 
 
 def _run_table(runs: Sequence[RunEntry]) -> Table:

@@ -87,7 +87,9 @@ def _poll(source: SampleSource, node: str | None, run_id: str | None, interval_s
             latest, problem = lost_state(found, time.time()), str(error)
         run_missing = bool(run_id) and not latest.runs and not problem
         if run_missing and now_s - run_seen_s > PATIENCE_S:
-            raise FetchError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
+            raise FetchError(
+                f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id} --source {source.name}"
+            )
         if not run_missing:  # a newest scrape that is still being stored may lack the run
             found, run_seen_s = latest, now_s
             start_j = found.counters_j | start_j

@@ -106,7 +106,7 @@ def gpu_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signals
     falls = signals.counter.t[1:][np.diff(signals.counter.value) < 0]
     yield from stuck_findings(label, during, signals.utilization, signals.counter, simulated=device.simulated)
     yield from _impossible_findings(label, during, signals.highest_limit_w)
-    yield from _mixed_findings(label, mixed=signals.mixed)
+    yield from [_mixed_finding(label, untagged=raw.untagged)] if signals.mixed else []
     yield from _missing_start_findings(label, signals.missing_s)
     yield from _reset_findings(label, [float(t) for t in falls if start_s < t <= window.end_s], start_s)
     yield from _disagreement_findings(device, window.duration_s)
@@ -130,14 +130,15 @@ def _band_finding(device: MeasuredDevice) -> Finding:
     return Finding("note", "systematic_band", device.label, text)
 
 
-def _mixed_findings(subject: str, *, mixed: bool) -> list[Finding]:
-    if not mixed:
-        return []
+def _mixed_finding(subject: str, *, untagged: bool) -> Finding:
+    if untagged:
+        text = "its energy counter rises faster than the GPU can draw: its energy is too high; do not use it"
+        return Finding("bad", "clock_mixed", subject, text)
     text = (
         "its energy counter rises faster than the GPU can draw: a clock that was set back mixed samples of two times, "
         "or two exporters write one series; raw samples are not used, the ledger's energy remains valid"
     )
-    return [Finding("warning", "clock_mixed", subject, text)]
+    return Finding("warning", "clock_mixed", subject, text)
 
 
 def _missing_start_findings(subject: str, missing_s: float) -> list[Finding]:

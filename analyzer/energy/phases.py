@@ -131,11 +131,12 @@ def phase_span(spans: Iterable[PhaseSpan], phase: str) -> tuple[float, float] | 
 
 
 def rise_limits(
-    counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()
+    counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = (), age_s: float = 0.0
 ) -> Interval:
     """Return the rise of a counter between two moments, with its limits: the samples before and after each moment.
 
     `points` are additional known pairs (t, value). The counter is constant before the first and after the last value.
+    A sample may be older than its time by `age_s`.
     """
     more_t, more_value = np.array([t for t, _ in points]), np.array([value for _, value in points])
     line = clean(np.concatenate([more_t, counter.t]), np.concatenate([more_value, counter.value]))
@@ -143,7 +144,8 @@ def rise_limits(
         return Interval(0.0, 0.0)
     begin, end = np.interp(moments, line.t, line.value)
     latest = line.value[np.maximum(np.searchsorted(line.t, moments, "right") - 1, 0)]
-    following = line.value[np.minimum(np.searchsorted(line.t, moments, "left"), len(line) - 1)]
+    oldest_s = np.maximum.accumulate(line.t - age_s * ~np.isin(line.t, more_t))
+    following = line.value[np.minimum(np.searchsorted(oldest_s, moments, "left"), len(line) - 1)]
     limits = max(float(latest[1] - following[0]), 0.0), float(following[1] - latest[0])
     return Interval(float(end - begin), limits=limits)
 

@@ -36,7 +36,7 @@ def _device_rows(run: ImportedRun) -> Iterator[LedgerRow]:
 
 def _run_rows(run: ImportedRun, about: Mapping[str, str]) -> Iterator[LedgerRow]:
     own, file_run = {"run_id": run.run_id}, run.file_run
-    labels = {f"label_{name}": text[:LONGEST_LABEL] for name, text in about.items()}
+    labels = {f"label_{name}": text for name, text in about.items()}
     yield m.RUN_INFO, {**own, "workload": file_run.workload[:LONGEST_LABEL], **labels}, 1.0
     yield m.RUN_START, own, file_run.start_s
     yield m.RUN_END, own, file_run.end_s

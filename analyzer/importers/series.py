@@ -30,7 +30,7 @@ class ImportedGpu:
 def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGpu]:
     """Return the GPUs by index; one whose UUID is in no file gets a name that no driver gives.
 
-    Raises UnreadableError if the files give two UUIDs for one index.
+    Raises UnreadableError if the files give two UUIDs for one index, or two indices for one UUID.
     """
     uuids: dict[str, str] = {}
     info: dict[str, dict[str, str]] = {}
@@ -47,8 +47,27 @@ def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGp
             index = (energy.index or short_uuid(energy.device)) if is_uuid else energy.device
             _name(uuids, index, energy.device if is_uuid else "")
     return [
-        ImportedGpu(index, uuid or f"{IMPORTED}{node}-{index}", info.get(index, {})) for index, uuid in uuids.items()
+        ImportedGpu(index, uuid or f"{IMPORTED}{node}-{index}", info.get(index, {}))
+        for index, uuid in _one_index_each(uuids).items()
     ]
+
+
+def _one_index_each(uuids: Mapping[str, str]) -> dict[str, str]:
+    """Return the UUIDs by index without the names that files without indices give to the same GPUs.
+
+    Raises UnreadableError for a UUID with two indices, of which one would hide the other's energy.
+    """
+    found: dict[str, str] = {}
+    for index, uuid in sorted(uuids.items(), key=lambda item: not item[0].isdecimal()):
+        known = next((other for other, name in found.items() if uuid and name == uuid), None)
+        if known is None:
+            found[index] = uuid
+        elif index.isdecimal():
+            raise UnreadableError(
+                f"cannot import GPU {uuid}: its index is {known} and {index}, of two GPUs with one UUID or after a "
+                "reboot; import the lines of each index separately, each with its own --node"
+            )
+    return {index: uuid for index, uuid in uuids.items() if index in found}
 
 
 def _name(uuids: dict[str, str], index: str, uuid: str) -> None:
@@ -72,7 +91,7 @@ class ImportedSeries:
 
 def clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> list[ImportedSeries]:
     """Return the series of all files. Raises UnreadableError for samples of two devices in one series."""
-    by_index = {gpu.index: gpu.uuid for gpu in gpus}
+    by_index, index_of = {gpu.index: gpu.uuid for gpu in gpus}, {gpu.uuid: gpu.index for gpu in gpus}
     found: dict[tuple[Metric, tuple[tuple[str, str], ...]], list[tuple[FileContent, bool, StoredSamples]]] = {}
     stems = Counter(content.path.stem for content in contents)
     for content in contents:
@@ -84,7 +103,8 @@ def clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> li
             if metric is m.HWMON_POWER and stems[content.path.stem] > 1:
                 where["sensor"] = str(content.path)[-LONGEST_LABEL:]
             if "gpu" in where:
-                where["uuid"] = by_index[where["gpu"]]
+                where["uuid"] = where.get("uuid") or by_index[where["gpu"]]
+                where["gpu"] = index_of[where["uuid"]]
             found.setdefault((metric, tuple(sorted(where.items()))), []).append((content, is_known, one.samples))
     return [ImportedSeries(metric, dict(labels), _joined(dict(labels), one)) for (metric, labels), one in found.items()]
 

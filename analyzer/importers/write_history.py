@@ -13,7 +13,7 @@ import numpy as np
 from analyzer.importers.assemble import Assembly, ImportedRun
 from analyzer.importers.content import LONGEST_LABEL, no_progress
 from analyzer.importers.ledger import ledger_rows
-from analyzer.model.report import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
+from analyzer.model.report import FILE_LABEL, FORMAT_LABEL, LABELS_CUT, NOTES_LABELS, SPACING_LABEL
 from exporter.contract import metrics as m
 from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from exporter.contract.metrics import Metric
@@ -143,14 +143,33 @@ def _ledger_samples(assembly: Assembly) -> Iterator[tuple[Metric, Mapping[str, s
 
 
 def _labels(run: ImportedRun) -> dict[str, str]:
-    """Return the labels of the file and of the import; the file's are cut to the limit of labels."""
+    """Return the labels of the file and of the import; the file's are cut to the limits of a run's labels.
+
+    Raises UnwritableError if the import has too many notes.
+    """
     spacings_s = [energy.spacing_s for energy in run.energies if energy.spacing_s is not None]
     about = {FORMAT_LABEL: "+".join(run.forms), FILE_LABEL: _names(run.files)}
     if spacings_s:
         about[SPACING_LABEL] = f"{max(spacings_s):.3g}"
-    if run.file_run.caveats:
-        about[NOTES_LABEL] = ",".join(run.file_run.caveats)
-    return {**dict(list(run.file_run.labels.items())[: MAX_LABELS - len(about)]), **about}
+    own = {name: text for name, text in run.file_run.labels.items() if len(text) <= LONGEST_LABEL}
+    notes = note_labels(run.file_run.caveats)
+    if len(own) < len(run.file_run.labels) or len(own) + len(about) + len(notes) > MAX_LABELS:
+        notes = note_labels([*run.file_run.caveats, LABELS_CUT])
+    return {**dict(list(own.items())[: MAX_LABELS - len(about) - len(notes)]), **about, **notes}
+
+
+def note_labels(notes: Sequence[str]) -> dict[str, str]:
+    """Return the labels that hold all notes. Raises UnwritableError if there are too many."""
+    texts: list[str] = []
+    for note in notes:
+        joined = f"{texts[-1]},{note}" if texts else note
+        if texts and len(joined) <= LONGEST_LABEL:
+            texts[-1] = joined
+        else:
+            texts.append(note)
+    if len(texts) > len(NOTES_LABELS) or any(len(text) > LONGEST_LABEL for text in texts):
+        raise UnwritableError(f"cannot store the notes of the import ({', '.join(notes)}): import fewer files at once")
+    return dict(zip(NOTES_LABELS, texts, strict=False))
 
 
 def _names(files: tuple[str, ...]) -> str:

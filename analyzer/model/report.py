@@ -27,13 +27,16 @@ _LEVELS = ("bad", "warning", "note")
 FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
 SPACING_LABEL = "import_spacing_seconds"
-NOTES_LABEL = "import_notes"
-IMPORT_LABELS = (FORMAT_LABEL, FILE_LABEL, SPACING_LABEL, NOTES_LABEL)
+NOTES_LABELS = ("import_notes", "import_notes_2", "import_notes_3")
+"""Labels with the notes of the import, by commas; a further one is used once the value of a label is full."""
+IMPORT_LABELS = (FORMAT_LABEL, FILE_LABEL, SPACING_LABEL, *NOTES_LABELS)
 """Labels that the importer adds to a run; they are no settings of the job."""
 POWER_COLUMN_NOTE = "power_column:"
 """Note of the import with the column of power that was read."""
 GPUS_BY_ORDER = "gpus_by_order"
 """Note of the import of a log whose lines name no GPU."""
+LABELS_CUT = "labels_cut"
+"""Note of the import of a file with more or longer labels than those of a run."""
 DUPLICATE_SAMPLES = "duplicate_samples"
 """Note of an import that left out samples with the time of another one."""
 GPUS_WITHOUT_ENERGY = "gpus_without_energy"

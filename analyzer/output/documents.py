@@ -177,15 +177,15 @@ def report_csv(report: Report) -> str:
         "started_at_unix_seconds": report.started_at_s,
         "duration_seconds": report.duration_s,
     }
-    return as_csv([{**run, **device} for device in device_records(report)])
+    return as_csv([{**run, **device} for device in device_records(report)], list(run))
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows below one header of all their keys; a mapping becomes one column of JSON."""
-    if not rows:
-        return ""
+def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str] = ()) -> str:
+    """Return rows below one header, `header` and then their other keys; a mapping becomes one column of JSON."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys((*header, *(name for row in rows for name in row)))), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")

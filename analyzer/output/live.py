@@ -15,6 +15,7 @@ from analyzer.model.devices import SIMULATED
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.documents import energy_by_component
+from exporter.contract.run_limits import OUTCOMES
 from exporter.contract.work import SHARE_POLICY, noun_of_one
 
 _NEAR_LIMIT = 0.97
@@ -34,6 +35,7 @@ def live_table(state: WatchState, source: str, width: int, trouble: str = "") ->
     if state.runs:
         parts += [Text(), _runs(state, width)]
         parts += [Text(f"per unit: {text}", "dim") for text in _per_unit_notes(state)]
+        parts += [Text(text, "dim") for text in _ended_notes(state)]
     carbon = list(_carbon(state))
     if carbon:
         parts += [Text(), *carbon]
@@ -58,6 +60,13 @@ def _per_unit_notes(state: WatchState) -> Iterator[str]:
         yield f"the phase {' or '.join(phases)}, in which the work was done"
     if any(run.shared for run in known):
         yield f"* attributed to the run by {SHARE_POLICY}, since others use its devices as well"
+
+
+def _ended_notes(state: WatchState) -> Iterator[str]:
+    """Yield how to report the ended runs of the table."""
+    ended = [run.run_id for run in state.runs if run.state in OUTCOMES]
+    if ended:
+        yield f"ended: analyzer report --run-id {ended[0] if len(ended) == 1 else 'ID'}"
 
 
 def _heading(state: WatchState, source: str) -> Text:

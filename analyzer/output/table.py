@@ -85,6 +85,10 @@ class Table:
             for row in self.rows
         ]
 
+    def keys(self) -> list[str]:
+        """Return the keys of a record, also of a table without rows."""
+        return [name for column in self.columns if column.key for name in column.record(Cell())]
+
     def select(self, title: str, keys: Sequence[str], notes: Sequence[str] = ()) -> Table:
         """Return the columns with these keys, in this order, as a table with a new title."""
         positions = [next(at for at, column in enumerate(self.columns) if column.key == key) for key in keys]
@@ -191,18 +195,23 @@ def count_cell(count: int | None) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """`parts` are paragraphs and tables for the terminal, `document` is for JSON and YAML, `rows` for CSV."""
+    """`parts` are paragraphs and tables for the terminal, `document` is for JSON and YAML, `rows` for CSV.
+
+    `header` are the first columns of the CSV, which it has even without rows.
+    """
 
     parts: Sequence[str | Text | Table]
     document: Mapping[str, Any] | Sequence[Any]
     rows: Sequence[Mapping[str, Any]]
+    header: Sequence[str] = ()
 
     def marked(self, *, simulated: bool) -> CommandOutput:
         """Return the output with the key `simulated` in document and rows, and a first line if it is True."""
         parts = [f"{SIMULATED} hardware: figures of simulated GPUs do not describe a real GPU"] if simulated else []
         document = {**self.document, "simulated": simulated} if isinstance(self.document, Mapping) else self.document
         rows = [{**row, "simulated": simulated} for row in self.rows]
-        return CommandOutput([*parts, *self.parts], document, rows)
+        header = [*self.header, "simulated"] if self.header else []
+        return CommandOutput([*parts, *self.parts], document, rows, header)
 
 
 def estimate_record(estimate: Interval | None, name: str) -> dict[str, float | None]:

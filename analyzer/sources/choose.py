@@ -31,14 +31,12 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
 ) -> SampleSource:
     """Open the source; `named` is a server's address, a history file or its folder. Raises FetchError."""
     if named:
-        path = Path(named).expanduser()
-        if _HOST_AND_PORT.fullmatch(named) and not path.exists():
-            named = f"http://{named}"
-        if "://" not in named:
-            return HistorySource(path, progress)
+        address = server_address(named)
+        if address is None:
+            return HistorySource(Path(named).expanduser(), progress)
         from analyzer.sources.prometheus import PrometheusSource
 
-        return PrometheusSource(check_address(named), access, progress=progress)
+        return PrometheusSource(address, access, progress=progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
     if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER
@@ -54,6 +52,20 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
         )
     log(f"reading from {chosen.name}")
     return chosen
+
+
+def missing_data_remedy(source: SampleSource) -> str:
+    """Return the remedy for missing samples by the kind of source: a file scrapes nothing."""
+    if isinstance(source, HistorySource):
+        return "check that the file is of the right node, and that its exporter was running"
+    return "check that the source is the exporter or scrapes it, and that the exporter was running"
+
+
+def server_address(named: str | None) -> str | None:
+    """Return the address of the named server, None for a path or without a name. Raises FetchError."""
+    if named and _HOST_AND_PORT.fullmatch(named) and not Path(named).expanduser().exists():
+        named = f"http://{named}"
+    return check_address(named) if named and "://" in named else None
 
 
 def check_address(address: str) -> str:

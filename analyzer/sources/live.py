@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import numpy as np
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
 from analyzer.model.sample_table import SampleTable, join_tables, last
 from analyzer.sources.base import FetchError, SampleSource
-from analyzer.sources.runs.load import AHEAD_S
+from analyzer.sources.runs.load import AHEAD_S, last_scrapes
 from exporter.contract import metrics as m
 
 MOST_NODES = 8
 _LOOK_BACK_S = 180.0
 _NAMED = 5
+_ENDED_WITHIN_S = 30 * 86_400.0
 
 
 def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str | None) -> dict[str, float]:
@@ -24,6 +26,8 @@ def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str
     """
     table = source.fetch([m.BUILD_INFO], {}, now_s - _LOOK_BACK_S, now_s + AHEAD_S)
     every = {instance: _interval_s(rows) for (instance,), rows in table.groups("instance")}
+    if not every and run_id is not None:
+        raise _inactive_run(source, run_id, now_s)
     if not every:
         raise FetchError(
             f"no node was scraped by {source.name} in the last {_LOOK_BACK_S / 60:.0f} min",
@@ -34,10 +38,7 @@ def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str
         rows = last(source.fetch([m.RUN_START], {"run_id": run_id}, now_s - _LOOK_BACK_S, now_s + AHEAD_S), m.RUN_START)
         chosen &= {row.instance for row in rows}
         if not chosen:
-            raise FetchError(
-                f"no active run {run_id!r} at {source.name}",
-                "see: analyzer runs, or for an ended run: analyzer report",
-            )
+            raise _inactive_run(source, run_id, now_s)
     if node is not None:
         chosen = {one for one in chosen if node in (one, one.rpartition(":")[0])}
     if not chosen:
@@ -47,6 +48,25 @@ def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str
             f"{source.name} has {len(chosen)} nodes: {_first_names(sorted(chosen))}", "select one with --node"
         )
     return {one: every[one] for one in sorted(chosen)}
+
+
+def _inactive_run(source: SampleSource, run_id: str, now_s: float) -> FetchError:
+    """Return the error for a run without recent samples: it has ended, its exporter is down, or it is unknown."""
+    scrapes = last_scrapes(source, now_s - _ENDED_WITHIN_S, now_s + AHEAD_S, run_id)
+    if not scrapes:
+        days = _ENDED_WITHIN_S / 86_400
+        return FetchError(f"no run {run_id!r} at {source.name} in the last {days:.0f} days", "see: analyzer runs")
+    newest_s = max(row.t for row in scrapes)
+    ends = last(source.fetch([m.RUN_END], {"run_id": run_id}, newest_s - _LOOK_BACK_S, newest_s + AHEAD_S), m.RUN_END)
+    when = _local_time(max((row.value for row in ends), default=newest_s))
+    hint = f"see: analyzer report --run-id {run_id} --source {source.name}"
+    if ends:
+        return FetchError(f"run {run_id!r} ended at {when}, so it has no live values", hint)
+    return FetchError(f"run {run_id!r} has no sample since {when}: its exporter is down, or is not scraped", hint)
+
+
+def _local_time(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s).astimezone():%Y-%m-%d %H:%M:%S %z}"
 
 
 def _interval_s(rows: SampleTable) -> float:

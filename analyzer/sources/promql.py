@@ -33,6 +33,10 @@ class QueryTooLargeError(Exception):
     """Query that the server refuses for its size or does not finish in time; the text is the server's."""
 
 
+class ExporterError(FetchError):
+    """Address of an exporter, which has raw samples and computes no sums."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstantValue:
     """Value of an instant query's result with its labels."""
@@ -59,7 +63,10 @@ class InstantServer:
         self._session.close()
 
     def dialect(self) -> Dialect:
-        """Return the dialect by a MetricsQL query: the version in a response may be hidden or misleading."""
+        """Return the dialect by a MetricsQL query: the version in a response may be hidden or misleading.
+
+        Raises FetchError; ExporterError for an exporter.
+        """
         response = self._query(_ONLY_METRICSQL, 0.0)
         self._check_access(response)
         body = _body(response)
@@ -129,8 +136,9 @@ def _body(response: requests.Response) -> dict[str, Any]:
 
 def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> FetchError:
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        kind = "an exporter of one node" if "GET, HEAD" in str(body.get("error")) else "not a server that takes queries"
-        return FetchError(f"{name} is {kind}", _REMEDY)
+        if "GET, HEAD" in f"{body.get('error')} {body.get('detail')}":
+            return ExporterError(f"{name} is an exporter of one node", _REMEDY)
+        return FetchError(f"{name} is not a server that takes queries", _REMEDY)
     reason = " ".join(str(body.get("error") or body.get("detail") or "").split())[:300]
     if reason and response.status_code != 404:
         return FetchError(f"{name} refused the query: {reason}", _REMEDY)
@@ -139,11 +147,13 @@ def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) ->
 
 Side = Literal["until", "before"]
 RUN = ("instance", "run_id")
-_EDGE_MS = 3_600_000
+EDGE_MS = 3_600_000
 """Maximum age of a device's last sample before an edge; after a longer gap its series counts as new."""
-_MEMORY_MS = 10_800_000
+LOST_RATIO = 0.875
+"""Ratio to its earlier value from which on a counter that fell did not restart at 0."""
+MEMORY_MS = 10_800_000
 """Maximum age of a run's last sample before an edge."""
-_LATE_MS = 300_000
+LATE_MS = 300_000
 """Time after a run's start from which on a first sample means that its exporter was not scraped earlier."""
 
 
@@ -183,15 +193,20 @@ class QueryCounter:
 
 
 def device_increase(counter: QueryCounter, span: QuerySpan, dialect: Dialect) -> str:
-    """Return the query for the increase of a device's counter, by its labels."""
+    """Return the query for the increase of a device's counter, by its labels.
+
+    A counter that fell to most of its value before the span lost some seconds in a power cut: it is no restart at 0.
+    VictoriaMetrics has the same rule.
+    """
     selector = counter.selector
     increase = f"increase({selector}{span.range})"
     if dialect == "victoria-metrics":
         return max_by(counter.labels, increase)
-    before = f"last_over_time({selector}{QuerySpan(_EDGE_MS, span.from_ms).range})"
+    before = f"last_over_time({selector}{QuerySpan(EDGE_MS, span.from_ms).range})"
     newest, least = (f"{name}_over_time({selector}{span.range})" for name in ("last", "min"))
     fell = f"((resets({selector}{span.range}) > 0) or ({least} < {before}))"
-    exact = f"(({newest} - ({before} or {least})) unless {fell})"
+    lost = f"({least} >= {LOST_RATIO} * ({before} > 0))"
+    exact = f"(({newest} - ({before} or {least})) unless ({fell} unless {lost}))"
     return max_by(counter.labels, f"({exact} or {increase})")
 
 
@@ -211,16 +226,16 @@ def run_counter(counter: QueryCounter, span: QuerySpan, side: Side) -> str:
         return max_by(
             own, f"max_over_time({counter.selector}{QuerySpan(span.long_ms, span.until_ms - behind_ms).range})"
         )
-    soon_ms = min(_MEMORY_MS, span.long_ms)
+    soon_ms = min(MEMORY_MS, span.long_ms)
     soon = QuerySpan(soon_ms, span.from_ms - soon_ms)
     within = f"{counter.selector}{QuerySpan(soon_ms, soon.until_ms - behind_ms).range}"
-    before = f"{counter.selector}{QuerySpan(_MEMORY_MS, span.from_ms - behind_ms).range}"
+    before = f"{counter.selector}{QuerySpan(MEMORY_MS, span.from_ms - behind_ms).range}"
     known = f"({max_by(own, f'last_over_time({before})')} and {max_by(own, f'count_over_time({within})')})"
     begun = max_by(RUN, f"max_over_time({m.RUN_START.name}{soon.range})")
     unseen = (
-        f"unless on ({label_list(RUN)}) max_over_time({m.RUN_START.name}{QuerySpan(_MEMORY_MS, span.from_ms).range})"
+        f"unless on ({label_list(RUN)}) max_over_time({m.RUN_START.name}{QuerySpan(MEMORY_MS, span.from_ms).range})"
     )
-    old = f"({begun} < time() - {(span.from_ms + _LATE_MS) / 1_000:.3f} {unseen})"
+    old = f"({begun} < time() - {(span.from_ms + LATE_MS) / 1_000:.3f} {unseen})"
     ends = max_by(RUN, f"max_over_time({m.RUN_END.name}{soon.range})")
     old = f"({old} or ({ends} <= time() - {span.from_ms / 1_000:.3f}))"
     return f"({known} or ({max_by(own, f'min_over_time({within})')} and on ({label_list(RUN)}) {old}))"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from analyzer.model.devices import SIMULATED
 from analyzer.model.emissions import origin_text
@@ -12,11 +12,14 @@ from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, last
 from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
+from exporter.contract.work import is_useful, primary_first
 
 _SAVES = ("saves {}", "costs {} more")
 _LASTS = ("takes {} less time", "takes {} more time")
 _RATES = ("has a {} lower rate", "has a {} higher rate")
 _EMITS = ("emits {} less", "emits {} more")
+_EQUAL_RATIO = 0.02
+"""Difference between groups up to which amounts of work count as equal."""
 
 
 class MixedRunsError(Exception):
@@ -46,6 +49,8 @@ class GroupMember:
     identity: Mapping[str, str]
     gpus: frozenset[str]
     figures: Mapping[RunFigure, Interval]
+    work: Mapping[str, float] = field(default_factory=dict)
+    """Amount of work of the whole run, by unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
         },
         frozenset(device.device for device in report.gpus),
         dict(_figures(report)),
+        {work.unit: work.amount for work in report.work},
     )
 
 
@@ -155,7 +161,40 @@ def compare_groups(
         )
     if any(SIMULATED in one.identity.get("GPUs", "") for group in groups for one in group.members):
         warnings.append("SIMULATED hardware: the figures do not describe a real GPU")
+    warnings += [*_missing_figures(groups), *_unequal_work(groups)]
     return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
+
+
+def _missing_figures(groups: Sequence[RunGroup]) -> Iterator[str]:
+    """Yield which runs lack a figure that other runs have: their group has no value then."""
+    members = [one for group in groups for one in group.members]
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for figure in dict.fromkeys(figure for one in members for figure in one.figures):
+        without = [one.run_id for one in members if not _has(one, figure)]
+        if without:
+            name = f"{figure.name}, {figure.of.replace('_', ' ')}" if figure.of else figure.name
+            lacking.setdefault(tuple(without), []).append(name)
+    for run_ids, names in lacking.items():
+        yield f"no {' and no '.join(names)} of {', '.join(run_ids)}: a group with such a run has no value"
+
+
+def _has(one: GroupMember, figure: RunFigure) -> bool:
+    value = one.figures.get(figure)
+    return value is not None and value.value > 0
+
+
+def _unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
+    """Yield the primary unit of which the runs of two groups did different amounts."""
+    amounts = [[one.work for one in group.members] for group in groups]
+    units = primary_first({unit for group in amounts for work in group for unit in work if is_useful(unit)})
+    for unit in units[:1]:
+        means = [sum(work.get(unit, 0.0) for work in group) / len(group) for group in amounts if group]
+        if min(means) < (1 - _EQUAL_RATIO) * max(means):
+            parts = ", ".join(f"{group.name} {mean:,.4g}" for group, mean in zip(groups, means, strict=True))
+            yield (
+                f"the groups did different amounts of work (mean {unit.replace('_', ' ')} of a run: {parts}): compare "
+                "the energy per unit, not the energy and duration of the runs"
+            )
 
 
 def _whole_run_hint(mixed: Sequence[str]) -> str:
@@ -204,9 +243,9 @@ def _lines(groups: Sequence[RunGroup]) -> list[ComparisonLine]:
 
 def _samples(group: RunGroup, figure: RunFigure, *, paired: Callable[[GroupMember], object]) -> list[RunValue]:
     """Return the values of a group; empty if a run lacks the figure or has zero."""
-    values = [one.figures.get(figure) for one in group.members]
-    if any(value is None or value.value <= 0 for value in values):
+    if not all(_has(one, figure) for one in group.members):
         return []
+    values = [one.figures.get(figure) for one in group.members]
     return [
         RunValue(value, str(paired(one))) for one, value in zip(group.members, values, strict=True) if value is not None
     ]

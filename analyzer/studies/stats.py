@@ -183,22 +183,27 @@ def holm(p: Sequence[float] | FloatArray) -> FloatArray:
 
 
 def pooled_outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None]:
-    """Return by group which values lie more than 3.5 scaled MAD from its median, as ratios; the MAD is pooled.
+    """Return by group which values lie more than 3.5 scaled MAD from its median, as ratios.
 
-    None for a group of fewer than five values, in which one odd value moves both median and MAD.
+    The MAD is the pooled one, or the group's own if that is larger: a group may scatter more than others. None for a
+    group of fewer than five values, in which one odd value moves both median and MAD.
     """
     logs = [np.log(np.asarray(group, dtype=np.float64)) for group in groups]
-    large = [group for group in logs if len(group) >= FEWEST_FOR_OUTLIERS]
-    if not large:
-        return [None] * len(logs)
     # the median itself is at zero and says nothing about the spread, so each group gives one value less
-    apart = np.concatenate([np.sort(np.abs(group - np.median(group)))[1:] for group in large])
-    spread = _MAD_TO_SIGMA * float(np.median(apart))
+    apart = {
+        number: np.sort(np.abs(group - np.median(group)))[1:]
+        for number, group in enumerate(logs)
+        if len(group) >= FEWEST_FOR_OUTLIERS
+    }
+    if not apart:
+        return [None] * len(logs)
+    pooled = float(np.median(np.concatenate(list(apart.values()))))
+    scales = {number: _MAD_TO_SIGMA * max(pooled, float(np.median(offs))) for number, offs in apart.items()}
     return [
         None
-        if len(group) < FEWEST_FOR_OUTLIERS
-        else [bool(off > OUTLIER_SCALES * spread > 0) for off in np.abs(group - np.median(group))]
-        for group in logs
+        if number not in scales
+        else [bool(off > OUTLIER_SCALES * scales[number] > 0) for off in np.abs(group - np.median(group))]
+        for number, group in enumerate(logs)
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analyzer.energy.integrate import RUN_AGE_S
 from analyzer.energy.phases import phase_span, rise_limits, run_phase_spans
 from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.report import Report
@@ -224,7 +225,7 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Interval | None:
     lines = {(i, d): clean(of_device.t, of_device.value) for (i, d), of_device in rows.groups("instance", "device")}
     if not lines or not run.has_comparable_samples:
         return None
-    return total_limits(rise_limits(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
+    return total_limits(rise_limits(line, overlap, _edges(run, i, line), RUN_AGE_S) for (i, _), line in lines.items())
 
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:

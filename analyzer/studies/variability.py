@@ -24,6 +24,7 @@ from analyzer.studies.stats import CONFIDENCE, highest_share
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
 _SCALES = 3.5
 _SIGMA_OF_MAD = 1.4826
+_SIGMA_OF_MEAN_DEVIATION = 1.2533
 _LEAST_FOR_OUTLIERS = 5
 _NORMAL = 1.96
 _WHISKER = 1.5
@@ -140,11 +141,15 @@ def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray, labels: Mapping[st
 
 
 def gpu_outliers(values: FloatArray) -> list[bool] | None:
-    """Return which values lie more than 3.5 scaled MAD from the median; None below five values."""
+    """Return which values lie more than 3.5 scaled MAD from the median; None below five values.
+
+    If most values are equal, the MAD is 0, and the scaled mean deviation replaces it (Iglewicz and Hoaglin, "How to
+    Detect and Handle Outliers", 1993).
+    """
     if len(values) < _LEAST_FOR_OUTLIERS:
         return None
     deviations = np.abs(values - np.median(values))
-    scale = _SIGMA_OF_MAD * float(np.median(deviations))
+    scale = _SIGMA_OF_MAD * float(np.median(deviations)) or _SIGMA_OF_MEAN_DEVIATION * float(deviations.mean())
     return [bool(off > _SCALES * scale > 0) for off in deviations]
 
 

@@ -77,6 +77,12 @@ def fleet_addresses(tmp_path_factory):
         yield addresses
 
 
+@pytest.fixture(scope="session")
+def fleet_history(tmp_path_factory):
+    """A history file with the same small fleet."""
+    return small_fleet.fleet_history(tmp_path_factory.mktemp("fleet-history"))
+
+
 @pytest.fixture
 def call(capsys, monkeypatch):
     """Run the command line; return exit code, stdout and stderr."""

@@ -165,6 +165,29 @@ def _rapl_ranges(text: str | None) -> dict[str, float]:
     return found
 
 
+PriceOption = Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh, to add costs.")]
+CurrencyOption = Annotated[str, typer.Option(metavar="NAME", help="Currency of --price, e.g. EUR.")]
+
+
+def price_options(price: float | None, currency: str) -> Price | None:
+    """Return the price of a kWh. Raises typer.BadParameter."""
+    _check_size("--price", price)
+    if currency and price is None:
+        raise typer.BadParameter("--currency has no effect without --price; add it, as in --price 0.31")
+    if len(currency) > 8 or not currency.isprintable():
+        raise typer.BadParameter(f"--currency: expected a short name such as EUR, not {currency!r}")
+    from analyzer.model.report import Price
+
+    return None if price is None else Price(price, currency)
+
+
+def _check_size(name: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{name}: expected a finite number, not {value}")
+    if value is not None and value > _HIGHEST:
+        raise typer.BadParameter(f"{name}: expected at most {_HIGHEST:g}, not {value:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class UserInputOptions:
     """Values as the user typed them, checked."""
@@ -178,8 +201,8 @@ class UserInputOptions:
             help="PUE (power usage effectiveness) of the facility, to add energy × PUE.",
         ),
     ] = None
-    price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh, to add costs.")] = None
-    currency: Annotated[str, typer.Option(metavar="NAME", help="Currency of --price, e.g. EUR.")] = ""
+    price: PriceOption = None
+    currency: CurrencyOption = ""
     embodied_kg: Annotated[
         float | None,
         typer.Option(
@@ -212,10 +235,7 @@ class UserInputOptions:
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        if self.currency and self.price is None:
-            raise typer.BadParameter("--currency has no effect without --price; add it, as in --price 0.31")
-        if len(self.currency) > 8 or not self.currency.isprintable():
-            raise typer.BadParameter(f"--currency: expected a short name such as EUR, not {self.currency!r}")
+        price_options(self.price, self.currency)
         if self.restate_url is not None and not re.fullmatch(r"https?://[^\s@?#]+", self.restate_url):
             raise typer.BadParameter("--restate-url: expected http://HOST/PATH or https://HOST/PATH")
         self._check_hardware()
@@ -223,9 +243,7 @@ class UserInputOptions:
 
     @property
     def energy_price(self) -> Price | None:
-        from analyzer.model.report import Price
-
-        return None if self.price is None else Price(self.price, self.currency)
+        return price_options(self.price, self.currency)
 
     @property
     def hardware(self) -> Hardware | None:
@@ -236,17 +254,10 @@ class UserInputOptions:
         return Hardware(self.embodied_kg, self.lifetime_years, self.reserved_share)
 
     def _check_sizes(self) -> None:
-        values = {
-            "--pue": self.pue,
-            "--price": self.price,
-            "--embodied-kg": self.embodied_kg,
-            "--lifetime-years": self.lifetime_years,
-        }
-        for name, value in values.items():
-            if value is not None and not math.isfinite(value):
-                raise typer.BadParameter(f"{name}: expected a finite number, not {value}")
-            if value is not None and value > _HIGHEST:
-                raise typer.BadParameter(f"{name}: expected at most {_HIGHEST:g}, not {value:g}")
+        _check_size("--pue", self.pue)
+        _check_size("--price", self.price)
+        _check_size("--embodied-kg", self.embodied_kg)
+        _check_size("--lifetime-years", self.lifetime_years)
 
     def _check_hardware(self) -> None:
         if (self.embodied_kg is None) != (self.lifetime_years is None):

@@ -173,11 +173,15 @@ class ConnectionOptions:
     ] = None
 
     def open(self) -> closing[SampleSource]:
-        """Open the source. Raises FetchError, and typer.BadParameter for an invalid option."""
+        """Open the source, to be closed. Raises FetchError, and typer.BadParameter for an invalid option."""
+        return closing(self.open_source())
+
+    def open_source(self) -> SampleSource:
+        """Open the source. Raises as `open` does."""
         from analyzer.sources.base import ProgressBar
         from analyzer.sources.choose import choose_source
 
-        return closing(choose_source(self.source, self.access(), print_message, progress=ProgressBar(sys.stderr)))
+        return choose_source(self.source, self.access(), print_message, progress=ProgressBar(sys.stderr))
 
     def access(self) -> Access:
         """Return the credentials. Raises as `open` does."""

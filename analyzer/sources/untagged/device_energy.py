@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from analyzer.sources.untagged.schemas import WATTLINE
 from exporter.contract import metrics as m
 
 _HEADROOM = 1.5
+_FAR = 0.2
 _COVERED = 0.99
 _DEAD_S = 60.0
 _FEWEST_OF_DEAD = 3
@@ -43,6 +45,36 @@ def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy 
     if energy is None:
         return None
     return DeviceEnergy(meter, replace(energy, method=SCRAPED), (energy.covered_ratio or 0.0) > _COVERED)
+
+
+def with_doubt(energy: DeviceEnergy, doubt_j: float) -> DeviceEnergy:
+    """Return the energy with an interval that includes a doubt of `doubt_j` joules."""
+    half_j = energy.energy.half_j
+    if not doubt_j or half_j is None:
+        return energy
+    return replace(energy, energy=replace(energy.energy, half_j=half_j + doubt_j))
+
+
+def check_against_power(energy: DeviceEnergy, start_s: float, end_s: float) -> tuple[DeviceEnergy, Finding | None]:
+    """Return a finding for a counter that does not change, runs at a wrong speed or has another unit.
+
+    Its energy differs from the integral of scraped power by more than four standard deviations of the mean of so many
+    samples, each between zero and the highest power. The interval then includes the integral.
+    """
+    power = _power_energy(energy.meter, start_s, end_s) if energy.whole and energy.energy.method == "counter" else None
+    if power is None or not power.max_w or not power.spacing_s or (power.covered_ratio or 0.0) <= _COVERED:
+        return energy, None
+    counted_j, integral_j = energy.energy.energy_j, power.energy_j
+    difference_j = abs(counted_j - integral_j)
+    by_chance_j = 2 * power.max_w * math.sqrt((end_s - start_s) * power.spacing_s)
+    if difference_j <= max(_FAR * max(counted_j, integral_j), by_chance_j):
+        return energy, None
+    text = (
+        f"its counter rose by {counted_j:.0f} J, the integral of scraped power is {integral_j:.0f} J, more than the "
+        "scrape interval explains: the counter stops, has a wrong speed or another unit; the interval includes both, "
+        "do not use this energy, and check whether another exporter has the GPU (--schema)"
+    )
+    return with_doubt(energy, difference_j), Finding("bad", "counter_implausible", energy.meter.name, text)
 
 
 def is_dead(meter: Meter, start_s: float, end_s: float) -> bool:

@@ -18,8 +18,16 @@ from analyzer.model.samples import Samples, Series
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import device_energy, tokens
+from analyzer.sources.untagged.counter_leaps import repair_meter
 from analyzer.sources.untagged.counter_wraps import unwrap_meter
-from analyzer.sources.untagged.device_energy import DeviceEnergy, dead_counter_finding, energy_of_meter, is_dead
+from analyzer.sources.untagged.device_energy import (
+    DeviceEnergy,
+    check_against_power,
+    dead_counter_finding,
+    energy_of_meter,
+    is_dead,
+    with_doubt,
+)
 from analyzer.sources.untagged.exporters import ExporterInstance, deduplicate_meters, find_exporters
 from analyzer.sources.untagged.meters import Meter, build_meters, uuid_of
 from analyzer.sources.untagged.request import RangeRequest
@@ -127,10 +135,12 @@ def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[li
     findings: list[Finding] = []
     for meter in chosen:
         unwrapped, more = unwrap_meter(meter, request.rapl_ranges_j, request.start_s, request.end_s)
-        energy = energy_of_meter(unwrapped, request.start_s, request.end_s)
+        repaired, faults, doubt_j = repair_meter(unwrapped, request.start_s, request.end_s)
+        energy = energy_of_meter(repaired, request.start_s, request.end_s)
         if energy is not None:
-            energies.append(energy)
-            findings += more
+            checked, contradiction = check_against_power(with_doubt(energy, doubt_j), request.start_s, request.end_s)
+            energies.append(checked)
+            findings += [*more, *faults, *([contradiction] if contradiction else [])]
         if is_dead(unwrapped, request.start_s, request.end_s):
             findings.append(dead_counter_finding(unwrapped, energy))
     return energies, findings

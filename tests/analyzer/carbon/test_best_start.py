@@ -79,6 +79,14 @@ def test_best_start_after_end_of_forecast_is_not_included():
     assert any("are not included" in part for part in best_start_output(result).parts if isinstance(part, str))
 
 
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0])
+def test_best_start_of_short_run_is_inside_the_forecast(seconds):
+    """A start at the end of the forecast would have no emissions."""
+    result = best_starts(hourly(200, 100), Profile((seconds,), (JOULES,), "given"))
+
+    assert (result.best.at_s, result.best.mass_g) == (NOW_S + HOUR_S, pytest.approx(100))
+
+
 def test_best_start_forecast_that_covers_all_starts_is_not_cut():
     result = best_starts(hourly(*[100.0] * 4), within_h=2)
 

@@ -1,7 +1,10 @@
 """List of runs."""
 
+import json
+import time
+
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, series_of_scrapes, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, run_series, scrape, series_of_scrapes, write_history
 
 
 def test_runs_of_source_without_runs_has_a_remedy(analyzer, tmp_path):
@@ -12,3 +15,75 @@ def test_runs_of_source_without_runs_has_a_remedy(analyzer, tmp_path):
     assert completed.returncode == 0
     assert completed.stderr.startswith("analyzer: no run at ")
     assert "start one with workloads run" in completed.stderr
+
+
+def test_runs_csv_without_runs_has_the_same_header(analyzer, tmp_path):
+    (tmp_path / "none").mkdir()
+    none = write_history(tmp_path / "none", series_of_scrapes([(START_S, [(m.BUILD_INFO, {"version": "1"}, 1.0)])]))
+    some = many_runs(tmp_path, 1)
+
+    empty, full = (
+        analyzer("runs", "--source", source, "--since", "36500d", "--format", "csv") for source in (none, some)
+    )
+
+    assert empty.stdout.splitlines() == full.stdout.splitlines()[:1]
+    assert empty.stdout.startswith("run_id,")
+
+
+def many_runs(folder, count):
+    """Write a history of runs of 1 s, one after the other, each scraped at its end."""
+    gpu = NodeGpu([(START_S - 1_000, 60)])
+    scrapes = [(START_S - 1, list(scrape([gpu], NodeRun(start_s=START_S + 1e6), START_S - 1)))]
+    for number in range(count):
+        run = NodeRun(f"run-{number:03d}", START_S + number, START_S + number + 1)
+        scrapes.append((START_S + number + 1, list(run_series([gpu], run, START_S + number + 1))))
+    return write_history(folder, series_of_scrapes(scrapes))
+
+
+def test_runs_formats_for_machines_list_all_runs(analyzer, tmp_path):
+    history = many_runs(tmp_path, 60)
+
+    listed = [analyzer("runs", "--source", history, "--since", "36500d", "--format", form) for form in ("json", "csv")]
+    table = analyzer("runs", "--source", history, "--since", "36500d")
+
+    assert len(json.loads(listed[0].stdout)) == 60
+    assert len(listed[1].stdout.splitlines()) == 1 + 60
+    assert [one.stderr for one in listed] == ["", ""]
+    assert table.stdout.count("run-0") == 50
+    assert "showing the newest 50 of 60 runs; --limit 60 lists all" in table.stderr
+
+
+def test_runs_limit_applies_to_formats_for_machines(analyzer, tmp_path):
+    history = many_runs(tmp_path, 6)
+
+    listed = analyzer("runs", "--source", history, "--since", "36500d", "--format", "json", "--limit", "2")
+
+    assert [row["run_id"] for row in json.loads(listed.stdout)] == ["run-005", "run-004"]
+
+
+def test_runs_since_leaves_out_runs_that_ended_earlier(analyzer, tmp_path):
+    """An exporter shows ended runs for ten minutes: all three are scraped in the last minute."""
+    now_s, gpu = time.time(), NodeGpu([(START_S, 60)])
+    runs = [
+        NodeRun("over", now_s - 400, now_s - 300),
+        NodeRun("ended", now_s - 400, now_s - 20),
+        NodeRun("running", now_s - 400, None),
+    ]
+    scrapes = [(t, [one for run in runs for one in run_series([gpu], run, t)]) for t in (now_s - 25, now_s - 5)]
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
+
+    minute, hour = (
+        analyzer("runs", "--source", history, "--since", since, "--format", "json") for since in ("1m", "1h")
+    )
+
+    assert {row["run_id"] for row in json.loads(minute.stdout)} == {"ended", "running"}
+    assert {row["run_id"] for row in json.loads(hour.stdout)} == {"over", "ended", "running"}
+
+
+def test_runs_of_file_without_runs_checks_its_exporter(analyzer, tmp_path):
+    history = write_history(tmp_path, series_of_scrapes([(START_S, [(m.BUILD_INFO, {"version": "1"}, 1.0)])]))
+
+    completed = analyzer("runs", "--source", history)
+
+    assert "scrape" not in completed.stderr
+    assert "check that the file is of the right node, and that its exporter was running" in completed.stderr

@@ -1,5 +1,6 @@
 """Polls of `analyzer watch`."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from analyzer.commands import watch
 from analyzer.model.sample_table import table_of
 from analyzer.sources.base import FetchError
-from tests.analyzer.node import NodeGpu, NodeRun, scrape, series_of_scrapes
+from analyzer.sources.history import HistorySource
+from analyzer.sources.live import find_nodes
+from tests.analyzer.node import NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 
 def _frame(run, times):
@@ -42,3 +45,26 @@ def test_watch_run_missing_in_one_poll_has_not_ended():
 def test_watch_run_missing_in_the_first_poll_has_ended():
     with pytest.raises(FetchError, match="run 'train-1' has ended"):
         next(watch._poll(SourceWithGaps(False, True), None, "train-1", 0.01))
+
+
+@pytest.mark.parametrize(
+    ("end_s", "run_id", "cause"),
+    [
+        (
+            -3_000.0,
+            "train-1",
+            "run 'train-1' ended at .*, so it has no live values; see: analyzer report --run-id train-1",
+        ),
+        (None, "train-1", "run 'train-1' has no sample since .*: its exporter is down, or is not scraped; see: "),
+        (None, "train-2", "no run 'train-2' at .* in the last 30 days; see: analyzer runs"),
+    ],
+)
+def test_watch_run_without_recent_samples_names_the_cause(tmp_path, end_s, run_id, cause):
+    now_s = time.time()
+    run = NodeRun(start_s=now_s - 3_100, end_s=None if end_s is None else now_s + end_s)
+    times = scrape_times(1.0, now_s - 3_110, now_s - 2_950)
+    scrapes = ((t, scrape([NodeGpu([(0.0, 300.0)])], run, t)) for t in times)
+    source = HistorySource(write_history(tmp_path, series_of_scrapes(scrapes)))
+
+    with contextlib.closing(source), pytest.raises(FetchError, match=cause):
+        find_nodes(source, now_s, None, run_id)

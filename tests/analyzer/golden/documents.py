@@ -25,6 +25,7 @@ INTENSITIES = FOLDER / "intensities.csv"
 _LABELS = 'instance="a:9847"'
 _USER_INPUTS = ("--carbon", "250", "--pue", "1.25", "--price", "0.3", "--currency", "EUR")
 _HARDWARE = ("--embodied-kg", "1500", "--lifetime-years", "4")
+_WINDOW = ("--since", str(BASE_S - 30), "--until", str(BASE_S + 3_000))
 COMMANDS = {
     "report-mixed": ("report", "--run-id", "mixed"),
     "report-mixed-user-inputs": (
@@ -38,6 +39,8 @@ COMMANDS = {
         *(*_USER_INPUTS, *_HARDWARE),
     ),
     "runs": ("runs",),
+    "usage": ("usage", *_WINDOW, "--by", "model,user", "--price", "0.3", "--currency", "EUR"),
+    "fleet": ("fleet", *_WINDOW, "--by", "workload,node"),
     "compare": ("compare", "power_limit_watts=400", "power_limit_watts=500"),
     "recommend": ("recommend", "--experiment", "caps"),
     "tenants": ("tenants", "--experiment", "pair"),
@@ -55,7 +58,8 @@ def unpack(folder: Path) -> Path:
 def output(name: str, history: Path) -> str:
     """Return the JSON of a command that searches the whole past."""
     days = math.ceil((time.time() - BASE_S) / 86_400) + 1
-    arguments = [*COMMANDS[name], "--source", str(history), "--since", f"{days}d", "--format", "json"]
+    since = () if "--since" in COMMANDS[name] else ("--since", f"{days}d")
+    arguments = [*COMMANDS[name], "--source", str(history), *since, "--format", "json"]
     before, sys.argv = sys.argv, ["analyzer", *arguments]
     stdout = io.StringIO()
     try:
@@ -76,6 +80,15 @@ def without_texts(data: Any) -> Any:
     return [without_texts(value) for value in data] if isinstance(data, list) else data
 
 
+def rounded(data: Any) -> Any:
+    """Return the document with floats of 13 digits: the order of the sums in numpy's kernels depends on the CPU."""
+    if isinstance(data, dict):
+        return {key: rounded(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [rounded(value) for value in data]
+    return float(f"{data:.13g}") if isinstance(data, float) else data
+
+
 def golden(name: str) -> Any:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
@@ -93,5 +106,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         fixed = unpack(Path(folder))
         for each in COMMANDS:
-            document = without_texts(json.loads(output(each, fixed)))
+            document = rounded(without_texts(json.loads(output(each, fixed))))
             (FOLDER / f"{each}.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

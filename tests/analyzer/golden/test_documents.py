@@ -22,5 +22,14 @@ def test_json_document_fixed_history_equals_golden_file(name, history):
     assert _only(result, figures) == pytest.approx(_only(expected, figures), rel=1e-9)
 
 
+@pytest.mark.parametrize("name", documents.COMMANDS)
+def test_golden_file_has_no_digits_of_rounding_errors(name):
+    assert documents.golden(name) == documents.rounded(documents.golden(name))
+
+
+def test_rounded_removes_rounding_errors():
+    assert documents.rounded({"a": [0.1 + 0.2, 7, None]}) == {"a": [0.3, 7, None]}
+
+
 def _only(leaves, paths):
     return {path: leaves[path] for path in paths}

@@ -138,6 +138,38 @@ def test_nvidia_smi_log_power_above_twice_the_limit_is_refused(call, tmp_path):
     assert "more than twice the power limit of 400 W" in stderr
 
 
+@pytest.mark.parametrize("indices", [(0, 1), (0, 0, 0, 1, 1, 1)])
+def test_nvidia_smi_log_with_two_indices_of_a_uuid_is_refused(call, tmp_path, indices):
+    """Two lines a second of two GPUs with one UUID, or one GPU whose index changes."""
+    lines = [
+        f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, {index}, GPU-a, {300 if index else 100}.00 W"
+        for t, index in (
+            enumerate(indices) if len(indices) > 2 else [(t, index) for t in range(9) for index in indices]
+        )
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *lines, ""]))
+
+    code, _, stderr = call("import", log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "cannot import GPU GPU-a: its index is 0 and 1" in stderr
+
+
+def test_nvidia_smi_logs_with_and_without_index_are_of_one_gpu(imported, tmp_path):
+    """A log with index of 0 to 10 s, and one without of 11 to 20 s: 100 W for 20 s."""
+    with_index = [f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, 0, GPU-a, 100.00 W" for t in range(11)]
+    without = [f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, GPU-a, 100.00 W" for t in range(11, 21)]
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *with_index, ""]))
+    second.write_text("\n".join(["timestamp, uuid, power.draw [W]", *without, ""]))
+
+    report = single_report(imported(first, second))
+
+    assert len(report.gpus) == 1
+    assert component_energy_j(report) == pytest.approx(2_000)
+
+
 def test_nvidia_smi_log_without_index_separates_gpus(imported, tmp_path):
     """Four GPUs of 100, 200, 300 and 400 W over 10 s, each query within 3 ms: 10,000 J."""
     lines = [

@@ -92,6 +92,15 @@ def test_live_run_has_energy_per_unit_and_recent_rate():
     assert result.per_second == 30.0
 
 
+def test_live_table_names_report_of_ended_run():
+    ended = NodeRun(end_s=START_S + 8)
+
+    assert "ended: analyzer report --run-id train-1" in text_of(
+        live_state(frame_of([gpu()], ended, seconds(0, 10)), NOW_S, {})
+    )
+    assert "ended: " not in text_of(live_state(frame_of([gpu()], OPEN, seconds(0, 10)), NOW_S, {}))
+
+
 def test_live_energy_without_run_counts_from_table_start():
     idle = NodeRun(start_s=START_S + 9_999)
     first = live_state(frame_of([gpu()], idle, seconds(0, 4)), START_S + 4, {})
@@ -229,7 +238,7 @@ def _is_fresh(result):
     ("options", "stderr"),
     [
         (("--node", "nowhere"), "this source has a single node: leave out --node"),
-        (("--run-id", "nothing"), "no active run 'nothing'"),
+        (("--run-id", "nothing"), "no run 'nothing' at http"),
     ],
 )
 def test_watch_unknown_node_or_run_is_one_line(sources, watch_once, options, stderr):

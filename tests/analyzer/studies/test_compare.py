@@ -1,6 +1,7 @@
 """Comparison of groups of runs, and the text of differences."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -105,6 +106,34 @@ def test_compare_mixed_runs_are_refused_unless_forced(aspect):
 def test_compare_run_in_two_groups_is_refused():
     with pytest.raises(RepeatedRunError, match="run a-0 is in a and in a"):
         compare_groups([group("a", 1), group("a", 1)])
+
+
+def working(name, *amounts):
+    """Return a group of runs of 100 J; a run with work also has an energy per unit."""
+    per_step = RunFigure("energy_per_steps_joules", "energy_per_unit", "energy per unit", "steps")
+    members = [
+        dataclasses.replace(
+            one,
+            figures={**one.figures, **({per_step: Interval(100 / steps)} if steps else {})},
+            work={"steps": steps},
+        )
+        for one, steps in zip(group(name, *(100 for _ in amounts)).members, amounts, strict=True)
+    ]
+    return RunGroup(name, tuple(members))
+
+
+def test_compare_names_run_that_hides_a_figure_of_its_group():
+    comparison = compare_groups([working("a", 50, 50), working("b", 50, 0)])
+
+    assert comparison.warnings[0] == "no energy per unit, steps of b-1: a group with such a run has no value"
+    assert [line.levels[1] is None for line in comparison.lines] == [False, True]
+
+
+@pytest.mark.parametrize(("amounts", "warns"), [((50, 50.5), False), ((50, 54), True), ((100, 100), True)])
+def test_compare_warns_of_different_amounts_of_work(amounts, warns):
+    warnings = compare_groups([working("a", 50, 50), working("b", *amounts)]).warnings
+
+    assert any("did different amounts of work (mean steps of a run: a 50, b " in text for text in warnings) is warns
 
 
 def clear_share(pairs, count=400):

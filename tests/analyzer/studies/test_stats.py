@@ -107,6 +107,12 @@ def test_pooled_outliers_both_sides_and_none_below_five():
     assert few is None
 
 
+def test_pooled_outliers_group_of_larger_scatter_has_none():
+    steady, wide = [100.0, 100.2, 99.8, 100.1, 99.9], [100.0, 103.0, 97.0, 105.0, 95.5]
+
+    assert stats.pooled_outliers([steady, steady, steady, wide]) == [[False] * 5] * 4
+
+
 @settings(deadline=None)  # the first call imports scipy
 @given(NUMBERS)
 def test_monotone_fit_never_falls_and_keeps_the_mean(values):

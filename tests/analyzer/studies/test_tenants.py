@@ -150,6 +150,15 @@ def test_rise_at_known_points_is_exact():
     assert rise_limits(counter, (12.0, 15.0), ((12.0, 0.0), (15.0, 900.0))) == Interval(900, limits=(900, 900))
 
 
+def test_rise_limits_include_the_age_of_samples():
+    """A sample at 10.2 s may be as old as 9.8 s, so that it limits no energy at 10 s from above."""
+    counter = Samples(np.array([8.0, 10.2, 12.2, 14.2]), np.array([0.0, 100.0, 200.0, 300.0]))
+
+    assert rise_limits(counter, (10.0, 14.0)).limits == (100, 300)
+    assert rise_limits(counter, (10.0, 14.0), age_s=0.4).limits == (0, 300)
+    assert rise_limits(counter, (10.0, 14.0), ((14.0, 290.0),), 0.4).limits == (90, 290)
+
+
 GPU = NodeGpu([(START_S - 500, 60), (START_S, 300)])
 LOAD_S, LAG_S = 2.0, 6.0
 """Length of the phase load, and age of the newest seconds and joules of a phase until the run has ended."""

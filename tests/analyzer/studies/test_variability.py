@@ -167,6 +167,13 @@ def test_variation_within_a_gpu_covers_generated_fleets():
     assert coverage(result, 0.01 * np.sqrt(np.log(2))) >= 0.93
 
 
+def test_gpu_outlier_among_equal_values_is_found():
+    """Rounded values are often equal, so that their MAD is 0. The mean deviation is 30, and that of the second 0.44."""
+    assert gpu_outliers(np.array([100.0] * 9 + [400.0])) == [False] * 9 + [True]
+    assert gpu_outliers(np.array([100.0] * 5 + [101.0] * 4)) == [False] * 9
+    assert gpu_outliers(np.array([100.0] * 5)) == [False] * 5
+
+
 def test_gpu_outliers_are_found_on_both_sides():
     assert gpu_outliers(np.array([10.0, 10.1, 9.9, 10.2, 9.8, 12.0, 8.0])) == [False] * 5 + [True] * 2
 

@@ -51,3 +51,73 @@ def test_range_integral_of_few_samples_is_declared(analyzer, tmp_path):
     codes = {one["code"] for one in document["findings"]}
     assert {"integral_coarse", "counter_implausible"} & codes
     assert document["energy"]["gpu"]["energy_joules"] == pytest.approx(300 * (100 + 200 * 2 / 15), rel=0.02)
+
+
+def with_faulty_counter(t, fault):
+    for metric, labels, value in scrape(GPUS[:1], NodeRun(end_s=0), t):
+        yield metric, labels, fault(t - START_S, value) if metric is m.GPU_ENERGY else value
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda t, value: 0.0 if t == 100 else value,
+        lambda t, value: 0.0 if 100 <= t <= 110 else value,
+        lambda t, value: 9e9 if t == 100 else value,
+        lambda t, value: value + (2e6 if t >= 100 else 0),
+        lambda t, value: value + (2e6 if t >= 100 else 0) + (9e7 if t >= 200 else 0),
+    ],
+)
+def test_range_faulty_values_of_counter_are_left_out(analyzer, tmp_path, fault):
+    """A GPU of 100 W for 300 s has 30 kJ, whatever its counter shows in one scrape or from one scrape on."""
+    document = range_document(analyzer, tmp_path, lambda t: with_faulty_counter(t, fault), 300)
+    energy = document["energy"]["gpu"]
+
+    assert energy["energy_joules"] == pytest.approx(30_000, rel=0.01)
+    assert abs(energy["energy_joules"] - 30_000) <= energy["energy_uncertainty_joules"]
+    assert "counter_leap" in {one["code"] for one in document["findings"]}
+
+
+def test_range_restart_of_counter_is_no_fault(analyzer, tmp_path):
+    """The counter starts again at 0 after 100 s, so that the energy since the scrape before is unknown."""
+    document = range_document(
+        analyzer,
+        tmp_path,
+        lambda t: with_faulty_counter(t, lambda t, value: value if t < 101 else 100 * (t - 101)),
+        300,
+    )
+    energy = document["energy"]["gpu"]
+
+    assert 30_000 - 500 <= energy["energy_joules"] <= 30_000
+    assert {one["code"] for one in document["findings"]} & {"counter_leap", "counter_reset"} == {"counter_reset"}
+
+
+def test_range_counter_that_rises_too_fast_is_declared(analyzer, tmp_path):
+    """A rise by 8 kJ in 5 s is 1,600 W, more than this GPU can draw but less than a leap."""
+    document = range_document(
+        analyzer,
+        tmp_path,
+        lambda t: with_faulty_counter(t, lambda t, value: value + (8e3 if t >= 100 else 0)),
+        300,
+    )
+    texts = [one["text"] for one in document["findings"] if one["level"] == "bad"]
+    energy = document["energy"]["gpu"]
+
+    assert energy["energy_joules"] == pytest.approx(38_000, rel=0.01)
+    assert abs(energy["energy_joules"] - 30_000) <= energy["energy_uncertainty_joules"]
+    assert any("its energy is too high; do not use it" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [lambda t, value: min(t, 150) * 100.0 + 6_000, lambda t, value: value / 2, lambda t, value: value * 2],
+    ids=["frozen", "half speed", "double speed"],
+)
+def test_range_implausible_counter_interval_includes_power(analyzer, tmp_path, fault):
+    """A GPU of 100 W for 300 s has 30 kJ by its power."""
+    document = range_document(analyzer, tmp_path, lambda t: with_faulty_counter(t, fault), 300)
+    energy = document["energy"]["gpu"]
+
+    assert "counter_implausible" in {one["code"] for one in document["findings"]}
+    assert energy["energy_joules"] in (pytest.approx(15_000, rel=0.02), pytest.approx(60_000, rel=0.02))
+    assert abs(energy["energy_joules"] - 30_000) <= energy["energy_uncertainty_joules"]
