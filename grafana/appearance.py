@@ -46,26 +46,28 @@ def _last() -> Any:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
 
 
-def _plain() -> Any:
-    """Return one threshold only; Grafana's default thresholds turn red at 80 in any unit."""
+def _thresholds(panel: Panel) -> Any:
+    """Return the panel's thresholds only; Grafana's default thresholds turn red at 80 in any unit."""
     steps = [model.Threshold(value=None, color="green")]
+    if panel.orange_from is not None:
+        steps.append(model.Threshold(value=panel.orange_from, color="orange"))
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
-def _number(_: Panel) -> Any:
+def _number(panel: Panel) -> Any:
     return (
         stat.Panel()
-        .thresholds(_plain())
+        .thresholds(_thresholds(panel))
         .reduce_options(_last())
         .graph_mode(common_model.BigValueGraphMode.NONE)
         .text_mode(common_model.BigValueTextMode.AUTO)
     )
 
 
-def _gauges(_: Panel) -> Any:
+def _gauges(panel: Panel) -> Any:
     return (
         bargauge.Panel()
-        .thresholds(_plain())
+        .thresholds(_thresholds(panel))
         .reduce_options(_last())
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
@@ -76,6 +78,8 @@ def _gauges(_: Panel) -> Any:
 def _table(panel: Panel) -> Any:
     """Return a table that joins the queries' rows by their labels."""
     built = table.Panel().show_header(True).with_transformation(_step("merge"))
+    if panel.sort:
+        built = built.sort_by([common.TableSortByFieldState().display_name(panel.sort).desc(True)])
     return _with_units(built.with_transformation(_columns(panel)), panel)
 
 
@@ -127,6 +131,9 @@ def _with_units(built: Any, panel: Panel) -> Any:
         settings = {"unit": unit} | ({"noValue": "–"} if panel.remedy else {})
         properties = [model.DynamicConfigValue(id_val=name, value=value) for name, value in settings.items()]
         built = built.override_by_name(column, properties)
+    for column, address in panel.links.items():
+        link = {"title": "details", "url": address}
+        built = built.override_by_name(column, [model.DynamicConfigValue(id_val="links", value=[link])])
     return built
 
 

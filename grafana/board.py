@@ -62,6 +62,7 @@ class Board:
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
     since: str = "now-1h"
     marks_runs: bool = False
+    refresh: str = "30s"
 
 
 def selector(metric: Metric | str, *matchers: str) -> str:
@@ -101,6 +102,11 @@ def without_label(expression: str, label: str) -> str:
     return f'label_replace({expression}, "{label}", "", "run_id", ".*")'
 
 
+_TIMES = "from=${__from}&to=${__to}&var-datasource=${datasource}&${cluster:queryparam}"
+NODE_LINK = "/d/wattline-node?" + _TIMES + "&var-node=${__data.fields.node}"
+"""Link from a row of a table with the column `node` to the dashboard of the node."""
+RUN_LINK = "/d/wattline-runs?" + _TIMES + "&var-run=${__data.fields.run}"
+"""Link from a row of a table with the column `run` to the dashboard of the run."""
 CLUSTER = Variable("cluster", "Cluster", "wattline_build_info", "cluster")
 NODE = Variable("node", "Node", 'wattline_build_info{cluster=~"$cluster"}', "instance")
 GPU = Variable("gpu", "GPU", 'wattline_gpu_up{cluster=~"$cluster",instance=~"$node"}', "gpu")
@@ -124,10 +130,11 @@ def as_json(board: Board) -> str:
         .description(board.description)
         .tags(["wattline"])
         .time(board.since, "now")
-        .refresh("30s")
+        .refresh(board.refresh)
         .timezone("browser")
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .readonly()
+        .link(_other_boards())
         .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
     )
     for variable in board.variables:
@@ -145,6 +152,12 @@ def as_json(board: Board) -> str:
     if board.marks_runs:
         document["annotations"] = {"list": list(_run_marks())}
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _other_boards() -> dashboard.DashboardLink:
+    """Return a menu of all dashboards, which keeps the time range and the variables."""
+    menu = dashboard.DashboardLink("Wattline").type(model.DashboardLinkType.DASHBOARDS).tags(["wattline"])
+    return menu.as_dropdown(True).include_vars(True).keep_time(True)
 
 
 def _variable(variable: Variable | TextVariable) -> Any:

@@ -127,9 +127,16 @@ def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
 def _numbers(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
     for number, one in enumerate(results):
-        x = (number + 0.5) / len(results)
-        axes.text(x, 0.55, amount(one.value[-1], _unit(panel)), ha="center", va="center", fontsize=15, color=COLORS[2])
+        x, text = (number + 0.5) / len(results), amount(one.value[-1], _unit(panel))
+        axes.text(x, 0.55, text, ha="center", va="center", fontsize=15, color=_threshold_color(panel, one.value[-1]))
         axes.text(x, 0.16, one.legend, ha="center", va="center", fontsize=_SMALL, color=TEXT)
+
+
+def _threshold_color(panel: Mapping[str, Any], value: float) -> str:
+    """Return the color of the last threshold that the value reaches."""
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    reached = [step["color"] for step in steps if step["value"] is None or value >= step["value"]]
+    return {"green": COLORS[2], "orange": "#dd7700"}[reached[-1]]
 
 
 def _gauges(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
@@ -169,6 +176,8 @@ def column_units(panel: Mapping[str, Any]) -> dict[str, str]:
 def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
     columns, table_rows = rows(panel, results)
+    for one in panel["options"].get("sortBy", ()):
+        table_rows.sort(key=lambda row: row.get(one["displayName"], 0.0), reverse=one["desc"])
     units, lines = column_units(panel), max(2, int(panel["gridPos"]["h"]) - 1)
     cells = [
         [

@@ -21,13 +21,14 @@ class Panel:
     """One panel; `unit` is Grafana's id of the unit.
 
     Tables, bars and points use an instant query at the end of the time range and have a row for each series. `columns`
-    maps labels and values to column titles; an empty title hides the column. `units` maps titles to units. Bars use the
-    first column as the category axis. Points use it as the numeric x axis, with a line for each combination of the
-    other labels.
+    maps labels and values to column titles; an empty title hides the column. `units` maps titles to units, and `links`
+    maps them to the address that a cell opens. A table has falling values of the column `sort`. Bars use the first
+    column as the category axis. Points use it as the numeric x axis, with a line for each combination of the other
+    labels.
 
     Lines, areas, spans and means use range queries. `calcs` are the legend's calculations. A span covers the time from
     its timestamp to the next one, a mean the time from the previous timestamp to its own. `step` is the minimum step.
-    `remedy` is shown in a panel without data.
+    `remedy` is shown in a panel without data. A number is green, and orange from `orange_from` on.
     """
 
     title: str
@@ -39,9 +40,12 @@ class Panel:
     height: int = 8
     columns: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    sort: str = ""
     calcs: tuple[str, ...] = ("mean", "max")
     step: str = ""
     remedy: str = ""
+    orange_from: float | None = None
 
     def sized(self, width: int, height: int) -> Panel:
         return replace(self, width=width, height=height)

@@ -6,9 +6,12 @@ Panels have Grafana's positions and queries; matplotlib draws them.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import re
+import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,9 +76,19 @@ def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{server}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as response:  # noqa: S310  # address given by the user
-        result: list[dict[str, Any]] = json.load(response)["data"]["result"]
-        return result
+    """Return the result of a query. Exits with a message if the server does not answer it."""
+    url = f"{server.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310  # address given by the user
+            result: list[dict[str, Any]] = json.load(response)["data"]["result"]
+            return result
+    except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        sys.exit(
+            f"cannot query {server}: {error}; give the address of a Prometheus or VictoriaMetrics, such as "
+            "http://prometheus:9090, because an exporter does not evaluate the queries of dashboards"
+        )
 
 
 def picture(board: Mapping[str, Any], window: Window) -> Figure:

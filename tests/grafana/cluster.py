@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from exporter.contract.metrics import Metric
 from tests.analyzer.fleet_nodes import NodeSeries
 from tests.analyzer.node import NodeGpu
 from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, ExportedValue, exporter_series
+from tests.grafana.waste_series import waits, waste_series
 
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 3_600
@@ -128,7 +129,11 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
     for index in ("0", "1"):
         own = [run for run in runs if run.gpu == index]
         gpu = _powered(instance, index, own, hour_s)
-        found += _gpu(gpu, own, end_s)
+        found += _gpu(
+            gpu, own, end_s, waiting=lambda t, at=index: waits(at, t, hour_s, cluster=bool(more) and hour_s == BEGIN_S)
+        )
+        if hour_s == BEGIN_S:
+            found += waste_series(index, {"gpu": gpu.index, "uuid": gpu.uuid}, hour_s, cluster=bool(more))
         for run in own:
             found += _run(gpu, run)
     if not more:
@@ -149,7 +154,7 @@ def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -
 
 
 def _gpu(
-    gpu: NodeGpu, runs: Sequence[JobRun], end_s: float
+    gpu: NodeGpu, runs: Sequence[JobRun], end_s: float, waiting: Callable[[float], bool]
 ) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     where = {"gpu": gpu.index, "uuid": gpu.uuid}
     model = {"name": "NVIDIA H100", "architecture": "hopper", "pci_bus_id": f"0:{gpu.index}", "driver_version": "560"}
@@ -168,11 +173,15 @@ def _gpu(
     yield m.GPU_INTEGRATED_ENERGY, where, lambda t: 1.01 * gpu.energy_j(t)
     yield m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, cap_w
     yield m.GPU_UTILIZATION, where | {"engine": "gpu"}, lambda t: 0.96 if busy(t) else 0.0
-    yield m.GPU_MEMORY_USED, where, lambda t: 60e9 if busy(t) else 1e9
+    yield m.GPU_MEMORY_USED, where, lambda t: 60e9 if busy(t) or waiting(t) else 1e9
     yield m.GPU_MEMORY_TOTAL, where, 80e9
     for sensor, warmer_c in (("gpu", 0.0), ("memory", 9.0)):
         yield m.GPU_TEMPERATURE, where | {"sensor": sensor}, lambda t, w=warmer_c: 30 + w + gpu.power_w(t) / 12
-    yield m.GPU_CLOCK, where | {"domain": "sm"}, lambda t: (2e9 - 1e8 * int(gpu.index)) if busy(t) else 3.45e8
+    yield (
+        m.GPU_CLOCK,
+        where | {"domain": "sm"},
+        lambda t: (2e9 - 1e8 * int(gpu.index)) if busy(t) or waiting(t) else 3.45e8,
+    )
     yield m.GPU_CLOCK, where | {"domain": "memory"}, 2.619e9
     yield m.GPU_CLOCK_EVENT_SECONDS, where | {"reason": "sw_power_cap"}, lambda t: gpu.energy_j(t) / 1_000
     yield m.GPU_ENERGY_SUSPECT, where | {"reason": "disagrees"}, lambda t: float(gpu.index == "1" and t > end_s - 600)

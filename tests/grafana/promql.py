@@ -34,6 +34,8 @@ NOT_ADDED = {
     m.RUN_EMISSIONS: {"run_id", "basis"},
     m.RUN_PHASE_ENERGY: {"run_id"},
     m.RUN_ATTRIBUTED_ENERGY: {"policy"},
+    m.OWNER_ENERGY: {"policy"},
+    m.OWNER_EMISSIONS: {"basis"},
     m.RUN_WORK: {"unit"},
     m.RUN_PHASE_WORK: {"unit"},
     m.RUN_RESULT: {"name"},

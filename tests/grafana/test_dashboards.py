@@ -135,10 +135,13 @@ def test_panel_exists_for_each_monitored_quantity(board, title, metric):
 
 
 def test_numbers_and_gauges_have_no_default_threshold():
+    orange = {"Held and idle GPUs", "Execution-idle GPUs", "Throttled GPUs", "GPUs below their default limit"}
     for uid in boards():
         for each in panels(boards()[uid]):
             if each["type"] in ("stat", "bargauge"):
-                assert each["fieldConfig"]["defaults"]["thresholds"]["steps"] == [{"color": "green", "value": None}]
+                is_waste = uid == "wattline-waste" and each["title"] in orange
+                steps = [{"color": "green", "value": None}, *([{"color": "orange", "value": 1}] if is_waste else [])]
+                assert each["fieldConfig"]["defaults"]["thresholds"]["steps"] == steps
 
 
 def test_panel_without_data_shows_a_remedy():

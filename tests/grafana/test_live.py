@@ -27,6 +27,16 @@ WITHOUT_DATA = {
     "Samples pushed": "the node is scraped",
     "Emissions by model": "recording rules are not evaluated here",
     "Emissions by hour": "it needs a complete hour",
+    "Unattributed GPU energy": "new counters of owners stay at 0 for 65 s",
+    "Silent GPUs": "all GPUs respond",
+    "XID errors": "a healthy GPU has none",
+    "Clock event reasons by node": "it needs five minutes",
+    "GPUs by state": "no idle GPU is held",
+    "Power of idle GPUs above deep idle": "no idle GPU is held",
+    **dict.fromkeys(("Held and idle GPUs", "Execution-idle GPUs", "Runs with idle GPUs"), "no idle GPU is held"),
+    "Pods with idle GPUs": "the node is not part of a cluster",
+    **dict.fromkeys(("GPUs below their default limit", "Power limits below the default"), "all limits are the default"),
+    **dict.fromkeys(("Throttled GPUs", "Throttled GPUs by reason", "Throttled nodes"), "no GPU is throttled"),
 }
 AFTER_END = {
     "Results",

@@ -4,10 +4,13 @@ import io
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from grafana import pictures
 from grafana.amount import amount
-from grafana.charts import ResultSeries, rows
+from grafana.charts import COLORS, ResultSeries, Times, draw, rows
 from grafana.pictures import Window, picture
+from tests import daemon
 from tests.grafana.cluster import END_S, SERVE
 from tests.grafana.query import CHOSEN, boards, panel, panels
 
@@ -34,6 +37,31 @@ from tests.grafana.query import CHOSEN, boards, panel, panels
 )
 def test_amount_is_formatted_in_its_unit_with_three_digits(value, unit, text):
     assert amount(value, unit) == text
+
+
+def test_pictures_of_an_exporter_end_with_one_line(tmp_path):
+    remedy = r"cannot query .*HTTP Error 400.*; give the address of a Prometheus"
+    with daemon.daemon(tmp_path, "--simulate", "1xH200") as exporter, pytest.raises(SystemExit, match=remedy) as end:
+        pictures.main([exporter.url, "--out", str(tmp_path / "pictures")])
+
+    assert "\n" not in str(end.value)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "localhost"])
+def test_pictures_of_no_server_end_with_one_line(address, tmp_path):
+    with pytest.raises(SystemExit, match=f"cannot query {address}: "):
+        pictures.main([address, "--out", str(tmp_path)])
+
+
+def test_number_is_orange_from_its_threshold_on():
+    waste = panel("wattline-waste", "Throttled GPUs")
+    colors = []
+    for value in (0.0, 1.0):
+        axes = Figure().add_subplot()
+        draw(axes, waste, [ResultSeries("A", "GPUs", {}, [END_S], [value])], Times(END_S - 60, END_S, []))
+        colors.append(axes.texts[0].get_color())
+
+    assert colors == [COLORS[2], "#dd7700"]
 
 
 def test_rows_of_several_queries_are_joined_by_run():

@@ -220,3 +220,64 @@ def test_annotations_mark_start_and_end_of_runs(server):
         result = {one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)}
         assert moment_s is not None
         assert result["serve-1"] == moment_s * 1_000
+
+
+def test_overview_counts_gpus_and_lists_nodes(server):
+    overview = "wattline-overview"
+
+    assert values(server, overview, "GPUs", "A") == {(): 4}
+    assert values(server, overview, "GPUs", "B") == {(): 1}
+    # at the end two tenants at 480 or 520 W, and three idle GPUs
+    (power,) = values(server, overview, "Power").values()
+    assert power == pytest.approx(500 + 3 * 60, abs=20)
+    assert values(server, overview, "Utilization", "A") == {(): 0.25}
+    (most, least) = sorted(values(server, overview, "Nodes with the highest power", "A", "instance").values())[::-1]
+    assert (most, least) == (pytest.approx(560, abs=20), 120)
+    idle = ("Nodes with the highest power", "D", "instance")
+    assert values(server, overview, *idle) == {"a:9847": 2, "b:9847": 1}
+    assert values(server, overview, "Silent GPUs", key="uuid") == {"GPU-lost": 0}
+    assert values(server, overview, "XID errors", key="xid") == {"79": 1}
+    bands = [values(server, overview, "GPUs by utilization", ref) for ref in "ABCD"]
+    assert [list(band.values()) for band in bands] == [[3], [0], [0], [1]]
+
+
+def test_usage_of_owners_has_energy_cost_and_gpu_time(server):
+    board, table = "wattline-waste", "Energy, cost and GPU time by owner"
+
+    # 300 W, 200 W and 60 W for an hour; a server that extrapolates is up to one scrape off
+    assert values(server, board, "Energy") == {(): pytest.approx(560 * 3_600, rel=0.02)}
+    assert values(server, board, "Cost", price="0.5") == {(): pytest.approx(0.56 * 0.5, rel=0.02)}
+    assert values(server, board, "GPU time") == {(): pytest.approx(2 * 3_600, rel=0.02)}
+    assert values(server, board, "Unattributed GPU energy") == {(): pytest.approx(60 / 560, rel=0.01)}
+    joules = {"ann": pytest.approx(300 * 3_600, rel=0.02), "web": pytest.approx(200 * 3_600, rel=0.02)}
+    assert values(server, board, "Top owners", key="owner") == joules
+    assert values(server, board, "Top accounts", key="account")["(none)"] == joules["web"]
+    assert values(server, board, table, "A", "owner")["ann"] == pytest.approx(0.3, rel=0.02)
+    assert values(server, board, table, "C", "kind") == pytest.approx(
+        dict.fromkeys(("slurm", "kubernetes"), 3_600), rel=0.02
+    )
+    assert values(server, board, "Power by kind of owner", key="kind") == pytest.approx(
+        {"slurm": 300, "kubernetes": 200, "none": 60}, rel=0.01
+    )
+
+
+def test_waste_board_shows_holders_limits_and_throttling(server):
+    waste = "wattline-waste"
+
+    # a run holds GPU 1 of node b, a pod GPU 0 of node a; a model waits on GPU 1 of node a
+    assert values(server, waste, "Held and idle GPUs") == {(): 2}
+    assert values(server, waste, "Execution-idle GPUs") == {(): 1}
+    assert values(server, waste, "Throttled GPUs") == {(): 1}
+    assert values(server, waste, "GPUs below their default limit") == {(): 1}
+    assert values(server, waste, "Runs with idle GPUs", "A", "run_id") == {"notebook-1": 1}
+    assert values(server, waste, "Runs with idle GPUs", "B", "run_id") == {"notebook-1": 60}
+    assert values(server, waste, "Pods with idle GPUs", "B", "pod") == {"notebook-2": 60}
+    assert values(server, waste, "Power limits below the default", key="instance") == {"b:9847": 500}
+    assert values(server, waste, "Throttled nodes", key="reason") == {
+        "hw_thermal_slowdown": pytest.approx(0.5, rel=0.1)
+    }
+    states = [values(server, waste, "GPUs by state", ref) for ref in "ABC"]
+    assert [list(state.values()) for state in states] == [[1], [2], [1]]
+    # 60 W each, of 45 W at deep idle
+    excess = [values(server, waste, "Power of idle GPUs above deep idle", ref) for ref in "AB"]
+    assert [list(power.values()) for power in excess] == [[30], [15]]
