@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 
 from tests.calibration.coverage import Coverage, measure
@@ -21,6 +22,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     given = parse_arguments(sys.argv[1:])
+    logging.disable(logging.CRITICAL)  # of the generated sensors
     known = {one["name"]: one for one in json.loads(RESULTS.read_text())["kinds"]} if RESULTS.exists() else {}
     for kind in KINDS:
         if given.only in kind.name:

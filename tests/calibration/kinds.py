@@ -1,5 +1,13 @@
 """All intervals that are tested."""
 
-from tests.calibration import comparisons, ranges, sensors, variation
+from tests.calibration import comparisons, emissions, host, ranges, sensors, tenants, variation
 
-KINDS = (*sensors.KINDS, *ranges.KINDS, *comparisons.KINDS, *variation.KINDS)
+KINDS = (
+    *sensors.KINDS,
+    *host.KINDS,
+    *emissions.KINDS,
+    *ranges.KINDS,
+    *comparisons.KINDS,
+    *variation.KINDS,
+    *tenants.KINDS,
+)

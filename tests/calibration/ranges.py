@@ -84,7 +84,7 @@ def sampling_of_fast_logs(rng: np.random.Generator, count: int) -> Iterator[Draw
         yield from_half_width(truth, float(np.trapezoid(during.value, during.t)), sampling_half_j(during))
 
 
-def _load(rng: np.random.Generator, seconds: float) -> PowerLoad:
+def generated_load(rng: np.random.Generator, seconds: float) -> PowerLoad:
     """Periodic load of 10 ms to 60 s, with at most 10,000 steps."""
     period_s = log_uniform(rng, max(0.01, seconds / 5_000), 60)
     load: PowerLoad = square_wave(period_s, rng.uniform(0.05, 0.95), _levels(rng), seconds, rng.random())
@@ -112,7 +112,7 @@ def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
     for _ in range(count):
         spacing_s = log_uniform(rng, 1, 60)
         seconds = max(log_uniform(rng, 10, 3_600), 2 * spacing_s)
-        load = _load(rng, seconds + 4 * spacing_s)  # tokens per second instead of watts
+        load = generated_load(rng, seconds + 4 * spacing_s)  # tokens per second instead of watts
         times = np.arange(0, seconds + 4 * spacing_s, spacing_s)
         start_s = spacing_s * (1 + rng.random())
         found = increase(Samples(times, load.energy_j(times) - load.energy_j(-1.0)), start_s, start_s + seconds)
@@ -122,7 +122,7 @@ def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
 
 def _scraped(rng: np.random.Generator, times: np.ndarray, seconds: float) -> tuple[PowerLoad, Samples]:
     """Return a load, and its counter, of which each value is up to 0.4 s old."""
-    load = _load(rng, seconds)
+    load = generated_load(rng, seconds)
     return load, Samples(times, load.energy_j(times - rng.uniform(0, 0.4, len(times))) - load.energy_j(-1.0))
 
 
