@@ -13,6 +13,7 @@ import time
 
 from tests.simulation.episode import HOURS, Plan, Result, simulate
 
+PROGRESS_S = 10.0
 SHORT_HOURS = 0.06
 SHORT_PLAN = Plan(faults=("driver", "kill", "kill worker", "stop", "network", "cpu", "sleep"), mean_s=12.0)
 """Simulation of `make test`, without faults of disk and clocks, restarts and power cuts."""
@@ -28,9 +29,12 @@ def main() -> int:
     started_s = time.process_time()
     first = secrets.randbelow(1 << 40) if arguments.seed is None else arguments.seed
     results: list[Result] = []
+    shown_s = -PROGRESS_S
     while not results or (arguments.seed is None and time.process_time() - started_s < arguments.cpu_seconds):
         seed = first + len(results)
-        print(f"simulate: seed {seed}, {time.process_time() - started_s:.0f} s of CPU", file=sys.stderr, flush=True)
+        if time.monotonic() - shown_s >= PROGRESS_S:
+            shown_s = time.monotonic()
+            print(progress(seed, results, time.process_time() - started_s), file=sys.stderr, flush=True)
         result = simulate_short(seed) if arguments.short else simulate(seed, arguments.hours)
         results.append(result)
         if result.violation:
@@ -41,6 +45,11 @@ def main() -> int:
     if arguments.seed is not None:
         print(f"trace {results[0].trace_hash}")
     return int(bool(results[-1].violation))
+
+
+def progress(seed: int, results: list[Result], cpu_s: float) -> str:
+    hours, faults = sum(r.hours for r in results), sum(r.faults for r in results)
+    return f"simulate: {cpu_s:.0f} s of CPU, {len(results)} seeds, {hours:.1f} hours, {faults} faults; now seed {seed}"
 
 
 def simulate_short(seed: int) -> Result:
@@ -61,7 +70,8 @@ def summary(results: list[Result], cpu_s: float) -> str:
         f"seeds {results[0].seed} to {results[-1].seed}: {hours:.0f} simulated hours ({hours - skipped:.1f} of them "
         f"with runs or faults, {skipped:.0f} idle), {hours / cpu_s * 60:.0f} per minute of CPU; "
         f"{sum(r.faults for r in results)} faults, {sum(r.kills for r in results)} kills, "
-        f"{sum(r.tally.pages for r in results)} pages, {runs} runs: {noted} outside of the interval with a note, "
+        f"{sum(r.polls for r in results)} polls of GPUs, {sum(r.tally.pages for r in results)} pages, "
+        f"{runs} runs: {noted} outside of the interval with a note, "
         f"{chance} within chance; {sum(bool(r.violation) for r in results)} violations"
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from exporter.attribution.policy import POLICIES
+from exporter.contract.metrics import OWNER_ENERGY
 from exporter.contract.run import RunView
 from exporter.model import RunError
 from exporter.runs.record import RunRecord
@@ -71,6 +72,7 @@ class Checks:
         if save and save.done() and save.result():
             self._saved.update(counters)
         self._check_shares(values)
+        self._check_owners(life)
         self._check_freshness(life, values)
 
     def after_kill(self, *, power_cut: bool) -> None:
@@ -111,6 +113,23 @@ class Checks:
             found = [value for series, value in values.items() if series.startswith(name) and f'"{device}"' in series]
             if found and abs(sum(shares.values()) - found[0]) > 2 * _MICROJOULE + 1e-12 * found[0]:
                 self.node.fail(f"{policy} shares of {device} add up to {sum(shares.values())!r}, not {found[0]!r}")
+
+    def _check_owners(self, life: Life) -> None:
+        """Compare the sums over all owners, and of deferred ones, with the energies of the devices, in microjoules."""
+        found: dict[tuple[str, ...], int] = defaultdict(int)
+        owners = life.energies.owners
+        for (name, labels), amount in owners._amounts.items():
+            if name == OWNER_ENERGY.name:
+                found[labels[4:]] += amount
+        for deferred in owners._deferred.values():  # of runs whose owner is not known yet
+            for (name, labels), amount in deferred.items():
+                if name == OWNER_ENERGY.name:
+                    found[labels] += amount
+        for (component, policy), owned_uj in found.items():
+            devices = life.energies._done_uj.items()
+            total_uj = sum(energy_uj for device, energy_uj in devices if device.component == component)
+            if owned_uj != total_uj:
+                self.node.fail(f"{policy} owners of {component} add up to {owned_uj} uJ, not {total_uj} uJ")
 
     def _check_freshness(self, life: Life, values: dict[str, float]) -> None:
         now_s = life.world.virtual.s
@@ -222,10 +241,9 @@ class Checks:
         names = {row[0]: _selector({**json.loads(row[2]), "__name__": row[1], **TARGET.labels}) for row in rows}
         samples = life.world.server.samples
         for t_ms, series_id, value in samples_in_order(life.history._connection, (0, 0), position.t_ms):
-            if (t_ms, series_id) <= position.done and _format_number(value) not in samples.get(
-                (names[series_id], t_ms), ()
-            ):
-                self.node.fail(f"the server lacks {names[series_id]} {value!r} {t_ms}, which it acknowledged")
+            line = f"{names[series_id]} {_format_number(value)} {t_ms}"
+            if (t_ms, series_id) <= position.done and line not in samples:
+                self.node.fail(f"the server lacks {line}, which it acknowledged")
                 return
 
 

@@ -28,6 +28,8 @@ BEGIN_S = 1_000.0
 CALM_S = 150.0
 """Time without faults at the end, in which everything must recover."""
 KEPT_EVENTS = 60
+WATCHED_IDLE = 0.005
+"""Probability that an idle period is simulated for up to an hour before it is skipped."""
 HOURS = 24.0
 
 
@@ -47,6 +49,7 @@ class Result:
     events: list[str]
     faults: int
     kills: int
+    polls: int
     tally: Tally
 
 
@@ -121,7 +124,7 @@ class Episode(Faults):
         hours = (self._virtual.s - BEGIN_S) / 3_600.0
         return Result(
             self._seed, hours, self._skipped_s / 3_600.0, self._violation, self._hash.hexdigest(), list(self._events),
-            self._faults, self._kills, self.checks.tally,
+            self._faults, self._kills, sum(gpu.polls for gpu in self.world.gpus), self.checks.tally,
         )  # fmt: skip
 
     def _run(self) -> None:
@@ -152,8 +155,7 @@ class Episode(Faults):
             self._repeat(kinds[name], self._plan.mean_s or rng.choice([20.0, 90.0, 400.0]))
         self._scrape_every_s = rng.choice([2.0, 7.0, 15.0])
         virtual.after(3.0, self._scrape)
-        if rng.random() < 0.8:
-            virtual.after(60.0, self._skip)
+        virtual.after(60.0, self._skip)
         virtual.at(self._calm_s, self._calm)
 
     def _repeat(self, kind: Callable[[], None], mean_s: float) -> None:
@@ -170,7 +172,7 @@ class Episode(Faults):
 
     def _start(self) -> None:
         try:
-            self.life = Life(self.world)
+            self.life = self.make_life()
         except Exception as error:  # noqa: BLE001  # reported as a violation
             self.fail(f"the exporter does not start: {error!r}")
             return
@@ -180,6 +182,9 @@ class Episode(Faults):
         self.checks.after_start(self.life, power_cut=self._power_cut)
         self._power_cut = False
         self.checks.all_runs(self.life, self._runs)
+
+    def make_life(self) -> Life:
+        return Life(self.world)
 
     def _note_stop(self) -> None:
         life = self.life
@@ -198,14 +203,18 @@ class Episode(Faults):
         self.checks.after_kill(power_cut=self._power_cut)
         if self._power_cut:
             with closing(sqlite3.connect(self.world.folder / STATE_FILE)) as connection, connection:
-                connection.execute("UPDATE meta SET value = ? WHERE key = 'boot_id'", (f"boot-{self._kills}",))
+                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():  # else all is lost
+                    connection.execute("UPDATE meta SET value = ? WHERE key = 'boot_id'", (f"boot-{self._kills}",))
             for run in self._runs.values():
                 run.may_be_lost = True
         self._virtual.after(self._restart_s, self._start)
 
     def _skip(self) -> None:
         """Stop all processes for a while without open runs: an idle period in one step."""
-        self._virtual.at(max(self._virtual.s, self._idle_until_s) + self._rng.uniform(10.0, 30.0), self._skip)
+        delay_s = (
+            self._rng.uniform(600.0, 3_600.0) if self._rng.random() < WATCHED_IDLE else self._rng.uniform(10.0, 30.0)
+        )
+        self._virtual.at(max(self._virtual.s, self._idle_until_s) + delay_s, self._skip)
         is_busy = any(client.run for client in self.clients) or self._is_calm
         next_s = min(client.next_s for client in self.clients)
         if is_busy or self.life is None or self._virtual.s < self.life.loop.stopped_until_s:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage
+from exporter.attribution.owner_counters import OwnerCounters
 from exporter.attribution.policy import Attribution
 from exporter.cli.daemon import Daemon
-from exporter.exposition.collector import Collector
+from exporter.exposition.collector import Collector, ReadingSource
 from exporter.exposition.render import MetricsRenderer, SavedMetrics
 from exporter.model import Batch, Device, Poll, Service, SourceError
 from exporter.nvml_worker.supervisor import WorkerSupervisor
@@ -26,6 +27,8 @@ from exporter.processes.procfs import ProcessKey
 from exporter.push.client import PushClient
 from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
+from exporter.runs.limits import RunLimits
+from exporter.runs.record import RunRecord
 from exporter.runs.service import RunService
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile, read_boot_id
@@ -62,6 +65,7 @@ class World:
     """Run of each living process."""
     lives: int = 0
     has_push: bool = True
+    limits: RunLimits = field(default_factory=RunLimits)
 
     @property
     def rng(self) -> random.Random:
@@ -105,6 +109,8 @@ class _CpuUsage(CpuUsageReader):
 class Life:
     """An exporter from its start on. `failure` is the error of a bug that ended it."""
 
+    discovers = False
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.loop = VirtualLoop(world.virtual)
@@ -129,14 +135,21 @@ class Life:
             slots_at=lambda _at: (),
         )
         energy_j = {device: total.energy_j for device, total in saved.totals.items()}
-        self.energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
-        holders = DeviceHolders(live, self.energies, saved_s or world.virtual.s, _CpuUsage(world))
+        self.energies = Attribution(
+            saved.attributed,
+            energy_j,
+            saved.idle_w,
+            saved_s,
+            owners=OwnerCounters(saved.owners, saved.emissions),
+        )
+        holders = DeviceHolders(live, self.energies, saved_s or world.virtual.s, self.make_cpu_usage())
         self.ledger = ledger = Ledger(
             live,
             holders,
             self.file,
-            is_alive=lambda run: any(p.pid in world.processes for p in run.processes),
+            is_alive=self.is_alive,
             find=world.find_process,
+            limits=world.limits,
         )
         ledger.restore(saved, same_boot=same_boot)
         health = DiskHealth(world.folder)
@@ -148,13 +161,25 @@ class Life:
             self.push.append(PushClient(TARGET, history.run, connect=Connection(world.server, world.rng)))
         worker = WorkerSupervisor(["exporter.nvml_worker.main"], live.take_worker)
         hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0)], worker)
-        self.collector = Collector("0", live, ledger, [health, *self.push])
+        self.with_metrics: list[ReadingSource] = [health, *self.push]
+        self.collector = Collector("0", live, ledger, self.with_metrics)
         self.storage = StateWriter(self.file, ledger, health, history, self.collector.second)
         self.stopping = asyncio.Event()
-        self.runs = RunService(ledger, hub, self.storage, stopping=self.stopping)
+        self.runs = RunService(ledger, hub, self.storage, stopping=self.stopping, discovers=self.discovers)
         self.metrics = SavedMetrics(MetricsRenderer(self.collector.series), self.storage, self.stopping)
         services: list[Service] = [StorageFiles(self.storage, history), *self.push, self.storage, hub, self.runs]
+        services += self.further_services()
         self._daemon = Daemon(services, self.stopping)
+
+    def is_alive(self, run: RunRecord) -> bool:
+        """Return True if a process of the run is alive."""
+        return any(p.pid in self.world.processes for p in run.processes)
+
+    def make_cpu_usage(self) -> CpuUsageReader:
+        return _CpuUsage(self.world)
+
+    def further_services(self) -> list[Service]:
+        return []
 
     async def _run(self) -> None:
         try:

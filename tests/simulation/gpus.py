@@ -41,6 +41,7 @@ class SimulatedGpu(FaultyGpu):
         self.virtual = virtual
         self._call_s = virtual.rng.choice([0.0001, 0.03, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25])
         """Duration of a call without a fault: a slow driver limits the rate of polls, and so the simulation's cost."""
+        self.polls = 0
         self.processes: dict[int, float] = {}
         self.silent_since_s: float | None = None
         """Start of the current series of failed or hanging calls."""
@@ -245,7 +246,7 @@ class Worker:
         if gpu.clock_s > self._virtual.s:  # its last call is still under way
             self._virtual.at(gpu.clock_s, lambda: self._round(gpu, turn))
             return
-        gpu.clock_s, polled = self._virtual.s, self._polled[gpu]
+        gpu.clock_s, gpu.polls, polled = self._virtual.s, gpu.polls + 1, self._polled[gpu]
         every_s = self.schedule.processes_every_s
         items = _Items()
         answered = self._call(gpu, polled, "poll", lambda: polled.poll(items))

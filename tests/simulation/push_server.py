@@ -35,12 +35,12 @@ KINDS = ("down", "timeout", "429", "500", "503", "lost answer")
 
 
 class PushServer:
-    """Samples by series and time: all values that were accepted. `reply` is the answer to one request."""
+    """Server with all samples that it has accepted, as lines of series, value and time in milliseconds."""
 
     def __init__(self, virtual: VirtualTime) -> None:
         self.virtual = virtual
-        self.samples: dict[tuple[str, int], set[str]] = {}
-        self._recent: list[tuple[float, list[tuple[str, int]]]] = []
+        self.samples: set[str] = set()
+        self._recent: list[tuple[float, list[str]]] = []
         self.fault = NetworkFault()
         self.generation = 0
         """Number of restarts, each of which closes all connections."""
@@ -51,23 +51,19 @@ class PushServer:
     def kill(self) -> None:
         """Lose the samples of the last seconds, and close all connections."""
         self.generation += 1
-        for at_s, keys in self._recent:
+        for at_s, lines in self._recent:
             if at_s > self.virtual.s - MEMORY_S:
-                for key in keys:
-                    self.samples.pop(key, None)
+                self.samples.difference_update(lines)
         self._recent = []
 
     def store(self, body: bytes) -> None:
         self.accepted += 1
         if self.drop(self.accepted):
             return
-        keys = []
-        for line in gzip.decompress(body).decode().splitlines():
-            series, value, t_ms = line.rsplit(" ", 2)
-            keys.append((series, int(t_ms)))
-            self.samples.setdefault(keys[-1], set()).add(value)
+        lines = gzip.decompress(body).decode().splitlines()
+        self.samples.update(lines)
         self._recent = [recent for recent in self._recent if recent[0] > self.virtual.s - 60.0]
-        self._recent.append((self.virtual.s, keys))
+        self._recent.append((self.virtual.s, lines))
 
 
 class Connection:

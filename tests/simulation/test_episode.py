@@ -26,3 +26,15 @@ def test_simulation_same_seed_has_the_same_trace():
     assert first.trace_hash != other.trace_hash
     assert first.kills > 0
     assert first.tally.pages > 5
+
+
+def test_simulation_power_cut_that_loses_the_whole_journal_starts_afresh():
+    def lose_the_journal(life):
+        kill = life.kill
+        life.kill = lambda torn=None: kill(torn=None if torn is None else 0.0)
+
+    plan = Plan(faults=("power cut",), mean_s=2.0, calm_s=45.0, defect=lose_the_journal)
+    result = simulate(3, 0.03, plan)
+
+    assert result.kills > 0
+    assert not result.violation

@@ -1,0 +1,107 @@
+"""Discovered jobs of simulated nodes with kills and faults: each becomes one run with its energy."""
+
+import secrets
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.discovery.node import JobPlan, simulate_jobs
+from tests.simulation.virtual_time import ProcessEndError
+
+JOBS = 25
+CALM_S = 20.0
+
+
+def test_discovery_new_seed_finds_each_job_once():
+    seed = secrets.randbelow(1 << 40)
+    outcome = simulate_jobs(seed, JobPlan(JOBS, fault_s=8.0))
+    assert not outcome.violations, (seed, outcome.violations, outcome.result.events)
+    assert outcome.verdict.runs > JOBS / 2
+    assert outcome.result.kills > 0 or outcome.result.faults > 0
+
+
+def test_discovery_more_jobs_than_runs_max_counts_them_within_the_limit():
+    outcome = simulate_jobs(2, JobPlan(60, mean_s=0.5, max_open=5, faults=("kill",), calm_s=CALM_S))
+    assert not outcome.violations, outcome.violations
+    assert outcome.folded > 0
+    assert outcome.verdict.runs < 60
+
+
+def kill_after_begin(life):
+    """Kill the exporter at some begins, before the run is saved."""
+    begin, virtual = life.runs.begin_discovered, life.world.virtual
+
+    def kill():
+        raise ProcessEndError
+
+    def begin_and_kill(found):
+        if virtual.rng.random() < 0.3:
+            virtual.after(0.001, kill)
+        return begin(found)
+
+    life.runs.begin_discovered = begin_and_kill
+
+
+def test_discovery_killed_between_begin_and_first_save_finds_each_job_once():
+    outcome = simulate_jobs(3, JobPlan(JOBS, mean_s=3.0, faults=(), calm_s=CALM_S, defect=kill_after_begin))
+    assert not outcome.violations, outcome.violations
+    assert outcome.lives > 3
+
+
+def test_discovery_run_of_a_user_continues_over_stops_of_the_exporter():
+    """The first scan after a restart may come before the first read of the GPUs."""
+    plan = JobPlan(15, mean_s=2.0, kinds=("user",), gpus=1, faults=("kill",), fault_s=25.0, calm_s=CALM_S)
+    outcome = simulate_jobs(5, plan)
+    assert not outcome.violations, outcome.violations
+    assert outcome.lives > 2
+
+
+def lose_runs(life):
+    """Skip the save of ended runs, which has many consequences."""
+    save = life.file.save
+    life.file.save = lambda changes: save(replace(changes, runs=[run for run in changes.runs if run.is_open]))
+
+
+def begin_twice(life):
+    """Take running runs for missing ones now and then."""
+    running = life.discovery._running
+    life.discovery._running = lambda seen: running(seen) if life.world.virtual.rng.random() < 0.9 else {}
+
+
+def end_late(life):
+    """Take empty groups for populated ones for some seconds."""
+    is_populated, rng = life.discovery._is_populated, life.world.virtual.rng
+    life.discovery._is_populated = lambda path: is_populated(path) or rng.random() < 0.9
+
+
+def keep_processes(life):
+    """Never forget the processes of an ended run."""
+    life.discovery._forget = lambda owner: None
+
+
+def double_energies(life):
+    """Report twice the energy of each run."""
+    view = life.ledger.view
+
+    def doubled(run):
+        shown = view(run)
+        twice = {c: {d: 2 * joules for d, joules in devices.items()} for c, devices in shown.energy_joules.items()}
+        return shown.model_copy(update={"energy_joules": twice, "notes": []})
+
+    life.ledger.view = doubled
+
+
+DEFECTS = [
+    (lose_runs, ""),
+    (begin_twice, "two runs at the same time"),
+    (end_late, "s after Attempt"),
+    (keep_processes, "processes holds"),
+    (double_energies, "true"),
+]
+
+
+@pytest.mark.parametrize(("defect", "text"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS])
+def test_discovery_simulation_with_a_defect_reports_the_violation(defect, text):
+    plan = JobPlan(8, gpus=1, faults=("kill",) if defect is lose_runs else (), calm_s=CALM_S, defect=defect)
+    found = (violation for seed in range(5) for violation in simulate_jobs(seed, plan).violations)
+    assert any(text in violation for violation in found)
