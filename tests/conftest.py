@@ -62,6 +62,7 @@ LONGEST_FILES = (
     "analyzer/studies/test_tenants.py",
     "analyzer/output/html/test_page.py",
     "grafana/test_live.py",
+    "deploy/slurm/test_jobs.py",
     "deploy/test_systemd.py",
 )
 """Files of tests from the longest on, below the folder of this one."""

@@ -27,8 +27,8 @@ class Exporter:
     program: Program
     port: int
 
-    def begin(self, workload: str, pids: Sequence[int] = ()) -> str:
-        body = {"workload": workload, **({"pids": list(pids)} if pids else {})}
+    def begin(self, workload: str, pids: Sequence[int] = (), **fields: Any) -> str:
+        body = {"workload": workload, **({"pids": list(pids)} if pids else {}), **fields}
         return str(self._post("/api/v1/runs", body)["run_id"])
 
     def end(self, run_id: str) -> dict[str, Any]:
@@ -49,12 +49,15 @@ class Exporter:
         self.program.until(lambda: exported_gpus(self.port, b"wattline_gpu_up{") == gpus, READY_WITHIN_S)
 
 
-def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "exporter") -> Exporter:
-    """Start an exporter with defaults on a new state folder; the context of `program` stops it."""
+def start_exporter(
+    environment: Mapping[str, str], folder: Path, name: str = "exporter", options: Sequence[str] = ()
+) -> Exporter:
+    """Start an exporter with these options on a new state folder; the context of `program` stops it."""
     port = free_port()
     command: list[str | Path] = [
         *(sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
         *("--state.path", folder / name, "--log.level", "warn"),
+        *options,
     ]
     return Exporter(Program(name, command, environment, folder), port)
 

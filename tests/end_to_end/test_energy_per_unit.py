@@ -15,13 +15,14 @@ from analyzer.studies.compare import group_member
 from analyzer.studies.fleet import fleet
 from exporter.contract import metrics as m
 from exporter.contract.run import PhaseView, RunView
+from exporter.contract.unit_energy import energies_per_unit
 from exporter.contract.work import SHARE_POLICY
 from tests import servers
 from tests.analyzer.fleet_nodes import NodeSeries, write_prometheus_blocks
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
 from tests.analyzer.run_reports import run_frames, terminal_text
 from tests.grafana.panel_values import View
-from workloads.runner.run_folder import summary_lines
+from workloads.client.summary import EndedRun, summary_lines
 
 DURATION_S, LOAD_S, POWER_W = 60.0, 20.0, 300.0
 WHOLE_J = POWER_W * DURATION_S
@@ -143,7 +144,8 @@ def test_runner_shared_gpu_prints_the_attributed_share():
         attributed_energy_joules={"gpu": {GPU.uuid: SHARE_J}},
         notes=[],
     )
-    line = next(iter(summary_lines(run, "ok", None)))
+    answer = run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
+    line = next(iter(summary_lines(EndedRun.parse(answer), "ok", None)))
 
     assert line.startswith(
         "10 J per generated token over the whole run, attributed to it, since others used its GPUs as well (15 "
