@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import SUPPRESS, Action
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -21,6 +21,8 @@ from workloads.jobs import base as jobs
 PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": command_line()}
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")
 _TYPES = {"str": "TEXT", "path": "PATH", "int range": "INTEGER", "float range": "NUMBER", "float": "NUMBER"}
+FLEET_COMMANDS = ("fleet", "usage", "waste", "requests")
+"""Commands of the analyzer that sum over many runs or requests, which have a page of their own."""
 _INHERITED = 10
 """Identical options from which on a command refers to another command's table."""
 _SHARED = 3
@@ -65,12 +67,28 @@ def job_option_names(job: str) -> set[str]:
     return set(chain.from_iterable(action.option_strings for action in _actions(job)))
 
 
-def program_options(program: str) -> str:
-    """Return the sections of all commands, and one of the options that several commands share."""
+def program_options(program: str, *, without: Collection[str] = ()) -> str:
+    """Return the sections of all commands but `without`, and one of the options that several commands share."""
+    known = commands(program)
+    shared = _shared_by_commands(known)
+    parts = _sections(program, {command.name for command in known} - set(without), "")
+    if shared:
+        parts += ["## Options of several commands", *_table(shared)]
+    return "\n\n".join(parts)
+
+
+def command_options(program: str, names: Collection[str], shared_page: str) -> str:
+    """Return the sections of some commands; `shared_page` has the options that several commands share."""
+    return "\n\n".join(_sections(program, names, shared_page))
+
+
+def _sections(program: str, names: Collection[str], shared_page: str) -> list[str]:
     known = commands(program)
     shared = _shared_by_commands(known)
     parts: list[str] = []
     for number, command in enumerate(known):
+        if command.name not in names:
+            continue
         parts += [f"## `{program} {command.name}`", command.help]
         base, own = _own_parameters(command, known[:number])
         if base:
@@ -80,11 +98,9 @@ def program_options(program: str) -> str:
         common = [p for p in own if p in shared]
         parts += _table([p for p in own if p not in shared])
         if common:
-            names = ", ".join(_code(p.names.split()[0].strip(",")) for p in common)
-            parts.append(f"[Shared options](#options-of-several-commands): {names}.")
-    if shared:
-        parts += ["## Options of several commands", *_table(shared)]
-    return "\n\n".join(parts)
+            listed = ", ".join(_code(p.names.split()[0].strip(",")) for p in common)
+            parts.append(f"[Shared options]({shared_page}#options-of-several-commands): {listed}.")
+    return parts
 
 
 def job_options() -> str:

@@ -12,11 +12,16 @@ from exporter.contract import metrics
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
+from tests.exporter.exposition import series_counts
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
 BLOCKS: dict[str, Callable[[], str]] = {
     **{f"{name} options": partial(option_tables.program_options, name) for name in option_tables.PROGRAMS},
+    "analyzer options": partial(option_tables.program_options, "analyzer", without=option_tables.FLEET_COMMANDS),
+    "analyzer fleet options": partial(
+        option_tables.command_options, "analyzer", option_tables.FLEET_COMMANDS, "options.md"
+    ),
     **{f"{name} exit codes": partial(exit_codes.table, name) for name in exit_codes.EXIT_CODES},
     "job options": option_tables.job_options,
     "finding codes": finding_codes.table,
@@ -26,6 +31,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "examination case meanings": table.meaning_table,
     "coverage": coverage.coverage_table,
     "ranks": coverage.rank_table,
+    "series counts": series_counts.count_table,
+    "series of a fleet": series_counts.fleet_table,
 }
 _BLOCK = re.compile(r"(?P<start><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
