@@ -1,10 +1,12 @@
 """Entry point of the exporter; it handles SIGINT before the slow imports of the command line."""
 
 from exporter.cli.signals import exit_on_sigint
+from exporter.contract.command_line import exit_if_not_installed
 
 
 def main() -> None:
     exit_on_sigint()
+    exit_if_not_installed("exporter")
     from exporter.cli.main import main as run_command
 
     run_command()

@@ -5,6 +5,9 @@ from workloads.runner.shadow_check import exit_if_shadowed
 
 def main() -> None:
     exit_if_shadowed()
+    from exporter.contract.command_line import exit_if_not_installed
+
+    exit_if_not_installed("workloads")
     from workloads.cli import main as run_command
 
     run_command()

@@ -15,11 +15,11 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.contract.command_line import PlainHelp, usage_message, version_line
+from wattline.client import gpus as gpu_choice
+from wattline.client import messages
+from wattline.client.api import ExporterError
+from wattline.client.messages import log_message
 from workloads.caps import cli
-from workloads.client import gpus as gpu_choice
-from workloads.client import messages
-from workloads.client.api import ExporterError
-from workloads.client.messages import log_message
 from workloads.jobs.base import job_command, job_names, load_job
 from workloads.plans import cli as plan_cli
 from workloads.runner import shadow_check as shadow

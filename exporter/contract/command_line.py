@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
@@ -117,6 +119,13 @@ def version_line(program: str) -> str:
 def install(extra: str) -> str:
     """Return the command that installs an optional part from a clone of the repository."""
     return f"in the clone of Wattline, run: pip install '.[{extra}]'"
+
+
+def exit_if_not_installed(program: str) -> None:
+    """Exit with one line if the packages of all command lines are missing; call it before typer is imported."""
+    for package in ("typer", "pydantic"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"{program}: {package} is not installed; {install(program)}")
 
 
 def user_state_folder(environ: Mapping[str, str]) -> Path:

@@ -71,7 +71,7 @@ class Body(BaseModel):
 
 NO_GPU_FOUND = (
     "no process of the run was found on a GPU, so no GPU is counted; "
-    'name the GPUs with --gpus 0, in Python with client.run(gpus="0")'
+    'name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")'
 )
 """Note of a run whose GPUs are those that its processes use."""
 

@@ -22,7 +22,7 @@ from tests.analyzer.fleet_nodes import NodeSeries, write_prometheus_blocks
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
 from tests.analyzer.run_reports import run_frames, terminal_text
 from tests.grafana.panel_values import View
-from workloads.client.summary import EndedRun, summary_lines
+from wattline.client.summary import EndedRun, summary_lines
 
 DURATION_S, LOAD_S, POWER_W = 60.0, 20.0, 300.0
 WHOLE_J = POWER_W * DURATION_S

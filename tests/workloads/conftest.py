@@ -85,7 +85,7 @@ def _testbed(limited_gpus, tmp_path, *, through_nvml):
     opened.close()
 
 
-_BEGIN = "import os, sys, time\nfrom workloads import client\n"
+_BEGIN = "import os, sys, time\nimport wattline\n"
 
 
 @pytest.fixture

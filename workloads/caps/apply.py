@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporter.contract.command_line import user_state_folder
+from wattline.client.messages import log_message
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import Cap, CapsError, GpuSet
 from workloads.caps.journal import TOLERANCE_W, Holder, InitialPowerLimit, Journal, open_journal_gpus
 from workloads.caps.watchdog import ENDS_WITHIN_S, start_caps_watchdog, survival_warning
-from workloads.client.messages import log_message
 from workloads.runner.signals import unwind_on_signal
 from workloads.runner.watchdog import Watchdog
 

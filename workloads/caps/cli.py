@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 
 if TYPE_CHECKING:
     from workloads.caps.gpu_set import GpuSet

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workloads import client
-from workloads.client import api as run_api
-from workloads.client import gpus as gpu_choice
-from workloads.client import recorder
-from workloads.client.barrier import BarrierError
-from workloads.client.messages import log_message
+import wattline
+from wattline.client import api as run_api
+from wattline.client import gpus as gpu_choice
+from wattline.client import recorder
+from wattline.client.barrier import BarrierError
+from wattline.client.messages import log_message
 from workloads.jobs.base import JobParser, positive_int
 from workloads.jobs.containers import container_engine, lifecycle, output, score, spec
 from workloads.jobs.containers.container_engine import ContainerEngine, EngineError
@@ -105,7 +105,7 @@ def _add_end_options(options: JobParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwind_on_signal(), client.run("container") as run:
+    with unwind_on_signal(), wattline.run("container") as run:
         try:
             sys.exit(_run(options, run))  # inside the run, which then ends as failed
         except (EngineError, BarrierError, gpu_choice.GpusError) as error:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, run: client.Run) -> int:
+def _run(options: argparse.Namespace, run: wattline.Run) -> int:
     run.phase("prepare")
     engine = container_engine.find_engine(options.host, os.environ)
     wanted = _container(options, _image(engine, options), run.run_id)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from workloads import client
+import wattline
 from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int
 from workloads.jobs.kernels import torch_device
 from workloads.jobs.llm import options as llm_options
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_job(_JOB, parser().parse_args(arguments), _measure)
 
 
-def _measure(run: client.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -58,7 +58,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         _passes(run, options, once, world)
 
 
-def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
     from workloads.jobs.llm.simulated import open_simulated_model
 
     run.barrier()
@@ -66,7 +66,7 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
         _passes(run, options, lambda: model.forward(options.batch_size * options.seq_len), World.alone())
 
 
-def _passes(run: client.Run, options: argparse.Namespace, once: Callable[[], float], world: World) -> None:
+def _passes(run: wattline.Run, options: argparse.Namespace, once: Callable[[], float], world: World) -> None:
     run.phase("measure")
     tokens = options.batch_size * options.seq_len
     began_s = time.perf_counter()

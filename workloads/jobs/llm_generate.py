@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import client
+import wattline
 from workloads.jobs.base import JobParser, job_parser, positive_int
 from workloads.jobs.llm import options as llm_options
 from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
@@ -82,7 +82,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _measure(run: client.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -124,7 +124,7 @@ def _batches(options: argparse.Namespace, loaded: LoadedModel) -> Iterator[Token
     return (decoding.pad_batch(batch, left=True) for batch in decoding.endless_batches(rows, options.batch_size))
 
 
-def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
     from workloads.jobs.llm.decoding import synthetic_texts
     from workloads.jobs.llm.models import ModelError
     from workloads.jobs.llm.simulated import open_simulated_model
@@ -144,7 +144,7 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
 
 
 def _measure_batches(
-    run: client.Run, options: argparse.Namespace, generate: Callable[[], _GeneratedBatch], world: World
+    run: wattline.Run, options: argparse.Namespace, generate: Callable[[], _GeneratedBatch], world: World
 ) -> None:
     run.phase("measure")
     sums, times = TokenRates(time.perf_counter()), TokenTimes()

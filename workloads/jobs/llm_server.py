@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import wattline
 from exporter.contract.secret_file import SecretFileError, read_secret
-from workloads import client
 from workloads.jobs.base import JobParser, job_parser, non_negative_int, positive_int, positive_seconds
 from workloads.jobs.llm_load import generator, summary
 from workloads.runner import shadow_check as shadow
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_connections()
     from workloads.jobs.llm_load.measure import measure_endpoint
 
-    with unwind_on_signal(), client.run("llm-server") as run:
+    with unwind_on_signal(), wattline.run("llm-server") as run:
         measure_endpoint(options, key, run)
     return 0
 

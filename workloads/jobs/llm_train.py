@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import client
-from workloads.client.messages import log_message
+import wattline
+from wattline.client.messages import log_message
 from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int
 from workloads.jobs.llm import options as llm_options
 from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
@@ -85,7 +85,7 @@ def _rate(text: str) -> float:
     return value
 
 
-def _measure(run: client.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -158,7 +158,7 @@ def _trainer(options: argparse.Namespace, loaded: LoadedModel, world: World) -> 
     return train
 
 
-def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
     from workloads.jobs.llm.decoding import synthetic_texts
     from workloads.jobs.llm.models import ModelError
     from workloads.jobs.llm.simulated import open_simulated_model
@@ -179,7 +179,7 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
         _steps(run, options, train, _count(options, len(rows)), World.alone())
 
 
-def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Step], count: int, world: World) -> None:
+def _steps(run: wattline.Run, options: argparse.Namespace, step: Callable[[], _Step], count: int, world: World) -> None:
     run.phase("measure")
     sums, latencies_s, losses, samples = TokenRates(time.perf_counter()), list[float](), list[float](), 0
     for _ in measured_rounds(count, options.duration, world.any):

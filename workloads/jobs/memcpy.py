@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.base import JobParser, job_parser
 from workloads.jobs.kernels import timed_kernels, torch_device
 from workloads.jobs.kernels.timed_kernels import KernelLauncher

@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from workloads import client
-from workloads.client.barrier import BarrierError
+import wattline
+from wattline.client.barrier import BarrierError
 from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int, positive_seconds
 from workloads.jobs.kernels import torch_device
 from workloads.jobs.vision import training
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shadow.exit_if_shadowed()
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
         sys.exit("resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus 0,1")
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run("resnet") as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run("resnet") as run:
         try:
             run.phase("load")
             images = training.find_images(options.images) if options.images else None
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: float) -> dict[str, float]:
+def _train(run: wattline.Run, step: Step, options: argparse.Namespace, steps: float) -> dict[str, float]:
     """Train and return the results; a step's wall time includes reading its images."""
     run.phase("warmup")
     for _ in range(options.warmup):

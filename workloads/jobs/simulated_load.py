@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads import client
-from workloads.client.barrier import BarrierError
+import wattline
+from wattline.client.barrier import BarrierError
 from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int, positive_seconds
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -114,7 +114,7 @@ def _watts(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(_JOB) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(_JOB) as run:
         if run.simulation is None:
             sys.exit(
                 f"{_JOB}: the GPUs of this run are not simulated; start exporter serve --simulate "
@@ -161,7 +161,7 @@ def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuL
         yield gpus, law
 
 
-def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _MeasuredSteps:
+def _step(run: wattline.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _MeasuredSteps:
     """Run the steps; a step ends when the slowest GPU has finished."""
     latencies_s: list[float] = []
     joules = 0.0

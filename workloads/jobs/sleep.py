@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads.client import barrier
+from wattline.client import barrier
 from workloads.jobs.base import JobParser, job_parser, positive_seconds
 from workloads.runner.signals import unwind_on_signal
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, MpsDaemon, MpsError, stop_abandoned_daemon
 from workloads.runner.watchdog import Watchdog
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.contract.run import Outcome
-from workloads.client import values
+from wattline.client import values
 from workloads.plans import results
 from workloads.plans.results import LOG_FILE
 from workloads.plans.steps import PlannedRun

@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.contract.command_line import PlainHelp
-from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
-from workloads.client.messages import log_message
+from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
+from wattline.client.messages import log_message
 from workloads.jobs.base import suggest_name
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def sweep_command(  # a command's options are its arguments
 
 
 def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> None:
-    from workloads.client.values import run_id_for
+    from wattline.client.values import run_id_for
     from workloads.plans import dry_run, steps
     from workloads.plans import results as plan_results
 

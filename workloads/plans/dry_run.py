@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import typer
 
 from exporter.contract.run import Gpus
-from workloads.client.api import Api, ExporterError
+from wattline.client.api import Api, ExporterError
 from workloads.plans.model import POWER_LIMIT, SM_CLOCK, WorkloadPlan, parse_job_options
 from workloads.plans.runner import PlanError, capped_gpus
 from workloads.plans.steps import PlannedRun, Step, step_gpus

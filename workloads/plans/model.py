@@ -94,7 +94,7 @@ class ConcurrentJob(JobSpec):
     background: bool = False
     """Background load, stopped once every other job of the step has ended."""
     barrier: bool = False
-    """True if the command calls `run.barrier()` of workloads.client; every built-in job does."""
+    """True if the command calls `run.barrier()` of wattline; every built-in job does."""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> ConcurrentJob:

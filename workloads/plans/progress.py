@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from workloads.client import messages
-from workloads.client.api import Api, ExporterError
-from workloads.client.messages import log_message
+from wattline.client import messages
+from wattline.client.api import Api, ExporterError
+from wattline.client.messages import log_message
 from workloads.plans.child import ChildRun
 
 if TYPE_CHECKING:

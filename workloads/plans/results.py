@@ -21,7 +21,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from exporter.contract.run import EVENTS_FILE, RECORD_EVENT, EndEvent, IterationEvent, Outcome, RecordEvent, StartEvent
-from workloads.client.values import run_id_for
+from wattline.client.values import run_id_for
 
 PLAN_FILE = "plan.yaml"
 JOURNAL_FILE = "runs.jsonl"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus, unknown_gpu
+from wattline.client import gpus as gpu_choice
+from wattline.client.api import Api, ExporterError, UnreachableError
 from workloads.caps.apply import CapSetter, check_caps, restoring_caps
 from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
-from workloads.client import gpus as gpu_choice
-from workloads.client.api import Api, ExporterError, UnreachableError
 from workloads.mps import daemon as mps_daemon
 from workloads.plans import progress, steps
 from workloads.plans.child import ChildRun, PlanContext

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.contract.run import METRICS_FILE
-from workloads.client import barrier
+from wattline.client import barrier
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
 from workloads.plans import results

@@ -151,7 +151,7 @@ def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) ->
             if mps and not all(run.waits for run in runs):
                 raise StepError(
                     "cannot verify that the command uses MPS: it does not wait at the barrier; make it a tenant with "
-                    "barrier: true that calls run.barrier() of workloads.client",
+                    "barrier: true that calls run.barrier() of wattline",
                     *("runs", index),
                 )
             if any(len(run.labels) >= MAX_LABELS for run in runs):  # the label `plan` is added later

@@ -16,8 +16,8 @@ import psutil
 
 from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE
-from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
-from workloads.client.messages import log_message
+from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
+from wattline.client.messages import log_message
 
 _READY_WITHIN_S = 20.0
 _OTHER_READY_WITHIN_S = 5.0  # after a lost race for the port: time for the other exporter to be ready

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 
 PROGRAM = "nsys"
 FOLDER = "nsys"

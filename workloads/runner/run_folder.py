@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from exporter.contract.run import METRICS_FILE, Outcome, RunView
-from workloads.client.messages import DISK_FULL_ERRNOS, log_message
-from workloads.client.recorder import Recorder
+from wattline.client.messages import DISK_FULL_ERRNOS, log_message
+from wattline.client.recorder import Recorder
 
 _SUMMED = ("gpu", "cpu", "dram")
 

@@ -17,13 +17,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, RunView, error_reason
-from workloads.client import api as run_api
-from workloads.client import contributor, recorder, values
-from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
-from workloads.client.contributor import RunMembership
-from workloads.client.gpus import GpuChoice
-from workloads.client.messages import log_message
-from workloads.client.summary import log_summary
+from wattline.client import api as run_api
+from wattline.client import contributor, recorder, values
+from wattline.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
+from wattline.client.contributor import RunMembership
+from wattline.client.gpus import GpuChoice
+from wattline.client.messages import log_message
+from wattline.client.summary import log_summary
 from workloads.runner import nsys
 from workloads.runner.exporter import ExporterConnection
 from workloads.runner.run_folder import RunFolder

@@ -11,7 +11,7 @@ import sys
 import time
 from functools import partial
 
-from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
+from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
 from workloads.slurm.job import Job, SlurmError
 
 _TIMEOUT_S = 2.0

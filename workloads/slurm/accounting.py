@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from workloads.client.api import Api, ExporterError
+from wattline.client.api import Api, ExporterError
 from workloads.slurm.energy import PREFIX, JobEnergy, sum_runs
 from workloads.slurm.job import Job, SlurmError, run_command
 from workloads.slurm.node import find_run

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.contract.command_line import user_state_folder
-from workloads.client.api import Api, RejectedRequestError
+from wattline.client.api import Api, RejectedRequestError
 from workloads.slurm.job import Job, JobDetails, Outcome, SlurmError, outcome_of
 
 LEASE_S = 366 * 86_400.0

@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
+import wattline
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 from tests.analyzer.studies.requests.proration import by_time
 from tests.analyzer.studies.requests.server import IDLE_W, serve
-from workloads import client
-from workloads.client import recorder
-from workloads.client.recorder import Recorder
+from wattline.client import recorder
+from wattline.client.recorder import Recorder
 from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
 
 BEFORE_S, AFTER_S = 4.0, 5.0
@@ -209,7 +209,7 @@ def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
 def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_file, served, tmp_path, monkeypatch):
     writer = Recorder(tmp_path)
     monkeypatch.setattr(recorder, "recorder_for", lambda _: writer)
-    run = client.Run("server-1", {}, None, None)
+    run = wattline.Run("server-1", {}, None, None)
     for one in records(served):
         due_s = one["started_at"] - 0.25
         usage = TokenUsage(prompt_tokens=one["prompt_tokens"], generated_tokens=one["generated_tokens"])

@@ -108,4 +108,4 @@ def test_run_discovered_on_no_gpu_is_noted(exporter):
 
     assert run["gpus"] == []
     (note,) = (note for note in run["notes"] if "no process of the run was found on a GPU" in note)
-    assert note.endswith('name the GPUs with --gpus 0, in Python with client.run(gpus="0")')
+    assert note.endswith('name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")')

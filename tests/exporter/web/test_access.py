@@ -10,7 +10,7 @@ from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, web_con
 from tests.fork_server import ForkServer
 from tests.servers import free_port
 
-CLIENTS = ForkServer("workloads.client", "workloads.cli")
+CLIENTS = ForkServer("wattline", "workloads.cli")
 RUN = {"workload": "train"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -110,9 +110,7 @@ def test_password_and_token_scrape_and_change_runs(start, token, tmp_path):
 def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
     socket_path = tmp_path / "api.sock"
     options = ("--web.api-socket", str(socket_path), "--web.api-token-file", str(token))
-    client = (
-        "import workloads.client\nwith workloads.client.run('train') as run:\n  run.work(steps=3)\nprint(run.run_id)"
-    )
+    client = "import wattline\nwith wattline.run('train') as run:\n  run.work(steps=3)\nprint(run.run_id)"
     with start(*options) as exporter:
         for more in (
             {"WATTLINE_EXPORTER": f"unix://{socket_path}"},
@@ -152,7 +150,7 @@ def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
     ],
 )
 def test_client_without_credentials_continues_and_reports_it(more, words):
-    done = python("import workloads.client\nwith workloads.client.run('train'): print('trained')", more)
+    done = python("import wattline\nwith wattline.run('train'): print('trained')", more)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     (line,) = done.stderr.splitlines()

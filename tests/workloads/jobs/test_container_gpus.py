@@ -1,6 +1,6 @@
 import pytest
 
-from workloads.client.gpus import GpusError, VisibleGpu
+from wattline.client.gpus import GpusError, VisibleGpu
 from workloads.jobs.container import container_gpus
 
 TWO = (VisibleGpu(0, "NVIDIA H200", "GPU-aaaa"), VisibleGpu(1, "NVIDIA H200", "GPU-bbbb"))

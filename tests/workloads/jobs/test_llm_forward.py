@@ -2,9 +2,9 @@
 
 import pytest
 
+import wattline
 from tests.workloads.jobs.llm_models import NEEDS_TORCH
 from tests.workloads.jobs.recorded_runs import recorded_run
-from workloads import client
 from workloads.jobs import llm_forward
 from workloads.jobs.base import percentile_results
 from workloads.jobs.llm.common import World
@@ -31,7 +31,7 @@ def test_forward_counts_tokens_of_decoder_and_encoder(in_process_job, tmp_path, 
 def test_forward_latencies_keep_their_order(environment, tmp_path):
     scripted_s = [0.3, 0.1, 0.2]
     options = llm_forward.parser().parse_args(["--iterations", "3"])
-    with client.run("llm-forward") as run:
+    with wattline.run("llm-forward") as run:
         llm_forward._passes(run, options, iter(scripted_s).__next__, World.alone())
     done = recorded_run(environment.api.only_run, tmp_path)
 

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from tests.fakes.run_api import RunApi, run_api_server
-from workloads.client.api import Api
+from wattline.client.api import Api
 from workloads.plans import progress, runner
 from workloads.plans.model import CoolDown
 from workloads.plans.progress import GpuReading, LiveReadings, LiveTable, PlanStatus, ProgressLog, WorkRates

@@ -21,12 +21,12 @@ def _pair_plan(second: str, settings: str = "") -> str:
 
 LONGER_TENANT = """
 import pathlib, sys, time
-from workloads import client
+import wattline
 
 def first_is_over():
     return any('"outcome"' in path.read_text() for path in pathlib.Path(sys.argv[1]).glob("*/events.jsonl"))
 
-with client.run("longer") as run:
+with wattline.run("longer") as run:
     run.barrier()
     left = 3
     while left:

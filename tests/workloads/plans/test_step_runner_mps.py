@@ -20,8 +20,8 @@ runs:
 ATTACHED = """
 import time
 from tests.fakes.mps_control import mps_client
-from workloads import client
-with mps_client(), client.run("tenant") as run:
+import wattline
+with mps_client(), wattline.run("tenant") as run:
     run.barrier()
     time.sleep(0.2)
     run.work(steps=1)
@@ -49,9 +49,7 @@ def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path
 
 def test_tenants_under_mps_non_client_fails_step(exporter, tmp_path, path):
     client = write_file(tmp_path, ATTACHED, "client.py")
-    non_client = write_file(
-        tmp_path, "from workloads import client\nwith client.run('x') as run: run.barrier()\n", "other.py"
-    )
+    non_client = write_file(tmp_path, "import wattline\nwith wattline.run('x') as run: run.barrier()\n", "other.py")
     plan = write_file(tmp_path, PLAN.format(python=sys.executable, first=client, second=non_client))
     done = run_plan(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
 

@@ -16,13 +16,13 @@ import trustme
 
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import ROOT, free_port, plain_environment
-from workloads.client.api import AccessDeniedError, Api
+from wattline.client.api import AccessDeniedError, Api
 from workloads.runner.exporter import find_exporter as find_named
 
 _FIND = """
 import json, os, sys
 from workloads.runner import exporter as reach
-from workloads.client.api import ExporterError
+from wattline.client.api import ExporterError
 try:
     connection = reach.find_or_start_exporter(sys.argv[1], os.environ, json.loads(sys.argv[2]))
 except ExporterError as error:

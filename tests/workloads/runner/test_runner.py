@@ -89,7 +89,7 @@ def test_run_command_registers_cgroup_of_environment(exporter):
 def test_run_command_rejected_pids_are_logged_once_without_cgroup(exporter, write, group):
     """The runner, its job and the client in the job each register pids."""
     exporter.api.refuses_pids = True
-    script = write("from workloads import client\nwith client.run('train'):\n    pass\n")
+    script = write("import wattline\nwith wattline.run('train'):\n    pass\n")
     with exporter.start("-m", "workloads", "run", sys.executable, script, WATTLINE_CGROUP=group) as process:
         _, stderr = process.communicate(timeout=60)
 
@@ -238,7 +238,7 @@ def test_run_command_address_of_other_program_fails(exporter):
 
 
 def test_run_command_end_reports_results_of_job(exporter, write):
-    script = write("from workloads import client\nwith client.run('x') as run:\n    run.result(loss=0.5)\n")
+    script = write("import wattline\nwith wattline.run('x') as run:\n    run.result(loss=0.5)\n")
     exporter.run(sys.executable, script)
 
     assert exporter.api.only_run.results == {"loss": 0.5}
@@ -246,9 +246,9 @@ def test_run_command_end_reports_results_of_job(exporter, write):
 
 def test_run_command_excess_results_keep_others(exporter, write):
     script = write(
-        "from workloads import client\n"
+        "import wattline\n"
         "for process in 'ab':\n"
-        "    with client.run('x') as run:\n"
+        "    with wattline.run('x') as run:\n"
         "        run.result(**{f'{process}{index}': index for index in range(40)})\n"
     )
     done = exporter.run(sys.executable, script)

@@ -3,7 +3,7 @@ import sys
 
 def test_client_works_beside_users_exporter_module(exporter, write):
     write("raise SystemExit('the user s own module was run')", "exporter.py")
-    script = write("from workloads import client\nwith client.run('train') as run:\n    run.work(steps=1)\n")
+    script = write("import wattline\nwith wattline.run('train') as run:\n    run.work(steps=1)\n")
     done = exporter.python(script)
 
     assert done.returncode == 0

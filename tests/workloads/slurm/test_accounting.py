@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
-from workloads.client.api import Api
+from wattline.client.api import Api
 from workloads.slurm import accounting
 from workloads.slurm.accounting import write_energy
 from workloads.slurm.job import Job, SlurmError

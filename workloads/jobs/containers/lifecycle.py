@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.containers.container_engine import (
     ContainerEngine,
     EngineError,

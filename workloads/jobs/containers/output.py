@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.containers import lifecycle
 from workloads.jobs.containers.container_engine import error_cause
 from workloads.jobs.containers.lifecycle import CreatedContainer

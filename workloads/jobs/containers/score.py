@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.containers.container_engine import EngineError, engine_errors
 from workloads.jobs.containers.lifecycle import CreatedContainer, started_at
 

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workloads import client
-from workloads.client.barrier import BarrierError
-from workloads.client.messages import log_message
+import wattline
+from wattline.client.barrier import BarrierError
+from wattline.client.messages import log_message
 from workloads.jobs.base import percentile_results, positive_int, positive_seconds
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -137,7 +137,7 @@ def run_kernel_job(
 ) -> int:
     """Run a kernel job; `devices` takes the path of the simulation's state file, or None, and may raise ValueError."""
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(kernel.job) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(kernel.job) as run:
         try:
             run.phase("load")
             with devices(run.simulation) as launches:
@@ -150,7 +150,7 @@ def run_kernel_job(
 
 
 def measure_kernels(
-    run: client.Run, kernel: TimedKernel, launches: Sequence[KernelLauncher], options: argparse.Namespace
+    run: wattline.Run, kernel: TimedKernel, launches: Sequence[KernelLauncher], options: argparse.Namespace
 ) -> dict[str, float]:
     """Measure and return the results; the speed is the total of all devices by wall time."""
     measured = [_Measured(run, kernel, gpu) for gpu in range(len(launches))]
@@ -191,7 +191,7 @@ def _report_grouping(kernel: TimedKernel, measured: Sequence[_Measured]) -> None
 class _Measured:
     """Work and times of one device."""
 
-    def __init__(self, run: client.Run, kernel: TimedKernel, gpu: int) -> None:
+    def __init__(self, run: wattline.Run, kernel: TimedKernel, gpu: int) -> None:
         self._run = run
         self._kernel = kernel
         self._gpu = gpu

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workloads.client.messages import log_message_once
+from wattline.client.messages import log_message_once
 
 if TYPE_CHECKING:
     import torch

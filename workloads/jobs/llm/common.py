@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from workloads import client
+import wattline
 from workloads.jobs.llm.models import ModelError
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -26,10 +26,10 @@ _RELEASED_WITHIN_S = 1.0
 _POLL_S = 0.0005
 
 
-def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Run, argparse.Namespace], None]) -> int:
+def run_job(name: str, options: argparse.Namespace, measure: Callable[[wattline.Run, argparse.Namespace], None]) -> int:
     """Measure within a run; an error ends the process with a one-line message."""
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(name) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(name) as run:
         try:
             measure(run, options)
         except ModelError as error:
@@ -87,7 +87,7 @@ class World:
         """Return True in all processes if the condition holds in any."""
         return self._reduced(float(condition), "MAX") > 0
 
-    def barrier(self, run: client.Run) -> None:
+    def barrier(self, run: wattline.Run) -> None:
         """Wait for the plan's other tenants, as one job. Raises BarrierError."""
         if self.rank == 0:
             run.barrier()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.client.messages import log_message, log_message_once
+from wattline.client.messages import log_message, log_message_once
 from workloads.jobs.kernels import torch_device
 from workloads.jobs.llm.options import PRESETS, find_preset
 

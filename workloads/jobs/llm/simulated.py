@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.llm.decoding import DecodingSteps
 from workloads.jobs.llm.models import ModelError
 from workloads.jobs.llm.options import PRESETS, ModelPreset, find_preset

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 from workloads.jobs.llm_load.stream import RequestOutcome
 
 # Common words, a single token each in most vocabularies.

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import aiohttp
 
-from workloads import client
-from workloads.client.barrier import BarrierError
-from workloads.client.messages import log_message
+import wattline
+from wattline.client.barrier import BarrierError
+from wattline.client.messages import log_message
 from workloads.jobs.llm_load import endpoint, generator, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.generator import LoadGenerator, Request, StopCondition, show_load_progress
@@ -65,7 +65,7 @@ def arrival_offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[
     return itertools.accumulate(intervals.expovariate(rate_per_s) for _ in itertools.count())
 
 
-def measure_endpoint(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
+def measure_endpoint(options: argparse.Namespace, key: str | None, run: wattline.Run) -> None:
     """Measure the endpoint; an error ends the process with a one-line message. Raises SignalInterrupt."""
     with asyncio.Runner() as loop:  # calls of the run may block between its parts
         stack = contextlib.AsyncExitStack()
@@ -87,7 +87,7 @@ async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp
 def _measure(
     options: argparse.Namespace,
     key: str | None,
-    run: client.Run,
+    run: wattline.Run,
     loop: asyncio.Runner,
     session: aiohttp.ClientSession,
 ) -> None:
@@ -126,7 +126,7 @@ def _until(options: argparse.Namespace) -> StopCondition:
     return StopCondition(options.requests or _DEFAULT_REQUESTS, math.inf)
 
 
-def _report(run: client.Run, answer: RequestOutcome) -> None:
+def _report(run: wattline.Run, answer: RequestOutcome) -> None:
     run.iteration(answer.e2e_s, answer.values(), **answer.work())
 
 

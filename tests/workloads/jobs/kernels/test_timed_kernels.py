@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workloads import client
+import wattline
 from workloads.jobs.kernels import timed_kernels
 from workloads.jobs.kernels import timed_kernels as kernels
 from workloads.jobs.kernels.timed_kernels import KernelTimes
@@ -26,7 +26,7 @@ def test_measure_kernels_starts_next_batch_before_wait(closed_address):
         return wait
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
-    run = client.Run("sgemm", {}, None, closed_address)
+    run = wattline.Run("sgemm", {}, None, closed_address)
     results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert calls[2:] == [
@@ -46,7 +46,7 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
 
     warm: list[bool] = []
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
-    run = client.Run("sgemm", {}, None, closed_address)
+    run = wattline.Run("sgemm", {}, None, closed_address)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
     with pytest.raises(RuntimeError, match="out of memory"):
         kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
@@ -54,7 +54,7 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
 
 def test_measure_kernels_tiny_duration_runs_one_kernel(closed_address):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
-    run = client.Run("sgemm", {}, None, closed_address)
+    run = wattline.Run("sgemm", {}, None, closed_address)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
     results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 

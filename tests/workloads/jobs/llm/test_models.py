@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.workloads.jobs.llm_models import EOS, NEEDS_TORCH, TINY_MODEL, counting_model
-from workloads.client import barrier
+from wattline.client import barrier
 from workloads.jobs import llm_forward, llm_generate, llm_train
 from workloads.jobs.llm import models
 

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from workloads.client.messages import log_message_once
+from wattline.client.messages import log_message_once
 
 MAX_RESULTS, MAX_UNITS = 64, 16
 """Limits of a run. Beyond them the exporter rejects all values. `exporter.contract.run` defines them, too."""

@@ -83,7 +83,7 @@ def _from_cuda(environ: Mapping[str, str], list_gpus: Callable[[], tuple[Visible
             (),
             warning=f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} is ambiguous, since the GPUs differ: "
             "measuring the GPUs that the job uses; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPUs with --gpus 0, "
-            'in Python with client.run(gpus="0")',
+            'in Python with wattline.run(gpus="0")',
         )
     host = _visible(environ.get("NVIDIA_VISIBLE_DEVICES", ""))
     if numbered and not here and all(not entry.isdecimal() or int(entry) < len(host) for entry in entries):

@@ -4,15 +4,15 @@ import time
 
 import pytest
 
+import wattline
 from tests.polling import eventually
 from tests.workloads.programs import ROOT, plain_environment
-from workloads import client
-from workloads.client import barrier
-from workloads.client.barrier import ABANDONED, FOLDER, BarrierError
+from wattline.client import barrier
+from wattline.client.barrier import ABANDONED, FOLDER, BarrierError
 
 _TENANT = """
 import os, sys, time
-from workloads.client import barrier
+from wattline.client import barrier
 try:
     barrier.await_all_tenants(os.environ)
 except barrier.BarrierError as error:
@@ -49,7 +49,7 @@ def test_barrier_absent_returns_at_once():
 
 def test_run_barrier_uses_folder_of_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, f"{tmp_path}:1:60")
-    client.run("train", exporter="http://127.0.0.1:1").barrier()
+    wattline.run("train", exporter="http://127.0.0.1:1").barrier()
 
     assert len(list(tmp_path.glob("ready-*"))) == 1
 
@@ -60,7 +60,7 @@ def test_run_barrier_counts_only_first_rank(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
 
     with pytest.raises(BarrierError, match="0 of 1 were ready"):
-        client.run("train", exporter="http://127.0.0.1:1").barrier()
+        wattline.run("train", exporter="http://127.0.0.1:1").barrier()
 
 
 def test_barrier_waits_for_last_tenant(tenant, tmp_path):
@@ -106,7 +106,7 @@ def test_barrier_missing_folder_fails(tmp_path):
 
 
 def test_barrier_killed_runner_stops_waiting_tenants(tenant, tmp_path):
-    script = "import sys, pathlib; from workloads.client import barrier\n"
+    script = "import sys, pathlib; from wattline.client import barrier\n"
     script += (
         "with barrier.hold_runner_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
     )

@@ -8,10 +8,10 @@ import pytest
 
 from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent
 from tests.workloads.programs import ROOT
-from workloads.client import recorder
-from workloads.client.recorder import Recorder
+from wattline.client import recorder
+from wattline.client.recorder import Recorder
 
-_BEGIN = "import multiprocessing, os, sys\nfrom workloads import client\n"
+_BEGIN = "import multiprocessing, os, sys\nimport wattline\n"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def iterations(recorded):
 def test_iteration_records_phase_latency_work_and_values(record, exporter):
     one, two = iterations(
         record("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.phase("train")
             run.iteration(0.25, {"loss": 1.5}, samples=64, steps=1)
             run.phase("test")
@@ -54,7 +54,7 @@ def test_iteration_records_phase_latency_work_and_values(record, exporter):
 
 def test_events_file_orders_start_phase_iteration_end(record):
     recorded = record("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.phase("train")
             run.iteration(0.1, steps=1)
             run.result(loss=0.5)
@@ -69,7 +69,7 @@ def test_iteration_rejoined_run_continues_indices(record):
     recorded = iterations(
         record("""
         for epoch in range(3):
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.iteration(0.1, steps=1)
         """)
     )
@@ -87,7 +87,7 @@ def test_recorder_child_processes_record_separately(record, exporter, method):
                 run.iteration(0.001, samples=2)
 
         if __name__ == "__main__":
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.iteration(0.5, steps=1)
                 context = multiprocessing.get_context({method!r})
                 children = [context.Process(target=work, args=(run,)) for _ in range(3)]
@@ -109,7 +109,7 @@ def test_recorder_child_processes_record_separately(record, exporter, method):
 
 def test_recorder_forked_child_does_not_write_parents_buffer(record):
     recorded = record("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.iteration(0.1, steps=1)
             run.iteration(0.2, steps=1)
             if os.fork() == 0:
@@ -130,7 +130,7 @@ def test_phase_set_by_spawned_child_is_reported(record, exporter):
                 run.work(samples=1)
 
         if __name__ == "__main__":
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.phase("train")
                 child = multiprocessing.get_context("spawn").Process(target=work, args=(run,))
                 child.start()
@@ -142,7 +142,7 @@ def test_phase_set_by_spawned_child_is_reported(record, exporter):
 
 @pytest.mark.parametrize("latency", ["-1", "float('nan')", "'x'", "None"])
 def test_iteration_invalid_latency_counts_work_without_record(exporter, write, tmp_path, latency):
-    script = write(f"{_BEGIN}with client.run('x') as run:\n    run.iteration({latency}, steps=1)")
+    script = write(f"{_BEGIN}with wattline.run('x') as run:\n    run.iteration({latency}, steps=1)")
     done = exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
 
     assert "cannot record an iteration: " in done.stderr
@@ -152,7 +152,7 @@ def test_iteration_invalid_latency_counts_work_without_record(exporter, write, t
 
 def test_iteration_invalid_numbers_are_left_out(exporter, write, tmp_path):
     call = "run.iteration(0.1, {'loss': float('inf'), 'norm': 2}, steps=-1, samples=3)"
-    script = write(f"{_BEGIN}with client.run('x') as run:\n    {call}")
+    script = write(f"{_BEGIN}with wattline.run('x') as run:\n    {call}")
     exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
 
     (event,) = iterations(events(tmp_path / "a"))
@@ -162,7 +162,7 @@ def test_iteration_invalid_numbers_are_left_out(exporter, write, tmp_path):
 
 _WRITES = """
 import pathlib, sys
-from workloads.client.recorder import Recorder
+from wattline.client.recorder import Recorder
 writer = Recorder(pathlib.Path(sys.argv[1]))
 for _ in range(3000):
     writer.iteration(contributor=sys.argv[2] * 100, phase=None, latency_seconds=0.1, work={}, values={})

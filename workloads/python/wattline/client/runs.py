@@ -1,6 +1,6 @@
 """Run of a Python job: a new one, or the one that the job is part of.
 
-    with workloads.client.run("train", labels={"model": "gpt2"}) as run:
+    with wattline.run("train", labels={"model": "gpt2"}) as run:
         run.work(generated_tokens=n)
 
 Only the standard library is imported. An error never stops a training: it is logged once on stderr.
@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from workloads.client import api as run_api
-from workloads.client import barrier, ranks, recorder
-from workloads.client import gpus as gpu_choice
-from workloads.client import values as numbers
-from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
-from workloads.client.contributor import CGROUP, Contributor, RunMembership, contributor_name
-from workloads.client.messages import log_message_once
-from workloads.client.summary import EndedRun, log_summary, outcome_of
+from wattline.client import api as run_api
+from wattline.client import barrier, ranks, recorder
+from wattline.client import gpus as gpu_choice
+from wattline.client import values as numbers
+from wattline.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
+from wattline.client.contributor import CGROUP, Contributor, RunMembership, contributor_name
+from wattline.client.messages import log_message_once
+from wattline.client.summary import EndedRun, log_summary, outcome_of
 
 _TIMEOUT_S = 5.0
 _REST = "rest"
@@ -270,7 +270,7 @@ class Run:
         if not self._entered_by:
             log_message_once(
                 f"run {self._workload!r} has not started, so its work and phases are lost; start it with: "
-                f"with workloads.client.run({self._workload!r}) as run"
+                f"with wattline.run({self._workload!r}) as run"
             )
         if self.run_id is None:
             return None

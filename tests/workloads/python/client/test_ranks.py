@@ -2,14 +2,14 @@ import itertools
 import tempfile
 import time
 
-from workloads.client import ranks
+from wattline.client import ranks
 
 _SCRIPT = """
 import os, pathlib, time
-from workloads import client
+import wattline
 joined = pathlib.Path(os.environ["JOINED"])
 time.sleep(float(os.environ.get("WAIT", "0")))
-with client.run("train") as run:
+with wattline.run("train") as run:
     run.work(samples=int(os.environ["RANK"]) + 1)
     run.result(rank=int(os.environ["RANK"]))
     (joined / os.environ["RANK"]).touch()

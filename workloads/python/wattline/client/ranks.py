@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.client import values
-from workloads.client.api import Api, RejectedRequestError
+from wattline.client import values
+from wattline.client.api import Api, RejectedRequestError
 
 JOIN_TIMEOUT_S = 60.0
 _OTHERS_TIMEOUT_S = 5.0

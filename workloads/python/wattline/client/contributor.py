@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workloads.client.api import Api, ExporterError
-from workloads.client.messages import log_message_once
-from workloads.client.values import MAX_UNITS
+from wattline.client.api import Api, ExporterError
+from wattline.client.messages import log_message_once
+from wattline.client.values import MAX_UNITS
 
 _POST_EVERY_S = 0.25
 _THREAD_ENDS_WITHIN_S = 15.0

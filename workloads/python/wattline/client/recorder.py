@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.client.messages import log_message_once
+from wattline.client.messages import log_message_once
 
 FOLDER = "WATTLINE_RECORD"
 """Folder of the run; nothing is recorded if it is unset."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.client.messages import log_message
+from wattline.client.messages import log_message
 
 _DEVICES = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
 _PERCENTILE = re.compile(r"_p\d\d$")

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.contract.run import PhaseView, RunView
 from exporter.contract.unit_energy import energies_per_unit
-from workloads.client import summary
+from wattline.client import summary
 
 
 def ended(**fields):

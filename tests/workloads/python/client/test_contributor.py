@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.client import contributor
+from wattline.client import contributor
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 def test_run_forked_child_counts_own_work_without_ending(exporter, script):
     exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.work(steps=1)
             if os.fork() == 0:
                 run.work(steps=10)
@@ -33,7 +33,7 @@ def test_run_multiprocessing_workers_report_all_work(exporter, script):
             for _ in range(10):
                 run.work(samples=1)
 
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             fork = multiprocessing.get_context("fork")
             children = [fork.Process(target=work, args=(run,)) for _ in range(3)]
             for child in children:
@@ -52,7 +52,7 @@ def test_run_concurrent_threads_report_all_work(exporter, script):
     exporter.python(
         script("""
         import threading
-        with client.run("serve") as run:
+        with wattline.run("serve") as run:
             def serve():
                 for _ in range(1000):
                     run.work(requests=1)
@@ -77,7 +77,7 @@ def test_run_passed_to_child_counts_own_work_without_ending(exporter, script, me
             run.work(samples=1)
 
         if __name__ == "__main__":
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.work(samples=10)
                 child = multiprocessing.get_context({method!r}).Process(target=work, args=(run,))
                 child.start()

@@ -38,7 +38,7 @@ def test_run_unwritable_stderr_ends_run_and_keeps_exit_code(exporter, script, tm
 
 @pytest.mark.parametrize("script", ['"$1" -c "$0" 2>/dev/full', '"$1" -c "$0" 2>&1 | true', '"$1" -c "$0" 2>&-'])
 def test_log_message_unwritable_stderr_does_not_fail(script):
-    program = "from workloads.client.messages import log_message as log; log('first'); log('second')"
+    program = "from wattline.client.messages import log_message as log; log('first'); log('second')"
     command = ["bash", "-c", f"set -o pipefail; {script}", program, sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

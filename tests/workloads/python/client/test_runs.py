@@ -12,7 +12,7 @@ from tests.polling import eventually
 def test_run_of_python_job_reports_work_phase_and_result(exporter, script):
     done = exporter.python(
         script("""
-        with client.run("train", labels={"model": "gpt2", "layers": 12}) as run:
+        with wattline.run("train", labels={"model": "gpt2", "layers": 12}) as run:
             run.work(generated_tokens=1000)
             run.work(generated_tokens=234, steps=1)
             run.phase("measure")
@@ -37,7 +37,7 @@ def test_run_has_energy_after_its_end(exporter, script):
     exporter.api.known_gpus = ("GPU-0", "GPU-1")  # 100 J each
     done = exporter.python(
         script("""
-        with client.run("train", gpus="0,1") as run:
+        with wattline.run("train", gpus="0,1") as run:
             print(run.energy_joules)
         print(run.energy_joules, run.uncertainty_joules, run.emissions_grams)
         """)
@@ -53,7 +53,7 @@ def test_run_that_joined_has_no_energy_and_logs_nothing(exporter, script):
     exporter.api.known_gpus = ("GPU-0",)
     exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
     done = exporter.python(
-        script('with client.run("train") as run:\n    pass\nprint(run.energy_joules)'), WATTLINE_RUN_ID="outer"
+        script('with wattline.run("train") as run:\n    pass\nprint(run.energy_joules)'), WATTLINE_RUN_ID="outer"
     )
 
     assert (done.stdout, done.stderr) == ("None\n", "")
@@ -62,7 +62,7 @@ def test_run_that_joined_has_no_energy_and_logs_nothing(exporter, script):
 def test_run_with_run_id_in_environment_joins_without_ending(exporter, script):
     job = script("""
         for epoch in range(2):
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.work(steps=3)
         """)
     exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
@@ -74,7 +74,7 @@ def test_run_with_run_id_in_environment_joins_without_ending(exporter, script):
 
 
 def test_run_under_runner_adds_work_to_runners_run(exporter, script):
-    exporter.run(sys.executable, script('with client.run("inner") as run:\n    run.work(samples=5)'))
+    exporter.run(sys.executable, script('with wattline.run("inner") as run:\n    run.work(samples=5)'))
 
     run = exporter.api.only_run
     assert (run.outcome, run.work) == ("ok", {"samples": 5})
@@ -84,7 +84,7 @@ def test_run_under_runner_adds_work_to_runners_run(exporter, script):
 def test_work_posts_totals_at_most_four_times_a_second(exporter, script):
     exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             for _ in range(2000):
                 run.work(steps=1)
                 time.sleep(0.0005)
@@ -110,7 +110,7 @@ def test_work_posts_totals_at_most_four_times_a_second(exporter, script):
     ],
 )
 def test_run_exception_sets_outcome_and_propagates(exporter, script, last_line, code, outcome):
-    done = exporter.python(script(f"with client.run('train') as run:\n    run.work(steps=1)\n    {last_line}"))
+    done = exporter.python(script(f"with wattline.run('train') as run:\n    run.work(steps=1)\n    {last_line}"))
 
     assert done.returncode == code
     assert exporter.api.only_run.outcome == outcome
@@ -120,7 +120,7 @@ def test_run_exception_sets_outcome_and_propagates(exporter, script, last_line, 
 def test_run_without_exporter_logs_once_and_continues(exporter, script, closed_address):
     job = script("""
         for _ in range(3):
-            with client.run("train") as run:
+            with wattline.run("train") as run:
                 run.work(steps=1)
                 run.phase("measure")
                 run.result(loss=1)
@@ -138,8 +138,8 @@ def test_run_without_exporter_logs_once_and_continues(exporter, script, closed_a
 
 def test_run_exporter_lost_continues(exporter, script):
     job = script("""
-        with client.run("train") as run:
-            run._api = run._contributor()._api = client.api.Api("http://127.0.0.1:1")
+        with wattline.run("train") as run:
+            run._api = run._contributor()._api = wattline.client.api.Api("http://127.0.0.1:1")
             run.work(steps=1)
         print("trained")
         """)
@@ -154,7 +154,7 @@ def test_run_exporter_lost_continues(exporter, script):
 
 @pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])
 def test_run_invalid_amount_logs_once_and_is_ignored(exporter, script, call):
-    done = exporter.python(script(f"with client.run('train') as run:\n    {call}\n    {call}"))
+    done = exporter.python(script(f"with wattline.run('train') as run:\n    {call}\n    {call}"))
 
     assert done.returncode == 0
     assert done.stderr.count("wattline: cannot ") == 1
@@ -163,7 +163,7 @@ def test_run_invalid_amount_logs_once_and_is_ignored(exporter, script, call):
 
 
 def test_run_rejected_labels_logs_once_and_continues(exporter, script):
-    done = exporter.python(script("with client.run('train', labels={'a-b': 1}):\n    print('trained')"))
+    done = exporter.python(script("with wattline.run('train', labels={'a-b': 1}):\n    print('trained')"))
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr.startswith("wattline: this run is not measured: ")
@@ -171,7 +171,7 @@ def test_run_rejected_labels_logs_once_and_continues(exporter, script):
 
 
 def test_run_killed_job_stays_running_with_lease(exporter, script):
-    done = exporter.python(script("with client.run('train'):\n    os.kill(os.getpid(), 9)"))
+    done = exporter.python(script("with wattline.run('train'):\n    os.kill(os.getpid(), 9)"))
 
     assert done.returncode == -signal.SIGKILL
     assert exporter.api.only_run.state == "running"
@@ -188,8 +188,8 @@ def test_client_import_loads_only_standard_library(exporter, script):
 
 def test_run_idle_job_renews_lease(exporter, script, tmp_path):
     job = script(f"""
-        client.api.LEASE_S = 0.6
-        with client.run("train"):
+        wattline.client.api.LEASE_S = 0.6
+        with wattline.run("train"):
             while not os.path.exists("{tmp_path}/go"):
                 time.sleep(0.05)
         """)
@@ -205,7 +205,7 @@ def test_run_idle_job_renews_lease(exporter, script, tmp_path):
 def test_phase_as_context_manager_restores_previous_phase(exporter, script):
     exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.phase("train")
             with run.phase("validation"):
                 with run.phase("metrics"):
@@ -221,7 +221,7 @@ def test_phase_as_context_manager_restores_previous_phase(exporter, script):
 def test_phase_first_context_manager_returns_to_rest_on_exception(exporter, script):
     exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             try:
                 with run.phase("validation"):
                     raise RuntimeError
@@ -236,7 +236,7 @@ def test_phase_first_context_manager_returns_to_rest_on_exception(exporter, scri
 def test_result_invalid_or_excess_keeps_other_results(exporter, script):
     done = exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.result(loss=0.25, **{"top-1": 0.5})
             run.result(**{f"r{index}": index for index in range(70)})
             run.result(loss=0.125)
@@ -253,7 +253,7 @@ def test_result_invalid_or_excess_keeps_other_results(exporter, script):
 def test_work_excess_unit_keeps_other_units(exporter, script):
     done = exporter.python(
         script("""
-        with client.run("train") as run:
+        with wattline.run("train") as run:
             run.work(**{f"u{index}": 1 for index in range(17)})
             run.work(u0=2)
         """)
@@ -265,7 +265,7 @@ def test_work_excess_unit_keeps_other_units(exporter, script):
 
 def test_run_without_with_statement_is_logged(exporter, script):
     job = script("""
-        run = client.run("nb")
+        run = wattline.run("nb")
         run.phase("train")
         run.work(steps=3)
         """)
@@ -274,5 +274,5 @@ def test_run_without_with_statement_is_logged(exporter, script):
     assert (done.returncode, exporter.api.runs) == (0, {})
     assert done.stderr == (
         "wattline: run 'nb' has not started, so its work and phases are lost; start it with: "
-        "with workloads.client.run('nb') as run\n"
+        "with wattline.run('nb') as run\n"
     )

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from workloads.client.gpus import GpusError, VisibleGpu, choose_gpus, list_visible_gpus
+from wattline.client.gpus import GpusError, VisibleGpu, choose_gpus, list_visible_gpus
 
 _TWO_ALIKE = (VisibleGpu(0, "H200", "GPU-aaaa1111"), VisibleGpu(1, "H200", "GPU-bbbb2222"))
 _TWO_KINDS = (VisibleGpu(0, "A40", "GPU-aaaa1111"), VisibleGpu(1, "H200", "GPU-bbbb2222"))
@@ -55,7 +55,7 @@ def test_choose_gpus_cuda_index_with_mixed_gpus_warns():
 
     assert choice.gpus == ()
     assert "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in choice.warning
-    assert choice.warning.endswith('name the GPUs with --gpus 0, in Python with client.run(gpus="0")')
+    assert choice.warning.endswith('name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")')
 
 
 def test_choose_gpus_cuda_index_in_bus_order_follows_nvml():

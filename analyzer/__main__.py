@@ -1,0 +1,14 @@
+"""Entry point of the analyzer; it names missing packages before the command line imports them."""
+
+from exporter.contract.command_line import exit_if_not_installed
+
+
+def main() -> None:
+    exit_if_not_installed("analyzer")
+    from analyzer.cli import main as run_command
+
+    run_command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""Former name of `wattline`, an alias for one release."""
+
+from wattline import Run, run
+
+__all__ = ["Run", "run"]

@@ -1,0 +1,1 @@
+"""Client of the run API, which imports only the standard library."""
