@@ -60,8 +60,8 @@ def requests_command(
     from analyzer.sources.requests.energy import fetch_server_energy, request_notes
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.runs.load import Clock
-    from analyzer.studies.requests.divide import divide_energy
     from analyzer.studies.requests.table import group_requests
+    from exporter.request_energy.divide import divide_energy
 
     table = read_requests(requests)
     with connection.open() as source:

@@ -22,8 +22,8 @@ from analyzer.output.table import (
     number_cell,
     text_cell,
 )
-from analyzer.studies.requests.divide import RequestEnergies
 from analyzer.studies.requests.table import PERCENTILES, RequestGroup, RequestTable, energies_j
+from exporter.request_energy.divide import EnergyPart, RequestEnergies
 
 _KWH_J = 3.6e6
 _COUNTED_FROM = 10
@@ -97,8 +97,13 @@ def _headline(report: RequestReport) -> str:
     return "\n".join(lines)
 
 
-def _per_token(energy: Interval, tokens: float) -> str:
-    return units.energy_of_one(energy.scaled(1 / tokens)) if tokens else "–"
+def _per_token(energy: EnergyPart, tokens: float) -> str:
+    each = Interval(energy.joules, energy.half_j).scaled(1 / tokens) if tokens else None
+    return units.energy_of_one(each) if each else "–"
+
+
+def _interval(energy: EnergyPart | None) -> Interval | None:
+    return Interval(energy.joules, energy.half_j) if energy else None
 
 
 def _groups(report: RequestReport) -> Table:
@@ -170,8 +175,8 @@ def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, 
         "measured_energy_joules": energies.measured_j,
         "requests_energy_joules": assigned_j,
         "rest_energy_joules": energies.measured_j - assigned_j,
-        **quantity(energies.prefill, "prefill_energy", "joules"),
-        **quantity(energies.decode, "decode_energy", "joules"),
+        **quantity(_interval(energies.prefill), "prefill_energy", "joules"),
+        **quantity(_interval(energies.decode), "decode_energy", "joules"),
         "currency": (report.price.currency or None) if report.price else None,
         "groups": groups,
         "notes": list(report.notes),

@@ -15,9 +15,9 @@ from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import SeriesRequest, fetch
 from analyzer.sources.runs.load import Clock, load_run
-from analyzer.studies.requests.spans import EnergySlots
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract import metrics as m
+from exporter.request_energy.spans import EnergySlots
 
 MAX_SLOT_S = 2.0
 """Widest slot: the intervals of the division were checked with updates of 0.1 to 1 s."""

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from analyzer.sources.base import FetchError
-from analyzer.studies.requests.spans import RequestSpans
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.run import EVENTS_FILE
+from exporter.request_energy.spans import RequestSpans
 
 _TIMES = ("started_at", "first_token_at", "ended_at")
 _COUNTS = ("prompt_tokens", "cached_tokens", "generated_tokens")

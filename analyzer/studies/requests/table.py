@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.divide import RequestEnergies
-from analyzer.studies.requests.spans import RequestSpans
+from exporter.request_energy.divide import RequestEnergies
+from exporter.request_energy.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)
 

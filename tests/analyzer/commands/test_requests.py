@@ -9,8 +9,8 @@ import pytest
 import wattline
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
-from tests.analyzer.studies.requests.proration import by_time
-from tests.analyzer.studies.requests.server import IDLE_W, serve
+from tests.exporter.request_energy.proration import by_time
+from tests.exporter.request_energy.server import IDLE_W, serve
 from wattline.client import recorder
 from wattline.client.recorder import Recorder
 from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage

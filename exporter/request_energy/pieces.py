@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.model.samples import FloatArray
-
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 
 def amounts_at(index: IntArray, amount: FloatArray, length: int) -> FloatArray:

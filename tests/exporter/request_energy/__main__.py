@@ -1,4 +1,4 @@
-"""Errors against Shapley values over many random patterns of traffic: python -m tests.analyzer.studies.requests."""
+"""Errors against Shapley values over many random patterns of traffic: python -m tests.exporter.request_energy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from analyzer.studies.requests.divide import divide_energy
-from tests.analyzer.studies.requests.proration import by_time, by_tokens
-from tests.analyzer.studies.requests.server import TRAFFIC, serve
+from exporter.request_energy.divide import divide_energy
+from tests.exporter.request_energy.proration import by_time, by_tokens
+from tests.exporter.request_energy.server import TRAFFIC, serve
 
 SLOTS_S = (0.1, 0.25, 1.0)
 COLUMNS = ("model", "by time", "by tokens", "contained", "half-width")

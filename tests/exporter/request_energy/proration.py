@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.pieces import Density, Pieces, amounts_at
-from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+from exporter.request_energy.pieces import Density, Pieces, amounts_at
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 
 def by_time(spans: RequestSpans, slots: EnergySlots) -> FloatArray:

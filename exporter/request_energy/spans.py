@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.samples import FloatArray
+from exporter.request_energy.pieces import FloatArray
 
 FAST_QUANTILE = 0.9
 """Quantile of the requests' prefill speeds that is taken as the speed without a queue."""

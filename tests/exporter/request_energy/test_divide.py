@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzer.studies.requests.divide import divide_energy
-from analyzer.studies.requests.load import BLOCK_SLOTS
-from analyzer.studies.requests.spans import EnergySlots, RequestSpans
-from tests.analyzer.studies.requests.proration import by_time, by_tokens
-from tests.analyzer.studies.requests.server import TRAFFIC, serve
+from exporter.request_energy.divide import divide_energy
+from exporter.request_energy.load import BLOCK_SLOTS
+from exporter.request_energy.spans import EnergySlots, RequestSpans
+from tests.exporter.request_energy.proration import by_time, by_tokens
+from tests.exporter.request_energy.server import TRAFFIC, serve
 
 PATTERNS = 8
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.studies.requests.pieces import Density, Pieces
+from exporter.request_energy.pieces import Density, Pieces
 
 EDGES = np.array([0.0, 1.0, 1.5, 4.0, 4.25, 7.0])
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
-from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.load import TERMS
+from exporter.request_energy.load import TERMS
+from exporter.request_energy.pieces import FloatArray
 
 SHARED_STEP = (0, 1, 2)
 """Terms of the model: prefilled tokens, context, and decode steps, which the requests in progress share."""
@@ -44,24 +44,60 @@ def fit_windows(terms: FloatArray, joules: FloatArray, width_s: float, window_s:
 
 def fit(windows: FitWindows, used: Sequence[int]) -> FloatArray:
     """Return the joules of each of TERMS, at least 0, by least squares; 0 for terms that are not used."""
-    result = np.zeros(len(TERMS))
-    columns = windows.terms[:, used]
-    scale = np.sqrt(np.mean(columns**2, axis=0))
-    known = np.flatnonzero(scale > 0.0)
-    if len(known):
-        solution, _ = nnls(columns[:, known] / scale[known], windows.joules)
-        result[np.array(used)[known]] = solution / scale[known]
+    result: FloatArray = _fits([windows], used)[0]
     return result
 
 
 def bootstrap(windows: FitWindows, used: Sequence[int], rng: np.random.Generator, count: int = 100) -> FloatArray:
     """Return fits to resampled windows, (count, 4)."""
     total = len(windows.joules)
-    fits = []
-    for _ in range(count):
-        chosen = rng.integers(0, total, total)
-        fits.append(fit(FitWindows(windows.terms[chosen], windows.joules[chosen]), used))
-    return np.array(fits)
+    chosen = (rng.integers(0, total, total) for _ in range(count))
+    return _fits((FitWindows(windows.terms[each], windows.joules[each]) for each in chosen), used)
+
+
+def _fits(samples: Iterable[FitWindows], used: Sequence[int]) -> FloatArray:
+    """Return the fit to each of B samples, (B, 4).
+
+    Terms are scaled to a root mean square of 1. The QR decomposition leaves a system of at most four rows with the same
+    solutions.
+    """
+    scales, systems, targets = [], [], []
+    for each in samples:
+        columns = each.terms[:, used]
+        scale = np.sqrt(np.mean(columns**2, axis=0))
+        scale[scale == 0.0] = np.inf
+        q, r = np.linalg.qr(columns / scale)
+        scales.append(scale)
+        systems.append(_with_rows(r, len(used)))
+        targets.append(_with_rows(q.T @ each.joules, len(used)))
+    result = np.zeros((len(scales), len(TERMS)))
+    result[:, used] = least_squares(np.array(systems), np.array(targets)) / np.array(scales)
+    return result
+
+
+def _with_rows(rows: FloatArray, count: int) -> FloatArray:
+    """Return the rows with rows of 0 up to the count."""
+    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]))])
+
+
+def least_squares(systems: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return the x of at least 0 with the smallest |A x - b|, (B, k), for B systems A (B, m, k) and b (B, m).
+
+    The best x is the unbounded solution for some set of terms, the other ones being 0. With few terms all sets can
+    be tried.
+    """
+    count = systems.shape[2]
+    best, error = np.zeros((len(systems), count)), np.sum(targets**2, axis=1)
+    for size in range(1, count + 1):
+        for chosen in itertools.combinations(range(count), size):
+            columns = systems[:, :, chosen]
+            found = (np.linalg.pinv(columns) @ targets[:, :, np.newaxis])[:, :, 0]
+            left = np.sum((np.einsum("bmk,bk->bm", columns, found) - targets) ** 2, axis=1)
+            better = (found >= 0.0).all(axis=1) & (left < error)
+            best[better] = 0.0
+            best[np.ix_(better, chosen)] = found[better]
+            error[better] = left[better]
+    return best
 
 
 def is_separable(windows: FitWindows) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 IDLE_W = 90.0
 WEIGHTS_BYTES = 15e9

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.sample_table import Mask
-from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.pieces import Density, Pieces, amounts_at
-from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+from exporter.request_energy.pieces import Density, FloatArray, Mask, Pieces, amounts_at
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Interval
-from analyzer.model.sample_table import Mask
-from analyzer.model.samples import FloatArray
-from analyzer.studies.requests.fit import (
+from exporter.request_energy.fit import (
     SEPARATE_TOKENS,
     SHARED_STEP,
     SHORT_WINDOW_S,
@@ -20,12 +17,13 @@ from analyzer.studies.requests.fit import (
     fit_windows,
     is_separable,
 )
-from analyzer.studies.requests.load import DividedEnergy, LoadBlock, load_blocks
-from analyzer.studies.requests.spans import EnergySlots, RequestSpans
+from exporter.request_energy.load import DividedEnergy, LoadBlock, load_blocks
+from exporter.request_energy.pieces import FloatArray, Mask
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 RANDOM_FACTOR, WINDOW_FACTOR, MODEL_FACTOR, FLOOR_RATIO = 3.0, 2.0, 1.5, 0.15
 """Factors of the four parts of a request's half-width, in the order of `_half_width`. They were chosen so that the
-intervals contain the Shapley value of simulated servers in at least 95 % (tests/analyzer/studies/requests)."""
+intervals contain the Shapley value of simulated servers in at least 95 % (tests/exporter/request_energy)."""
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
 _LEAST_STEP = 1e-6
@@ -33,6 +31,14 @@ _LEAST_STEP = 1e-6
 _MIN_FIT_SLOTS = 6
 
 Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPart:
+    """Joules of all requests in one phase, with the half-width of the 95 % interval."""
+
+    joules: float
+    half_j: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,8 @@ class RequestEnergies:
     unassigned_j: float
     measured_j: float
     idle_j: float
-    prefill: Interval | None
-    decode: Interval | None
+    prefill: EnergyPart | None
+    decode: EnergyPart | None
     joules_of: FloatArray
 
     @property
@@ -103,7 +109,7 @@ def divide_energy(
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
     certain = all(half <= SEPARABLE_RATIO * total for half, total in zip(halves, totals, strict=True))
     separable = separate and certain and is_separable(wide)
-    prefill, decode = (Interval(total, half) for total, half in zip(totals, halves, strict=True))
+    prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, halves, strict=True))
     measured_j, shared_j = float(slots.joules.sum()), float(divided.dynamic_j.sum() + divided.idle_j.sum())
     return RequestEnergies(
         divided=divided,
