@@ -217,6 +217,13 @@ class XidError:
 
 
 @dataclass(frozen=True, slots=True)
+class XidReporting:
+    """GPU whose XID errors the worker reports from now on."""
+
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFailure:
     """Failed driver call on one GPU, named by its index since it may never have been attached."""
 
@@ -235,7 +242,9 @@ class DriverGone:
     unloaded: bool = False
 
 
-WorkerItem = GpuCount | GpuInfo | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
+WorkerItem = (
+    GpuCount | GpuInfo | Poll | ReadingChanges | GpuProcessList | XidReporting | XidError | GpuFailure | DriverGone
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +257,7 @@ class WorkerMessage:
     polls: tuple[Poll, ...] = ()
     reading_changes: tuple[ReadingChanges, ...] = ()
     process_lists: tuple[GpuProcessList, ...] = ()
+    xid_reporting: tuple[XidReporting, ...] = ()
     xid_errors: tuple[XidError, ...] = ()
     gpu_failures: tuple[GpuFailure, ...] = ()
     driver_gone: tuple[DriverGone, ...] = ()

@@ -84,7 +84,8 @@ GPU_PCIE_BYTES = _counter("wattline_gpu_pcie_bytes_total", (*_GPU, "direction"),
     "Bytes over PCIe by direction, tx (from the GPU) and rx; absent if the driver does not count them.")
 GPU_ECC_ERRORS = _counter("wattline_gpu_ecc_errors_total", (*_GPU, "type"),
     "ECC errors by type: corrected, uncorrected.")
-GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"), "XID errors by number.")
+GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"),
+    "XID errors by number; 48, 74, 79, 94, 95 and 119 are 0 before the first, others absent.")
 GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "1 while the energy is suspect: frozen, implausible (a jump; for one minute), disagrees (counter and "
     "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time).")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pynvml
 
-from exporter.model import DriverGone, GpuCount, GpuFailure, SourceError, XidError
+from exporter.model import DriverGone, GpuCount, GpuFailure, SourceError, XidError, XidReporting
 from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.polling_threads import PolledGpu, PollingThreads
 from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, decode_order
@@ -89,8 +89,8 @@ class NvmlSampler:
 
     def _register(self, gpu: NvmlGpu) -> None:
         try:
-            if self._xids:
-                self._xids.register(gpu.handle)
+            if self._xids and self._xids.register(gpu.handle):
+                self._writer.put(XidReporting(gpu.info.uuid))
         except pynvml.NVMLError:
             return  # the GPU has no events, or its polling thread reports what failed
 

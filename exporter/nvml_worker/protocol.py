@@ -31,6 +31,7 @@ from exporter.model import (
     WorkerItem,
     WorkerMessage,
     XidError,
+    XidReporting,
 )
 
 EXIT_BEHIND = 1
@@ -103,6 +104,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     GpuInfo: ("gpus", astuple),
     ReadingChanges: ("reading_changes", _encode_readings),
     GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes)),
+    XidReporting: ("xid_reporting", astuple),
     XidError: ("xid_errors", astuple),
     GpuFailure: ("gpu_failures", astuple),
     DriverGone: ("driver_gone", astuple),
@@ -112,6 +114,7 @@ _DECODERS: dict[str, Callable[[list[Any]], Any]] = {
     "gpus": lambda item: GpuInfo(*item),
     "reading_changes": _decode_readings,
     "process_lists": _decode_processes,
+    "xid_reporting": lambda item: XidReporting(*item),
     "xid_errors": lambda item: XidError(*item),
     "gpu_failures": lambda item: GpuFailure(*item),
     "driver_gone": lambda item: DriverGone(*item),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from exporter.contract.metrics import (
     GPU_MIG_INFO,
     GPU_UTILIZATION,
+    GPU_XID_ERRORS,
     SOURCE_READ_SECONDS,
     SOURCE_READ_TIMESTAMP,
     SOURCE_READS,
@@ -17,6 +18,9 @@ from exporter.contract.metrics import (
 from exporter.energy.emissions import EmissionKey
 from exporter.energy.plausibility import EnergyCheck
 from exporter.model import Batch, Device, GpuInfo, GpuProcess, Reading
+
+HARDWARE_XIDS = (48, 74, 79, 94, 95, 119)
+"""XIDs after which a GPU must be reset or replaced; their counters exist from the start."""
 
 
 @dataclass
@@ -33,6 +37,7 @@ class GpuHealth:
     failure: str = ""
     """Cause that the driver gave for the last failure; empty while the GPU answers, or if it is silent."""
     check: EnergyCheck = field(default_factory=EnergyCheck)
+    reports_xids: bool = False
 
     def is_busy(self) -> bool:
         """Return True if anything ran on the GPU at the last reading, as far as it reports that."""
@@ -44,6 +49,17 @@ class GpuHealth:
     def instances(self) -> list[str]:
         """Return the UUIDs of the MIG instances."""
         return [labels[1] for name, labels in self.readings if name == GPU_MIG_INFO.name]
+
+
+def xid_readings(gpus: Iterable[GpuHealth], errors: Iterable[Reading]) -> Iterator[Reading]:
+    """Yield the counters `errors`, and 0 for hardware XIDs without an error: `increase()` then sees the first one."""
+    counted = {reading.labels: reading for reading in errors}
+    for gpu in gpus:
+        if gpu.reports_xids:
+            for xid in HARDWARE_XIDS:
+                labels = (gpu.info.index, gpu.info.uuid, str(xid))
+                counted.setdefault(labels, Reading(GPU_XID_ERRORS, labels, 0.0))
+    yield from counted.values()
 
 
 @dataclass

@@ -7,12 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from exporter.contract.metrics import (
-    CPU_ENERGY_METHOD,
-    GPU_POWER_LIMIT,
-    GPU_XID_ERRORS,
-    HOST_CPU_UTILIZATION,
-)
+from exporter.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, GPU_XID_ERRORS, HOST_CPU_UTILIZATION
 from exporter.energy.counter_wraps import MAX_DEVICE_W, MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
@@ -37,6 +32,7 @@ from exporter.polling.health import (
     GpuSnapshot,
     SensorSnapshot,
     SourceHealth,
+    xid_readings,
 )
 from exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
 
@@ -101,6 +97,8 @@ class LiveState:
             self._take_readings(changes)
         for listed in message.process_lists:
             self.gpus[listed.uuid].processes = listed.processes
+        for reporting in message.xid_reporting:
+            self.gpus[reporting.uuid].reports_xids = True
         for error in message.xid_errors:
             self._take_xid(error.uuid, error.xid)
 
@@ -245,7 +243,7 @@ class LiveState:
                 for device in readable
                 if device.kind != "gpu"
             ),
-            xid_errors=tuple(self.counters.readings(GPU_XID_ERRORS)),
+            xid_errors=tuple(xid_readings(self.gpus.values(), self.counters.readings(GPU_XID_ERRORS))),
             emissions_grams=dict(self.energy.emissions_grams),
             source_readings=tuple((*source.batch.readings, *source.health) for source in self.sources.values()),
             readable=frozenset(readable),

@@ -168,7 +168,7 @@ _XIDS = Panel(
     "XID errors",
     f"Errors of each GPU since its exporter was installed; the {_TOP} largest.",
     "short",
-    (Query(f"topk({_TOP}, max by ({_GPU}, xid) (max_over_time({selector(m.GPU_XID_ERRORS)}[$__range])))"),),
+    (Query(f"topk({_TOP}, max by ({_GPU}, xid) (max_over_time({selector(m.GPU_XID_ERRORS)}[$__range])) > 0)"),),
     "table",
     columns={**_NODE_COLUMNS, "gpu": "GPU", "xid": "XID", "Value": "errors"},
     sort="errors",

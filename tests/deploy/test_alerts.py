@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -52,7 +55,33 @@ def test_alert_links_to_its_runbook_entry() -> None:
     headings = re.findall(r"^## (\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
     assert headings == [rule["alert"] for rule in alerts()]
     for rule in alerts():
-        assert rule["annotations"]["runbook"] == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
+
+
+def test_alert_links_to_a_dashboard_with_its_variables() -> None:
+    files = (FOLDER.parents[1] / "grafana" / "dashboards").glob("*.json")
+    boards = {board["uid"]: board for board in map(json.loads, map(Path.read_text, files))}
+    for rule in alerts():
+        address = urlsplit(rule["annotations"]["dashboard_url"])
+        board = boards[address.path.removeprefix("/d/")]
+        variables = {f"var-{variable['name']}" for variable in board["templating"]["list"]}
+        assert set(parse_qs(address.query)) <= variables
+
+
+def test_alert_has_a_summary_and_a_description() -> None:
+    for rule in alerts():
+        assert set(rule["annotations"]) == {"summary", "description", "dashboard_url", "runbook_url"}
+        assert rule["annotations"]["description"].endswith(".")
+
+
+def test_alert_links_take_addresses_by_the_documented_command(tmp_path: Path) -> None:
+    readme = (FOLDER / "README.md").read_text()
+    (command,) = re.findall(r"^(sed .*?)^```", readme, re.MULTILINE | re.DOTALL)
+    shutil.copy(FOLDER / RULES, tmp_path)
+    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True, timeout=10)
+    for rule in yaml.safe_load((tmp_path / RULES).read_text())["groups"][0]["rules"]:
+        assert rule["annotations"]["dashboard_url"].startswith("https://grafana.example.org/d/wattline-")
+        assert rule["annotations"]["runbook_url"].startswith("https://git.example.org/wattline/blob/main/deploy/")
 
 
 def test_alerts_use_existing_metrics() -> None:

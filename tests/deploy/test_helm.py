@@ -158,6 +158,36 @@ def test_chart_rules_and_alerts_equal_the_tested_files(kind: str) -> None:
         assert rule["metadata"]["labels"]["release"] == "monitoring"
 
 
+def test_chart_alerts_disabled_by_name_are_left_out() -> None:
+    before = object_named(template("rules.kind=PrometheusRule"), "PrometheusRule", "wattline-alerts")
+    after = object_named(
+        template("rules.kind=PrometheusRule", "rules.disabledAlerts={WattlineExporterGone,WattlineXid}"),
+        "PrometheusRule",
+        "wattline-alerts",
+    )
+    alerts = [[rule["alert"] for rule in rules["spec"]["groups"][0]["rules"]] for rules in (before, after)]
+    assert set(alerts[0]) - set(alerts[1]) == {"WattlineExporterGone", "WattlineXid"}
+    assert len(alerts[0]) - len(alerts[1]) == 2
+
+
+def test_chart_alerts_link_to_the_given_addresses() -> None:
+    addresses = ("rules.grafanaUrl=https://grafana.example.org", "rules.runbookUrl=https://git.example.org/main/")
+    alerts = object_named(template("rules.kind=VMRule", *addresses), "VMRule", "wattline-alerts")
+    for rule in alerts["spec"]["groups"][0]["rules"]:
+        assert rule["annotations"]["dashboard_url"].startswith("https://grafana.example.org/d/wattline-")
+        assert rule["annotations"]["runbook_url"].startswith(
+            "https://git.example.org/main/deploy/prometheus/runbook.md#"
+        )
+
+
+def test_chart_without_its_linked_files_is_refused(tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    (chart / "files" / "wattline.rules.yml").unlink()
+    completed = helm("template", "wattline", chart, "--set", IMAGE, "--set", "rules.kind=PrometheusRule")
+    assert completed.returncode != 0
+    assert "files/wattline.rules.yml is missing or empty" in completed.stderr
+
+
 def test_chart_dashboards_equal_the_repository() -> None:
     maps = {d["metadata"]["name"]: d for d in template("dashboards.enabled=true") if d["kind"] == "ConfigMap"}
     files = sorted((REPOSITORY / "grafana" / "dashboards").glob("*.json"))
@@ -176,6 +206,8 @@ def test_chart_dashboards_equal_the_repository() -> None:
         ("extraArgs={carbon.provider=gb}", "extraArgs"),
         ("podmonitor.enabled=true", "podmonitor"),
         ("rules.kind=Rules", "rules.kind"),
+        ("rules.kind=VMRule,rules.disabledAlerts={WattlineXids}", "no alert is named WattlineXids"),
+        ("rules.grafanaUrl=grafana.example.org", "rules.grafanaUrl"),
         ("podMonitor.interval=often", "podMonitor.interval"),
     ],
 )

@@ -20,6 +20,8 @@ B_GPU = {"instance": "b:9847", "gpu": "0", "uuid": "GPU-00000000"}
     [
         ("WattlineXid", [(B_GPU | {"xid": "79"}, 1)]),  # its only error, 630 s ago, with which the series starts
         ("WattlineEccUncorrected", []),
+        ("WattlineCapLeft", [({"limit_watts": "500"}, 1)]),
+        ("WattlineCarbonStale", []),
         ("WattlineThrottled", [({"instance": "b:9847", "reason": "hw_thermal_slowdown"}, 1)]),
         (
             "WattlineHeldIdle",

@@ -62,6 +62,7 @@ def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
     node.add_ecc(0, corrected=41, uncorrected=2)  # before the start of the exporter
     with serve(tmp_path, node) as exporter:
         assert exporter.value("wattline_gpu_ecc_errors_total", gpu="0", type="corrected") == 0
+        assert exporter.wait_for_metric(lambda n: n == 0, "wattline_gpu_xid_errors_total", gpu="0", xid="79") == 0
         node.add_ecc(0, corrected=3, uncorrected=0)
         node.raise_xid(0, 79)
         node.raise_xid(0, 79)

@@ -18,6 +18,7 @@ from exporter.model import (
     SourceError,
     WorkerMessage,
     XidError,
+    XidReporting,
 )
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
@@ -146,6 +147,7 @@ class GoldenNode:
         failure = GpuFailure(1, "GPU is lost")
         self.live.take_worker(WorkerMessage(gpu_counts=(GpuCount(2),), gpus=gpus, gpu_failures=(failure,)))
         self.live.take_worker(WorkerMessage(reading_changes=(ReadingChanges(UUID, GPU_READINGS, ()),)))
+        self.live.take_worker(WorkerMessage(xid_reporting=(XidReporting(UUID),)))
         self.poll_until(BEGIN_S)
         self.live.take_worker(WorkerMessage(reading_changes=(ReadingChanges(UUID, LATER_READINGS, ()),)))
         self.live.take_worker(WorkerMessage(xid_errors=(XidError(UUID, 31),)))

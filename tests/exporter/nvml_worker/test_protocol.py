@@ -15,6 +15,7 @@ from exporter.model import (
     SamplingOrder,
     WorkerMessage,
     XidError,
+    XidReporting,
 )
 from exporter.nvml_worker.protocol import decode_message, decode_order, encode_items, encode_order
 
@@ -26,6 +27,7 @@ MESSAGE = WorkerMessage(
     polls=(POLL, POLL._replace(before_s=2.0, after_s=2.1)),
     reading_changes=(CHANGES,),
     process_lists=(GpuProcessList("GPU-0", (GpuProcess(7, 100, 0.5), GpuProcess(8, None, None, "MIG-1"))),),
+    xid_reporting=(XidReporting("GPU-0"),),
     xid_errors=(XidError("GPU-0", 79),),
     gpu_failures=(GpuFailure(1, "GPU is lost"),),
     driver_gone=(DriverGone("Driver Not Loaded", unloaded=True),),
@@ -36,6 +38,7 @@ ITEMS = [
     *MESSAGE.gpus,
     CHANGES,
     *MESSAGE.process_lists,
+    *MESSAGE.xid_reporting,
     *MESSAGE.xid_errors,
     *MESSAGE.gpu_failures,
     *MESSAGE.driver_gone,

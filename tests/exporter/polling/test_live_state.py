@@ -1,7 +1,7 @@
-"""Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP."""
+"""Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP, and counters of XID errors."""
 
-from exporter.model import Device, GpuInfo
-from exporter.polling.health import GpuHealth
+from exporter.model import Device, GpuInfo, WorkerMessage, XidError, XidReporting
+from exporter.polling.health import HARDWARE_XIDS, GpuHealth
 from exporter.polling.live_state import LiveState
 
 GPU = Device("gpu", "GPU-0")
@@ -33,3 +33,16 @@ def test_stopped_exporter_gives_its_gpus_time_to_answer() -> None:
 
     assert up_at_each_check(live, gpu, 100.0, 101.0, 106.0, 107.0, 108.0) == [True] * 5
     assert up_at_each_check(live, gpu, 109.0) == [False]  # 3 s after the stop
+
+
+def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:
+    live, _ = live_at(100.0)
+    assert live.snapshot().xid_errors == ()
+
+    live.take_worker(WorkerMessage(xid_reporting=(XidReporting(GPU.id),)))
+    assert {r.labels[2]: r.value for r in live.snapshot().xid_errors} == dict.fromkeys(map(str, HARDWARE_XIDS), 0.0)
+
+    live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79), XidError(GPU.id, 13))))
+    counted = {r.labels[2]: r.value for r in live.snapshot().xid_errors}
+    assert len(counted) == len(live.snapshot().xid_errors) == len(HARDWARE_XIDS) + 1
+    assert (counted["79"], counted["13"], counted["48"]) == (1.0, 1.0, 0.0)
