@@ -39,9 +39,10 @@ class Request:
 
 
 class ProblemError(Exception):
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, retry_after: str = "") -> None:
         super().__init__(detail)
         self.status = status
+        self.retry_after = retry_after
 
 
 class RunApi:
@@ -57,6 +58,10 @@ class RunApi:
         self.refuses_pids = False
         """Refuse processes, as an exporter in another PID namespace does."""
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
+        self.served: dict[str, dict[str, Any]] = {}
+        """Requests that servers reported, by id; one with negative tokens is refused with its batch."""
+        self.busy: list[ProblemError] = []
+        """Problems that the next reports of requests raise."""
         self._lock = threading.Lock()
 
     @property
@@ -117,6 +122,12 @@ class RunApi:
                 self._work(run, WorkRequest.model_validate(body))
             case "phase":
                 PhaseRequest.model_validate(body)
+            case "requests":
+                if self.busy:
+                    raise self.busy.pop(0)
+                if any(one["generated_tokens"] < 0 for one in body["requests"]):
+                    raise ProblemError(422, "requests: generated_tokens: expected 0 or more")
+                self.served |= {one["id"]: one for one in body["requests"]}
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
                 now = time.time()
@@ -171,20 +182,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _answer(self, content: bytes) -> None:
-        kind = "application/json"
+        kind, retry_after = "application/json", ""
         try:
             status, body = self.api.answer(self.command, self.path, content)
         except (ProblemError, ValidationError) as error:
             kind = "application/problem+json"
             status = error.status if isinstance(error, ProblemError) else 422
+            retry_after = getattr(error, "retry_after", "")
             body = {"type": "about:blank", "title": "refused", "status": status, "detail": str(error)}
-        self._send(status, kind, body)
+        self._send(status, kind, body, retry_after)
 
-    def _send(self, status: int, kind: str, body: dict[str, Any] | BaseModel) -> None:
+    def _send(self, status: int, kind: str, body: dict[str, Any] | BaseModel, retry_after: str = "") -> None:
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
+        if retry_after:
+            self.send_header("Retry-After", retry_after)
         self.end_headers()
         self.wfile.write(content)
 

@@ -58,9 +58,11 @@ class AccessDeniedError(ExporterError):
 class RejectedRequestError(ExporterError):
     """Request that the exporter rejected with a problem document."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
         self.status = status
+        self.retry_after_s = retry_after_s
+        """Seconds of the header Retry-After, None without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Api:
         return self._json("POST", f"/api/v1{path}", json.dumps(body, allow_nan=False).encode())
 
     def metrics(self) -> str:
-        status, content = self._exchange("GET", "/metrics", None)
+        status, content, _ = self._exchange("GET", "/metrics", None)
         if status != http.HTTPStatus.OK:
             raise RejectedRequestError(
                 status, f"cannot read the metrics of {self.public_address}: GET /metrics returned HTTP {status}"
@@ -108,7 +110,7 @@ class Api:
         return self._exchange("GET", "/-/ready", None)[0]
 
     def _json(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        status, content = self._exchange(method, path, body)
+        status, content, retry_after_s = self._exchange(method, path, body)
         try:
             answer = json.loads(content)
         except ValueError:
@@ -119,21 +121,22 @@ class Api:
             detail = " ".join(str(answer.get("detail") or answer.get("title")).split())
             if status == http.HTTPStatus.UNAUTHORIZED and self.token_file:
                 detail = f"the exporter rejected the token in {self.token_file} ({TOKEN_FILE}): {detail}"
-            raise RejectedRequestError(status, detail)
+            raise RejectedRequestError(status, detail, retry_after_s)
         raise RejectedRequestError(
             status,
             f"{self.public_address} is not a Wattline exporter: {method} {path} returned HTTP {status}; "
             f"set the exporter's address with --exporter or {EXPORTER}",
+            retry_after_s,
         )
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float | None]:
         url = _parse(self.address)
         for attempt in range(1, _ATTEMPTS + 1):
             connection = _connection(url, self.timeout_s)
             try:
                 connection.request(method, _prefix(url) + path, body, _headers(url, self.token_file))
                 response = connection.getresponse()
-                return response.status, response.read()
+                return response.status, response.read(), _retry_after_s(response)
             except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected) as error:
                 if attempt == _ATTEMPTS:
                     raise self._unreachable(error) from error
@@ -155,6 +158,12 @@ class Api:
                 f"{_REMEDY_OF_CERTIFICATE.get(error.verify_code, 'renew it on that host')}"
             )
         return UnreachableError(f"cannot reach an exporter at {self.public_address}: {reason}")
+
+
+def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
+    """Return the seconds of Retry-After; None without it, or with a date."""
+    value = response.getheader("Retry-After", "")
+    return float(value) if value.isdecimal() else None
 
 
 def _parse(address: str) -> urllib.parse.SplitResult:

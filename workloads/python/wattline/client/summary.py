@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from wattline.client.messages import log_message
@@ -49,13 +49,7 @@ class EndedRun:
     @classmethod
     def parse(cls, run: Mapping[str, Any]) -> EndedRun:
         """Return the run. Raises KeyError, TypeError, ValueError or AttributeError for another document."""
-        halves = run.get("energy_uncertainty_joules", {})
-        shares = run.get("attributed_energy_joules", {})
-        energies = {
-            name: _component(run["energy_joules"][name], halves.get(name, {}), shares.get(name, {}))
-            for name in _DEVICES
-            if run["energy_joules"].get(name)
-        }
+        energies = energies_by_component(run)
         return cls(
             run["run_id"],
             run["outcome"],
@@ -71,13 +65,31 @@ class EndedRun:
     @property
     def energy_j(self) -> float | None:
         """Sum over the components, None if none was measured."""
-        return math.fsum(one.joules for one in self.energies.values()) if self.energies else None
+        return _sum_j(self.energies) if self.energies else None
 
     @property
     def half_j(self) -> float | None:
         """Half-width of `energy_j`: half-widths add, since one job loads all devices at the same time."""
-        halves = [one.half_j for one in self.energies.values() if one.half_j is not None]
-        return math.fsum(halves) if self.energies and len(halves) == len(self.energies) else None
+        return _sum_half_j(self.energies)
+
+
+def energies_by_component(run: Mapping[str, Any]) -> dict[str, ComponentEnergy]:
+    """Return the energies of a run of the run API."""
+    halves, shares = run.get("energy_uncertainty_joules", {}), run.get("attributed_energy_joules", {})
+    return {
+        name: _component(run["energy_joules"][name], halves.get(name, {}), shares.get(name, {}))
+        for name in _DEVICES
+        if run["energy_joules"].get(name)
+    }
+
+
+def _sum_j(energies: Mapping[str, ComponentEnergy]) -> float:
+    return math.fsum(one.joules for one in energies.values())
+
+
+def _sum_half_j(energies: Mapping[str, ComponentEnergy]) -> float | None:
+    halves = [one.half_j for one in energies.values() if one.half_j is not None]
+    return math.fsum(halves) if energies and len(halves) == len(energies) else None
 
 
 def _component(
@@ -97,6 +109,56 @@ def _grams(emissions: Any, energies: Mapping[str, ComponentEnergy]) -> float | N
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class EnergySoFar:
+    """Energy of a run up to now, `str(energy)` is `80.4 ± 1.4 J`."""
+
+    joules: float
+    """Sum over the whole GPUs, CPUs and memory of the run."""
+    uncertainty_joules: float | None
+    """Half-width of its 95 % confidence interval, None if it is unknown."""
+
+    def __str__(self) -> str:
+        return f"{_number(self.joules, self.uncertainty_joules)} J"
+
+    @classmethod
+    def parse(cls, run: Mapping[str, Any]) -> EnergySoFar | None:
+        """Return the energy of a run of the run API, None if nothing is measured yet."""
+        parts = energies_by_component(run)
+        return cls(_sum_j(parts), _sum_half_j(parts)) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Figures of a run after its end; None where they are unknown, also for a run that another program ends."""
+
+    run_id: str | None
+    outcome: str | None = None
+    duration_seconds: float | None = None
+    energy_joules: float | None = None
+    """Energy of the whole GPUs, CPUs and memory of the run."""
+    uncertainty_joules: float | None = None
+    """Half-width of the 95 % confidence interval of `energy_joules`."""
+    emissions_grams: float | None = None
+    """Emissions of `energy_joules` in g CO2eq."""
+    joules_per_unit: Mapping[str, float] = field(default_factory=dict)
+    """Energy per unit of work, by unit, the primary one first; on shared devices the part attributed to the run."""
+
+    @classmethod
+    def of(cls, run_id: str | None, ended: EndedRun | None) -> RunResult:
+        if ended is None:
+            return cls(run_id)
+        return cls(
+            ended.run_id,
+            ended.outcome,
+            ended.duration_s,
+            ended.energy_j,
+            ended.half_j,
+            ended.grams,
+            {str(one["unit"]): float(one["joules"]) for one in ended.per_unit},
+        )
+
+
 def outcome_of(error: BaseException | None) -> str:
     """Return the outcome of a run that `error` ended, None without an exception."""
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
@@ -104,14 +166,17 @@ def outcome_of(error: BaseException | None) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
-def log_summary(answer: Mapping[str, Any], outcome: str, source: str | None) -> EndedRun | None:
-    """Log the summary of the exporter's response to the end of a run; return the run, None if it cannot be read."""
+def log_summary(answer: Mapping[str, Any], outcome: str, source: str | None, *, quiet: bool = False) -> EndedRun | None:
+    """Log the summary of the exporter's response to the end of a run; return the run, None if it cannot be read.
+
+    With `quiet` only the notes are logged.
+    """
     try:
         run = EndedRun.parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         log_message(f"cannot read the exporter's response: {error!r}; install the same version of wattline for both")
         return None
-    for line in summary_lines(run, outcome, source):
+    for line in run.notes if quiet else summary_lines(run, outcome, source):
         log_message(line)
     return run
 

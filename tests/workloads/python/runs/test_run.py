@@ -263,16 +263,98 @@ def test_work_excess_unit_keeps_other_units(exporter, script):
     assert "cannot count work u16: a run has at most 16 units" in done.stderr
 
 
-def test_run_without_with_statement_is_logged(exporter, script):
-    job = script("""
-        run = wattline.run("nb")
-        run.phase("train")
-        run.work(steps=3)
-        """)
-    done = exporter.python(job)
+@pytest.mark.parametrize("call", ["phase('train')", "work(steps=3)", "result(loss=1)", "energy()", "end()"])
+def test_run_that_has_not_started_raises(exporter, script, call):
+    done = exporter.python(script(f"run = wattline.run('nb')\nrun.{call}"))
 
-    assert (done.returncode, exporter.api.runs) == (0, {})
-    assert done.stderr == (
-        "wattline: run 'nb' has not started, so its work and phases are lost; start it with: "
-        "with wattline.run('nb') as run\n"
+    assert (done.returncode, exporter.api.runs) == (1, {})
+    error = "run 'nb' has not started; use `with wattline.run('nb')`, or `run = wattline.start('nb')`"
+    assert f"RuntimeError: {error}\n" in done.stderr
+
+
+def test_run_that_never_starts_is_reported(exporter, script):
+    done = exporter.python(script("run = wattline.run('nb')\nprint('trained')"))
+
+    assert (done.stdout, exporter.api.runs) == ("trained\n", {})
+    assert done.stderr.startswith("wattline: nothing was measured: run 'nb' has not started")
+
+
+def test_run_within_another_has_its_gpus(exporter, script):
+    exporter.api.known_gpus = ("GPU-0", "GPU-1")
+    exporter.python(
+        script("""
+        with wattline.run("outer", gpus="1"):
+            with wattline.run("inner"):
+                pass
+        """)
     )
+
+    inner = next(run for run in exporter.api.runs.values() if run.workload == "inner")
+    assert [gpu.uuid for gpu in inner.gpus] == ["GPU-1"]
+
+
+def test_energy_is_that_of_now_and_of_the_end(exporter, script):
+    exporter.api.known_gpus = ("GPU-0",)
+    done = exporter.python(
+        script("""
+        run = wattline.start("train", gpus="0")
+        print(run.energy())
+        result = run.end()
+        print(run.energy().joules, result.energy_joules, result.uncertainty_joules, result.outcome)
+        """)
+    )
+
+    assert done.stdout == "100.0 J\n100.0 100.0 None ok\n"
+
+
+def test_request_posts_batch_with_optional_fields(exporter, script):
+    exporter.python(
+        script("""
+        with wattline.run("serve") as run:
+            run.request(started_at=10, ended_at=12.5, prompt_tokens=7, generated_tokens=3)
+            run.request(
+                request_id="r-1", started_at=10, first_token_at=10.5, ended_at=12, prompt_tokens=7, cached_tokens=4,
+                generated_tokens=3, labels={"user": "ann", "tier": 2},
+            )
+        """)
+    )
+
+    first, second = exporter.api.served.values()
+    assert {name: value for name, value in first.items() if name != "id"} == {
+        "started_at": 10,
+        "ended_at": 12.5,
+        "prompt_tokens": 7,
+        "generated_tokens": 3,
+    }
+    assert second == {
+        "id": "r-1",
+        "started_at": 10,
+        "first_token_at": 10.5,
+        "ended_at": 12,
+        "prompt_tokens": 7,
+        "cached_tokens": 4,
+        "generated_tokens": 3,
+        "labels": {"user": "ann", "tier": "2"},
+    }
+    assert exporter.api.only_run.results == {}
+
+
+def test_request_that_is_refused_is_declared_in_the_results(exporter, script):
+    done = exporter.python(
+        script("""
+        with wattline.run("serve") as run:
+            for tokens in (1, -1, 2):
+                run.request(started_at=1, ended_at=2, prompt_tokens=1, generated_tokens=tokens)
+        """)
+    )
+
+    assert [one["generated_tokens"] for one in exporter.api.served.values()] == [1, 2]
+    assert exporter.api.only_run.results == {"requests_not_recorded": 1}
+    assert "wattline: 1 requests were not recorded" in done.stderr
+
+
+def test_summary_is_silent_on_request(exporter, script):
+    job = script("with wattline.run('train'): pass")
+
+    assert exporter.python(job, WATTLINE_QUIET="1").stderr == ""
+    assert exporter.python(job).stderr != ""

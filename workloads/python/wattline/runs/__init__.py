@@ -1,0 +1,1 @@
+"""Runs of a Python program."""

@@ -1,0 +1,94 @@
+"""Begin of a run, or its choice: that of the runner, or of the first rank of the node."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wattline.client import api as run_api
+from wattline.client import gpus as gpu_choice
+from wattline.client import ranks
+from wattline.client import values as numbers
+from wattline.client.api import Api, RejectedRequestError
+from wattline.client.contributor import CGROUP, RunMembership
+from wattline.client.messages import log_message_once
+
+_begun: collections.Counter[str] = collections.Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRun:
+    """Run of which this process is now a part."""
+
+    run_id: str
+    is_own: bool = False
+    """True if this process has begun the run and must end it."""
+    is_of_rank: bool = False
+    """True if the first rank of the node waits for this process before it ends the run."""
+    simulation: str | None = None
+    """State file of simulated GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Workload, labels and GPUs of a run; `gpus` has the form of `workloads run --gpus`."""
+
+    workload: str
+    labels: Mapping[str, str]
+    gpus: str | None
+
+
+def begin_or_choose(api: Api, request: RunRequest, environ: Mapping[str, str]) -> BegunRun | None:
+    """Begin a run, or choose that of the runner or the first rank; None if that rank has no open run.
+
+    Raises ExporterError and GpusError.
+    """
+    joined = environ.get(run_api.RUN_ID)
+    if joined:
+        return BegunRun(joined)
+    _begun[request.workload] += 1
+    ids = ranks.candidate_run_ids(environ, request.workload, _begun[request.workload])
+    if not ranks.is_launched(environ):
+        return _begin(api, request, numbers.unique_run_id(request.workload))
+    if ranks.is_node_leader(environ):
+        return _begin(api, request, ranks.first_free_run_id(api, ids, ranks.process_started_at()))
+    return _run_of_leader(request, ranks.await_run_of_leader(api, ids, ranks.process_started_at()))
+
+
+def _run_of_leader(request: RunRequest, leader_run: Mapping[str, Any] | None) -> BegunRun | None:
+    if leader_run is None:
+        cause = f"the process with LOCAL_RANK=0 started no run {request.workload!r}"
+    elif leader_run["state"] != "running":
+        cause = f"its run {leader_run['run_id']} has already ended"
+    else:
+        return BegunRun(leader_run["run_id"], is_of_rank=True, simulation=leader_run.get("simulation"))
+    log_message_once(f"this process's work is not counted: {cause}")
+    return None
+
+
+def _begin(api: Api, request: RunRequest, run_id: str) -> BegunRun:
+    choice = gpu_choice.choose_gpus(request.gpus, os.environ)
+    if choice.warning:
+        log_message_once(choice.warning)
+    body = {
+        "workload": request.workload,
+        "labels": dict(request.labels),
+        "run_id": run_id,
+        "lease_seconds": run_api.LEASE_S,
+    }
+    try:
+        started = api.post("/runs", {**body, **choice.field()})
+    except RejectedRequestError as error:
+        if choice.is_explicit or not choice.gpus or error.status != 422:
+            raise
+        started = api.post("/runs", {**body, "gpus": []})  # CUDA_VISIBLE_DEVICES on a machine without GPUs
+    return BegunRun(run_id, is_own=True, simulation=started.get("simulation"))
+
+
+def register_this_process(api: Api, run_id: str) -> None:
+    """Register this process with the run; log a rejection. Raises UnreachableError."""
+    group = os.environ.get(CGROUP)
+    RunMembership(api, run_id, group, RejectedRequestError, log_message_once).add(os.getpid())
