@@ -54,7 +54,6 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 def print_output(output: CommandOutput, form: OutputFormat) -> None:
     """Print a command's result on stdout."""
     from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
     from analyzer.output.documents import as_csv, as_json, as_yaml, null_if_not_finite
@@ -64,8 +63,8 @@ def print_output(output: CommandOutput, form: OutputFormat) -> None:
     if form is OutputFormat.TABLE:
         parts = (titled_table(part) if isinstance(part, Table) else part for part in output.parts)
         texts = (Text(part) if isinstance(part, str) else part for part in parts)
-        spaced = (Padding(part, (1 if number else 0, 0, 0, 0), expand=False) for number, part in enumerate(texts))
-        console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced))
+        spaced = [line for part in texts for line in (Text(""), part)]
+        console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced[1:]))
     elif form is OutputFormat.CSV:
         print(as_csv(output.rows, output.header))
     else:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.model.interval import Interval
-from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
+from analyzer.studies.comparison.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from analyzer.studies.tenants import ConcurrentStep, Evenness, SoloRun, cliffs_delta, evenness, figure_intervals
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from analyzer.model.interval import Interval
-from analyzer.studies.group_ratios import RunValue, geometric_means, ratios_to_first
+from analyzer.studies.comparison.group_ratios import RunValue, geometric_means, ratios_to_first
 from analyzer.studies.objective import SweepQuestion
 from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import Sweep

@@ -11,7 +11,7 @@ from analyzer.model.sample_table import table_of
 from analyzer.output.live import live_document
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
-from analyzer.studies.compare import group_member
+from analyzer.studies.comparison.compare import group_member
 from analyzer.studies.fleet import fleet
 from exporter.contract import metrics as m
 from exporter.contract.run import PhaseView, RunView

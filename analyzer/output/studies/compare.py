@@ -9,8 +9,8 @@ from typing import Any
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, CommandOutput, Table, estimate_record, text_cell
-from analyzer.studies.compare import ComparisonLine, GroupComparison, RunFigure
-from analyzer.studies.group_ratios import RatioDifference
+from analyzer.studies.comparison.compare import ComparisonLine, GroupComparison, RunFigure
+from analyzer.studies.comparison.group_ratios import RatioDifference
 
 _SINGLE = "measurement uncertainty only; repeats may scatter more"
 _MARK = "*"
@@ -19,9 +19,9 @@ _MARK = "*"
 def comparison_output(comparison: GroupComparison) -> CommandOutput:
     short = _differing_labels([group.name for group in comparison.groups])
     names = [f"{name} (n = {len(group.members)})" for name, group in zip(short, comparison.groups, strict=True)]
-    rows = [[text_cell(_name(line.figure)), *_value_cells(line)] for line in comparison.lines]
+    rows = [[text_cell(figure_name(line.figure)), *_value_cells(line)] for line in comparison.lines]
     differences = [
-        [text_cell(text) for text in (_name(line.figure), short[at], _marked_text(line, difference))]
+        [text_cell(text) for text in (figure_name(line.figure), short[at], _marked_text(line, difference))]
         for line in comparison.lines
         for at, difference in enumerate(line.differences)
         if difference
@@ -46,7 +46,7 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
     return CommandOutput(parts, document, records)
 
 
-def _name(figure: RunFigure) -> str:
+def figure_name(figure: RunFigure) -> str:
     return f"{figure.name}, {figure.of.replace('_', ' ')}" if figure.of else figure.name
 
 
@@ -75,11 +75,11 @@ def _value_cells(line: ComparisonLine) -> list[Cell]:
 def _value_cell(figure: RunFigure, level: Interval | None, largest: float) -> Cell:
     if level is None:
         return Cell()
-    text = f"{_value_text(figure, level.value, largest)}{_half_percent(level)}"
+    text = f"{value_text(figure, level.value, largest)}{_half_percent(level)}"
     return Cell(text, level.value, low=level.low, high=level.high)
 
 
-def _value_text(figure: RunFigure, value: float, largest: float) -> str:
+def value_text(figure: RunFigure, value: float, largest: float | None = None) -> str:
     if figure.kind == "duration":
         return units.duration(value)
     if figure.kind == "rate":

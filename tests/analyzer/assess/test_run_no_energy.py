@@ -5,7 +5,7 @@ import pytest
 from analyzer.assess.run import NoEnergyError, assess
 from analyzer.output import documents
 from analyzer.output.html.page import html_page
-from analyzer.studies.compare import RunGroup, compare_groups, group_member
+from analyzer.studies.comparison.compare import RunGroup, compare_groups, group_member
 from exporter.contract.metrics import GPU_INFO
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.run_reports import finding_codes, finding_texts, run_frames, run_report, terminal_text

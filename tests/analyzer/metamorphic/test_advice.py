@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analyzer.assess.run import assess
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.runs.studies import with_throttling_samples
-from analyzer.studies.compare import RunGroup, compare_groups, group_member
+from analyzer.studies.comparison.compare import RunGroup, compare_groups, group_member
 from analyzer.studies.objective import QuestionError, SweepQuestion
 from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import group_sweeps, sweep_run

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from analyzer.model.interval import Interval
 from analyzer.output.studies.compare import difference_text
-from analyzer.studies.compare import GroupMember, MixedRunsError, RepeatedRunError, RunFigure, RunGroup, compare_groups
-from analyzer.studies.group_ratios import RatioDifference, RunValue, ratios_to_first
+from analyzer.studies.comparison.compare import (
+    GroupMember,
+    MixedRunsError,
+    RepeatedRunError,
+    RunFigure,
+    RunGroup,
+    compare_groups,
+)
+from analyzer.studies.comparison.group_ratios import RatioDifference, RunValue, ratios_to_first
 from tests.analyzer.node import (
     START_S,
     NodeGpu,

@@ -10,7 +10,7 @@ from analyzer.model.emissions import origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, last
-from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
+from analyzer.studies.comparison.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
 from exporter.contract.work import is_useful, primary_first
 
@@ -51,6 +51,7 @@ class GroupMember:
     figures: Mapping[RunFigure, Interval]
     work: Mapping[str, float] = field(default_factory=dict)
     """Amount of work of the whole run, by unit."""
+    started_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
         frozenset(device.device for device in report.gpus),
         dict(_figures(report)),
         {work.unit: work.amount for work in report.work},
+        report.started_at_s,
     )
 
 
@@ -150,6 +152,12 @@ def compare_groups(
     groups: Sequence[RunGroup], known_warnings: Sequence[str] = (), *, force: bool = False
 ) -> GroupComparison:
     """Compare each group with the first. Raises RepeatedRunError, and MixedRunsError unless forced."""
+    warnings = group_warnings(groups, known_warnings, force=force)
+    return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
+
+
+def group_warnings(groups: Sequence[RunGroup], known_warnings: Sequence[str] = (), *, force: bool = False) -> list[str]:
+    """Return warnings about the comparison. Raises RepeatedRunError, and MixedRunsError unless forced."""
     _refuse_twice(groups)
     mixed = [_mixture(aspect, texts) for aspect, texts in differing_aspects(groups).items()]
     if mixed and not force:
@@ -161,8 +169,7 @@ def compare_groups(
         )
     if any(SIMULATED in one.identity.get("GPUs", "") for group in groups for one in group.members):
         warnings.append("SIMULATED hardware: the figures do not describe a real GPU")
-    warnings += [*_missing_figures(groups), *_unequal_work(groups)]
-    return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
+    return [*warnings, *_missing_figures(groups), *unequal_work(groups)]
 
 
 def _missing_figures(groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -183,7 +190,7 @@ def _has(one: GroupMember, figure: RunFigure) -> bool:
     return value is not None and value.value > 0
 
 
-def _unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
+def unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
     """Yield the primary unit of which the runs of two groups did different amounts."""
     amounts = [[one.work for one in group.members] for group in groups]
     units = primary_first({unit for group in amounts for work in group for unit in work if is_useful(unit)})
