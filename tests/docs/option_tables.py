@@ -21,6 +21,8 @@ from workloads.jobs import base as jobs
 PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": command_line()}
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")
 _TYPES = {"str": "TEXT", "path": "PATH", "int range": "INTEGER", "float range": "NUMBER", "float": "NUMBER"}
+STUDY_COMMANDS = ("recommend", "compare", "gate", "variability", "tenants", "best-start")
+"""Commands of the analyzer that compare runs, settings or times, which have a page of their own."""
 FLEET_COMMANDS = ("fleet", "usage", "waste", "requests")
 """Commands of the analyzer that sum over many runs or requests, which have a page of their own."""
 _INHERITED = 10

@@ -18,7 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
 BLOCKS: dict[str, Callable[[], str]] = {
     **{f"{name} options": partial(option_tables.program_options, name) for name in option_tables.PROGRAMS},
-    "analyzer options": partial(option_tables.program_options, "analyzer", without=option_tables.FLEET_COMMANDS),
+    "analyzer options": partial(
+        option_tables.program_options,
+        "analyzer",
+        without=option_tables.STUDY_COMMANDS + option_tables.FLEET_COMMANDS,
+    ),
+    "analyzer study options": partial(
+        option_tables.command_options, "analyzer", option_tables.STUDY_COMMANDS, "options.md"
+    ),
     "analyzer fleet options": partial(
         option_tables.command_options, "analyzer", option_tables.FLEET_COMMANDS, "options.md"
     ),
