@@ -187,6 +187,8 @@ DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reaso
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
     'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
+OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
+    "OTLP spans: accepted as a request, duplicate of one, invalid, refused, no_run, or ignored since they are none.")
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("source",),
     "Unix time of the source's last successful read.")
@@ -219,7 +221,7 @@ METRICS: tuple[Metric, ...] = (
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY,
     RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
-    DISCOVERY_UNRESOLVED, RUNS_FOLDED,
+    DISCOVERY_UNRESOLVED, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )

@@ -75,6 +75,7 @@ class HostNames:
 
 
 RUNS = "/api/v1/runs"
+TRACES = "/v1/traces"
 _CHALLENGE = "WWW-Authenticate"
 _REALM = 'realm="wattline", charset="UTF-8"'
 _TOKEN_REMEDY = "send the token of the exporter's --web.api-token-file (workloads: WATTLINE_TOKEN_FILE=FILE)"  # noqa: S105  # a message
@@ -197,7 +198,7 @@ def _check_certificate(request: web.Request, config: WebConfig) -> web.Response 
 
 
 def _is_run_api(path: str) -> bool:
-    return path == RUNS or path.startswith(f"{RUNS}/")
+    return path in (RUNS, TRACES) or path.startswith(f"{RUNS}/")
 
 
 def is_unix(transport: object) -> bool:

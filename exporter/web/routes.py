@@ -27,8 +27,9 @@ from exporter.contract.run import (
 )
 from exporter.model import RunError
 from exporter.polling.hub import SensorHub
-from exporter.web.access import AccessPolicy, access_middleware
+from exporter.web.access import TRACES, AccessPolicy, access_middleware
 from exporter.web.documents import landing_page, openapi_document, problem_response
+from exporter.web.otlp import RECEIVER, TraceApi, receive_traces
 from exporter.web.query import HistoryQueries
 
 MAX_BODY_BYTES = 256 * 1024
@@ -75,7 +76,10 @@ class MetricsApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Services behind the routes. `history` is the path of the local history, `carbon` returns all intensities."""
+    """Services behind the routes. `history` is the path of the local history, `carbon` returns all intensities.
+
+    `traces` receives OTLP traces, None where that is disabled.
+    """
 
     runs: RunApi
     sensors: SensorHub
@@ -83,6 +87,7 @@ class Endpoints:
     history: Path | None
     version: str
     carbon: Callable[[], BaseModel]
+    traces: TraceApi | None = None
 
 
 ENDPOINTS = web.AppKey("endpoints", Endpoints)
@@ -91,7 +96,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def web_application(endpoints: Endpoints, access: AccessPolicy) -> web.Application:
-    app = web.Application(middlewares=[access_middleware(access), _report_problems], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[access_middleware(access), report_problems], client_max_size=MAX_BODY_BYTES)
     app[ENDPOINTS] = endpoints
     app[QUERIES] = HistoryQueries(endpoints.history)
     app.on_cleanup.append(_close)
@@ -114,6 +119,9 @@ def web_application(endpoints: Endpoints, access: AccessPolicy) -> web.Applicati
             web.get("/api/v1/openapi.json", show_openapi),
         ]
     )
+    if endpoints.traces:
+        app[RECEIVER] = endpoints.traces
+        app.add_routes([web.post(TRACES, receive_traces)])
     return app
 
 
@@ -122,7 +130,7 @@ async def _close(app: web.Application) -> None:
 
 
 @web.middleware
-async def _report_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def report_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Return errors as problem+json."""
     try:
         return await handler(request)

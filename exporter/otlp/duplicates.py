@@ -1,0 +1,63 @@
+"""Detection of spans that describe the same request: a gateway's, and the server's below it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+MAX_SPANS = 50_000
+"""Spans that are remembered; at 5,000 spans a second, those of ten seconds."""
+MAX_DEPTH = 64
+
+
+class SpanTree:
+    """Parents of recent spans, and those spans whose request was counted.
+
+    Of requests on one path of a trace, the innermost counts where both are in one body, else the first received. Span
+    ids are numbers; 0 means none.
+    """
+
+    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+        self._max = max_spans
+        self._parents: dict[int, int] = {}
+        self._counted: dict[int, None] = {}
+        self._above: dict[int, None] = {}
+        """Ancestors of counted spans."""
+
+    def add(self, links: Iterable[tuple[int, int]]) -> None:
+        """Remember spans with their parents."""
+        self._parents.update(links)
+        _limit(self._parents, self._max)
+
+    def redundant(self, requests: Collection[int]) -> set[int]:
+        """Return those of the spans that describe a request that another span describes as well."""
+        own = set(requests)
+        above = {ancestor for span in own for ancestor in self._ancestors(span)}
+        return {
+            span
+            for span in own
+            if span in above
+            or span in self._counted
+            or span in self._above
+            or any(ancestor in self._counted for ancestor in self._ancestors(span))
+        }
+
+    def count(self, requests: Iterable[int]) -> None:
+        """Remember spans whose requests were counted."""
+        for span in requests:
+            self._counted[span] = None
+            self._above.update(dict.fromkeys(self._ancestors(span)))
+        _limit(self._counted, self._max)
+        _limit(self._above, self._max)
+
+    def _ancestors(self, span: int) -> Iterator[int]:
+        for _ in range(MAX_DEPTH):
+            span = self._parents.get(span, 0)
+            if not span:
+                return
+            yield span
+
+
+def _limit(kept: dict[int, int] | dict[int, None], most: int) -> None:
+    """Remove the oldest entries beyond the limit."""
+    for _, oldest in zip(range(len(kept) - most), list(kept) if len(kept) > most else (), strict=False):
+        del kept[oldest]

@@ -1,0 +1,76 @@
+"""Route of OTLP/HTTP traces: content types, compression, size limits and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Protocol
+
+from aiohttp import web
+
+from exporter.model import RunError
+
+MAX_COMPRESSED_BYTES = 8 * 1024 * 1024
+MAX_DECODED_BYTES = 32 * 1024 * 1024
+BODY_TIMEOUT_S = 10.0
+_TYPES = {"application/x-protobuf": False, "application/json": True}
+
+
+class TraceApi(Protocol):
+    """Receiver of traces, which raises RunError. See `exporter.otlp.receiver`."""
+
+    async def receive(self, body: bytes, *, is_json: bool) -> bytes: ...
+
+    def encode_error(self, status: int, detail: str, *, is_json: bool) -> bytes: ...
+
+
+RECEIVER = web.AppKey("receiver", TraceApi)
+
+
+async def receive_traces(request: web.Request) -> web.Response:
+    """Answer in the format of the request, as OTLP/HTTP requires; errors are a google.rpc.Status."""
+    receiver = request.app[RECEIVER]
+    is_json = _TYPES.get(request.content_type)
+    if is_json is None:
+        raise RunError(415, "send traces as application/x-protobuf or application/json (OTLP/HTTP)")
+    headers = {"Content-Type": request.content_type}
+    try:
+        return web.Response(body=await receiver.receive(await _body(request), is_json=is_json), headers=headers)
+    except RunError as error:
+        if error.retry_after_s:
+            headers["Retry-After"] = str(error.retry_after_s)
+        body = receiver.encode_error(error.status, error.detail, is_json=is_json)
+        return web.Response(status=error.status, body=body, headers=headers)
+
+
+async def _body(request: web.Request) -> bytes:
+    """Return the body without its compression. Raises RunError."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > MAX_COMPRESSED_BYTES:
+                    raise RunError(413, f"the body exceeds {MAX_COMPRESSED_BYTES} bytes; send smaller batches")
+    except TimeoutError as error:
+        raise RunError(408, f"the body was not received within {BODY_TIMEOUT_S:g} s; send it faster") from error
+    match request.headers.get("Content-Encoding", "identity").lower():
+        case "identity":
+            return bytes(body)
+        case "gzip":
+            return await asyncio.to_thread(_gunzip, bytes(body))
+        case other:
+            raise RunError(415, f"Content-Encoding: expected gzip or none, not {other[:40]!r}")
+
+
+def _gunzip(body: bytes) -> bytes:
+    unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        decoded = unzip.decompress(body, MAX_DECODED_BYTES)
+    except zlib.error as error:
+        raise RunError(400, f"the body is not gzip: {error}") from error
+    if unzip.unconsumed_tail:
+        raise RunError(413, f"the decompressed body exceeds {MAX_DECODED_BYTES} bytes; send smaller batches")
+    if not unzip.eof:
+        raise RunError(400, "the gzip body is incomplete; send it completely")
+    return decoded

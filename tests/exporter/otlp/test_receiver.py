@@ -1,0 +1,254 @@
+"""Traces over HTTP, sent by the OpenTelemetry SDK, become requests of runs."""
+
+import gzip
+import json
+from collections import defaultdict
+
+import pytest
+import requests
+from google.rpc.status_pb2 import Status
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from exporter.energy.counter_wraps import MonotonicCounters
+from exporter.model import RunError
+from exporter.otlp.attributes import label_rules
+from exporter.otlp.receiver import MAX_WAITING, OtlpReceiver
+from exporter.otlp.run_match import RunMatcher
+from exporter.otlp.spans import SpanReader
+from exporter.web.otlp import MAX_DECODED_BYTES
+from tests.exporter.otlp.senders import LITELLM, SEMCONV, T0, VLLM, emit, encoded, http_exporter, provider
+from tests.exporter.otlp.server import serve
+from tests.exporter.otlp.test_run_match import run
+
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+
+
+class Sink:
+    def __init__(self):
+        self.received = defaultdict(list)
+        self.error = None
+        self.refused = {}
+
+    async def accept(self, run_id, accepted):
+        if self.error:
+            raise self.error
+        self.received[run_id] += accepted
+        return self.refused
+
+
+class Node:
+    """Receiver with two runs, of which only `bench-1` is open at T0."""
+
+    def __init__(self):
+        self.sink = Sink()
+        self.counters = MonotonicCounters()
+        self.runs = [run("bench-1"), run("next", started_at=T0 + 1_000)]
+
+    def receiver(self):
+        reader = SpanReader(label_rules(["user"]))
+        return OtlpReceiver(reader, RunMatcher(lambda: self.runs, host="node-1"), self.sink, self.counters)
+
+    def counts(self):
+        return {each.labels[0]: each.value for each in self.receiver_readings() if each.value}
+
+    def receiver_readings(self):
+        from exporter.contract.metrics import OTLP_SPANS
+
+        return self.counters.readings(OTLP_SPANS)
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+@pytest.fixture
+def url(node):
+    with serve(node.receiver) as address:
+        yield address
+
+
+def post(url, body, **headers):
+    return requests.post(f"{url}/v1/traces", data=body, headers={**PROTOBUF, **headers}, timeout=30)
+
+
+def one_span(attributes=VLLM, name="llm_request", resource=None):
+    return encoded(lambda tracer: emit(tracer, name, attributes), resource)
+
+
+@pytest.mark.parametrize("compression", [Compression.Gzip, Compression.NoCompression])
+def test_spans_of_the_sdk_become_requests(node, url, compression):
+    with provider(http_exporter(url, compression=compression), {"service.name": "vllm"}) as tracer:
+        for index in range(600):  # more than one batch of the SDK
+            emit(tracer, "llm_request", {**VLLM, "gen_ai.request.id": f"chatcmpl-{index}"}, start=T0 + index)
+            emit(tracer, "GET /health", {})
+
+    found = node.sink.received["bench-1"]
+    assert sorted(each.request_id for each in found) == sorted(f"chatcmpl-{index}" for index in range(600))
+    assert {(each.prompt_tokens, each.generated_tokens) for each in found} == {(1200, 80)}
+    assert node.counts() == {"accepted": 600.0, "ignored": 600.0}
+
+
+def test_gateway_above_the_server_counts_once(node, url):
+    with provider(http_exporter(url), {"service.name": "litellm"}) as gateway:
+        above = emit(gateway, "litellm_request", LITELLM)
+        with provider(http_exporter(url), {"service.name": "vllm"}) as server:
+            emit(server, "llm_request", VLLM, parent=above)
+
+    assert [each.first_token_at for each in node.sink.received["bench-1"]] == [T0 + 0.25]
+    assert node.counts() == {"accepted": 1.0, "duplicate": 1.0}
+
+
+def test_json_body_is_answered_in_json(node, url):
+    span = {
+        "traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "EEE19B7EC3C1B174", "name": "chat m1",
+        "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000002000000000",
+        "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "5"}},
+                       {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "6"}},
+                       {"key": "wattline.run_id", "value": {"stringValue": "none-such"}}],
+    }  # fmt: skip
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+
+    answer = post(url, gzip.compress(body), **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+    partial = answer.json()["partialSuccess"]
+    assert partial["rejectedSpans"] == "1"
+    assert "no run 'none-such' is open" in partial["errorMessage"]
+
+
+def test_full_success_has_an_empty_message(url):
+    answer = post(url, one_span())
+
+    assert (answer.status_code, answer.content, answer.headers["Content-Type"]) == (200, b"", "application/x-protobuf")
+
+
+def test_rejected_spans_are_reported_and_logged_once(node, url, caplog):
+    node.runs.clear()
+
+    for _ in range(2):
+        answer = post(url, one_span())
+        partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+        assert (answer.status_code, partial.rejected_spans) == (200, 1)
+        assert "no run was open" in partial.error_message
+
+    assert [record.message.count("no run was open") for record in caplog.records] == [1]
+    assert node.counts() == {"no_run": 2.0}
+
+
+def test_invalid_request_is_rejected_with_the_field(node, url):
+    answer = post(url, one_span({**SEMCONV, "gen_ai.usage.cache_read.input_tokens": 5_000}, "chat m1"))
+
+    partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (partial.rejected_spans, partial.error_message) == (
+        1,
+        "1 spans: cached_tokens: expected at most prompt_tokens",
+    )
+    assert node.counts() == {"invalid": 1.0}
+
+
+def test_requests_that_the_run_refuses_are_reported(node, url):
+    node.sink.refused = {"end in the future": 1}
+
+    partial = ExportTraceServiceResponse.FromString(post(url, one_span()).content).partial_success
+
+    assert (partial.rejected_spans, partial.error_message) == (1, "1 spans: end in the future")
+    assert node.counts() == {"refused": 1.0}
+
+
+def test_full_store_is_answered_with_429_and_the_repetition_counts(node, url):
+    node.sink.error = RunError(429, "too many requests", 2)
+    body = one_span()
+
+    answer = post(url, body)
+
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
+    assert (Status.FromString(answer.content).code, Status.FromString(answer.content).message) == (
+        8,
+        "too many requests",
+    )
+    node.sink.error = None
+    assert post(url, body).status_code == 200
+    assert post(url, body).status_code == 200
+    assert len(node.sink.received["bench-1"]) == 1
+
+
+def test_sdk_repeats_after_429(node, url):
+    node.sink.error = RunError(429, "too many requests", 1)
+    refusals = []
+
+    async def accept(run_id, accepted, inner=node.sink.accept):
+        try:
+            return await inner(run_id, accepted)
+        except RunError:
+            refusals.append(run_id)
+            node.sink.error = None
+            raise
+
+    node.sink.accept = accept
+    with provider(http_exporter(url)) as tracer:
+        emit(tracer, "llm_request", VLLM)
+
+    assert (refusals, len(node.sink.received["bench-1"])) == (["bench-1"], 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "words"),
+    [
+        (b"\xff\xff", {}, 400, "ExportTraceServiceRequest"),
+        (b"no gzip", {"Content-Encoding": "gzip"}, 400, "not gzip"),
+        (gzip.compress(bytes(100))[:-9], {"Content-Encoding": "gzip"}, 400, "incomplete"),
+        (b"", {"Content-Encoding": "br"}, 415, "gzip"),
+        (gzip.compress(bytes(MAX_DECODED_BYTES + 1)), {"Content-Encoding": "gzip"}, 413, "decompressed"),
+        (bytes(9_000_000), {}, 413, "exceeds"),
+    ],
+)
+def test_bad_body_is_answered_with_a_status_message(url, body, headers, status, words):
+    answer = post(url, body, **headers)
+
+    assert answer.status_code == status
+    assert (Status.FromString(answer.content).code, answer.headers["Content-Type"]) == (3, "application/x-protobuf")
+    assert words in Status.FromString(answer.content).message
+
+
+def test_bad_json_is_answered_with_a_status_in_json(url):
+    answer = post(url, b"{", **{"Content-Type": "application/json"})
+
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
+
+
+def test_other_content_type_is_a_problem(url):
+    answer = post(url, b"x", **{"Content-Type": "text/plain"})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (415, "application/problem+json")
+
+
+async def _fill(node):
+    import asyncio
+
+    blocked = asyncio.Event()
+
+    async def accept(run_id, accepted):
+        await blocked.wait()
+        return {}
+
+    node.sink.accept = accept
+    receiver = node.receiver()
+    tasks = [asyncio.create_task(receiver.receive(one_span(), is_json=False)) for _ in range(MAX_WAITING)]
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(RunError, match="waiting") as error:
+            await receiver.receive(one_span(), is_json=False)
+        return error.value
+    finally:
+        blocked.set()
+        await asyncio.gather(*tasks)
+
+
+def test_waiting_bodies_are_bounded(node):
+    import asyncio
+
+    error = asyncio.run(_fill(node))
+
+    assert (error.status, error.retry_after_s) == (429, 1)

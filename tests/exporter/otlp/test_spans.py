@@ -1,0 +1,138 @@
+"""Requests in the spans of servers and gateways."""
+
+import hashlib
+
+import pytest
+
+from exporter.contract.requests import ServedRequest, request_error
+from exporter.otlp.attributes import label_rules
+from exporter.otlp.body import BodyError, decode
+from exporter.otlp.spans import SpanReader
+from tests.exporter.otlp.senders import LITELLM, SEMCONV, SGLANG, T0, VLLM, emit, encoded
+
+READER = SpanReader(label_rules(["user", "route", "team", "api_key"]))
+
+
+def read(name, attributes, *, reader=READER, seconds=2.5, resource=None):
+    body = encoded(lambda tracer: emit(tracer, name, attributes, seconds=seconds), resource)
+    return [each.request for each in decode(body, reader, is_json=False).requests]
+
+
+def test_vllm_span_has_times_and_tokens():
+    assert read("llm_request", VLLM) == [ServedRequest("chatcmpl-7", T0, T0 + 2.0, 1200, 80, first_token_at=T0 + 0.25)]
+
+
+def test_sglang_span_has_model_and_cached_tokens():
+    assert read(" Req 5e0c", SGLANG) == [
+        ServedRequest("5e0c", T0, T0 + 2.0, 1200, 80, T0 + 0.25, 1024, {"model": "qwen"})
+    ]
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_sglang_disaggregated_span_has_role(role):
+    assert [each.role for each in read(f"{role} Req 5e0c", SGLANG)] == [role]
+
+
+def test_litellm_span_has_labels_and_hashed_key():
+    (found,) = read("litellm_request", LITELLM)
+
+    hashed = hashlib.sha256(str(LITELLM["metadata.user_api_key_hash"]).encode()).hexdigest()[:16]
+    assert found.labels == {"model": "m1", "user": "alice", "team": "blue", "api_key": hashed}
+    assert (found.started_at, found.ended_at, found.first_token_at) == (T0, T0 + 2.5, None)
+
+
+def test_semconv_span_has_first_chunk_and_cache_read():
+    (found,) = read("chat m1", SEMCONV)
+
+    assert (found.first_token_at, found.cached_tokens, found.labels) == (T0 + 0.25, 1024, {"model": "m1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("raw_gen_ai_request", {"llm.openai.model": "m1"}),
+        ("invoke_agent", {**SEMCONV, "gen_ai.operation.name": "invoke_agent"}),
+        ("generate", {"total_time": "2s", "queue_time": "1ms", "inference_time": "1.9s"}),  # TGI has no tokens
+        ("chat m1", {key: SEMCONV[key] for key in ("gen_ai.operation.name", "gen_ai.usage.input_tokens")}),
+        ("chat m1", {**SEMCONV, "gen_ai.usage.input_tokens": "1200"}),
+    ],
+)
+def test_span_that_is_no_request_is_left_out(name, attributes):
+    body = encoded(lambda tracer: emit(tracer, name, attributes))
+
+    decoded = decode(body, READER, is_json=False)
+
+    assert (decoded.requests, decoded.spans) == ([], 1)
+
+
+def test_embeddings_span_without_output_has_zero_generated():
+    (found,) = read("embeddings e5", {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 7})
+
+    assert (found.prompt_tokens, found.generated_tokens) == (7, 0)
+
+
+def test_span_without_request_id_has_its_span_id():
+    (found,) = read("chat m1", {key: value for key, value in SEMCONV.items() if key != "gen_ai.response.id"})
+
+    assert len(found.request_id) == 16
+    assert request_error(found) is None
+
+
+@pytest.mark.parametrize("latency", [float("nan"), float("inf"), -1.0, 0.0])
+def test_span_impossible_latency_is_unknown(latency):
+    (found,) = read(
+        "llm_request", {**VLLM, "gen_ai.latency.time_to_first_token": latency, "gen_ai.latency.e2e": latency}
+    )
+
+    assert (found.first_token_at, found.ended_at) == (None, T0 + 2.5)
+
+
+def test_labels_have_only_allowed_attributes():
+    attributes = {**LITELLM, "http.route": "/v1/chat/completions", "user.id": "bob\x1b[31m"}
+
+    (found,) = read(
+        "litellm_request",
+        attributes,
+        reader=SpanReader(label_rules(["user", "gen_ai.system", "service"])),
+        resource={"service.name": "gateway"},
+    )
+
+    assert found.labels == {
+        "model": "m1",
+        "user": "bob\N{REPLACEMENT CHARACTER}[31m",
+        "gen_ai_system": "openai",
+        "service": "gateway",
+    }
+
+
+def test_label_unknown_name_is_an_error():
+    with pytest.raises(ValueError, match="unknown label 'password'; use user, team"):
+        label_rules(["user", "password"])
+
+
+def test_json_example_of_the_specification_is_decoded():
+    body = b"""{"resourceSpans": [{"resource": {"attributes": [
+        {"key": "service.name", "value": {"stringValue": "my.service"}}]},
+      "scopeSpans": [{"scope": {"name": "my.library"}, "spans": [{
+        "traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "EEE19B7EC3C1B174",
+        "parentSpanId": "EEE19B7EC3C1B173", "name": "chat m1", "kind": 2, "unknownField": 1,
+        "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000002000000000",
+        "attributes": [
+          {"key": "gen_ai.usage.input_tokens", "value": {"intValue": "1200"}},
+          {"key": "gen_ai.usage.output_tokens", "value": {"intValue": 80}}]}]}]}]}"""
+
+    decoded = decode(body, READER, is_json=True)
+
+    (found,) = decoded.requests
+    assert found.request == ServedRequest("eee19b7ec3c1b174", T0, T0 + 2.0, 1200, 80)
+    assert decoded.links == [(0xEEE19B7EC3C1B174, 0xEEE19B7EC3C1B173)]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_json"),
+    [(b"\xff\xff", False), (b"{", True), (b"\xff", True), (b"[" * 5_000, True), (b'{"resourceSpans": 3}', True),
+     (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"spanId":"zzzz"}]}]}]}', True)],
+)  # fmt: skip
+def test_body_that_is_no_trace_request_is_an_error(body, is_json):
+    with pytest.raises(BodyError, match=r"ExportTraceServiceRequest|spanId"):
+        decode(body, READER, is_json=is_json)
