@@ -228,6 +228,26 @@ METRICS: tuple[Metric, ...] = (
 # fmt: on
 
 
+_JOINS = """\
+## Joins
+
+Series of runs name a GPU by `component="gpu"` and `device`, its UUID. `wattline_gpu_info` has the same value as `device`
+and as `uuid`, so no join needs `label_replace`. Energy of runs by model of the GPU:
+
+```
+sum by (run_id, name) (
+  wattline_run_attributed_energy_joules_total{run_id!="", component="gpu", policy="idle_shared"}
+  * on (cluster, instance, device) group_left (name, uuid) wattline_gpu_info)
+```
+
+The result of the join has `uuid`, too, for a second join with series of the GPU, such as `wattline_gpu_pod_info`.
+
+Series of runs have no label `uuid` beside `device`: a new label starts new series. For runs and unattributed energy that
+are open during an upgrade, `increase()` would miss the energy between the last old and the first new sample, and sums
+over a range that includes both would count the run twice.
+"""
+
+
 def markdown() -> str:
     """Return the text of METRICS.md."""
     rows = [f"| `{m.name}` | {m.kind} | {_labels(m)} | {m.help} |" for m in METRICS]
@@ -241,6 +261,7 @@ def markdown() -> str:
             "|---|---|---|---|",
             *rows,
             "",
+            _JOINS,
         ]
     )
 

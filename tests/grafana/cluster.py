@@ -166,7 +166,7 @@ def _gpu(
     def busy(t: float) -> bool:
         return gpu.power_w(t) > IDLE_W
 
-    yield m.GPU_INFO, where | model, 1.0
+    yield m.GPU_INFO, where | model | {"device": gpu.uuid}, 1.0
     yield m.GPU_UP, where, 1.0
     yield m.GPU_POWER, where, gpu.power_w
     yield m.GPU_ENERGY, where, gpu.energy_j
