@@ -231,8 +231,8 @@ METRICS: tuple[Metric, ...] = (
 _JOINS = """\
 ## Joins
 
-Series of runs name a GPU by `component="gpu"` and `device`, its UUID. `wattline_gpu_info` has the same value as `device`
-and as `uuid`, so no join needs `label_replace`. Energy of runs by model of the GPU:
+Series of runs name a GPU by `component="gpu"` and `device`, its UUID. `wattline_gpu_info` has it as `device` and as
+`uuid`, so no join needs `label_replace`. Energy of runs by model of the GPU:
 
 ```
 sum by (run_id, name) (
@@ -242,9 +242,9 @@ sum by (run_id, name) (
 
 The result of the join has `uuid`, too, for a second join with series of the GPU, such as `wattline_gpu_pod_info`.
 
-Series of runs have no label `uuid` beside `device`: a new label starts new series. For runs and unattributed energy that
-are open during an upgrade, `increase()` would miss the energy between the last old and the first new sample, and sums
-over a range that includes both would count the run twice.
+Series of runs have `device` and no label `uuid`: a new label would start new series. For runs that are open during an
+upgrade, and for unattributed energy, `increase()` would miss the energy between the last old and the first new sample,
+and sums over a range that includes both would count the run twice.
 """
 
 
