@@ -95,6 +95,8 @@ SERVICES = (
     Reading(m.DISCOVERY_UNRESOLVED, ("not_visible",), 0.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("no_owner",), 2.0),
     Reading(m.RUNS_FOLDED, (), 3.0),
+    Reading(m.OTLP_SPANS, ("accepted",), 40.0),
+    Reading(m.OTLP_SPANS, ("no_run",), 2.0),
     Reading(m.PUSH_UP, (), 1.0),
     Reading(m.PUSH_TIMESTAMP, (), START_AT),
     *(
