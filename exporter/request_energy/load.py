@@ -13,7 +13,7 @@ from exporter.request_energy.spans import EnergySlots, RequestSpans
 TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
 requests in progress, which they share equally, and a generated token."""
-BLOCK_SLOTS = 4_096
+BLOCK_SLOTS = 2_048
 _MIN_S = 1e-6
 
 
@@ -33,28 +33,31 @@ class DividedEnergy:
 class LoadBlock:
     """Requests within up to BLOCK_SLOTS slots. Times are relative to the first edge, so that no digits are lost."""
 
-    def __init__(self, spans: RequestSpans, starts_s: FloatArray, slots: EnergySlots, first: int, final: int) -> None:
+    def __init__(self, spans: RequestSpans, speed: float, slots: EnergySlots, first: int, final: int) -> None:
         origin_s = slots.edges_s[first]
         edges_s = slots.edges_s[first : final + 1] - origin_s
         near = np.flatnonzero((spans.ended_s > origin_s) & (spans.arrived_s < origin_s + edges_s[-1]))
-        arrived_s, started_s = spans.arrived_s[near] - origin_s, starts_s[near] - origin_s
-        begun_s = np.maximum(spans.first_token_s[near] - origin_s, started_s + _MIN_S)
-        ended_s = np.maximum(spans.ended_s[near] - origin_s, begun_s + _MIN_S)
+        spans = spans.take(near)
+        arrived_s, started_s = spans.arrived_s - origin_s, spans.prefill_starts_s(speed) - origin_s
+        begun_s = np.maximum(spans.first_token_s - origin_s, started_s + _MIN_S)
+        ended_s = np.maximum(spans.ended_s - origin_s, begun_s + _MIN_S)
         index = np.arange(len(near))
         self.requests = near
         """Positions of the block's requests, (n,)."""
         self.final = final
         """Slot after the last one of the block."""
+        self.ended = spans.ended_s <= slots.edges_s[final]
+        """Mask of the requests that end in the block, (n,)."""
         self._slots = slice(first, final)
         self._edges_s, self._widths_s = edges_s, np.diff(edges_s)
         self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
         self._decode = Pieces.within(edges_s, begun_s, ended_s, index)
-        self._prefill_rate = (spans.prefilled_tokens[near] / (begun_s - started_s))[self._prefill.request]
-        rate = (np.maximum(spans.generated_tokens[near] - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
+        self._prefill_rate = (spans.prefilled_tokens / (begun_s - started_s))[self._prefill.request]
+        rate = (np.maximum(spans.generated_tokens - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
         before = rate * (self._decode.begin_s - begun_s[self._decode.request])
         self._token_rate = rate
-        self._context_rate = rate * (spans.prompt_tokens[near][self._decode.request] + before)
+        self._context_rate = rate * (spans.prompt_tokens[self._decode.request] + before)
         self._context_slope = rate**2
         self._in_flight_s = self._flight.totals(edges_s, np.ones(len(self._flight.request)))
         decoding_s = self._decode.totals(edges_s, np.ones(len(rate)))
@@ -87,18 +90,36 @@ class LoadBlock:
         dynamic_j = np.where(self.busy, slots.joules[self._slots] - idle_j, 0.0)
         model_j = self.terms @ joules_of
         scale = _quotient(dynamic_j, model_j)
-        prefill = Density(self._edges_s, scale * joules_of[0])
-        context = Density(self._edges_s, scale * joules_of[1])
-        token = Density(self._edges_s, scale * joules_of[3])
-        step = Density(self._edges_s, _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s))
         unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
         waiting = Density(self._edges_s, _quotient(unmodelled_j, self._in_flight_s))
         idle = Density(self._edges_s, _quotient(idle_j * self._covered_s / self._widths_s, self._in_flight_s))
         count = len(self.requests)
+        prefill_j, decode_j = self._modelled(joules_of, scale)
+        prefill_j += _by_request(self._flight, waiting.integral(self._flight), count)
+        return DividedEnergy(prefill_j, decode_j, _by_request(self._flight, idle.integral(self._flight), count))
+
+    def scatter_j2(self, slots: EnergySlots, joules_of: FloatArray) -> FloatArray:
+        """Return the variance of each request's energy by the scaling to the measured energies, (n,).
+
+        The difference of a slot may be that of a single request in it, with the probability of its share of the
+        modelled energy. In a slot with one request, that share is known.
+        """
+        model_j = self.terms @ joules_of
+        difference_j = np.where(self.busy, slots.joules[self._slots] - slots.idle_j[self._slots] - model_j, 0.0)
+        others = 1.0 - 1.0 / np.maximum(self._flight.counts(len(model_j)), 1)
+        prefill, decode = self._modelled(joules_of, _quotient(difference_j**2 * others, model_j))
+        return np.maximum(prefill + decode, 0.0)
+
+    def _modelled(self, joules_of: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the modelled joules of prefill and decode of each request, times the scale of each slot (K,)."""
+        prefill = Density(self._edges_s, scale * joules_of[0])
+        context = Density(self._edges_s, scale * joules_of[1])
+        token = Density(self._edges_s, scale * joules_of[3])
+        step = Density(self._edges_s, _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s))
+        count = len(self.requests)
         prefill_j = _by_request(
             self._prefill, self._prefill_rate * prefill.integral(self._prefill) + step.integral(self._prefill), count
         )
-        prefill_j += _by_request(self._flight, waiting.integral(self._flight), count)
         decode_j = _by_request(
             self._decode,
             self._context_rate * context.integral(self._decode)
@@ -107,15 +128,15 @@ class LoadBlock:
             + step.integral(self._decode),
             count,
         )
-        return DividedEnergy(prefill_j, decode_j, _by_request(self._flight, idle.integral(self._flight), count))
+        return prefill_j, decode_j
 
 
 def load_blocks(spans: RequestSpans, slots: EnergySlots) -> Iterator[LoadBlock]:
     """Yield the load of consecutive slots, block by block."""
-    starts_s = spans.prefill_starts_s()
+    speed = spans.prefill_speed()
     total = len(slots.joules)
     for first in range(0, total, BLOCK_SLOTS):
-        yield LoadBlock(spans, starts_s, slots, first, min(first + BLOCK_SLOTS, total))
+        yield LoadBlock(spans, speed, slots, first, min(first + BLOCK_SLOTS, total))
 
 
 def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:

@@ -60,7 +60,14 @@ class Pieces:
         ):
             mean = rate + rise * ((begin + end) / 2 - self.begin_s)
             total += amounts_at(slot, mean * (end - begin), slots)
+        total[self.counts(slots) == 0] = 0.0  # instead of the rounding errors of the sums
         return total
+
+    def counts(self, slots: int) -> IntArray:
+        """Return the number of pieces in each slot, (slots,)."""
+        change = np.bincount(self.first, minlength=slots + 1) - np.bincount(self.final + 1, minlength=slots + 1)
+        number: IntArray = np.cumsum(change)[:slots]
+        return number
 
     def _between(self, amount: FloatArray, slots: int) -> FloatArray:
         """Return for each slot the sum of the amounts of the pieces that fill it."""

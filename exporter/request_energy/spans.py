@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.pieces import FloatArray, IntArray
 
-FAST_QUANTILE = 0.9
-"""Quantile of the requests' prefill speeds that is taken as the speed without a queue."""
+_SAME_STEP_S = 1e-3
+"""Requests whose first tokens are closer than this were prefilled in the same step."""
+_SAMPLES, _SAMPLE_REQUESTS = 16, 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,39 @@ class RequestSpans:
     def prefilled_tokens(self) -> FloatArray:
         return np.maximum(self.prompt_tokens - self.cached_tokens, 1.0)
 
-    def prefill_starts_s(self) -> FloatArray:
-        """Return when the prefill of each request began.
+    def take(self, chosen: slice | IntArray) -> RequestSpans:
+        """Return some of the requests."""
+        columns = self.arrived_s, self.first_token_s, self.ended_s
+        counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens
+        return RequestSpans(*(one[chosen] for one in columns), *(one[chosen].astype(np.float64) for one in counts))
 
-        A request waits first and is then prefilled as fast as the fastest tenth of all requests. Without this, the
-        time in the queue would count as work.
+    def prefill_speed(self) -> float:
+        """Return the usual speed of a prefill without the time in the queue, in tokens per second.
+
+        Servers prefill in the order of arrival, so a prefill begins at the arrival or at the end of the one before. The
+        speed is the median over the tokens of up to _SAMPLES groups of consecutive requests.
         """
-        waited_s = np.maximum(self.first_token_s - self.arrived_s, 1e-6)
         if not len(self):
-            return waited_s
-        speed = float(np.quantile(self.prefilled_tokens / waited_s, FAST_QUANTILE))
+            return math.inf
+        starts = np.unique(np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), _SAMPLES).astype(int))
+        samples = [self.take(slice(start, start + _SAMPLE_REQUESTS)).separate_speeds() for start in starts]
+        speed, tokens = (np.concatenate(column) for column in zip(*samples, strict=True))
+        order = np.argsort(speed)
+        total = np.cumsum(tokens[order])
+        return float(speed[order][np.searchsorted(total, total[-1] / 2)])
+
+    def prefill_starts_s(self, speed: float) -> FloatArray:
+        """Return when the prefill of each request began: before that it waited, which is no work."""
         return np.maximum(self.arrived_s, self.first_token_s - self.prefilled_tokens / speed)
+
+    def separate_speeds(self) -> tuple[FloatArray, FloatArray]:
+        """Return tokens per second and tokens of each prefill, in the order of the first tokens."""
+        order = np.argsort(self.first_token_s, kind="stable")
+        first_s = self.first_token_s[order]
+        before = np.searchsorted(first_s, first_s - _SAME_STEP_S) - 1
+        before_s = np.where(before >= 0, first_s[np.maximum(before, 0)], -np.inf)
+        tokens = self.prefilled_tokens[order]
+        return tokens / np.maximum(first_s - np.maximum(self.arrived_s[order], before_s), 1e-6), tokens
 
 
 @dataclass(frozen=True, slots=True)

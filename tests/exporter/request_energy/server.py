@@ -69,10 +69,10 @@ def serve(rng: np.random.Generator, traffic: str, load: float, seconds: float) -
     arrived = np.cumsum(rng.gamma(burst, 1 / (burst * rate), count))
     prompt = np.clip(rng.lognormal(np.log(prompt_median), prompt_spread, count), 8, 16_000).astype(int)
     output = np.clip(rng.lognormal(np.log(output_median), output_spread, count), 2, 2_000).astype(int)
-    return _Batches(arrived, prompt, output, rng).run()
+    return Batches(arrived, prompt, output, rng).run()
 
 
-class _Batches:
+class Batches:
     def __init__(self, arrived: FloatArray, prompt: np.ndarray, output: np.ndarray, rng: np.random.Generator) -> None:
         self._arrived, self._prompt, self._output, self._rng = arrived, prompt, output, rng
         count = len(arrived)

@@ -35,9 +35,10 @@ def test_energies_agree_with_shapley_values_of_simulated_servers():
         errors.append([np.abs(each - true_j).mean() / true_j.mean() for each in (found.dynamic_j, *others)])
         contained.append(np.mean(np.abs(found.dynamic_j - true_j) <= found.half_j))
         assert found.total_j.sum() + found.unassigned_j == pytest.approx(slots.joules.sum(), rel=1e-9)
+        assert found.dynamic_j.sum() == pytest.approx(true_j.sum(), rel=0.01)
     error, time_error, token_error = np.mean(errors, axis=0)
     assert error <= 0.5 * min(time_error, token_error)
-    assert np.mean(contained) >= 0.93, "95 % over 200 patterns; 8 short ones scatter"
+    assert np.mean(contained) >= 0.95
 
 
 def test_energies_of_each_slot_add_up_to_the_meter_across_blocks():
@@ -129,3 +130,24 @@ def test_energy_without_requests_is_unassigned():
 def test_too_few_samples_are_refused():
     with pytest.raises(ValueError, match="2 samples of energy during requests, at least 6 are needed"):
         divide_energy(spans_of((0.5, 1.0, 1.5, 10, 5)), EnergySlots(np.arange(11.0), np.full(10, 100.0), 50.0))
+
+
+def test_prefill_of_a_queued_request_begins_when_it_leaves_the_queue():
+    """100 requests of 1,000 tokens arrive at once and are prefilled one by one, 0.1 s each."""
+    first = 0.1 * np.arange(1.0, 101.0)
+    spans = spans_of(*[(0.0, one, one + 1.0, 1_000, 10) for one in first])
+
+    starts = spans.prefill_starts_s(spans.prefill_speed())
+
+    assert starts == pytest.approx(first - 0.1)
+
+
+def test_no_energy_is_lost_in_slots_with_requests():
+    """The pattern once lost 30 % of its energy by rounding errors."""
+    rng = np.random.default_rng(90)
+    served = serve(rng, "code", rng.uniform(0.15, 1.0), rng.uniform(60, 180))
+    slots = served.slots(0.1, rng)
+
+    found = divide_energy(served.spans, slots)
+
+    assert found.dynamic_j.sum() == pytest.approx(served.steps[:, 2].sum(), rel=1e-3)

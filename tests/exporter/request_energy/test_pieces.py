@@ -55,3 +55,17 @@ def test_a_density_is_integrated_with_its_moment(begin, length):
 
     assert integral[0] == pytest.approx(sum(numeric((a, b), (low, high), d, 0.0) for low, high, d in slots), abs=1e-9)
     assert moment[0] == pytest.approx(sum(numeric((a, b), (low, high), 0.0, d) for low, high, d in slots), abs=1e-9)
+
+
+def test_totals_of_slots_without_pieces_are_exactly_zero():
+    """Rounding errors of a load that is 0 would attract the measured energy of their slots."""
+    edges = np.arange(0.0, 1_001.0)
+    rng = np.random.default_rng(1)
+    begin = np.sort(rng.uniform(0, 800, 200))
+    pieces = Pieces.within(edges, begin, begin + rng.uniform(2.5, 9, 200), np.arange(200))
+    inside = [(pieces.first <= slot) & (slot <= pieces.final) for slot in range(1_000)]
+
+    totals = pieces.totals(edges, rng.uniform(0, 5, 200), rng.uniform(0, 3, 200))
+
+    assert pieces.counts(1_000).tolist() == [each.sum() for each in inside]
+    assert not totals[pieces.counts(1_000) == 0].any()

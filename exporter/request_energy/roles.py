@@ -1,0 +1,42 @@
+"""Energy of requests to a disaggregated server, whose devices prefill or decode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from exporter.request_energy.divide import EnergyPart, RequestEnergies, Role, divide_energy
+from exporter.request_energy.load import DividedEnergy
+from exporter.request_energy.spans import EnergySlots, RequestSpans
+
+
+def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> RequestEnergies:
+    """Return the energy of each request; `slots` has the energy of the devices of both roles.
+
+    The devices of a role have no other work, so their energy above idle is that of their phase. The end of prefill
+    is the first token. Raises ValueError as `divide_energy` does.
+    """
+    prefill = divide_energy(replace(spans, ended_s=spans.first_token_s), slots["prefill"], role="prefill")
+    decode = divide_energy(replace(spans, arrived_s=spans.first_token_s), slots["decode"], role="decode")
+    divided = DividedEnergy(
+        prefill.divided.dynamic_j, decode.divided.dynamic_j, prefill.divided.idle_j + decode.divided.idle_j
+    )
+    return RequestEnergies(
+        divided=divided,
+        half_j=np.hypot(prefill.half_j, decode.half_j),
+        unassigned_j=prefill.unassigned_j + decode.unassigned_j,
+        measured_j=prefill.measured_j + decode.measured_j,
+        idle_j=prefill.idle_j + decode.idle_j,
+        prefill=_total(prefill, slots["prefill"]),
+        decode=_total(decode, slots["decode"]),
+        context_token=decode.context_token,
+        joules_of=prefill.joules_of + decode.joules_of,
+    )
+
+
+def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
+    """Return the energy of a role; it is measured, so that only the times of its samples are uncertain."""
+    joules = float(energies.divided.dynamic_j.sum())
+    return EnergyPart(joules, float(slots.joules.max(initial=0.0) / slots.widths_s.min()) * slots.age_s)
