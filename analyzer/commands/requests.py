@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,30 +20,54 @@ from analyzer.commands.options.shared import (
     SinceOption,
     WaitOption,
     duration_option,
+    moment_option,
 )
-from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message, write_files
 from exporter.contract.command_line import with_option_groups
 from exporter.contract.work import SHARE_POLICY
 
 if TYPE_CHECKING:
     from analyzer.output.studies.requests import RequestReport
+    from exporter.request_energy.divide import Role
+
+_ROW_SUFFIXES = (".csv", ".parquet")
 
 
 @with_option_groups
 def requests_command(
     *,
-    run_id: Annotated[str, typer.Option(metavar="ID", help="Run of the server.")],
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="Run of the server.")] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Start of a time range, in place of --run-id.")
+    ] = None,
+    end: Annotated[str | None, typer.Option(metavar="WHEN", help="End of the range (default: now).")] = None,
+    gpus: Annotated[str, typer.Option(metavar="0,1|UUID,…", help="GPUs of the range (default: all).")] = "",
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="prefill=0,1|decode=2,3", help="GPUs of a role of a disaggregated server; give both roles."
+        ),
+    ] = None,
     requests: Annotated[
         list[Path],
         typer.Option(
             metavar="FILE|FOLDER",
-            help="Requests as JSON, JSON Lines or CSV, or the folder that a run of llm-server wrote; repeatable.",
+            help="Requests as JSON, JSON Lines or CSV, results of vllm bench serve or AIPerf, or the folder that a run "
+            "of llm-server wrote; repeatable.",
         ),
     ],
-    by: Annotated[str, typer.Option(metavar="LABELS", help="Labels of the groups, such as user,model.")] = "",
+    by: Annotated[
+        str, typer.Option(metavar="LABELS", help="Labels of the groups, such as user,model, or length.")
+    ] = "",
     policy: PolicyOption = SHARE_POLICY,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Number of requests in the table.")] = 10,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="New CSV file with a row for each request.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Folder for requests.html, .png and .csv, or a new .csv or .parquet file of requests.",
+        ),
+    ] = None,
     price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh, to add costs.")] = None,
     currency: Annotated[str, typer.Option(metavar="NAME", help="Currency of --price, e.g. EUR.")] = "",
     carbon: CarbonOption = None,
@@ -53,44 +79,92 @@ def requests_command(
     """Divide the energy of a server's GPUs among its requests."""
     policy_option(policy)
     cost, since_s = price_options(price, currency), duration_option(since)
-    if out is not None and out.exists():
+    span_s, roles = _range(run_id, start, end), _roles(role or [])
+    if out is not None and out.suffix in _ROW_SUFFIXES and out.exists():
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output
-    from analyzer.sources.requests.energy import fetch_server_energy, request_notes
+    from analyzer.sources.requests.energy import RunSearch, fetch_range_energy, fetch_server_energy, request_notes
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.runs.load import Clock
     from analyzer.studies.requests.table import group_requests
     from exporter.request_energy.divide import divide_energy
+    from exporter.request_energy.roles import divide_roles
 
     table = read_requests(requests)
     with connection.open() as source:
-        server = fetch_server_energy(source, run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
+        if run_id is not None:
+            run = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
+            server = fetch_server_energy(source, run, roles)
+        else:
+            server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
     notes = [*request_notes(table, server.slots), *server.notes]
     try:
-        energies = divide_energy(table.spans, server.slots, separate=not table.untimed)
+        if server.roles:
+            energies = divide_roles(table.spans, server.roles)
+        else:
+            energies = divide_energy(table.spans, server.slots, separate=not table.untimed)
     except ValueError as error:
-        exit_with_error(f"cannot divide the energy of run {run_id}: {error}")
+        exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}")
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     shared = policy == SHARE_POLICY
     groups = group_requests(table, energies, names, idle_shared=shared)
     report = RequestReport(run_id, table, energies, groups, names, shared, notes, cost, carbon)
     if out is not None:
-        _write(report, out)
+        _write(report, out, simulated=server.simulated)
     print_output(requests_output(report, top).marked(simulated=server.simulated), form)
 
 
-def _write(report: RequestReport, out: Path) -> None:
-    import csv
+def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float]:
+    """Return the time range in Unix seconds, both NaN for a run. Raises typer.BadParameter."""
+    if (run_id is None) == (start is None):
+        raise typer.BadParameter("give --run-id (see: analyzer runs), or --start and --end of a time range, not both")
+    if start is None:
+        if end is not None:
+            raise typer.BadParameter("--end is for a time range without a run: also give --start")
+        return math.nan, math.nan
+    now_s = time.time()
+    start_s, end_s = moment_option(start, "--start", now_s), moment_option(end or "now", "--end", now_s)
+    if end_s <= start_s:
+        raise typer.BadParameter("--end is not after --start")
+    return start_s, end_s
+
+
+def _roles(texts: list[str]) -> dict[Role, list[str]]:
+    """Return the GPUs of each role. Raises typer.BadParameter."""
+    found: dict[Role, list[str]] = {}
+    names: dict[str, Role] = {"prefill": "prefill", "decode": "decode"}
+    for text in texts:
+        name, _, gpus = text.partition("=")
+        if name in names:
+            found[names[name]] = [one.strip() for one in gpus.split(",") if one.strip()]
+    if texts and (len(found) < 2 or not all(found.values()) or set(found["prefill"]) & set(found["decode"])):
+        raise typer.BadParameter("--role: expected both prefill=0,1 and decode=2,3, with different GPUs")
+    return found
+
+
+def _write(report: RequestReport, out: Path, *, simulated: bool) -> None:
+    import pandas as pd
 
     from analyzer.output.studies.requests import request_rows
 
-    rows = list(request_rows(report))
+    frame = pd.DataFrame(request_rows(report))
+    parquet = out.suffix == ".parquet"
+    if not parquet and out.suffix not in _ROW_SUFFIXES:
+        from analyzer.output.html.requests_page import requests_page
+        from analyzer.output.plots.requests import requests_plot
+
+        rows_file = "requests.parquet" if find_spec("pyarrow") else "requests.csv"
+        rows = frame.to_parquet(index=False) if find_spec("pyarrow") else frame.to_csv(index=False).encode()
+        page = requests_page(report, rows_file, simulated=simulated).encode()
+        write_files(out, {"requests.html": page, "requests.png": requests_plot(report), rows_file: rows})
+        return
+    if parquet and not find_spec("pyarrow"):
+        exit_with_error(f"cannot write {out}: pyarrow is not installed; install 'wattline[parquet]', or give a .csv")
+    content = frame.to_parquet(index=False) if parquet else frame.to_csv(index=False).encode()
     try:
-        with out.open("x", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        with out.open("xb") as file:
+            file.write(content)
     except OSError as error:
         exit_with_error(f"cannot write {out}: {error.strerror}; give --out a path with write permission")
-    print_message(f"wrote {len(rows)} requests to {out}")
+    print_message(f"wrote {len(frame)} requests to {out}")

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from analyzer.energy.phases import PhaseSpan
@@ -34,16 +34,9 @@ _LEVEL = 4
 
 def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png: bytes) -> str:
     """Return the page. `sensors` is the table of `analyzer.sources.runs.samples`."""
-    environment = Environment(
-        loader=PackageLoader("analyzer.output.html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     charts = report_charts(report, frames, sensors)
     script, library = _template_file("report.js"), plotly_script()
-    return environment.get_template("report.html.j2").render(
+    return page_template("report.html.j2").render(
         report=report,
         units=units,
         levels=LEVELS,
@@ -53,11 +46,28 @@ def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png:
         tables=report_tables(report),
         plot=base64.b64encode(plot_png).decode(),
         data=_embedded(_data(report, charts, phase_spans(report, frames))),
-        style=Markup(_template_file("report.css")),  # noqa: S704  # part of this package
+        style=page_style(),
         script=Markup(script),  # noqa: S704  # part of this package
         library=base64.b64encode(gzip.compress(library, _LEVEL, mtime=0)).decode(),
         policy=" ".join(f"'sha256-{_hash(text)}'" for text in (script.encode(), library)),
     )
+
+
+def page_template(name: str) -> Template:
+    """Return a template of this package."""
+    environment = Environment(
+        loader=PackageLoader("analyzer.output.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def page_style() -> Markup:
+    """Return the style sheet of all pages."""
+    return Markup(_template_file("report.css"))  # noqa: S704  # part of this package
 
 
 @cache

@@ -31,9 +31,9 @@ _COUNTED_FROM = 10
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """Requests of a run with their energies, and the options of the command."""
+    """Requests with their energies, and the options of the command; `run_id` is None for a time range."""
 
-    run_id: str
+    run_id: str | None
     table: RequestTable
     energies: RequestEnergies
     groups: Sequence[RequestGroup]
@@ -44,27 +44,47 @@ class RequestReport:
     grams_per_kwh: float | None = None
 
     @property
+    def title(self) -> str:
+        return f"run {self.run_id}" if self.run_id else "time range"
+
+    @property
+    def tokens_j(self) -> tuple[Interval | None, Interval | None, Interval | None]:
+        """Energy above idle of a prompt token, a generated token and 1,000 tokens of context."""
+        energies, spans = self.energies, self.table.spans
+        context = _interval(energies.context_token)
+        return (
+            _each(energies.prefill, float(spans.prefilled_tokens.sum())),
+            _each(energies.decode, float(spans.generated_tokens.sum())),
+            context.scaled(1_000) if context else None,
+        )
+
+    @property
+    def idle_share(self) -> float | None:
+        """Part of the measured energy that is idle energy."""
+        return self.energies.idle_j / self.energies.measured_j if self.energies.measured_j else None
+
+    @property
     def joules(self) -> FloatArray:
         return energies_j(self.energies, idle_shared=self.idle_shared)
 
 
 def requests_output(report: RequestReport, top: int) -> CommandOutput:
     """Return the groups and the `top` requests with the most energy."""
-    parts: list[str | Table] = [_headline(report), _groups(report)]
+    parts: list[str | Table] = [_headline(report), groups_table(report)]
     if top:
-        parts.append(_most(report, top))
+        parts.append(most_table(report, top))
     parts += [f"note: {note}" for note in report.notes]
     records = [_group_record(report, group) for group in report.groups]
     return CommandOutput(parts, _document(report, records), records)
 
 
 def request_rows(report: RequestReport) -> Iterator[dict[str, Any]]:
-    """Yield one row for each request, in the order of arrival."""
+    """Yield one row for each request, the one with the most energy first."""
     names = sorted({name for labels in report.table.labels for name in labels})
     spans, divided, joules = report.table.spans, report.energies.divided, report.joules
-    for k, run_request in enumerate(report.table.ids):
+    for k in (-joules).argsort(kind="stable"):
         yield {
-            "id": run_request,
+            "id": report.table.ids[k],
             "started_at": spans.arrived_s[k],
             "ended_at": spans.ended_s[k],
             "prompt_tokens": int(spans.prompt_tokens[k]),
@@ -83,31 +103,33 @@ def _headline(report: RequestReport) -> str:
     counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
     parts = f"requests {units.plain_energy(assigned_j)}, rest {units.plain_energy(energies.measured_j - assigned_j)}"
     lines = [
-        f"run {report.run_id}: {len(spans):,} requests, {counts}",
+        f"{report.title}: {len(spans):,} requests, {counts}",
         f"energy of the GPUs {units.plain_energy(energies.measured_j)}: {parts}",
     ]
-    if energies.prefill and energies.decode:
-        prefilled, generated = float(spans.prefilled_tokens.sum()), float(spans.generated_tokens.sum())
+    prompt, generated, context = report.tokens_j
+    if prompt and generated:
         lines.append(
-            f"above idle: {_per_token(energies.prefill, prefilled)} per prompt token, "
-            f"{_per_token(energies.decode, generated)} per generated token"
+            f"above idle: {units.energy_of_one(prompt)} per prompt token, "
+            f"{units.energy_of_one(generated)} per generated token"
+            + (f", of which {units.energy_of_one(context)} per 1,000 tokens of context" if context else "")
         )
     else:
         lines.append("prefill and decode cannot be separated in this run: only their sum is stated")
+    if report.idle_share is not None:
+        lines.append(f"idle energy: {100 * report.idle_share:.1f} % of the energy of the GPUs")
     return "\n".join(lines)
 
 
-def _per_token(energy: EnergyPart, tokens: float) -> str:
-    each = Interval(energy.joules, energy.half_j).scaled(1 / tokens) if tokens else None
-    return units.energy_of_one(each) if each else "–"
+def _each(energy: EnergyPart | None, tokens: float) -> Interval | None:
+    return Interval(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None
 
 
 def _interval(energy: EnergyPart | None) -> Interval | None:
     return Interval(energy.joules, energy.half_j) if energy else None
 
 
-def _groups(report: RequestReport) -> Table:
-    titles = ["Requests", "Energy", "Per generated token", *(f"p{p:g}" for p in PERCENTILES)]
+def groups_table(report: RequestReport) -> Table:
+    titles = ["Requests", "Energy", "Per request", "Per generated token", *(f"p{p:g}" for p in PERCENTILES)]
     money = (report.price.currency or "Cost") if report.price else None
     titles += [money] if money else []
     titles += ["CO₂eq g"] if report.grams_per_kwh is not None else []
@@ -121,6 +143,7 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
         *(text_cell(key or "(none)") for key in group.keys or ("all",)),
         number_cell(group.requests),
         energy_cell(Interval(group.energy_j, group.half_j), largest_j),
+        energy_cell(Interval(*group.per_request_j), group.per_request_j[0]),
         joules_cell(group.per_generated_token_j),
         *(joules_cell(joules) for joules in group.percentiles_j),
     ]
@@ -131,7 +154,7 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     return cells
 
 
-def _most(report: RequestReport, top: int) -> Table:
+def most_table(report: RequestReport, top: int) -> Table:
     joules, spans = report.joules, report.table.spans
     order = (-joules).argsort(kind="stable")[:top]
     largest_j = float(joules.max())
@@ -158,7 +181,12 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
         "generated_tokens": group.generated_tokens,
         "energy_joules": group.energy_j,
         "energy_uncertainty_joules": group.half_j,
+        "energy_per_request_joules": group.per_request_j[0],
+        "energy_per_request_uncertainty_joules": group.per_request_j[1],
         "energy_per_generated_token_joules": group.per_generated_token_j,
+        "energy_per_generated_token_uncertainty_joules": group.half_j / group.generated_tokens
+        if group.generated_tokens
+        else None,
         **{f"request_p{p:g}_joules": value for p, value in zip(PERCENTILES, group.percentiles_j, strict=True)},
         "cost": report.price.per_kwh * kwh if report.price else None,
         "emissions_grams": None if report.grams_per_kwh is None else report.grams_per_kwh * kwh,
@@ -168,6 +196,7 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
 def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, Any]:
     energies = report.energies
     assigned_j = float(report.joules.sum())
+    prompt, generated, context = report.tokens_j
     return {
         "version": 1,
         "run_id": report.run_id,
@@ -177,6 +206,10 @@ def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, 
         "rest_energy_joules": energies.measured_j - assigned_j,
         **quantity(_interval(energies.prefill), "prefill_energy", "joules"),
         **quantity(_interval(energies.decode), "decode_energy", "joules"),
+        **quantity(prompt, "energy_per_prompt_token", "joules"),
+        **quantity(generated, "energy_per_generated_token", "joules"),
+        **quantity(context, "energy_per_1000_context_tokens", "joules"),
+        "idle_share_ratio": report.idle_share,
         "currency": (report.price.currency or None) if report.price else None,
         "groups": groups,
         "notes": list(report.notes),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from analyzer.model.devices import SIMULATED
 from analyzer.model.ledger import RunLedger, parse_ledger
-from analyzer.model.sample_table import RunFrames, last, samples
+from analyzer.model.sample_table import Row, RunFrames, last, samples
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
@@ -17,6 +17,7 @@ from analyzer.sources.fetch import SeriesRequest, fetch
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract import metrics as m
+from exporter.request_energy.divide import Role
 from exporter.request_energy.spans import EnergySlots
 
 MAX_SLOT_S = 2.0
@@ -28,6 +29,10 @@ SENSOR_AGE_S = 0.1
 _LOW_PERCENTILE = 1.0
 
 
+RoleGpus = Mapping[Role, Sequence[str]]
+"""Indexes or UUIDs of the GPUs of each role; empty for a server that is not disaggregated."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerEnergy:
     """Energy of a server's GPUs during a run, with notes for the user."""
@@ -36,19 +41,121 @@ class ServerEnergy:
     gpus: int
     notes: tuple[str, ...]
     simulated: bool
+    roles: Mapping[Role, EnergySlots] = field(default_factory=dict)
+    """Energy of the GPUs of each role of a disaggregated server."""
 
 
-def fetch_server_energy(
-    source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]
-) -> ServerEnergy:
+@dataclass(frozen=True, slots=True)
+class RunSearch:
+    """A run's id, the seconds to search back for it, and how to wait for its end."""
+
+    run_id: str
+    since_s: float
+    clock: Clock
+    log: Callable[[str], None]
+
+
+def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -> ServerEnergy:
     """Return the energy of the run's GPUs in slots. Raises FetchError without GPUs, or with samples too far apart."""
-    frames = load_run(source, run_id, since_s, clock, log)
+    run_id = run.run_id
+    frames = load_run(source, run_id, run.since_s, run.clock, run.log)
     ledger = parse_ledger(frames.ledger, run_id)
     gpus = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
     if not gpus:
         raise FetchError(f"run {run_id} used no GPU", "start the run with --gpus")
     start_s = min(window.start_s for window in ledger.windows.values())
     end_s = max(window.end_s for window in ledger.windows.values())
+    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}")
+    run_j = sum(one.energy_j for one in ledger.devices if one.component == "gpu")
+    notes = _notes(frames, ledger, gpus, measured.gap_s)
+    total_j = float(measured.joules.sum())
+    if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
+        notes.append(f"the samples give {total_j:.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")
+    names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
+    simulated = any(one.startswith(SIMULATED) for one in names)
+    if roles:
+        slots = _role_slots(source, _gpu_infos(source, (start_s, end_s)), roles, (start_s, end_s), notes)
+        return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots)
+    return ServerEnergy(
+        _energy_slots(replace(measured, joules=_with_total(measured.joules, run_j)), notes),
+        len(gpus),
+        tuple(notes),
+        simulated,
+    )
+
+
+def fetch_range_energy(
+    source: SampleSource, span_s: tuple[float, float], gpus: Sequence[str], roles: RoleGpus
+) -> ServerEnergy:
+    """Return the energy of GPUs in a time range; `gpus` are indexes or UUIDs, none for all.
+
+    Raises FetchError as `fetch_server_energy` does.
+    """
+    infos = _gpu_infos(source, span_s)
+    chosen = _chosen(infos, gpus)
+    if not chosen:
+        raise FetchError("the source has no GPU in the time range", "check --start, --end, --gpus and --source")
+    notes: list[str] = []
+    simulated = any(one.labels.get("name", "").startswith(SIMULATED) for one in chosen)
+    if roles:
+        slots = _role_slots(source, infos, roles, span_s, notes)
+        return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
+    measured = _measured(source, _places(chosen), span_s, "time range")
+    if measured.gap_s > 0:
+        notes.append(f"{measured.gap_s:.0f} s without samples: their energy is spread evenly over that time")
+    slots_of_all = _energy_slots(measured, notes)
+    return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
+
+
+def _gpu_infos(source: SampleSource, span_s: tuple[float, float]) -> list[Row]:
+    return last(fetch(source, SeriesRequest((m.GPU_INFO,), {}, span_s)), m.GPU_INFO)
+
+
+def _places(infos: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row.instance, row.labels["uuid"]) for row in infos]
+
+
+def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
+    """Return the GPUs with these indexes or UUIDs. Raises FetchError for an unknown one."""
+    for name in gpus:
+        if not any(name in (row.labels.get("gpu"), row.labels["uuid"]) for row in infos):
+            known = ", ".join(sorted({row.labels.get("gpu", row.labels["uuid"]) for row in infos})) or "none"
+            raise FetchError(f"GPU {name} is not known", f"known GPUs: {known}")
+    return [row for row in infos if not gpus or {row.labels.get("gpu"), row.labels["uuid"]} & set(gpus)]
+
+
+def _role_slots(
+    source: SampleSource, infos: Sequence[Row], roles: RoleGpus, span_s: tuple[float, float], notes: list[str]
+) -> dict[Role, EnergySlots]:
+    """Return the energy of the GPUs of each role. They have no other GPUs in common with the run."""
+    return {
+        role: _energy_slots(_measured(source, _places(_chosen(infos, gpus)), span_s, f"role {role}"), notes)
+        for role, gpus in roles.items()
+    }
+
+
+def _sum_of(slots: Mapping[Role, EnergySlots]) -> EnergySlots:
+    """Return one slot with the energy of all roles."""
+    edges = next(iter(slots.values())).edges_s[[0, -1]]
+    joules = np.array([sum(float(one.joules.sum()) for one in slots.values())])
+    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), SENSOR_AGE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Energy of GPUs between samples; `idle_w` has the power of those whose idle power is known."""
+
+    edges_s: FloatArray
+    joules: FloatArray
+    gap_s: float
+    gpus: int
+    idle_w: tuple[float, ...]
+
+
+def _measured(
+    source: SampleSource, gpus: Sequence[tuple[str, str]], span_s: tuple[float, float], what: str
+) -> _Measured:
+    start_s, end_s = span_s
     counters, idle_w = [], []
     for instance in sorted({instance for instance, _ in gpus}):
         where = {"instance": instance} if instance else {}
@@ -58,34 +165,24 @@ def fetch_server_energy(
         for uuid in sorted(uuid for place, uuid in gpus if place == instance):
             counters.append(samples(raw, m.GPU_ENERGY, uuid=uuid, **where))
             idle_w += [row.value for row in last(raw, m.IDLE_POWER, component="gpu", device=uuid, **where)]
-    edges_s, joules, gap_s = _slots(counters, start_s, end_s, run_id)
-    run_j = sum(one.energy_j for one in ledger.devices if one.component == "gpu")
-    notes = _notes(frames, ledger, gpus, gap_s)
-    if abs(joules.sum() - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
-        notes.append(f"the samples give {joules.sum():.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")
-    joules = _with_total(joules, run_j)
-    if len(idle_w) < len(gpus):
-        known_w = float(np.percentile(joules / np.diff(edges_s), _LOW_PERCENTILE))
-        notes.append(f"idle power unknown: {known_w:.0f} W are assumed, the lowest of the run")
-    else:
-        known_w = sum(idle_w)
-    names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
-    return ServerEnergy(
-        EnergySlots(edges_s, joules, known_w, SENSOR_AGE_S),
-        len(gpus),
-        tuple(notes),
-        any(one.startswith(SIMULATED) for one in names),
-    )
+    return _Measured(*_slots(counters, start_s, end_s, what), len(gpus), tuple(idle_w))
+
+
+def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
+    """Return the slots with the idle power, and add a note if it is assumed."""
+    idle_w = sum(measured.idle_w)
+    if len(measured.idle_w) < measured.gpus:
+        idle_w = float(np.percentile(measured.joules / np.diff(measured.edges_s), _LOW_PERCENTILE))
+        notes.append(f"idle power unknown: {idle_w:.0f} W are assumed, the lowest of the time")
+    return EnergySlots(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S)
 
 
 def _slots(
-    counters: Sequence[Samples], start_s: float, end_s: float, run_id: str
+    counters: Sequence[Samples], start_s: float, end_s: float, what: str
 ) -> tuple[FloatArray, FloatArray, float]:
     """Return the edges, the joules of all GPUs between them, and the seconds in gaps."""
     if any(len(one) < 2 for one in counters):
-        raise FetchError(
-            f"run {run_id}: a GPU has no energy samples at this source", "use the source that measured the run"
-        )
+        raise FetchError(f"{what}: a GPU has no energy samples at this source", "use the source that measured the run")
     times = counters[0].t
     edges_s = np.concatenate([[start_s], times[(times > start_s) & (times < end_s)], [end_s]])
     edges_s = edges_s[np.append(True, np.diff(edges_s) > 1e-6)]

@@ -13,6 +13,9 @@ from exporter.request_energy.divide import RequestEnergies
 from exporter.request_energy.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)
+LENGTH = "length"
+"""Name of the groups by generated tokens, for `by`."""
+_LENGTHS = (32, 128, 512, 2_048)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class RequestGroup:
     percentiles_j: tuple[float, ...]
 
     @property
+    def per_request_j(self) -> tuple[float, float]:
+        """Mean energy of a request with its half-width."""
+        return self.energy_j / self.requests, self.half_j / self.requests
+
+    @property
     def per_generated_token_j(self) -> float | None:
         return self.energy_j / self.generated_tokens if self.generated_tokens else None
 
@@ -61,8 +69,10 @@ def group_requests(
     """Return the groups by labels, the one with the most energy first."""
     joules = energies_j(energies, idle_shared=idle_shared)
     found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    lengths = np.searchsorted(_LENGTHS, table.spans.generated_tokens)
     for index, labels in enumerate(table.labels):
-        found[tuple(labels.get(name, "") for name in by)].append(index)
+        keys = (labels.get(name, _length(lengths[index]) if name == LENGTH else "") for name in by)
+        found[tuple(keys)].append(index)
     spans = table.spans
     groups = [
         RequestGroup(
@@ -77,3 +87,10 @@ def group_requests(
         for keys, members in found.items()
     ]
     return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
+
+
+def _length(bucket: int) -> str:
+    """Return a range of generated tokens: `33 to 128`."""
+    if bucket == len(_LENGTHS):
+        return f"above {_LENGTHS[-1]:,}"
+    return f"{_LENGTHS[bucket - 1] + 1:,} to {_LENGTHS[bucket]:,}" if bucket else f"up to {_LENGTHS[0]}"

@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import wattline
@@ -113,7 +114,10 @@ def test_requests_are_closer_to_shapley_values_than_by_time_in_flight(report, re
         found = list(csv.DictReader(file))
     energy = np.array([float(row["energy_joules"]) for row in found])
     half = np.array([float(row["energy_uncertainty_joules"]) for row in found])
-    assert [row["id"] for row in found] == [record["id"] for record in records(served)]
+    assert (np.diff(energy) <= 0).all(), "the most expensive requests first"
+    order = {record["id"]: place for place, record in enumerate(records(served))}
+    places = np.argsort([order[row["id"]] for row in found])
+    energy, half = energy[places], half[places]
     shapley_j = served.shapley_j
     slots = served.slots(1.0, np.random.default_rng(0), noise_w=0.0)
     error, time_error = (np.abs(one - shapley_j).mean() for one in (energy, by_time(served.spans, slots)))
@@ -222,3 +226,76 @@ def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_fi
 
     assert outputs[1]["requests_energy_joules"] == pytest.approx(outputs[0]["requests_energy_joules"], rel=1e-6)
     assert outputs[1]["groups"][0]["request_p95_joules"] == pytest.approx(outputs[0]["groups"][0]["request_p95_joules"])
+
+
+def test_time_range_without_a_run_gives_the_energies_of_the_run(call, history, requests_file, end_s, report):
+    window = ["--start", f"{START_S}", "--end", f"{end_s}"]
+
+    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
+
+    assert code == 0, err
+    of_range, of_run = json.loads(out), json.loads(report(requests_file, "--format", "json")[1])
+    assert of_range["run_id"] is None
+    for name in ("measured_energy_joules", "requests_energy_joules", "energy_per_generated_token_joules"):
+        assert of_range[name] == pytest.approx(of_run[name], rel=0.01)
+
+
+def test_half_of_the_gpus_have_half_of_the_energy(call, history, requests_file, end_s, true_j):
+    window = ["--start", f"{START_S}", "--end", f"{end_s}", "--gpus", "1"]
+
+    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
+
+    assert code == 0, err
+    assert json.loads(out)["measured_energy_joules"] == pytest.approx(true_j / 2, rel=0.01)
+
+
+def test_roles_add_up_to_the_energy_of_all_gpus(report, requests_file, true_j):
+    code, out, err = report(requests_file, "--role", "prefill=0", "--role", "decode=1", "--format", "json")
+
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["measured_energy_joules"] == pytest.approx(true_j, rel=0.01)
+    total_j = document["requests_energy_joules"] + document["rest_energy_joules"]
+    assert total_j == pytest.approx(document["measured_energy_joules"], rel=1e-9)
+    assert document["prefill_energy_joules"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--role", "prefill=0"], "--role: expected both prefill=0,1 and decode=2,3, with different GPUs"),
+        (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
+        (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
+        (["--start", "1"], "give --run-id"),
+    ],
+)
+def test_invalid_range_or_role_is_named(report, requests_file, arguments, message):
+    code, _, err = report(requests_file, *arguments)
+
+    assert code != 0
+    assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_groups_by_length_add_up_to_all_requests(report, requests_file, served):
+    code, out, err = report(requests_file, "--by", "length", "--format", "json")
+
+    assert code == 0, err
+    groups = json.loads(out)["groups"]
+    short = int(np.count_nonzero(served.spans.generated_tokens <= 32))
+    assert {group["length"]: group["requests"] for group in groups}["up to 32"] == short
+    assert sum(group["requests"] for group in groups) == len(served.spans)
+
+
+def test_out_folder_has_the_page_the_plot_and_a_row_for_each_request(report, requests_file, served, tmp_path):
+    folder = tmp_path / "out"
+
+    code, _, err = report(requests_file, "--by", "user", "--price", "0.3", "--out", folder)
+
+    assert code == 0, err
+    rows = pd.read_parquet(folder / "requests.parquet")
+    assert len(rows) == len(served.spans)
+    assert rows["energy_joules"].is_monotonic_decreasing
+    page = (folder / "requests.html").read_text()
+    assert rows["id"][0] in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert (folder / "requests.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,51 @@
+"""Page of the energy of requests, as one self-contained HTML file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzer.model.interval import Interval
+from analyzer.output import units
+from analyzer.output.html.page import page_style, page_template
+from analyzer.output.plots.requests import requests_plot
+from analyzer.output.studies.requests import RequestReport, groups_table, most_table
+from analyzer.output.table import Table
+
+_ROWS = 25
+
+
+def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> str:
+    """Return the page; `rows_file` is the name of the file with a row for each request."""
+    spans, groups = report.table.spans, groups_table(report)
+    value, _, unit = units.energy_parts(Interval(float(np.median(report.joules))))
+    return page_template("requests.html.j2").render(
+        title=report.title,
+        simulated=simulated,
+        span=units.span(float(spans.arrived_s.min()), float(spans.ended_s.max())),
+        median=(value, unit),
+        facts=list(_facts(report)),
+        plot=base64.b64encode(requests_plot(report)).decode(),
+        description=f"Energy and generated tokens of {len(spans):,} requests, one point each.",
+        tables=[Table("Groups", groups.columns, groups.rows), most_table(report, _ROWS)],
+        notes=report.notes,
+        rows_file=rows_file,
+        style=page_style(),
+    )
+
+
+def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and note of each figure of the whole."""
+    energies, spans = report.energies, report.table.spans
+    assigned_j = float(report.joules.sum())
+    yield "Requests", f"{len(spans):,}", f"{float(spans.generated_tokens.sum()):,.0f} generated tokens"
+    yield "Energy of the requests", units.plain_energy(assigned_j), ""
+    yield "Rest", units.plain_energy(energies.measured_j - assigned_j), "no request has it"
+    names = "Prompt token", "Generated token", "1,000 tokens of context"
+    for name, energy in zip(names, report.tokens_j, strict=True):
+        if energy:
+            yield name, units.energy_of_one(energy), "above idle"
+    if report.idle_share is not None:
+        yield "Idle energy", units.percent(report.idle_share), "of the energy of the GPUs"

@@ -1,0 +1,53 @@
+"""Plot of the energy of requests against their generated tokens, one point each."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from analyzer.output.plots.run import LIGHT, Theme, plot_style
+from analyzer.output.studies.requests import RequestReport
+
+MOST_POINTS = 20_000
+_MOST_MODELS = 8
+
+
+def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
+    """Return a PNG of all requests, or of MOST_POINTS evenly chosen ones; each model has its colour."""
+    count = len(report.table.spans)
+    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))
+    joules = np.maximum(report.joules[shown], 1e-3)
+    tokens = np.maximum(report.table.spans.generated_tokens[shown], 1.0)
+    models = np.array([report.table.labels[k].get("model", "") for k in shown])
+    names, counts = np.unique(models, return_counts=True)
+    names = names[np.argsort(-counts, kind="stable")]
+    with mpl.rc_context(plot_style(theme)):
+        figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for position, name in enumerate(names[:_MOST_MODELS]):
+            rest = position == _MOST_MODELS - 1 and len(names) > _MOST_MODELS
+            chosen = np.isin(models, names[position:]) if rest else models == name
+            axes.scatter(
+                tokens[chosen],
+                joules[chosen],
+                s=14 if len(shown) < 3_000 else 5,
+                alpha=0.5,
+                linewidths=0,
+                color=theme.series[position],
+                label="other models" if rest else str(name) or "(no model)",
+            )
+        axes.set(xscale="log", yscale="log", xlabel="Generated tokens", ylabel="Energy of a request, J")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+            axis.set_minor_formatter("")
+        axes.grid(color=theme.line, linewidth=0.6)
+        axes.set_axisbelow(True)
+        if len(names) > 1:
+            axes.legend(frameon=False, loc="upper left", markerscale=1.6)
+        target = io.BytesIO()
+        figure.savefig(target, format="png", dpi=160, metadata={"Software": "Wattline"})
+    return target.getvalue()
