@@ -3,11 +3,11 @@
 from exporter.contract.command_line import exit_if_not_installed
 
 
-def main() -> None:
+def main(program: str = "analyzer") -> None:
     exit_if_not_installed("analyzer")
     from analyzer.cli import main as run_command
 
-    run_command()
+    run_command(program)
 
 
 if __name__ == "__main__":

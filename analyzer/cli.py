@@ -6,7 +6,6 @@ import codecs
 import errno
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -68,17 +67,33 @@ class _PlainValues:
 
 
 class AnalyzerCommand(_PlainValues, PlainHelp, TyperCommand):
-    """Command of the analyzer."""
+    """Command of the analyzer; one with --run-id takes the ID as an argument, too."""
+
+    @property
+    def _has_run_id(self) -> bool:
+        return any("--run-id" in option.opts for option in self.params)
+
+    def collect_usage_pieces(self, context: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(context)
+        return [*pieces, "[RUN_ID]"] if self._has_run_id else pieces
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; name the option where one of them is an ID of a run without it."""
+        """Parse the arguments; the only one that belongs to no option is the ID of the run."""
+        return super().parse_args(ctx, self._with_run_id(ctx, args) if self._has_run_id else args)
+
+    def _with_run_id(self, ctx: Any, args: list[str]) -> list[str]:
+        parser = self.make_parser(ctx)
         try:
-            return super().parse_args(ctx, args)
-        except _UsageError as error:
-            extra = re.fullmatch(r"Got unexpected extra argument(?:\(s\))? \((\S+)\)", error.format_message())
-            if extra and any("--run-id" in option.opts for option in self.params):
-                ctx.fail(f"unexpected argument {extra[1]}; use --run-id {extra[1]}")
-            raise
+            given, extra, _ = parser.parse_args(list(args))
+        except _UsageError:
+            return args  # it is raised again where all arguments are parsed
+        if len(extra) != 1 or given.get("run_id") is not None:
+            return args
+        for at, argument in enumerate(args):
+            others = [*args[:at], *args[at + 1 :]]
+            if argument == extra[0] and parser.parse_args(list(others))[:2] == (given, []):
+                return ["--run-id", argument, *others]
+        return args
 
 
 class AnalyzerGroup(_PlainValues, TyperGroup):
@@ -138,17 +153,17 @@ def _accept_options_before_command(
     """Accept options before the command."""
 
 
-def main() -> None:
+def main(program: str = "analyzer") -> None:
     """Run a command. Exit code 0: success, 1: bad or missing data, 2: usage error, 130: interrupted."""
     _prepare_stdout()
     from analyzer.sources.base import FetchError
 
     try:
         named = [name for name in sys.argv[1:2] if name in _COMMANDS]
-        code = command_line(named or _COMMANDS)(prog_name="analyzer", standalone_mode=False) or 0
+        code = command_line(named or _COMMANDS)(prog_name=program, standalone_mode=False) or 0
         sys.stdout.flush()
     except _UsageError as error:
-        print(usage_message("analyzer", error, arguments=len(sys.argv) > 1), file=sys.stderr)
+        print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except FetchError as error:
         print_message(str(error))

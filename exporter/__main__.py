@@ -4,12 +4,12 @@ from exporter.cli.signals import exit_on_sigint
 from exporter.contract.command_line import exit_if_not_installed
 
 
-def main() -> None:
+def main(program: str = "exporter") -> None:
     exit_on_sigint()
     exit_if_not_installed("exporter")
     from exporter.cli.main import main as run_command
 
-    run_command()
+    run_command(program)
 
 
 if __name__ == "__main__":

@@ -251,22 +251,22 @@ def workload_of(command: Sequence[str]) -> str:
     return name
 
 
-def _invoke() -> int | str | None:
+def _invoke(program: str) -> int | str | None:
     try:
-        code: int | str | None = app(prog_name="workloads", standalone_mode=False)
+        code: int | str | None = app(prog_name=program, standalone_mode=False)
     except SystemExit as ended:  # raised by --help of a job
         code = ended.code
     return code
 
 
-def main() -> None:
+def main(program: str = "workloads") -> None:
     shadow.exit_if_shadowed()
     messages.open_closed_streams()
     try:
-        code = _invoke()
+        code = _invoke(program)
         sys.stdout.flush()
     except _UsageError as error:
-        print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
+        print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # the reader of stdout has closed the pipe
         messages.discard_stdout()

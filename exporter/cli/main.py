@@ -125,10 +125,10 @@ def regions(
         print(line)
 
 
-def main() -> None:
+def main(program: str = "exporter") -> None:
     """Run a command. The exit code is 1 for a failure and 2 for wrong usage, each with one line on stderr."""
     try:
-        sys.exit(_run())
+        sys.exit(_run(program))
     except ModuleNotFoundError as error:
         if error.name in _EXTRAS:
             print(f"exporter: {error.name} is not installed; {install('exporter')}", file=sys.stderr)
@@ -136,11 +136,11 @@ def main() -> None:
         raise
 
 
-def _run() -> int:
+def _run(program: str) -> int:
     try:
-        return cli(prog_name="exporter", standalone_mode=False) or 0
+        return cli(prog_name=program, standalone_mode=False) or 0
     except _ClickUsageError as error:
-        _print_error(usage_message("exporter", error, arguments=len(sys.argv) > 1))
+        _print_error(usage_message(program, error, arguments=len(sys.argv) > 1))
         return 2
     except UsageError as error:
         _print_error(f"exporter: {error}")

@@ -247,8 +247,8 @@ class Ledger:
 
     # -- output
 
-    def view(self, run: RunRecord) -> contract.RunView:
-        return run_view(run, self._live.energy.meters, self._clock().s, self._live.simulation)
+    def view(self, run: RunRecord, *, so_far: bool = False) -> contract.RunView:
+        return run_view(run, self._live.energy.meters, self._clock().s, self._live.simulation, so_far=so_far)
 
     def update(self) -> None:
         """Update sensor health, attribution and maximum powers before snapshots are taken."""

@@ -166,8 +166,8 @@ class RunService(Service):
             scan.result()
 
     def get(self, run_id: str) -> contract.RunView:
-        """Return a run. Raises RunError."""
-        return self._ledger.view(self._ledger.find(run_id))
+        """Return a run; a running one with its energy up to now. Raises RunError."""
+        return self._ledger.view(self._ledger.find(run_id), so_far=True)
 
     async def list_runs(self, state: Literal["running", "ended"] | None, limit: int = MAX_RUNS_LISTED) -> list[bytes]:
         """Return the newest runs as JSON, the newest first. Raises sqlite3.Error."""

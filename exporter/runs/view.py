@@ -11,8 +11,11 @@ from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.marks import SETTLED_S, Meters
+from exporter.runs.marks import SETTLED_S, Meters, take_marks
 from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
+
+_SCANNED_WITHIN_S = 2.0
+"""Longest time since the last scan of a run's processes for which they count as alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,16 @@ class RunSnapshot:
     power_max_w: Mapping[str, float]
 
 
-def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.RunView:
-    """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
-    energies = _energies(run, meters, now_s)
+def run_view(
+    run: RunRecord, meters: Meters, now_s: float, simulation: str | None, *, so_far: bool = False
+) -> contract.RunView:
+    """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file.
+
+    `so_far`: a running run has energies from its start on, with half-widths. They may fall within these half-widths;
+    without `so_far` they never fall, and begin a few seconds after the run.
+    """
+    is_so_far = so_far and run.end_s is None
+    energies = _energies_so_far(run, meters, now_s) if is_so_far else _energies(run, meters, now_s)
     phases, emissions, settled_s = _segments(run, meters, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
     view = contract.RunView(
@@ -55,7 +65,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         settled_until=None if run.final_settled else run.started_at + settled_s - run.begin_s,
         energy_joules=_by_component({device: energy.joules for device, energy in energies.items()}),
         energy_uncertainty_joules=_by_component(
-            {device: e.half_width_j for device, e in energies.items() if run.final_settled}
+            {device: e.half_width_j for device, e in energies.items() if run.final_settled or is_so_far}
         ),
         integrated_energy_joules={d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"},
         emissions_grams=_grams(run, emissions),
@@ -70,6 +80,14 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         simulation=simulation,
     )
     return view.model_copy(update={"energy_per_unit": list(energies_per_unit(view))}) if run.final_settled else view
+
+
+def _energies_so_far(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
+    """Return the energies of a running run up to the latest polls, from marks that later polls may still correct."""
+    known_s = run.known_alive_until(now_s)
+    now = take_marks(run, meters, now_s if now_s - known_s < _SCANNED_WITHIN_S else known_s, run.begin)
+    begin = run.begin if run.begin_settled else take_marks(run, meters, run.begin_s, {}, run.begin)
+    return {device: energy_between(begin[device], now[device]) for device in run.measured() if device in begin}
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:

@@ -212,7 +212,8 @@ def test_report_timeseries_is_tidy_in_unix_time(analyzer, steady_history, tmp_pa
         (["report", "--run-id", "x", "--since", "0d"], "above 0 in s, m, h or d, such as 30d, not '0d'"),
         (["report", "--run-id", "x", "--since", "1000000d"], "--since: expected at most 100000d"),
         (["report", "--run-id", "x", "--carbon", "-1"], "--carbon"),
-        (["report", "train-1"], "report: unexpected argument train-1; use --run-id train-1 (see"),
+        (["report", "--run-id", "train-1", "train-2"], "report: Got unexpected extra argument"),
+        (["report", "train-1", "train-2"], "report: Got unexpected extra argument"),
         (["report", "--run-id", "x", "--price", "0,31"], "expected a number with a point, such as 1.3, not '0,31'"),
         (["report", "--run-id", "x", "--pue", "130%"], "expected a number with a point, such as 1.3, not '130%'"),
         (["report", "--run-id", "x", "--out", "/dev/null"], "--out: /dev/null is not a folder; give a new or existing"),
@@ -248,6 +249,16 @@ def test_bad_source_is_one_line_with_remedy_and_exit_code_1(analyzer, arguments,
     assert completed.returncode == 1
     assert completed.stderr.startswith(expected)
     assert completed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("position", [1, 3])
+def test_report_takes_the_run_id_as_argument(analyzer, steady_history, position):
+    arguments = ["report", "--source", str(steady_history), "--format", "csv"]
+    arguments.insert(position, "nowhere")
+    completed = analyzer(*arguments)
+
+    assert completed.returncode == 1
+    assert "no run 'nowhere' at" in completed.stderr
 
 
 def test_report_unknown_run_names_known_runs(analyzer, steady_history):

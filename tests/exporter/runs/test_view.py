@@ -1,9 +1,12 @@
 """View of running runs."""
 
+import math
+
 from exporter.contract.run import RunGpu
 from exporter.energy.marks import ZERO_TOTALS
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Poll
+from exporter.processes.procfs import ProcessKey
 from exporter.runs import marks
 from exporter.runs.record import Cut, RunRecord
 from exporter.runs.view import run_view
@@ -49,3 +52,32 @@ def test_phase_energy_while_another_device_is_silent_never_falls():
     assert [p.name for p in run.phases] == ["first"]  # it is final
     assert shown_j == sorted(shown_j)
     assert abs(shown_j[-1] - 300 * (PHASE_S - BEGIN_S)) < 20
+
+
+def test_energy_so_far_is_known_from_the_first_second():
+    run = RunRecord(
+        run_id="run",
+        workload="test",
+        labels={},
+        request="",
+        devices=[GPU],
+        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
+        discovers=False,
+        begin_s=BEGIN_S,
+        started_at=1.79e9,
+        lease_s=1e9,
+        lease_until_s=1e12,
+        alive_s=BEGIN_S,
+        processes=[ProcessKey(1, 1.0)],
+    )
+    meters = {GPU: DeviceMeter(ZERO_TOTALS)}
+    for step in range(int(10.5 / 0.047)):
+        t_s = BEGIN_S - 10 + step * 0.047
+        meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * math.floor(t_s * 10) / 10, 300.0, 300.0))
+    run.begin = marks.take_marks(run, meters, BEGIN_S, {})
+    run.cuts.append(Cut(BEGIN_S, "first", marks=run.begin))
+    view = run_view(run, meters, BEGIN_S + 0.5, None, so_far=True)
+
+    half_j = view.energy_uncertainty_joules["gpu"][GPU.id]
+    assert abs(view.energy_joules["gpu"][GPU.id] - 300 * 0.5) <= half_j < 300
+    assert run_view(run, meters, BEGIN_S + 0.5, None).energy_joules == {}
