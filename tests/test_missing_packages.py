@@ -30,6 +30,31 @@ def test_program_without_its_extra_names_it(program):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["run", "true"],
+            "workloads: typer is not installed; in the clone of Wattline, run: pip install '.[workloads]'",
+        ),
+        (
+            ["completion", "bash"],
+            "wattline: typer is not installed; in the clone of Wattline, run: pip install '.[all]'",
+        ),
+    ],
+)
+def test_wattline_without_extra_names_it(arguments, line):
+    done = run_without_packages("-m", "wattline", *arguments)
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{line}\n")
+
+
+def test_wattline_help_needs_no_package():
+    done = run_without_packages("-m", "wattline", "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_python_module_needs_only_the_standard_library(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(

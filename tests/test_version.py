@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("program", ["analyzer", "exporter", "workloads"])
+@pytest.mark.parametrize("program", ["analyzer", "exporter", "wattline", "workloads"])
 def test_program_prints_its_version(program):
     command = [str(Path(sys.executable).with_name(program)), "--version"]
 
