@@ -126,9 +126,11 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
         return NodeSeries(text, times[there], np.round(known, 6))
 
     found = list(exporter_series(end_s))
-    for index in ("0", "1"):
+    powered = {index: _powered(instance, index, [run for run in runs if run.gpu == index], hour_s) for index in "01"}
+    if hour_s == BEGIN_S:
+        found += _owners(powered, runs, hour_s)
+    for index, gpu in powered.items():
         own = [run for run in runs if run.gpu == index]
-        gpu = _powered(instance, index, own, hour_s)
         found += _gpu(
             gpu, own, end_s, waiting=lambda t, at=index: waits(at, t, hour_s, cluster=bool(more) and hour_s == BEGIN_S)
         )
@@ -191,6 +193,35 @@ def _gpu(
     yield m.RUN_ATTRIBUTED_ENERGY, device | {"run_id": "", "policy": "idle_shared"}, rest
 
 
+def _owners(
+    powered: Mapping[str, NodeGpu], runs: Sequence[JobRun], hour_s: float
+) -> Iterator[tuple[Metric, dict[str, str], ExportedValue]]:
+    """Yield the counters of the owners of these runs, which add up to the GPUs of the node."""
+    owners: dict[tuple[str, ...], list[JobRun]] = {}
+    for run in runs:
+        user = run.labels.get("user", "root")
+        owners.setdefault((*_OWNERS.get(user, ("run", user, "")), run.workload), []).append(run)
+
+    def joules(own: Sequence[JobRun], t: float) -> float:
+        return sum(run.share * (_run_joules(powered[run.gpu], run, t) or 0.0) for run in own)
+
+    def seconds(own: Sequence[JobRun], t: float) -> float:
+        return sum(run.share * max(min(t, run.end_s or t) - run.begin_s, 0.0) for run in own)
+
+    def free_joules(t: float) -> float:
+        return sum(gpu.energy_j(t) - gpu.energy_j(hour_s) for gpu in powered.values()) - joules(runs, t)
+
+    policy = {"component": "gpu", "policy": "idle_shared"}
+    for names, own in owners.items():
+        owner = dict(zip(_OWNER_LABELS, names, strict=True))
+        yield m.OWNER_ENERGY, owner | policy, lambda t, own=own: joules(own, t)
+        yield m.OWNER_GPU_SECONDS, owner, lambda t, own=own: seconds(own, t)
+    yield m.OWNER_ENERGY, dict.fromkeys(_OWNER_LABELS, "") | {"kind": "none"} | policy, free_joules
+
+
+_OWNER_LABELS = ("kind", "owner", "account", "workload")
+_OWNERS = {"ann": ("slurm", "ann", "physics"), "ben": ("kubernetes", "web", "")}
+"""Kind, owner and account of users whose runs were discovered; the owner of a pod is its namespace."""
 _KIND = {"basis": "average", "quality": "actual"}
 
 

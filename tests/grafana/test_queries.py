@@ -244,21 +244,24 @@ def test_overview_counts_gpus_and_lists_nodes(server):
 def test_usage_of_owners_has_energy_cost_and_gpu_time(server):
     board, table = "wattline-waste", "Energy, cost and GPU time by owner"
 
-    # 300 W, 200 W and 60 W for an hour; a server that extrapolates is up to one scrape off
-    assert values(server, board, "Energy") == {(): pytest.approx(560 * 3_600, rel=0.02)}
-    assert values(server, board, "Cost", price="0.5") == {(): pytest.approx(0.56 * 0.5, rel=0.02)}
-    assert values(server, board, "GPU time") == {(): pytest.approx(2 * 3_600, rel=0.02)}
-    assert values(server, board, "Unattributed GPU energy") == {(): pytest.approx(60 / 560, rel=0.01)}
-    joules = {"ann": pytest.approx(300 * 3_600, rel=0.02), "web": pytest.approx(200 * 3_600, rel=0.02)}
-    assert values(server, board, "Top owners", key="owner") == joules
-    assert values(server, board, "Top accounts", key="account")["(none)"] == joules["web"]
-    assert values(server, board, table, "A", "owner")["ann"] == pytest.approx(0.3, rel=0.02)
-    assert values(server, board, table, "C", "kind") == pytest.approx(
-        dict.fromkeys(("slurm", "kubernetes"), 3_600), rel=0.02
-    )
-    assert values(server, board, "Power by kind of owner", key="kind") == pytest.approx(
-        {"slurm": 300, "kubernetes": 200, "none": 60}, rel=0.01
-    )
+    # ann: 300 s each at 290, 360, 450 and 369 W; web: two halves of 500 W for 1,800 s; eve: 350 W for 600 s; root: 5 s
+    joules = {"ann": 300 * (290 + 360 + 450 + 369), "web": 500 * 1_800, "eve": 350 * 600, "root": 400 * 5}
+    seconds = {"slurm": 4 * 300, "kubernetes": 1_800}
+    # two GPUs on each of two nodes draw 60 W while no run uses them
+    free_j = 60 * (4 * 3_600 - sum(seconds.values()) - 600 - 5)
+    total_j = sum(joules.values()) + free_j
+    close = 0.03  # a server that extrapolates is up to one scrape off
+    assert values(server, board, "Energy") == {(): pytest.approx(total_j, rel=close)}
+    assert values(server, board, "Cost", price="0.5") == {(): pytest.approx(total_j / 3.6e6 * 0.5, rel=close)}
+    assert values(server, board, "GPU time") == {(): pytest.approx(sum(seconds.values()) + 605, rel=close)}
+    assert values(server, board, "Unattributed GPU energy") == {(): pytest.approx(free_j / total_j, rel=close)}
+    assert values(server, board, "Top owners", key="owner") == pytest.approx(joules, rel=close)
+    assert values(server, board, "Top accounts", key="account")["physics"] == pytest.approx(joules["ann"], rel=close)
+    assert values(server, board, table, "A", "owner")["ann"] == pytest.approx(joules["ann"] / 3.6e6, rel=close)
+    times = values(server, board, table, "C", "kind")
+    assert {kind: times[kind] for kind in seconds} == pytest.approx(seconds, rel=close)
+    powers = values(server, board, "Power by kind of owner", key="kind")  # at the end
+    assert (powers["kubernetes"], powers["none"]) == (pytest.approx(500, rel=close), pytest.approx(3 * 60, rel=close))
 
 
 def test_waste_board_shows_holders_limits_and_throttling(server):

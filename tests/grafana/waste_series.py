@@ -14,12 +14,6 @@ from tests.grafana.node_series import ExportedValue
 
 DEEP_IDLE_W, LIMIT_W, MAX_HZ = 45.0, 500.0, 2.1e9
 IDLE_RUN = "notebook-1"
-OWNERS_W = {
-    ("slurm", "ann", "physics", "train"): 300.0,
-    ("kubernetes", "web", "", "serve"): 200.0,
-    ("none", "", "", ""): 60.0,
-}
-"""Power of the owners on node b: kind, owner, account and workload; each but the last holds a GPU."""
 _SINCE_S = 3_000.0
 """Seconds from the start of the hour, after which no run works on GPU 1 of either node."""
 
@@ -39,12 +33,6 @@ def waste_series(
     yield m.GPU_POWER_LIMIT, {**where, "kind": "requested"}, LIMIT_W if limited else 700.0
     yield m.GPU_POWER_LIMIT, {**where, "kind": "default"}, 700.0
     if limited:
-        for names, watts in OWNERS_W.items():
-            owner = dict(zip(("kind", "owner", "account", "workload"), names, strict=True))
-            energy = {**owner, "component": "gpu", "policy": "idle_shared"}
-            yield m.OWNER_ENERGY, energy, lambda t, w=watts: w * (t - hour_s)
-            if names[0] != "none":
-                yield m.OWNER_GPU_SECONDS, owner, lambda t: t - hour_s
         yield (
             m.GPU_CLOCK_EVENT_SECONDS,
             {**where, "reason": "hw_thermal_slowdown"},
