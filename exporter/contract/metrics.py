@@ -241,10 +241,6 @@ sum by (run_id, name) (
 ```
 
 The result of the join has `uuid`, too, for a second join with series of the GPU, such as `wattline_gpu_pod_info`.
-
-Series of runs have `device` and no label `uuid`: a new label would start new series. For runs that are open during an
-upgrade, and for unattributed energy, `increase()` would miss the energy between the last old and the first new sample,
-and sums over a range that includes both would count the run twice.
 """
 
 

@@ -34,6 +34,7 @@ from tests.deploy.cluster import (
     list_objects,
     namespace,
     phase,
+    plain_pod,
     pod_log,
     secret,
     wait_for_completion,
@@ -43,6 +44,8 @@ from tests.polling import eventually
 from tests.servers import query, victoria_metrics
 
 RUN_S = 6
+HELD_S = 15
+"""Longer than the time between two readings of the kubelet's assignments."""
 _STRANGER = """
 import requests
 response = requests.post("http://wattline-runs.wattline:9847/api/v1/runs", json={"workload": "x"})
@@ -184,3 +187,24 @@ def test_scrape_discovers_the_pod_and_continues_after_a_rollout(runs: Cluster, t
 
 def test_token_file_is_readable_by_its_owner_only(runs: Cluster) -> None:
     assert kubectl("-n", SPACE, "exec", runs.pod(), "--", "stat", "-Lc", "%a %u", "/etc/wattline/token") == "400 0\n"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "ok"), (3, "failed")])
+def test_pod_without_changes_is_a_run_with_its_gpu_and_outcome(runs: Cluster, code: int, outcome: str) -> None:
+    runs.apply("runs", "discovery")
+    before = runs.owner_joules()
+    uid = plain_pod(
+        runs, f"plain-{code}", "python3", "-c", f"import time; time.sleep({HELD_S}); raise SystemExit({code})"
+    )
+    wait_for_completion(f"plain-{code}")
+    ended = eventually(lambda: (run := runs.run(f"pod-{uid}"))["state"] == "ended" and run, "its run ends")
+    assert ended["outcome"] == outcome
+    assert ended["workload"] == "kubernetes"
+    assert (ended["labels"]["namespace"], ended["labels"]["pod"]) == (JOBS, f"plain-{code}")
+    ((uuid, joules),) = ended["energy_joules"]["gpu"].items()
+    assert uuid in runs.energy_j()
+    assert joules > 0
+    # HELD_S of sleep, and the time in which the container starts and ends
+    assert HELD_S <= ended["duration_seconds"] < HELD_S + 30
+    grown = eventually(lambda: runs.owner_joules() - before, "the owner's counter rises", within_s=120)
+    assert grown > 0

@@ -55,8 +55,8 @@ class Cluster:
     mark: str
     """Suffix of run ids, because the node's ledger outlives a cluster."""
 
-    def apply(self, overlay: str) -> None:
-        """Apply the overlay with simulated GPUs and wait until each node's pod is ready."""
+    def apply(self, overlay: str, *components: str) -> None:
+        """Apply the overlay and components with simulated GPUs, and wait until each node's pod is ready."""
         name, _, tag = self.image.rpartition(":")
         simulated = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--simulate=2xH200"}]
         patches = [{"target": {"kind": "DaemonSet"}, "patch": json.dumps(simulated)}]
@@ -65,6 +65,7 @@ class Cluster:
             patches.append({"target": {"kind": "Service"}, "patch": json.dumps(older)})
         expected = {
             "resources": [os.path.relpath(OVERLAYS / overlay, self.folder)],
+            "components": [os.path.relpath(OVERLAYS.parent / "components" / name, self.folder) for name in components],
             "images": [{"name": "wattline-exporter", "newName": name, "newTag": tag}],
             "patches": patches,
         }
@@ -103,6 +104,11 @@ class Cluster:
         return [
             (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
         ]
+
+    def owner_joules(self) -> float:
+        """Return the attributed energy of all pods of the jobs."""
+        found = self.metric("wattline_owner_energy_joules_total")
+        return sum(value for labels, value in found if labels["owner"] == JOBS and labels["policy"] == "idle_shared")
 
     def energy_j(self) -> dict[str, float]:
         """Return the energy of each GPU once all are read."""
@@ -176,6 +182,20 @@ def job(cluster: Cluster, name: str, *command: str, gpus: int = 1) -> None:
     }
     metadata = {"name": name, "namespace": JOBS}
     kubectl("apply", "-f", "-", manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def plain_pod(cluster: Cluster, name: str, *command: str) -> str:
+    """Start a pod with one GPU that knows nothing of Wattline; return its UID."""
+    container = {
+        "name": "main",
+        "image": cluster.job_image,
+        "command": list(command),
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    metadata = {"name": name, "namespace": JOBS, "labels": {"app": "probe"}}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    kubectl("apply", "-f", "-", manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return kubectl("-n", JOBS, "get", "pod", name, "-o=jsonpath={.metadata.uid}")
 
 
 def phase(name: str) -> str:

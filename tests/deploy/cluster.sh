@@ -110,11 +110,12 @@ start kube-apiserver --etcd-servers=http://127.0.0.1:2379 --service-cluster-ip-r
     --service-account-signing-key-file=sa.key --token-auth-file=tokens.csv --authorization-mode=Node,RBAC \
     --enable-admission-plugins=NodeRestriction --allow-privileged=true --cert-dir=/run/kubernetes \
     --advertise-address=192.0.2.10
+until [ -s /run/kubernetes/apiserver.crt ]; do sleep 1; done
 start kube-controller-manager --kubeconfig=kube-controller-manager.conf --use-service-account-credentials=true \
-    --service-account-private-key-file=sa.key --leader-elect=false
+    --service-account-private-key-file=sa.key --root-ca-file=/run/kubernetes/apiserver.crt --leader-elect=false
 start kube-scheduler --kubeconfig=kube-scheduler.conf --leader-elect=false
 until ctr version >/dev/null 2>&1; do sleep 1; done
-for image in /pause.tar /images/*.tar; do ctr -n k8s.io images import "$image" >/dev/null; done
+for image in /pause.tar $(find /images -name "*.tar"); do ctr -n k8s.io images import "$image" >/dev/null; done
 start kubelet --config=kubelet.yaml --kubeconfig=node.conf --hostname-override=node --node-ip=192.0.2.10 \
     --container-runtime=remote --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
     --node-labels=nvidia.com/gpu.present=true
