@@ -23,7 +23,7 @@ from exporter.contract.run import (
 from exporter.model import ClockReading, Device, RunError
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.processes.cgroups import MissingCgroupError, resolve_cgroup
+from exporter.processes.cgroups import MissingCgroupError, is_cgroup_populated, resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.record import Cut, RunRecord
 
@@ -112,18 +112,20 @@ def merge_processes(earlier: list[ProcessKey], new: list[ProcessKey], limit: int
 
 
 def find_cgroup(name: str | None) -> tuple[str | None, str | None]:
-    """Return the path of a cgroup in the hierarchy, or the name of a Slurm job's that does not exist yet.
+    """Return the path of a cgroup in the hierarchy, or the name of a Slurm job's that has no process yet.
 
     Raises RunError for another one that the exporter cannot see.
     """
     if name is None:
         return None, None
     try:
-        return resolve_cgroup(name), None
+        path = resolve_cgroup(name)
     except ValueError as error:
         if isinstance(error, MissingCgroupError) and name.startswith("slurm:"):
             return None, name
         raise RunError(422, f"cgroup: {error}") from error
+    is_pending = name.startswith("slurm:") and not is_cgroup_populated(path)
+    return (None, name) if is_pending else (path, None)
 
 
 def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:

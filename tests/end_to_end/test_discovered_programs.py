@@ -64,9 +64,10 @@ def test_job_container_and_script_have_their_energy_within_half_a_percent(cluste
     script.wait()
     node.simulation.release(SCRIPT_GPU, script.pid)
 
-    eventually(lambda: len(ended(node)) == 3, "three ended runs", cluster.log)
-    runs = {run["workload"]: run for run in ended(node)}
+    eventually(lambda: len(ended(node)) == 3, "three ended runs", lambda: f"{summary(node)}\n{cluster.log()}")
+    runs = {run["workload"]: run for run in node.runs().values()}
 
+    assert sorted(run["workload"] for run in node.runs().values()) == ["container", "slurm", "user"], summary(node)
     assert runs["slurm"]["run_id"] == f"slurm-lab-{job}"
     assert runs["container"]["run_id"] == f"container-{container[:12]}"
     assert runs["user"]["run_id"].startswith("user-nobody-")
@@ -79,6 +80,12 @@ def test_job_container_and_script_have_their_energy_within_half_a_percent(cluste
 
 def ended(node):
     return [run for run in node.runs().values() if run["state"] == "ended"]
+
+
+def summary(node):
+    """Return what the exporter knows of each run, for messages."""
+    keys = ("run_id", "workload", "state", "outcome", "started_at", "duration_seconds", "gpus", "notes")
+    return [{key: run[key] for key in keys} for run in node.runs().values()]
 
 
 def assert_shares_add_up(node):

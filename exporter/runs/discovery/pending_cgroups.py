@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from exporter.model import Service, boottime
-from exporter.processes.cgroups import resolve_cgroup
+from exporter.processes.cgroups import is_cgroup_populated, resolve_cgroup
 from exporter.runs.record import RunRecord
 from exporter.runs.service import RunService
 
@@ -23,24 +23,29 @@ log = logging.getLogger(__name__)
 
 
 def attach_cgroup(run: RunRecord, path: str) -> None:
-    """Give the run its cgroup, which now exists."""
+    """Give the run its cgroup, which has a process now."""
     run.cgroup, run.pending_cgroup = path, None
     if run.discovered:
         run.discovered = replace(run.discovered, path=path)
 
 
 class PendingCgroups(Service):
-    """Completes the runs whose cgroup did not exist at their start, and notes those whose cgroup never appears."""
+    """Completes the runs whose cgroup had no process at their start, and notes those whose cgroup never appears.
+
+    A cgroup counts from its first process on. Slurm makes it earlier, and an empty cgroup means the end of a run.
+    """
 
     def __init__(
         self,
         runs: RunService,
         resolve: Callable[[str], str] = resolve_cgroup,
         clock: Callable[[], float] = boottime,
+        is_populated: Callable[[str], bool] = is_cgroup_populated,
     ) -> None:
         self._runs = runs
         self._resolve = resolve
         self._clock = clock
+        self._is_populated = is_populated
         self._next_s: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -66,6 +71,8 @@ class PendingCgroups(Service):
             return
         try:
             path = await asyncio.to_thread(self._resolve, name)
+            if not self._is_populated(path):
+                raise ValueError(f"{path} has no process")  # noqa: TRY301  # handled as a cgroup that is missing
         except ValueError as error:
             if gives_up:
                 run.pending_cgroup = None

@@ -134,12 +134,16 @@ class DiscoveryService(Service):
             self._forget(owner)
 
     def _running(self, seen: Collection[CgroupOwner]) -> dict[CgroupOwner, RunRecord]:
-        """Return the running runs by owner. A run that a prolog began takes the cgroup of its job that was `seen`."""
+        """Return the running runs by owner.
+
+        A run that a prolog began takes the cgroup of its job that was `seen`, once it has a process.
+        """
         jobs = {owner.id: owner for owner in seen if owner.kind == "slurm"}
         running = {}
         for run in self._runs.discovered():
-            if run.discovered and run.pending_cgroup and run.discovered.id in jobs:
-                attach_cgroup(run, jobs[run.discovered.id].path)
+            job = jobs.get(run.discovered.id) if run.discovered and run.pending_cgroup else None
+            if job and self._is_populated(job.path):
+                attach_cgroup(run, job.path)
             if run.discovered:
                 running[run.discovered] = run
         return running

@@ -61,6 +61,24 @@ def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, o
 
 
 @needs_cgroups
+@pytest.mark.parametrize("begins_first", [True, False], ids=["begun before it", "begun after it"])
+def test_job_whose_cgroup_is_empty_at_first_is_one_run(tmp_path, groups, begins_first):
+    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+        if begins_first:
+            begin_job(exporter, 26)
+            groups.make(JOB.format(26))
+        else:
+            groups.make(JOB.format(26))
+            begin_job(exporter, 26)
+        time.sleep(SEEN_WITHIN_S)  # slurmd makes the cgroup before it starts the first process in it
+        job = groups.start(JOB.format(26), SLURM_CLUSTER_NAME="lab")
+        simulation.drive(0, 0.5, job.key.pid)
+        time.sleep(SEEN_WITHIN_S)
+        assert [(run["run_id"], run["state"]) for run in runs(exporter)] == [("slurm-lab-26", "running")]
+        simulation.release(0, job.key.pid)
+
+
+@needs_cgroups
 def test_epilog_long_after_the_last_process_ends_the_run_at_it(tmp_path, groups):
     with daemon(tmp_path, *OPTIONS) as exporter:
         begin_job(exporter, 22)
@@ -149,7 +167,11 @@ def test_cgroup_that_never_appears_is_noted_after_ten_minutes():
 def test_cgroup_that_appears_becomes_that_of_the_job():
     run, clock, renewed = FakeRun(), [1000.0], []
     service = SimpleNamespace(running=lambda: [run], renew=renewed.append)
-    search = PendingCgroups(service, lambda _: "/slurm/job_5", lambda: clock[0])
+    populated = set()
+    search = PendingCgroups(service, lambda _: "/slurm/job_5", lambda: clock[0], populated.__contains__)
     search_at(search, clock, 1000.0)
+    assert (run.cgroup, run.pending_cgroup) == (None, "slurm:5")  # it has no process yet
+    populated.add("/slurm/job_5")
+    search_at(search, clock, 1000.5)
     assert (run.cgroup, run.pending_cgroup, renewed) == ("/slurm/job_5", None, [run])
     assert run.discovered == CgroupOwner("slurm", "5", "/slurm/job_5")
