@@ -70,7 +70,7 @@ def test_processes_add_power_until_released(simulation):
 
 def test_processes_seventeenth_is_refused(simulation):
     for pid in range(1, 17):
-        simulation.drive(0, 0.01, pid=pid)
+        simulation.drive(0, 0.01, pid=pid, at=1_001.0)
 
     with pytest.raises(ValueError, match="16 processes"):
-        simulation.drive(0, 0.01, pid=17)
+        simulation.drive(0, 0.01, pid=17, at=1_001.0)

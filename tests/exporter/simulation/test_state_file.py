@@ -39,8 +39,8 @@ def test_state_file_changes_are_visible_to_all_readers(simulation):
 def _drive_and_release(path: Path, pid: int, times: int) -> None:
     with Simulation.open(path) as simulation:
         for _ in range(times):
-            simulation.drive(0, 0.1, pid=pid)
-            simulation.release(0, pid=pid)
+            simulation.drive(0, 0.1, pid=pid, at=1_000.0)
+            simulation.release(0, pid=pid, at=1_000.0)
 
 
 def test_state_file_four_writers_lose_no_change(simulation):
