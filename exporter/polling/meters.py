@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.energy.counter_wraps import CounterTotal, SeriesKey
+from exporter.energy.counter_wraps import MAX_DEVICE_W, CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
 from exporter.energy.marks import ZERO_TOTALS, LastPoll, MeterTotals
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
@@ -15,6 +15,7 @@ from exporter.model import ClockReading, Component, Device, Poll, Slot
 FAST_S = 0.047
 SLOW_S = 1.0
 RAPL_UPDATE_S = 0.001
+UNKNOWN_LIMIT_W = MAX_DEVICE_W / LIMIT_MARGIN
 _LEAD_S = 120.0
 """Time before a slot at which its emissions are exported as 0, so that scrapers have a sample before the first rise."""
 
@@ -143,7 +144,11 @@ def _restored_meter(device: Device, saved: SavedTotals) -> DeviceMeter:
     """Return a meter that continues from the last poll of the previous exporter."""
     if saved.saved_s is None or device not in saved.polls:
         return _new_meter(device, saved.totals[device], saved.saved_s)
-    return _new_meter(device, saved.totals[device], min(saved.polls[device].t_s, saved.saved_s))
+    last = saved.polls[device]
+    meter = _new_meter(device, saved.totals[device], min(last.t_s, saved.saved_s))
+    if last.most_w < UNKNOWN_LIMIT_W:  # else the bound of a running run's energy would fall once the limit is read
+        meter.max_w = LIMIT_MARGIN * last.most_w
+    return meter
 
 
 def _new_meter(device: Device, totals: MeterTotals, polled_s: float | None) -> DeviceMeter:

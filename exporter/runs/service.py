@@ -21,6 +21,8 @@ from exporter.runs.view import run_view
 from exporter.storage.writer import StateWriter
 
 TICK_S = 1.0
+SHORTEST_TICK_S = 0.01
+"""Shortest time between two ticks, after a late one: two samples of one millisecond would be one in the history."""
 IDLE_START_S = 60.0
 """Time for which --exit-when-idle waits for a first run."""
 NOT_SAVED = (
@@ -201,7 +203,7 @@ class RunService(Service):
             if self._exit_when_idle and self._is_idle():
                 self._stopping.set()
                 return
-            due_s = max(due_s + TICK_S, boottime())
+            due_s = max(due_s + TICK_S, boottime() + SHORTEST_TICK_S)
             await asyncio.sleep(due_s - boottime())
 
     async def _tick(self) -> None:

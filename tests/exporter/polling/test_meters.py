@@ -1,7 +1,12 @@
 """Emissions of the energy meters, with carbon slots and a clock of the test."""
 
+from dataclasses import replace
+
+from exporter.energy.counter_wraps import MAX_DEVICE_W
+from exporter.energy.marks import LastPoll, MeterTotals
 from exporter.model import ClockReading, Device, Poll, Slot
 from exporter.polling.live_state import LiveState
+from exporter.polling.meters import SavedTotals
 
 GPU, CORE = Device("gpu", "GPU-0"), Device("core", "0")
 AVERAGE = ("gpu", GPU.id, "average")
@@ -61,3 +66,19 @@ def test_emissions_of_another_quality_start_at_zero_before_its_slot() -> None:
 
     node.poll_at(FORECAST.begin_s - START_AT - 110)
     assert node.exported()[*AVERAGE, "forecast"] == 0.0
+
+
+def test_restored_meter_keeps_the_power_limit_until_it_is_read_again() -> None:
+    saved = SavedTotals({GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0, polls={GPU: LastPoll(49.0, 700.0)})
+    live = LiveState(saved, slots_at=lambda _: ())
+
+    assert live.energy.meter(GPU).most_w == 700.0
+    assert live.energy.last_polls()[GPU].most_w == 700.0
+
+
+def test_restored_meter_whose_limit_was_unknown_takes_the_first_one() -> None:
+    saved = SavedTotals({GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0)
+    unknown = LiveState(saved, slots_at=lambda _: ()).energy.last_polls()[GPU]
+    live = LiveState(replace(saved, polls={GPU: unknown}), slots_at=lambda _: ())
+
+    assert live.energy.meter(GPU).max_w == MAX_DEVICE_W
