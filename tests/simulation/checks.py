@@ -50,6 +50,7 @@ class Checks:
     _saved: dict[str, float] = field(default_factory=dict)
     _shares: dict[tuple[str, str], dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     _checked: set[str] = field(default_factory=set)
+    _forgotten: set[str] = field(default_factory=lambda: {"forgotten before"})
     has_step: bool = False
     """True after a step of the wall clock: the samples on the server are not compared with the history then."""
     calm_since_s: float = 0.0
@@ -81,7 +82,15 @@ class Checks:
         self._live = dict(self._saved)
 
     def after_start(self, life: Life, *, power_cut: bool) -> None:
-        """Take the restored shares; follow the runs that are forgotten, whose shares are no longer on a page."""
+        """Take the restored shares; follow the runs that are forgotten, whose shares are no longer on a page.
+
+        Shares that could not be saved on a failing disk are lost.
+        """
+        restored = {(key.device.id, key.policy, key.run_id) for key in life.energies.microjoules}
+        for (device_id, policy), known in self._shares.items():
+            for run_id in known.keys() - self._forgotten:
+                if (device_id, policy, run_id) not in restored:
+                    del known[run_id]
         self._note_shares(life)
         if power_cut:
             self._shares.clear()
@@ -93,7 +102,9 @@ class Checks:
         keep = life.energies.keep
 
         def follow(run_ids: Collection[str]) -> None:
-            self._note_shares(life, {key.run_id for key in life.energies.microjoules} - set(run_ids) - {""})
+            forgotten = {key.run_id for key in life.energies.microjoules} - set(run_ids) - {""}
+            self._note_shares(life, forgotten)
+            self._forgotten |= forgotten
             keep(run_ids)
 
         life.energies.keep = follow

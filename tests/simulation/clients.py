@@ -59,6 +59,7 @@ class Client:
         self.run: Acknowledged | None = None
         self.is_finishing = False
         self.next_s = 0.0
+        """Time of the next action; it is past while a request is open."""
 
     def start(self, delay_s: float) -> None:
         """Begin the next run after a while."""
@@ -66,7 +67,8 @@ class Client:
         self._node.world.virtual.at(self.next_s, self._begin)
 
     def _later(self, mean_s: float, step: Callable[[], None]) -> None:
-        self._node.world.virtual.after(self._rng.expovariate(1 / mean_s), step)
+        self.next_s = self._node.world.virtual.s + self._rng.expovariate(1 / mean_s)
+        self._node.world.virtual.at(self.next_s, step)
 
     def _call(
         self, name: str, make: Callable[[Life], Any], then: Callable[[Any], None], refused: Callable[[], None]
@@ -120,16 +122,28 @@ class Client:
         self._count += 1
         run_id = f"c{self._number}-{self._count}"
         gpus = [gpu for gpu in world.gpus if rng.random() < 0.6] or [rng.choice(world.gpus)]
-        lease_s = rng.choice([20.0, 120.0, 86_400.0])
+        self._choose_pace()
         request = BeginRequest(
-            workload=f"job-{self._number}", gpus=[gpu.uuid for gpu in gpus], run_id=run_id, lease_seconds=lease_s
+            workload=f"job-{self._number}", gpus=[gpu.uuid for gpu in gpus], run_id=run_id, lease_seconds=self._lease_s
         )
         self.run = self._runs[run_id] = Acknowledged(run_id, request, gpus)
         for gpu in gpus:
-            gpu.set_load(random_load(rng))
-        self._steps = int(rng.expovariate(1 / 6)) + 1
-        self._pace_s = rng.choice([0.2, 0.2, 1.0, 4.0, 15.0])
+            gpu.set_load(self._load())
         self._call("begin", lambda life: life.runs.begin(request), self._begun, self._ended)
+
+    def _choose_pace(self) -> None:
+        """Choose the run's lease, the number of its steps and the mean time between two of them."""
+        self._lease_s = self._rng.choice([20.0, 120.0, 86_400.0])
+        self._steps = int(self._rng.expovariate(1 / 6)) + 1
+        self._pace_s = self._rng.choice([0.2, 0.2, 1.0, 4.0, 15.0])
+
+    def _load(self) -> Load:
+        return random_load(self._rng)
+
+    def _pause_s(self, *, died: bool) -> float:
+        """Return the time until the next run."""
+        means_s = [300.0] if died else [0.5, 10.0, 40_000.0, 40_000.0, 200_000.0]
+        return self._rng.expovariate(1 / self._rng.choice(means_s))
 
     def _begun(self, answer: tuple[RunView, bool]) -> None:
         assert self.run
@@ -210,7 +224,7 @@ class Client:
         self._node.trace("death", self.run.run_id)
         self._stop_job(self.run)
         self.run = None
-        self.start(self._rng.expovariate(1 / 300.0))
+        self.start(self._pause_s(died=True))
 
     def _end(self) -> None:
         run = self.run
@@ -234,7 +248,7 @@ class Client:
             self.run.is_over = True
             self._stop_job(self.run)
         self.run = None
-        self.start(self._rng.expovariate(1 / self._rng.choice([0.5, 10.0, 40_000.0, 40_000.0, 200_000.0])))
+        self.start(self._pause_s(died=False))
 
 
 def is_saved(view: RunView) -> bool:

@@ -8,7 +8,7 @@ import random
 import sqlite3
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ KEPT_EVENTS = 60
 WATCHED_IDLE = 0.005
 """Probability that an idle period is simulated for up to an hour before it is skipped."""
 HOURS = 24.0
+_SHARED_MEMORY = Path("/dev/shm")
+MEMORY = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+"""Folder in memory, where there is one."""
 
 
 class _EndError(BaseException):
@@ -67,6 +70,11 @@ class Plan:
 class Episode(Faults):
     """A simulated node. All choices follow from the seed."""
 
+    fault_means_s: Sequence[float] = (20.0, 90.0, 400.0)
+    """Mean times between two faults of one kind."""
+    counter_share = 0.8
+    """Share of the GPUs that have an energy counter."""
+
     def __init__(self, seed: int, hours: float, folder: Path, plan: Plan) -> None:
         self._seed, self._plan = seed, plan
         self._rng = rng = random.Random(seed)
@@ -74,7 +82,10 @@ class Episode(Faults):
         state = folder / "state-0"
         state.mkdir()
         with virtual.installed():
-            gpus = [SimulatedGpu(virtual, index, has_counter=rng.random() < 0.8) for index in range(rng.choice([1, 2]))]
+            gpus = [
+                SimulatedGpu(virtual, index, has_counter=rng.random() < self.counter_share)
+                for index in range(rng.choice([1, 2]))
+            ]
             self.world = World(virtual, state, gpus, PushServer(virtual), has_push=rng.random() < 0.4)
         if plan.has_push is not None:
             self.world.has_push = plan.has_push
@@ -89,6 +100,7 @@ class Episode(Faults):
         self._restart_s = 1.0
         self._idle_until_s = 0.0
         self._is_calm = False
+        self._next_fault_s: dict[Callable[[], None], float] = {}
 
     # -- record
 
@@ -146,29 +158,37 @@ class Episode(Faults):
     def _schedule(self) -> None:
         virtual, rng = self._virtual, self._rng
         self._start()
-        self.clients = [Client(self, number, self._runs) for number in range(rng.choice([1, 2, 3]))]
+        self.clients = self._make_clients()
         for client in self.clients:
             client.start(rng.uniform(1.0, 20.0))
         kinds = self._kinds()
         chosen = [name for name in kinds if rng.random() < 0.4] if self._plan.faults is None else self._plan.faults
         for name in chosen:
-            self._repeat(kinds[name], self._plan.mean_s or rng.choice([20.0, 90.0, 400.0]))
+            self._repeat(kinds[name], self._plan.mean_s or rng.choice(self.fault_means_s))
         self._scrape_every_s = rng.choice([2.0, 7.0, 15.0])
         virtual.after(3.0, self._scrape)
         virtual.after(60.0, self._skip)
         virtual.at(self._calm_s, self._calm)
+
+    def _make_clients(self) -> Sequence[Client]:
+        return [Client(self, number, self._runs) for number in range(self._rng.choice([1, 2, 3]))]
 
     def _repeat(self, kind: Callable[[], None], mean_s: float) -> None:
         def event() -> None:
             if self._is_calm:
                 return
             is_idle = self._virtual.s < self._idle_until_s
-            self._virtual.at(max(self._virtual.s, self._idle_until_s) + self._rng.expovariate(1 / mean_s), event)
+            schedule()
             if not is_idle:
                 self._faults += 1
                 kind()
 
-        self._virtual.after(self._rng.expovariate(1 / mean_s), event)
+        def schedule() -> None:
+            due_s = max(self._virtual.s, self._idle_until_s) + self._rng.expovariate(1 / mean_s)
+            self._next_fault_s[kind] = due_s
+            self._virtual.at(due_s, event)
+
+        schedule()
 
     def _start(self) -> None:
         try:
@@ -273,6 +293,5 @@ class Episode(Faults):
 
 def simulate(seed: int, hours: float = HOURS, plan: Plan | None = None) -> Result:
     """Simulate a node for some hours, in a folder in memory where there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         return Episode(seed, hours, Path(folder), plan or Plan()).run()

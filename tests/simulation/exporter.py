@@ -61,6 +61,8 @@ class World:
     server: PushServer
     disk: Disk = field(default_factory=Disk)
     cpu_fails_until_s: float = 0.0
+    cpu_range_j: float = CPU_RANGE_J
+    """Range of the package's counter, at which it wraps."""
     processes: dict[int, str] = field(default_factory=dict)
     """Run of each living process."""
     lives: int = 0
@@ -87,8 +89,8 @@ class _CpuCounter:
         world, now_s = self._world, self._world.virtual.s
         if now_s < world.cpu_fails_until_s:
             raise SourceError("cannot read energy_uj: permission denied", "check its mode")
-        counter_j = CPU_W * now_s % CPU_RANGE_J
-        return Batch((), (Poll(CPU, now_s, now_s, counter_j=counter_j, counter_range_j=CPU_RANGE_J),))
+        counter_j = CPU_W * now_s % world.cpu_range_j
+        return Batch((), (Poll(CPU, now_s, now_s, counter_j=counter_j, counter_range_j=world.cpu_range_j),))
 
 
 class _CpuUsage(CpuUsageReader):

@@ -39,7 +39,7 @@ class SimulatedGpu(FaultyGpu):
         super().__init__(state, virtual.rng, clock_s=virtual.s, has_counter=has_counter)
         self._segments = list(state.segments)
         self.virtual = virtual
-        self._call_s = virtual.rng.choice([0.0001, 0.03, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25])
+        self.call_s = virtual.rng.choice([0.0001, 0.03, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25])
         """Duration of a call without a fault: a slow driver limits the rate of polls, and so the simulation's cost."""
         self.polls = 0
         self.processes: dict[int, float] = {}
@@ -79,7 +79,7 @@ class SimulatedGpu(FaultyGpu):
             return super()._answers(call)
         finally:
             took_s = self.clock_s - before_s
-            self.clock_s = before_s + min(max(took_s, self._call_s), MAX_CALL_S)
+            self.clock_s = before_s + min(max(took_s, self.call_s), MAX_CALL_S)
 
 
 class _AttachedGpu(NvmlGpu):

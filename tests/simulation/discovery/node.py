@@ -85,7 +85,7 @@ class DiscoveryEpisode(Episode):
         with virtual.installed():
             gpus = [SimulatedGpu(virtual, index, has_counter=True) for index in range(plan.gpus)]
             for gpu in gpus:
-                gpu._call_s = self._rng.choice([0.0001, 0.03])
+                gpu.call_s = self._rng.choice([0.0001, 0.03])
         self.world = replace(self.world, gpus=gpus, limits=RunLimits(plan.max_open, TAIL_S))
         self.table = ProcessTable(virtual)
         self.jobs = JobStream(
