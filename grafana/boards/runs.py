@@ -20,6 +20,8 @@ from grafana.board import (
 )
 from grafana.panel import Panel, Query, lines
 
+_ROWS = 200
+"""Runs in a table, the newest; more rows overload a browser."""
 _RUN = 'run_id="$run"'
 _GPU = 'component="gpu"'
 _AVERAGE = 'basis="average"'
@@ -38,7 +40,11 @@ def _of_run(keys: str, metric: m.Metric, *more: str) -> str:
 
 
 _JOULES = _of_run("device", m.RUN_ENERGY, _GPU)
-_INFO = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({peak(m.RUN_INFO, _CHOSEN)}))"
+_NEWEST = f"topk({_ROWS}, max by ({RUN_KEY}) ({peak(m.RUN_START)}))"
+_INFO = (
+    f"(topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({peak(m.RUN_INFO, _CHOSEN)})) "
+    f"and on ({RUN_KEY}) {_NEWEST})"
+)
 
 
 def _named(expression: str) -> str:
@@ -47,8 +53,8 @@ def _named(expression: str) -> str:
 
 _TABLE = Panel(
     "Runs",
-    "Runs in the time range: energy of their GPUs and of all devices, energy per unit of their primary work, and "
-    "emissions of all devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU, and the next "
+    f"Runs in the time range, the newest {_ROWS}: energy of their GPUs and of all devices, energy per unit of their "
+    "primary work, and emissions of all devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU, and the next "
     "column and the energy per unit are the attributed share. The energy of a run shorter than a scrape interval is "
     "complete.",
     "short",

@@ -52,6 +52,17 @@ def test_runs_table_five_second_run_has_all_its_energy(server):
     assert "flash" not in values(server, "wattline-runs", "Runs", "C", "run_id")
 
 
+@pytest.mark.parametrize("title", ["Runs", "Energy per unit of work"])
+def test_runs_tables_are_limited_to_the_newest_runs(server, title):
+    for target in panel("wattline-runs", title)["targets"]:
+        assert "topk(200, " in target["expr"]
+        three = target | {"expr": target["expr"].replace("topk(200, ", "topk(3, ")}
+        # started last: serve-1 after 2,400 s, flash after 2,001 s, a tenant after 1,800 s
+        runs = {one.labels["run_id"] for one in ask(server, three, AT_S)}
+        assert runs <= {"serve-1", "flash", "tenant-chat", "tenant-batch"}
+        assert len(runs) <= 3
+
+
 def test_runs_table_is_filtered_by_model_node_and_cluster(server):
     runs = ("wattline-runs", "Runs", "A", "run_id")
 
