@@ -55,8 +55,8 @@ _TABLE = Panel(
     "Runs",
     f"Runs in the time range, the newest {_ROWS}: energy of their GPUs and of all devices, energy per unit of their "
     "primary work, and emissions of all devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU, "
-    "and the next column and the energy per unit are the attributed share. The energy of a run shorter than a scrape interval is "
-    "complete.",
+    "and the next column and the energy per unit are the attributed share. The energy of a run shorter than a scrape "
+    "interval is complete.",
     "short",
     (
         Query(_named(_JOULES)),
