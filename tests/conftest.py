@@ -86,6 +86,8 @@ GROUPS = {
         "workloads/jobs/test_llm_train.py",
         "workloads/jobs/test_resnet.py",
         "workloads/jobs/vision/test_training.py",
+        "workloads/python/integrations/test_lightning.py",
+        "workloads/python/integrations/test_transformers.py",
     ),
 }
 """Files of tests that run in one worker, because they share a fixture or an import that takes seconds."""
