@@ -83,6 +83,31 @@ def test_summary_last_line_has_energy_power_emissions_and_command():
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"work": {"steps": 30.0, "padding_tokens": 5.0}}, "(mean 300 W), 20 J per step; analyzer report"),
+        ({"work": {"requests": 3.0, "generated_tokens": 300.0}}, "(mean 300 W), 2 J per generated token; "),
+        (
+            {"work": {"steps": 30.0}, "phases": [measured(steps=30.0)]},
+            "(mean 300 W), 10 J per step in measure; analyzer report",
+        ),
+        (
+            {"work": {"steps": 30.0}, "attributed_energy_joules": {"gpu": {"GPU-0": 150.0}}},
+            ", 5 J attributed per step; analyzer report",
+        ),
+    ],
+)
+def test_summary_last_line_has_energy_per_primary_unit(fields, text):
+    *_, last = lines(energy_joules={"gpu": {"GPU-0": 600.0}}, **fields)
+
+    assert text in last
+
+
+def test_summary_of_one_unit_over_the_whole_run_is_one_line():
+    assert len(lines(energy_joules={"gpu": {"GPU-0": 600.0}}, work={"steps": 30.0})) == 1
+
+
 def test_summary_names_share_of_gpus_that_others_used():
     (line,) = lines(
         energy_joules={"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}},

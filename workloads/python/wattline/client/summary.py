@@ -194,7 +194,7 @@ def _energy_and_hint(run: EndedRun, source: str | None) -> str:
     if run.energies:
         report = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
         grams = "" if run.grams is None else f", {run.grams:.3g} g CO2eq"
-        return ", ".join(_energy_text(run, name) for name in run.energies) + f"{grams}; {report}"
+        return ", ".join(_energy_text(run, name) for name in run.energies) + f"{grams}{_primary(run)}; {report}"
     if any(note.startswith(NO_GPU_FOUND) for note in run.notes):
         return "no energy was measured"
     return "no energy was measured; exporter check lists what this machine can measure"
@@ -229,8 +229,19 @@ def _results(run: EndedRun) -> Iterator[str]:
     shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
     if shown:
         yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
-    if energies := list(_energies_per_unit(run)):
+    energies = list(_energies_per_unit(run))
+    if len(energies) > 1 or any(one["phases"] or one["whole_device_joules"] is not None for one in run.per_unit):
         yield ", or ".join(energies)
+
+
+def _primary(run: EndedRun) -> str:
+    """Return the energy per unit of the primary unit, for the last line."""
+    if not run.per_unit:
+        return ""
+    first = run.per_unit[0]
+    share = " attributed" if first["whole_device_joules"] is not None else ""
+    phases = f" in {' and '.join(first['phases'])}" if first["phases"] else ""
+    return f", {first['joules']:.4g} J{share} per {first['name']}{phases}"
 
 
 def _energies_per_unit(run: EndedRun) -> Iterator[str]:
