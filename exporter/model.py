@@ -157,6 +157,14 @@ def read_clocks() -> ClockReading:
     return ClockReading(boottime(), time.time(), time.monotonic())
 
 
+class RunDevices(NamedTuple):
+    """Devices of a run, and its begin and end in Unix seconds; the end is None while it runs."""
+
+    devices: tuple[Device, ...]
+    begin_at: float
+    end_at: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class GpuInfo:
     """Static properties of a GPU, reported when it is attached."""

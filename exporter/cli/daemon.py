@@ -28,6 +28,7 @@ from exporter.cli.sources import (
     simulated_gpus,
     worker_arguments,
 )
+from exporter.config.request_options import RequestSettings
 from exporter.config.run_options import RunSeries
 from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.exposition.collector import Collector, ReadingSource
@@ -40,6 +41,8 @@ from exporter.polling.live_state import LiveState
 from exporter.polling.meters import SavedTotals
 from exporter.push.client import PushClient
 from exporter.push.config import PushTarget, push_target
+from exporter.requests.service import RequestService
+from exporter.requests.store import RequestStore
 from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.discovery.job_mapping import JobMappingFolder
 from exporter.runs.discovery.labels import OwnerLabels
@@ -130,8 +133,16 @@ def make_daemon(
         discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs, pods=pods))
         with_metrics += discovery
         directories += [pods] if pods else []
+    requests = RequestService(
+        runs,
+        live,
+        RequestStore(settings.state_path),
+        RequestSettings.of(settings.max_request_rate, settings.request_window, settings.request_labels),
+    )
+    with_metrics.append(requests)
     endpoints = Endpoints(
         runs=runs,
+        requests=requests,
         sensors=hub,
         metrics=SavedMetrics(MetricsRenderer(collector.series), storage, stopping),
         history=history.history.path if history else None,
@@ -147,6 +158,7 @@ def make_daemon(
             hub,
             carbon_service,
             runs,
+            requests,
             PendingCgroups(runs),
             *directories,
             *discovery,

@@ -11,6 +11,7 @@ import typer
 
 from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
 from exporter.config.kubernetes_options import ApiOption, CredentialsOption, KubeletSocketOption, PodsOption
+from exporter.config.request_options import RateOption, RequestLabelsOption, RequestSettings, WindowOption
 from exporter.config.run_options import (
     DiscoverOption,
     JobMappingOption,
@@ -134,6 +135,9 @@ class Settings:
     min_run_joules: MinJoulesOption = 0.0
     run_tail: RunTailOption = None
     run_series: RunSeriesOption = RunSeries.all
+    max_request_rate: RateOption = RequestSettings.per_second
+    request_window: WindowOption = None
+    request_labels: RequestLabelsOption = None
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep a local history.")] = True
     cpu_power_model: Annotated[
         str | None,
@@ -278,6 +282,7 @@ class Settings:
             if is_set and not is_present:
                 raise UsageError(f"{option} needs {required}; add it, or remove this option")
         self.run_tail_s()
+        RequestSettings.of(self.max_request_rate, self.request_window, self.request_labels)
         if self.simulate is not None and not self.nvml:
             raise UsageError("--simulate and --no-collector.nvml exclude each other; remove one")
         if not self.sysfs.is_dir():

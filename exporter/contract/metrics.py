@@ -13,15 +13,18 @@ from typing import Literal
 class Metric:
     """Metric family. Every series has `labels`; some series also have `optional` labels.
 
-    With `open_labels`, a series also has the `label_…` labels of its run.
+    With `open_labels`, a series also has the `label_…` labels of its run. The series of a
+    histogram are those of three metrics of its `family`, which `METRICS` does not have.
     """
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
     labels: tuple[str, ...]
     help: str
     open_labels: bool = False
     optional: tuple[str, ...] = ()
+    family: str = ""
+    """Name of the histogram to which the series belong; else empty."""
 
     def selector(self, **labels: str) -> str:
         """Return a PromQL selector: `GPU_POWER.selector(gpu="0")` is `wattline_gpu_power_watts{gpu="0"}`."""
@@ -44,10 +47,21 @@ def _counter(name: str, labels: tuple[str, ...], text: str, optional: tuple[str,
     return Metric(name, "counter", labels, text, optional=optional)
 
 
+def _histogram(name: str, labels: tuple[str, ...], text: str) -> tuple[Metric, Metric, Metric, Metric]:
+    """Return the family, and the metrics of its buckets, count and sum."""
+    return (
+        Metric(name, "histogram", (*labels, "le"), text),
+        Metric(f"{name}_bucket", "counter", (*labels, "le"), text, family=name),
+        Metric(f"{name}_count", "counter", labels, text, family=name),
+        Metric(f"{name}_sum", "counter", labels, text, family=name),
+    )
+
+
 _GPU = ("gpu", "uuid")
 _RUN_DEVICE = ("run_id", "component", "device")
 _RUN_PHASE = ("run_id", "phase", "component")
 _OWNER = ("kind", "owner", "account", "workload")
+_REQUEST = ("model", "role")
 _CARBON = ("region", "provider", "basis", "quality")
 _MIG = (*_GPU, "parent_uuid", "profile", "gpu_instance", "compute_instance")
 _GPU_INFO = (*_GPU, "device", "name", "architecture", "pci_bus_id", "driver_version")
@@ -183,6 +197,16 @@ OWNER_EMISSIONS = _counter("wattline_owner_emissions_grams_total", (*_OWNER, "co
 OWNER_GPU_SECONDS = _counter("wattline_owner_gpu_seconds_total", _OWNER,
     "Time for which GPUs were held, by owner; that of a shared GPU is divided equally among its holders.")
 
+REQUEST_ENERGY, REQUEST_ENERGY_BUCKET, REQUEST_ENERGY_COUNT, REQUEST_ENERGY_SUM = _histogram(
+    "wattline_request_energy_joules", _REQUEST,
+    "Energy of a request with its share of the idle energy, once final; also the labels of --requests.labels. "
+    "Classic buckets only: the text formats have no native histograms.")
+REQUEST_ENERGY_TOTAL = _counter("wattline_request_energy_joules_total", _REQUEST,
+    "Energy of the requests that are final; also the labels of --requests.labels.")
+REQUESTS = _counter("wattline_requests_total", _REQUEST,
+    "Requests that are final, also those without energy; also the labels of --requests.labels.")
+REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
+    "Reported requests that do not count: duplicate, late, future, order, before_run, after_run (wrong clocks).")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
@@ -221,7 +245,7 @@ METRICS: tuple[Metric, ...] = (
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY,
     RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
-    DISCOVERY_UNRESOLVED, RUNS_FOLDED, OTLP_SPANS,
+    REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 from exporter.contract.run import LABEL_NAME_PATTERN, TEXT_PATTERN
 
+MAX_REQUESTS_A_CALL = 1_000
 MAX_REQUEST_ID = 128
 MAX_REQUEST_LABELS = 16
 MAX_LABEL_NAME, MAX_LABEL_VALUE = 64, 128
@@ -36,7 +38,7 @@ class ServedRequest:
     first_token_at: float | None = None
     cached_tokens: int = 0
     labels: dict[str, str] = field(default_factory=dict)
-    role: str | None = None
+    role: Literal["prefill", "decode"] | None = None
 
 
 def request_error(request: ServedRequest) -> str | None:

@@ -22,7 +22,8 @@ from exporter.storage.writer import StateWriter
 SHARED_S = 0.25
 SAVE_WITHIN_S = 0.25
 """Longest wait of a scrape for the disk."""
-_ORDER = {metric.name: place for place, metric in enumerate(METRICS)}
+_FAMILIES = {metric.name: metric for metric in METRICS}
+_ORDER = {name: place for place, name in enumerate(_FAMILIES)}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 Families = list[tuple[Metric, list[str]]]
@@ -82,9 +83,10 @@ class MetricsRenderer:
             metric = reading.metric
             key = metric.name, reading.labels, reading.extra
             used[key] = text = self._series.get(key) or series_text(reading)
-            if metric.name not in grouped:
-                grouped[metric.name] = metric, []
-            grouped[metric.name][1].append(_line(text, reading))
+            family = metric.family or metric.name
+            if family not in grouped:
+                grouped[family] = _FAMILIES[family], []
+            grouped[family][1].append(_line(text, reading))
         self._series = used
         for metric, lines in (family for families in series.ended for family in families):
             grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
@@ -133,11 +135,19 @@ def series_text(reading: Reading) -> str:
 def encode_families(families: Families, *, openmetrics: bool) -> bytes:
     parts: list[str] = []
     for metric, lines in families:
-        name = metric.name.removesuffix("_total") if openmetrics and metric.kind == "counter" else metric.name
+        name, kind = _openmetrics_family(metric) if openmetrics else (metric.name, metric.kind)
         text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
         if openmetrics:
             text = text.replace('"', r"\"")
-        parts += [f"# HELP {name} {text}\n", f"# TYPE {name} {metric.kind}\n", *lines]
+        parts += [f"# HELP {name} {text}\n", f"# TYPE {name} {kind}\n", *lines]
     if openmetrics:
         parts.append("# EOF\n")
     return "".join(parts).encode()
+
+
+def _openmetrics_family(metric: Metric) -> tuple[str, str]:
+    """Return name and type of the family; the name of a counter without _total may be that of a histogram."""
+    name = metric.name.removesuffix("_total")
+    if metric.kind != "counter":
+        return metric.name, metric.kind
+    return (metric.name, "unknown") if name in _FAMILIES else (name, metric.kind)

@@ -8,26 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from exporter.request_energy.fit import (
-    SEPARATE_TOKENS,
-    SHARED_STEP,
-    SHORT_WINDOW_S,
-    WINDOW_S,
-    bootstrap,
-    fit,
-    fit_windows,
-    is_separable,
-)
+from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import TERMS, DividedEnergy, load_blocks
+from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
 from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 from exporter.request_energy.sums import RequestSums, half_widths
 
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
-_LEAST_STEP = 1e-6
-"""Least step of a derivative; the usual one is the standard error, since energies are bounded, but not derivatives."""
-_MIN_FIT_SLOTS = 6
 _CHUNK = 1_000_000
 
 CONTEXT = TERMS.index("context_token")
@@ -88,34 +77,27 @@ def divide_energy(
 ) -> RequestEnergies:
     """Return the energy of each request; without `separate`, not those of prefill and decode.
 
-    `role` is the phase for which the devices work; None for both. Raises ValueError with less than _MIN_FIT_SLOTS slots
+    `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
     """
     terms, busy = _terms(spans, slots, progress)
-    if np.count_nonzero(busy) < _MIN_FIT_SLOTS:
+    if np.count_nonzero(busy) < MIN_FIT_SLOTS:
         raise ValueError(
-            f"{np.count_nonzero(busy)} samples of energy during requests, at least {_MIN_FIT_SLOTS} are needed"
+            f"{np.count_nonzero(busy)} samples of energy during requests, at least {MIN_FIT_SLOTS} are needed"
         )
     used, other_terms = _ROLE_TERMS[role]
     dynamic_j = (slots.joules - slots.idle_j)[busy]
-    width_s = float(np.median(slots.widths_s))
-    wide = fit_windows(terms[busy], dynamic_j, width_s, WINDOW_S)
-    joules_of = fit(wide, used)
-    covariance = np.cov(bootstrap(wide, used, np.random.default_rng(0)).T)[np.ix_(used, used)]
-    short = fit(fit_windows(terms[busy], dynamic_j, width_s, SHORT_WINDOW_S), used)
-    steps = np.maximum(np.sqrt(np.diag(covariance)), np.maximum(_LEAST_STEP * joules_of[list(used)], _LEAST_STEP))
-    raised = [joules_of + step * (np.arange(len(TERMS)) == k) for k, step in zip(used, steps, strict=True)]
-    fits = np.array([joules_of, short, fit(wide, other_terms), *raised])
-    sums = RequestSums(len(spans), covariance, steps)
+    model = fit_model(terms[busy], dynamic_j, float(np.median(slots.widths_s)), used, other_terms)
+    sums = RequestSums(len(spans), model.covariance, model.steps)
     for block in load_blocks(spans, slots):
-        sums.add(block, [block.divide(slots, each) for each in fits], block.scatter_j2(slots, joules_of))
+        sums.add(block, [block.divide(slots, each) for each in model.fits], block.scatter_j2(slots, model.joules_of))
         progress(0.2 + 0.8 * block.final / len(slots.joules))
     sums.close()
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, sums.total_half_widths_j(), strict=True))
     certain = all(part.half_j <= SEPARABLE_RATIO * part.joules for part in (prefill, decode))
-    separable = separate and certain and is_separable(wide)
+    separable = separate and certain and is_separable(model.windows)
     _add_edges(sums.half_j, spans, divided, slots.age_s)
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
     return RequestEnergies(
@@ -126,15 +108,15 @@ def divide_energy(
         idle_j=float(slots.idle_j.sum()),
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=_context_token(fits, covariance, steps) if CONTEXT in used else None,
-        joules_of=joules_of,
+        context_token=_context_token(model) if CONTEXT in used else None,
+        joules_of=model.joules_of,
     )
 
 
-def _context_token(fits: FloatArray, covariance: FloatArray, steps: FloatArray) -> EnergyPart | None:
+def _context_token(model: EnergyModel) -> EnergyPart | None:
     """Return the energy of a token of context that a generated token attends to; None if it is not significant."""
-    joules = fits[:, [CONTEXT]]
-    part = EnergyPart(float(joules[0, 0]), float(half_widths(joules, covariance, steps)[0]))
+    joules = model.fits[:, [CONTEXT]]
+    part = EnergyPart(float(joules[0, 0]), float(half_widths(joules, model.covariance, model.steps)[0]))
     return part if part.half_j <= part.joules else None
 
 

@@ -48,7 +48,8 @@ class LoadBlock:
         """Slot after the last one of the block."""
         self.ended = spans.ended_s <= slots.edges_s[final]
         """Mask of the requests that end in the block, (n,)."""
-        self._slots = slice(first, final)
+        self.slots = slice(first, final)
+        """Positions of the block's slots."""
         self._edges_s, self._widths_s = edges_s, np.diff(edges_s)
         self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
@@ -80,14 +81,19 @@ class LoadBlock:
         """Mask of the slots with a request in flight, (K,)."""
         return self._in_flight_s > 0.0
 
+    @property
+    def flight_s(self) -> float:
+        """Time in flight within the slots, summed over the requests."""
+        return float(self._in_flight_s.sum())
+
     def divide(self, slots: EnergySlots, joules_of: FloatArray) -> DividedEnergy:
         """Divide the energy of the slots among the requests of the block; `joules_of` (4,) are the joules of TERMS.
 
         In each slot the dynamic energy is divided as the model says, scaled to the energy that was measured; where
         the model has no load, by the time in flight.
         """
-        idle_j = slots.idle_j[self._slots]
-        dynamic_j = np.where(self.busy, slots.joules[self._slots] - idle_j, 0.0)
+        idle_j = slots.idle_j[self.slots]
+        dynamic_j = np.where(self.busy, slots.joules[self.slots] - idle_j, 0.0)
         model_j = self.terms @ joules_of
         scale = _quotient(dynamic_j, model_j)
         unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
@@ -105,7 +111,7 @@ class LoadBlock:
         modelled energy. In a slot with one request, that share is known.
         """
         model_j = self.terms @ joules_of
-        difference_j = np.where(self.busy, slots.joules[self._slots] - slots.idle_j[self._slots] - model_j, 0.0)
+        difference_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots] - model_j, 0.0)
         others = 1.0 - 1.0 / np.maximum(self._flight.counts(len(model_j)), 1)
         prefill, decode = self._modelled(joules_of, _quotient(difference_j**2 * others, model_j))
         return np.maximum(prefill + decode, 0.0)
@@ -131,9 +137,9 @@ class LoadBlock:
         return prefill_j, decode_j
 
 
-def load_blocks(spans: RequestSpans, slots: EnergySlots) -> Iterator[LoadBlock]:
-    """Yield the load of consecutive slots, block by block."""
-    speed = spans.prefill_speed()
+def load_blocks(spans: RequestSpans, slots: EnergySlots, speed: float | None = None) -> Iterator[LoadBlock]:
+    """Yield the load of consecutive slots, block by block; `speed` is that of the prefills, if it is known."""
+    speed = spans.prefill_speed() if speed is None else speed
     total = len(slots.joules)
     for first in range(0, total, BLOCK_SLOTS):
         yield LoadBlock(spans, speed, slots, first, min(first + BLOCK_SLOTS, total))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
-from exporter.model import RunError, Service, boottime
+from exporter.model import Device, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey
@@ -170,6 +170,20 @@ class RunService(Service):
     def get(self, run_id: str) -> contract.RunView:
         """Return a run; a running one with its energy up to now. Raises RunError."""
         return self._ledger.view(self._ledger.find(run_id), so_far=True)
+
+    def devices_of(self, run_id: str) -> RunDevices:
+        """Return the devices of a run, and its times. Raises RunError."""
+        run = self._ledger.find(run_id)
+        return RunDevices(tuple(run.measured()), run.started_at, run.ended_at)
+
+    def note(self, run_id: str, text: str) -> None:
+        """Add a note to a run in memory; that of a running one is saved within a second."""
+        if run := self._ledger.runs.get(run_id):
+            run.note(text)
+
+    def idle_w(self, device: Device) -> float | None:
+        """Return the idle power of a device, if it is known."""
+        return self._ledger.attribution.energies.idle_w.get(device)
 
     async def list_runs(self, state: Literal["running", "ended"] | None, limit: int = MAX_RUNS_LISTED) -> list[bytes]:
         """Return the newest runs as JSON, the newest first. Raises sqlite3.Error."""

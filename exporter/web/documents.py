@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
+from exporter.contract.request_views import RequestPage, RequestReceipt, RequestReport, RequestView
 from exporter.contract.run import (
     RUN_ID_PATTERN,
     BeginRequest,
@@ -103,6 +104,22 @@ _QUERY = {
     "schema": {"type": "string"},
     "example": 'wattline_gpu_power_watts{gpu="0"}[300s]',
 }
+_REQUEST_ID = {
+    "name": "request_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+}
+_PAGE = [
+    {"name": "start", "in": "query", "description": "Earliest end, Unix seconds.", "schema": {"type": "number"}},
+    {"name": "end", "in": "query", "description": "End before this time.", "schema": {"type": "number"}},
+    {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000},
+    },
+    {"name": "after", "in": "query", "description": "`next` of the page before.", "schema": {"type": "string"}},
+]
 _OBJECT = {"type": "object"}
 _TIME = {"name": "time", "in": "query", "description": "Unix seconds; default: now.", "schema": {"type": "number"}}
 
@@ -110,10 +127,11 @@ _TIME = {"name": "time", "in": "query", "description": "Unix seconds; default: n
 def openapi_document(version: str) -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema
 
-    models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
+    models: list[type[BaseModel]] = [BeginRequest, RequestReport, *(model for _, model, _ in _STEPS)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF + "{model}")
     _, responses = models_json_schema(
-        [(model, "serialization") for model in (RunView, Gpus, Problem)], ref_template=_REF + "{model}"
+        [(model, "serialization") for model in (RunView, Gpus, RequestPage, RequestReceipt, RequestView, Problem)],
+        ref_template=_REF + "{model}",
     )
     return {
         "openapi": "3.1.0",
@@ -140,11 +158,17 @@ def _paths() -> dict[str, Any]:
     listed = _operation(
         "List runs, newest first.", {"200": {"type": "array", "items": run}}, parameters=[_STATE, _LIMIT]
     )
+    report = _operation("Report requests of a server.", {"202": _ref(RequestReceipt)}, body=RequestReport)
+    requests = _operation("List requests of a run.", {"200": _ref(RequestPage)}, parameters=_PAGE)
+    energy = _ref(RequestView)
+    request = _operation("Show the energy of a request; 202 while there is none.", {"200": energy, "202": energy})
     history = _operation("Query the local history.", {"200": _OBJECT}, parameters=[_QUERY, _TIME])
     return {
         "/api/v1/runs": {"get": listed, "post": begin},
         "/api/v1/runs/{run_id}": {"parameters": [_RUN_ID], "get": _operation("Show a run.", {"200": run})},
         **steps,
+        "/api/v1/runs/{run_id}/requests": {"parameters": [_RUN_ID], "get": requests, "post": report},
+        "/api/v1/requests/{request_id}": {"parameters": [_REQUEST_ID], "get": request},
         "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": _ref(Gpus)})},
         "/api/v1/carbon": {"get": _operation("List carbon intensities, for other exporters.", {"200": _OBJECT})},
         "/api/v1/query": {"get": history},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -31,9 +30,9 @@ from exporter.web.access import TRACES, AccessPolicy, access_middleware
 from exporter.web.documents import landing_page, openapi_document, problem_response
 from exporter.web.otlp import RECEIVER, TraceApi, receive_traces
 from exporter.web.query import HistoryQueries
+from exporter.web.request_routes import REQUESTS, RequestApi, read_json, request_routes
 
 MAX_BODY_BYTES = 256 * 1024
-BODY_TIMEOUT_S = 10.0
 QUERIES = web.AppKey("queries", HistoryQueries)
 
 
@@ -76,12 +75,13 @@ class MetricsApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Services behind the routes. `history` is the path of the local history, `carbon` returns all intensities.
+    """Services behind the routes. `requests` are those of servers, `history` is the path of the local history.
 
-    `traces` receives OTLP traces, None where that is disabled.
+    `carbon` returns all intensities; `traces` receives OTLP traces, None where that is disabled.
     """
 
     runs: RunApi
+    requests: RequestApi
     sensors: SensorHub
     metrics: MetricsApi
     history: Path | None
@@ -99,6 +99,7 @@ def web_application(endpoints: Endpoints, access: AccessPolicy) -> web.Applicati
     app = web.Application(middlewares=[access_middleware(access), report_problems], client_max_size=MAX_BODY_BYTES)
     app[ENDPOINTS] = endpoints
     app[QUERIES] = HistoryQueries(endpoints.history)
+    app[REQUESTS] = endpoints.requests
     app.on_cleanup.append(_close)
     app.add_routes(
         [
@@ -113,6 +114,7 @@ def web_application(endpoints: Endpoints, access: AccessPolicy) -> web.Applicati
             web.post("/api/v1/runs/{run_id}/work", report_run_work),
             web.post("/api/v1/runs/{run_id}/phase", start_run_phase),
             web.post("/api/v1/runs/{run_id}/end", end_run),
+            *request_routes(),
             web.get("/api/v1/gpus", show_gpus),
             web.get("/api/v1/carbon", show_carbon),
             web.get("/api/v1/query", query_history),
@@ -157,15 +159,7 @@ def _describe_http_error(request: web.Request, error: web.HTTPException) -> str:
 
 async def _read(request: web.Request, model: type[Body]) -> Body:
     """Return the body as `model`. Raises RunError, which names the invalid field and the expected value."""
-    if request.content_type != "application/json":
-        raise RunError(415, "send the body as application/json (curl: -H 'Content-Type: application/json')")
-    if "Content-Encoding" in request.headers:
-        raise RunError(415, "send the body without Content-Encoding")
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await request.read()
-    except TimeoutError as error:
-        raise RunError(408, f"the body was not received within {BODY_TIMEOUT_S:g} s; send it faster") from error
+    body = await read_json(request)
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:

@@ -61,7 +61,7 @@ class Schema:
         return tuple(metric for metric in self.metrics if metric.name in powers)
 
 
-def _own(name: str, kind: Literal["gauge", "counter"]) -> Metric:
+def _own(name: str, kind: Literal["gauge", "counter", "histogram"]) -> Metric:
     return Metric(name, kind, (), "")
 
 

@@ -1,0 +1,78 @@
+"""The file requests.sqlite in the state folder: reported requests of servers, a batch in each row, as packed columns.
+
+A body is compressed by zlib. It begins with the length of a JSON object (32 bits, little endian) with `ids`, distinct
+`labels` and distinct `roles`. Columns follow, each with one value for each request: `started_at`, `first_token_at` (NaN
+if unknown) and `ended_at` as doubles; `prompt_tokens`, `cached_tokens`, `generated_tokens` and the numbers of labels
+and role as 32 bits without a sign. All are little endian.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+
+from exporter.contract.requests import ServedRequest
+
+REQUESTS_FILE = "requests.sqlite"
+REQUESTS_SCHEMA = """
+CREATE TABLE IF NOT EXISTS batch (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, first_end REAL NOT NULL, last_end REAL NOT NULL,
+    requests INTEGER NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS batch_by_run ON batch (run_id, id);
+CREATE TABLE IF NOT EXISTS request_counter (
+    name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, labels)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS divided (run_id TEXT PRIMARY KEY, batch_id INTEGER NOT NULL) WITHOUT ROWID;
+"""
+"""`first_end` and `last_end` are the earliest and the latest end of a batch's requests. `divided` has the batch up to
+which the requests of a run have their energy and are counted."""
+_DOUBLE, _UNSIGNED = "d", "I"
+_COLUMNS = (_DOUBLE, _DOUBLE, _DOUBLE, _UNSIGNED, _UNSIGNED, _UNSIGNED, _UNSIGNED, _UNSIGNED)
+
+
+def pack_requests(requests: Sequence[ServedRequest]) -> bytes:
+    """Return the body of a batch."""
+    labels: dict[tuple[tuple[str, str], ...], int] = {}
+    roles: dict[str | None, int] = {}
+    nan = math.nan
+    columns: tuple[Sequence[float], ...] = (
+        [each.started_at for each in requests],
+        [nan if each.first_token_at is None else each.first_token_at for each in requests],
+        [each.ended_at for each in requests],
+        [each.prompt_tokens for each in requests],
+        [each.cached_tokens for each in requests],
+        [each.generated_tokens for each in requests],
+        [labels.setdefault(tuple(each.labels.items()), len(labels)) for each in requests],
+        [roles.setdefault(each.role, len(roles)) for each in requests],
+    )
+    head = {"ids": [each.request_id for each in requests], "labels": list(labels), "roles": list(roles)}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    parts = [struct.pack("<I", len(text)), text]
+    for code, column in zip(_COLUMNS, columns, strict=True):
+        parts.append(struct.pack(f"<{len(column)}{code}", *column))
+    return zlib.compress(b"".join(parts), 1)
+
+
+def unpack_requests(body: bytes) -> list[ServedRequest]:
+    """Return the requests of a batch. Raises ValueError for a body that is damaged."""
+    try:
+        plain = zlib.decompress(body)
+        (length,) = struct.unpack_from("<I", plain)
+        head = json.loads(plain[4 : 4 + length])
+        count, at, columns = len(head["ids"]), 4 + length, []
+        for code in _COLUMNS:
+            columns.append(struct.unpack_from(f"<{count}{code}", plain, at))
+            at += count * struct.calcsize(code)
+        labels = [dict(each) for each in head["labels"]]
+        return [
+            ServedRequest(name, start, end, prompt, made, None if math.isnan(first) else first, cached, labels[k], role)
+            for name, start, first, end, prompt, cached, made, k, role in zip(
+                head["ids"], *columns[:-1], [head["roles"][k] for k in columns[-1]], strict=True
+            )
+        ]
+    except (zlib.error, struct.error, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"a batch of requests is damaged: {error}") from error

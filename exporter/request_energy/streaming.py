@@ -1,0 +1,228 @@
+"""Division of a server's energy while it runs: slots are divided once no request in them can still be reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
+from exporter.request_energy.load import LoadBlock, load_blocks
+from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
+from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.sums import SCATTER_FACTOR, half_widths
+
+FIT_SLOTS = 1_200
+"""Most slots with requests in a fit, five minutes of slots of 0.25 s."""
+FIT_EVERY_S = 5.0
+FIRST_S = 30.0
+"""Time for which slots wait for all requests in them, until the durations of requests are known."""
+LEAST_WAIT_S, DURATIONS = 5.0, 1.5
+"""A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
+LEAST_RATIO = 0.3
+"""Least half-width of an estimate, relative to it."""
+_PARTS = 9
+"""Sums of each request: energy of prefill, decode and idle, variance by the scaling, two variants, slopes of three terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class DividedRequests:
+    """Joules of requests that are final. `missing_s` is the time of each one without a measured energy."""
+
+    keys: tuple[int, ...]
+    prefill_j: FloatArray
+    decode_j: FloatArray
+    idle_j: FloatArray
+    half_j: FloatArray
+    missing_s: FloatArray
+    separable: bool
+
+    @property
+    def total_j(self) -> FloatArray:
+        return self.prefill_j + self.decode_j + self.idle_j
+
+
+class StreamingDivision:
+    """Requests of one server and its energy. Times are seconds of one clock, `window_s` the longest wait of a slot.
+
+    After each division, the energies of all requests and `rest_j` add up to `measured_j`.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._spans = _spans_of(np.empty((6, 0)))
+        self._keys = np.empty(0, dtype=np.int64)
+        self._missing_s = np.empty(0)
+        self._sums = np.zeros((_PARTS, 0))
+        self._edges_s, self._joules = np.empty(0), np.empty(0)
+        self._terms, self._dynamic_j = np.empty((0, 4)), np.empty(0)
+        self._fitted_s, self._speed = -np.inf, np.inf
+        self._first_s, self._longest_s = np.inf, 0.0
+        self._flight_s = self._shared_idle_j = 0.0
+        self._error_ratio = LEAST_RATIO
+        self.model: EnergyModel | None = None
+        self.measured_j = self.rest_j = 0.0
+        self.separable = False
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, spans: RequestSpans, keys: Sequence[int]) -> None:
+        """Add requests that ended, by keys of the caller."""
+        if not len(spans):
+            return
+        known_s = self._edges_s[0] if len(self._edges_s) else -np.inf
+        self._spans = _joined(self._spans, spans)
+        self._keys = np.append(self._keys, keys)
+        self._missing_s = np.append(self._missing_s, np.maximum(known_s - spans.arrived_s, 0.0))
+        self._sums = np.column_stack([self._sums, np.zeros((_PARTS, len(spans)))])
+        self._first_s = min(self._first_s, float(spans.ended_s.min()))
+        self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
+
+    def extend(self, edges_s: FloatArray, joules: FloatArray) -> None:
+        """Add slots: the energies up to each of the edges. The first edge begins the first slot."""
+        self._edges_s, self._joules = np.append(self._edges_s, edges_s), np.append(self._joules, joules)
+
+    @property
+    def last_edge_s(self) -> float | None:
+        return float(self._edges_s[-1]) if len(self._edges_s) else None
+
+    def lowest_w(self) -> float:
+        """Return the lowest mean power of about a second among the slots that are not divided yet."""
+        if len(self._edges_s) <= 4:
+            return float("inf")
+        return float(((self._joules[4:] - self._joules[:-4]) / (self._edges_s[4:] - self._edges_s[:-4])).min())
+
+    @property
+    def divided_s(self) -> float:
+        """Time up to which the energy is divided."""
+        return float(self._edges_s[0]) if len(self._edges_s) else -np.inf
+
+    def wait_s(self, now_s: float) -> float:
+        """Return the time for which a slot waits: no known duration makes a longer one likely."""
+        wait_s = LEAST_WAIT_S + DURATIONS * self._longest_s
+        return min(self._window_s, max(wait_s, FIRST_S) if now_s < self._first_s + 2 * FIRST_S else wait_s)
+
+    def divide(self, until_s: float, idle_w: float) -> DividedRequests:
+        """Divide the slots that ended up to `until_s`; return the requests that are final."""
+        count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
+        if count < 1:
+            return self._take(np.zeros(len(self), dtype=bool))
+        slots = EnergySlots(self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w)
+        self.measured_j += float(slots.joules.sum())
+        self.rest_j += float(slots.joules.sum())
+        is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
+        if is_due and len(self):
+            self._speed = self._spans.prefill_speed()
+        for block in load_blocks(self._spans, slots, self._speed):
+            self._note(block, slots)
+            if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
+                self._fit(slots)
+            self._add_block(block, slots)
+        self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
+        return self._take(self._spans.ended_s <= self._edges_s[0])
+
+    def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
+        """Return the likely joules of requests by the model, and their half-widths; None without a model.
+
+        It needs no energy of the time of the requests, and takes the mean number of requests in progress.
+        """
+        if self.model is None or not self._flight_s:
+            return None
+        tokens, steps = float(self._terms[:, 3].sum()), float(self._terms[:, 2].sum())
+        made = spans.generated_tokens
+        amounts = np.column_stack(
+            [
+                spans.prefilled_tokens,
+                made * (spans.prompt_tokens + made / 2),
+                made * (steps / tokens if tokens else 0.0),
+                np.zeros(len(spans)),
+            ]
+        )
+        idle_j = (spans.ended_s - spans.arrived_s) * self._shared_idle_j / self._flight_s
+        joules = amounts @ self.model.joules_of + idle_j
+        return joules, joules * max(LEAST_RATIO, self._error_ratio)
+
+    def _note(self, block: LoadBlock, slots: EnergySlots) -> None:
+        dynamic_j = (slots.joules - slots.idle_j)[block.slots]
+        self._terms = np.concatenate([self._terms, block.terms[block.busy]])[-FIT_SLOTS:]
+        self._dynamic_j = np.append(self._dynamic_j, dynamic_j[block.busy])[-FIT_SLOTS:]
+
+    def _fit(self, slots: EnergySlots) -> None:
+        width_s = float(np.median(slots.widths_s))
+        self.model = fit_model(self._terms, self._dynamic_j, width_s, SHARED_STEP, SEPARATE_TOKENS)
+        self.separable = is_separable(self.model.windows)
+        self._fitted_s = float(slots.edges_s[-1])
+
+    def _add_block(self, block: LoadBlock, slots: EnergySlots) -> None:
+        joules_of = self.model.joules_of if self.model else np.zeros(4)
+        best = block.divide(slots, joules_of)
+        sums, near = self._sums, block.requests
+        sums[0, near] += best.prefill_j
+        sums[1, near] += best.decode_j
+        sums[2, near] += best.idle_j
+        self.rest_j -= float(best.dynamic_j.sum() + best.idle_j.sum())
+        self._flight_s += block.flight_s
+        self._shared_idle_j += float(best.idle_j.sum())
+        if self.model:
+            sums[3, near] += block.scatter_j2(slots, joules_of)
+            variants = [block.divide(slots, each).dynamic_j for each in self.model.fits[1:]]
+            sums[4, near] += variants[0]
+            sums[5, near] += variants[1]
+            for row, (raised, step) in enumerate(zip(variants[2:], self.model.steps, strict=True), start=6):
+                sums[row, near] += (raised - best.dynamic_j) / step
+        else:
+            sums[4:6, near] += best.dynamic_j
+
+    def _take(self, done: np.ndarray) -> DividedRequests:
+        """Remove requests and return their sums."""
+        prefill_j, decode_j, idle_j, scatter_j2, *variants = self._sums[:, done]
+        best = prefill_j + decode_j
+        if self.model:
+            rows = np.array([best, *variants[:2], *(best + slope for slope in variants[2:])])
+            half_j = np.hypot(
+                half_widths(rows, self.model.covariance, np.ones(3)), SCATTER_FACTOR * np.sqrt(scatter_j2)
+            )
+        else:
+            half_j = best.copy()
+        found = DividedRequests(
+            tuple(int(key) for key in self._keys[done]),
+            prefill_j,
+            decode_j,
+            idle_j,
+            half_j,
+            self._missing_s[done],
+            self.separable,
+        )
+        self._compare(_chosen(self._spans, done), found)
+        left = ~done
+        self._spans, self._keys = _chosen(self._spans, left), self._keys[left]
+        self._missing_s = self._missing_s[left]
+        self._sums = self._sums[:, left]
+        return found
+
+    def _compare(self, spans: RequestSpans, found: DividedRequests) -> None:
+        """Follow the 95 % quantile of the errors of estimates."""
+        estimated = self.estimate(spans) if len(spans) else None
+        if estimated:
+            errors = np.abs(estimated[0] - found.total_j) / np.maximum(estimated[0], 1e-9)
+            weight = min(1.0, len(spans) / 100)
+            self._error_ratio += weight * (float(np.quantile(errors, 0.95)) - self._error_ratio)
+
+
+def _spans_of(columns: FloatArray) -> RequestSpans:
+    return RequestSpans(*columns)
+
+
+def _columns(spans: RequestSpans) -> list[FloatArray]:
+    return [getattr(spans, each.name) for each in fields(spans)]
+
+
+def _joined(a: RequestSpans, b: RequestSpans) -> RequestSpans:
+    return _spans_of(np.column_stack([np.array(_columns(a)), np.array(_columns(b))]))
+
+
+def _chosen(spans: RequestSpans, mask: np.ndarray) -> RequestSpans:
+    return _spans_of(np.array(_columns(spans))[:, mask])

@@ -1,0 +1,260 @@
+"""The service of requests: reports, the division of energy once a second, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from exporter.config.request_options import RequestSettings
+from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView, StoredRequest
+from exporter.contract.requests import ServedRequest
+from exporter.model import ClockReading, Device, Reading, RunDevices, RunError, Service, read_clocks
+from exporter.polling.live_state import LiveState
+from exporter.requests.counters import RequestCounters
+from exporter.requests.intake import REASONS, RateLimit, RequestIds, RunTimes
+from exporter.requests.server import MISSING_S, RequestEnergy, Server, gpu_meters
+from exporter.requests.store import RequestStore
+from exporter.storage.state_file import StateError, storage_remedy
+
+TICK_S = 1.0
+MAX_FINAL = 50_000
+"""Final requests whose energies can be asked for."""
+MAX_SERVERS = 64
+PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
+ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
+LOST_NOTE = "the exporter was stopped before the energy of this request was divided; it belongs to no request"
+COMBINED_NOTE = "prefill and decode cannot be separated"
+
+log = logging.getLogger(__name__)
+
+
+class RunDirectory(Protocol):
+    """Runs with their devices. See `exporter.runs.service`."""
+
+    def devices_of(self, run_id: str) -> RunDevices:
+        """Raise RunError for an unknown run."""
+
+    def note(self, run_id: str, text: str) -> None: ...
+
+    def idle_w(self, device: Device) -> float | None: ...
+
+
+class RequestService(Service):
+    """Requests that servers report, by run."""
+
+    def __init__(
+        self,
+        runs: RunDirectory,
+        live: LiveState,
+        store: RequestStore,
+        settings: RequestSettings,
+        clock: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self._runs, self._live, self._store, self._clock = runs, live, store, clock
+        self._settings = settings
+        self._counters = RequestCounters(settings.labels)
+        self._rate = RateLimit(settings.per_second)
+        self._ids: dict[str, RequestIds] = {}
+        self._servers: dict[str, Server] = {}
+        self._open: dict[str, tuple[str, ServedRequest]] = {}
+        """Requests that are not final, with their run."""
+        self._final: OrderedDict[str, tuple[str, RequestEnergy]] = OrderedDict()
+        self._divided: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Continue what a previous exporter left. Raises StateError."""
+        try:
+            saved = await asyncio.to_thread(self._store.load, self._settings.window_s)
+        except (sqlite3.Error, ValueError) as error:
+            remedy = storage_remedy(error) if isinstance(error, sqlite3.Error) else "move it away to start afresh"
+            raise StateError(f"cannot use {self._store.path}: {error}; {remedy}") from error
+        self._counters.restore(saved.counters)
+        for run_id, number, requests in saved.undivided:
+            self._ids_of(run_id).note(requests)
+            for each in requests:
+                self._finish(run_id, RequestEnergy(each, 0.0, 0.0, 0.0, 0.0, False, 0.0, False))
+            self._divided[run_id] = number
+        for run_id, requests in saved.recent:
+            self._ids_of(run_id).note(requests)
+
+    # -- calls
+
+    async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt:
+        """Accept the requests of a server, and save them. Raises RunError."""
+        refused = await self.accept(run_id, requests)
+        late, duplicate = (refused.get(REASONS[reason], 0) for reason in ("late", "duplicate"))
+        return RequestReceipt(
+            accepted=len(requests) - sum(refused.values()),
+            duplicate=duplicate,
+            late=late,
+            rejected=sum(refused.values()) - late - duplicate,
+            reasons=refused,
+        )
+
+    async def accept(self, run_id: str, requests: Sequence[ServedRequest]) -> dict[str, int]:
+        """Save requests. Return the numbers of those that do not count, by reason. Raises RunError."""
+        run, now = self._runs.devices_of(run_id), self._clock()
+        self._rate.take(len(requests), now.s)
+        self._store.check_room()
+        if run_id not in self._servers and len(self._servers) >= MAX_SERVERS:
+            raise RunError(429, f"{MAX_SERVERS} runs report requests, the maximum; send them later", 60)
+        checked = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
+        for reason, count in checked.refused.items():
+            self._counters.reject(reason, count)
+            self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
+        if checked.accepted:
+            try:
+                number = await self._store.add(run_id, checked.accepted)
+            except RunError:
+                self._ids_of(run_id).withdraw(checked.accepted)
+                raise
+            server = self._servers.get(run_id) or self._new_server(run_id, run)
+            server.add(checked.accepted, number, now)
+            self._open.update((each.request_id, (run_id, each)) for each in checked.accepted)
+        return {REASONS[reason]: count for reason, count in checked.refused.items()}
+
+    def show(self, request_id: str) -> RequestView:
+        """Return the energy of a request. Raises RunError where it is unknown."""
+        if request_id in self._final:
+            return _final_view(*self._final[request_id])
+        if request_id not in self._open:
+            raise RunError(
+                404,
+                f"request_id: no request {request_id[:128]!r} among the latest {MAX_FINAL:,}; report it first, or use "
+                "analyzer requests",
+            )
+        run_id, request = self._open[request_id]
+        found = self._servers[run_id].estimate(request) if run_id in self._servers else None
+        if found is None:
+            return RequestView(id=request_id, run_id=run_id, state="pending", notes=[PENDING_NOTE])
+        return RequestView(
+            id=request_id,
+            run_id=run_id,
+            state="provisional",
+            energy_joules=found[0],
+            energy_uncertainty_joules=found[1],
+            notes=[ESTIMATE_NOTE],
+        )
+
+    async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
+        """Return stored requests of a run. Raises RunError."""
+        self._runs.devices_of(run_id)
+        try:
+            return await asyncio.to_thread(self._page, run_id, start, end, limit, after)
+        except ValueError as error:
+            raise RunError(503, f"{error}; move {self._store.path} away to start afresh") from error
+
+    def _page(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
+        page = self._store.page(run_id, start, end, limit, after)
+        return RequestPage.model_construct(requests=[_stored(each) for each in page.requests], next=page.next)
+
+    def readings(self) -> Iterator[Reading]:
+        return self._counters.readings()
+
+    # -- time
+
+    async def run(self) -> None:
+        """Divide energy once a second until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self.tick()
+
+    async def tick(self, *, at_once: bool = False) -> None:
+        """Divide what is due, and save the counters."""
+        now = self._clock()
+        for run_id, server in list(self._servers.items()):
+            found, number = server.tick(now.s, at_once=at_once)
+            for each in found:
+                self._finish(run_id, each)
+            if number is not None:
+                self._divided[run_id] = number
+            if not server.is_busy and self._has_ended(run_id):
+                del self._servers[run_id]
+        await self._save()
+
+    def _has_ended(self, run_id: str) -> bool:
+        try:
+            return self._runs.devices_of(run_id).end_at is not None
+        except RunError:
+            return True
+
+    async def _save(self) -> None:
+        changes = self._counters.take_changes()
+        divided, self._divided = self._divided, {}
+        if not changes and not divided:
+            return
+        if await self._store.save(changes, divided):
+            self._counters.publish(changes)
+        else:
+            self._counters.put_back(changes)
+            self._divided = divided | self._divided
+
+    async def stop(self) -> None:
+        """Divide all energy that is known, and save it."""
+        await self.tick(at_once=True)
+        self._store.close()
+
+    # -- state
+
+    def _ids_of(self, run_id: str) -> RequestIds:
+        if run_id not in self._ids:
+            self._ids[run_id] = RequestIds(self._settings.window_s)
+            while len(self._ids) > 2 * MAX_SERVERS:
+                del self._ids[next(iter(self._ids))]
+        return self._ids[run_id]
+
+    def _new_server(self, run_id: str, run: RunDevices) -> Server:
+        meters = gpu_meters(self._live.energy.meters, run.devices)
+
+        def idle_w() -> float | None:
+            watts = [self._runs.idle_w(device) for device in meters]
+            return None if None in watts else math.fsum(each for each in watts if each is not None)
+
+        server = self._servers[run_id] = Server(self._settings.window_s, list(meters.values()), idle_w)
+        log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
+        return server
+
+    def _finish(self, run_id: str, energy: RequestEnergy) -> None:
+        self._counters.add(energy.request, energy.total_j)
+        self._open.pop(energy.request.request_id, None)
+        self._final[energy.request.request_id] = run_id, energy
+        if len(self._final) > MAX_FINAL:
+            self._final.popitem(last=False)
+
+
+def _final_view(run_id: str, energy: RequestEnergy) -> RequestView:
+    if not energy.is_measured:
+        return RequestView(id=energy.request.request_id, run_id=run_id, state="final", notes=[LOST_NOTE])
+    notes = [] if energy.separable else [COMBINED_NOTE]
+    if energy.missing_s > MISSING_S:
+        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it began before the first report")
+    return RequestView(
+        id=energy.request.request_id,
+        run_id=run_id,
+        state="final",
+        energy_joules=energy.total_j,
+        energy_uncertainty_joules=energy.half_j,
+        idle_energy_joules=energy.idle_j,
+        prefill_energy_joules=energy.prefill_j if energy.separable else None,
+        decode_energy_joules=energy.decode_j if energy.separable else None,
+        notes=notes,
+    )
+
+
+def _stored(request: ServedRequest) -> StoredRequest:
+    return StoredRequest.model_construct(
+        id=request.request_id,
+        started_at=request.started_at,
+        first_token_at=request.first_token_at,
+        ended_at=request.ended_at,
+        prompt_tokens=request.prompt_tokens,
+        cached_tokens=request.cached_tokens,
+        generated_tokens=request.generated_tokens,
+        labels=request.labels,
+        role=request.role,
+    )

@@ -1,0 +1,208 @@
+"""The open file requests.sqlite: what a call has reported is in it before the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.contract.requests import ServedRequest
+from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA, pack_requests, unpack_requests
+from exporter.model import ReadingKey, RunError
+
+KEEP_S, KEEP_BYTES = 30 * 86_400.0, 1 << 30
+MAX_QUEUED = 64
+"""Calls that wait for the disk; further ones get 429."""
+WITHIN_S = 5.0
+"""Longest wait of a call for the disk."""
+_TRIM_EVERY_S = 600.0
+_SHARE_A_TRIM = 0.05
+
+Counters = dict[ReadingKey, float]
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    run_id: str
+    requests: Sequence[ServedRequest]
+    saved: asyncio.Future[int]
+
+
+class StoredPage(NamedTuple):
+    requests: list[ServedRequest]
+    next: str | None
+    """Where the next page begins; None at the end."""
+
+
+class SavedRequests(NamedTuple):
+    """State that a previous exporter left: counters and requests."""
+
+    counters: Counters
+    undivided: list[tuple[str, int, list[ServedRequest]]]
+    """Requests whose energy was not divided, by run and batch."""
+    recent: list[tuple[str, list[ServedRequest]]]
+    """Divided requests that ended within the window, by run."""
+
+
+class RequestStore:
+    """Batches of requests in the folder. The file is made for the first request. Blocking parts run in one thread."""
+
+    def __init__(self, folder: Path, keep_bytes: int = KEEP_BYTES) -> None:
+        self.path = folder / REQUESTS_FILE
+        self._keep_bytes = keep_bytes
+        self._thread = ThreadPoolExecutor(1, "requests")
+        self._connection: sqlite3.Connection | None = None
+        self._queue: list[_Waiting] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._trimmed_s = 0.0
+
+    def load(self, window_s: float) -> SavedRequests:
+        """Return what a previous exporter left. Raises sqlite3.Error and ValueError."""
+        if not self.path.exists():
+            return SavedRequests({}, [], [])
+        read = self._open().execute
+        counters = {
+            (name, tuple(json.loads(labels))): value
+            for name, labels, value in read("SELECT name, labels, value FROM request_counter")
+        }
+        rows = read(
+            "SELECT batch.run_id, id, body, id > coalesce(divided.batch_id, 0) FROM batch "
+            "LEFT JOIN divided ON divided.run_id = batch.run_id "
+            "WHERE id > coalesce(divided.batch_id, 0) OR last_end > ? ORDER BY id",
+            (time.time() - window_s,),
+        )
+        saved = SavedRequests(counters, [], [])
+        for run_id, number, body, is_open in rows:
+            if is_open:
+                saved.undivided.append((run_id, number, unpack_requests(body)))
+            else:
+                saved.recent.append((run_id, unpack_requests(body)))
+        return saved
+
+    def check_room(self) -> None:
+        """Raise RunError while too many calls wait for the disk."""
+        if len(self._queue) >= MAX_QUEUED:
+            raise RunError(429, f"{MAX_QUEUED} calls wait for the disk; send the requests again later", 1)
+
+    async def add(self, run_id: str, requests: Sequence[ServedRequest]) -> int:
+        """Save a batch, in one write with all that came meanwhile. Return its number. Raises RunError."""
+        waiting = _Waiting(run_id, requests, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_queue())
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await asyncio.shield(waiting.saved)
+        except (TimeoutError, sqlite3.Error, OSError) as error:
+            cause = str(error) or "the disk does not answer"
+            waiting.saved.add_done_callback(lambda saved: saved.exception())
+            raise RunError(
+                503, f"the requests are not saved: {cause}; check the disk that holds --state.path", 5
+            ) from error
+
+    async def _write_queue(self) -> None:
+        while self._queue:
+            batches, self._queue = self._queue, []
+            try:
+                numbers = await asyncio.get_running_loop().run_in_executor(self._thread, self._write, batches)
+            except (sqlite3.Error, OSError) as error:
+                for each in batches:
+                    each.saved.set_exception(error)
+            else:
+                for each, number in zip(batches, numbers, strict=True):
+                    each.saved.set_result(number)
+
+    def _write(self, batches: Sequence[_Waiting]) -> list[int]:
+        numbers = []
+        with self._open() as connection:
+            for each in batches:
+                ends = [request.ended_at for request in each.requests]
+                row = (each.run_id, min(ends), max(ends), len(ends), pack_requests(each.requests))
+                cursor = connection.execute(
+                    "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, ?, ?, ?, ?)", row
+                )
+                numbers.append(cursor.lastrowid or 0)
+        if not 0 <= time.monotonic() - self._trimmed_s < _TRIM_EVERY_S:
+            self._trimmed_s = time.monotonic()
+            with suppress(sqlite3.Error):
+                self._trim(time.time())
+        return numbers
+
+    def _trim(self, now_at: float) -> None:
+        """Delete batches that are too old, and the oldest ones of a file that is too large."""
+        with self._open() as connection:
+            connection.execute("DELETE FROM batch WHERE last_end < ?", (now_at - KEEP_S,))
+            pages, size, free = (
+                int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+                for name in ("page_count", "page_size", "freelist_count")
+            )
+            if (pages - free) * size > self._keep_bytes:
+                first, last = connection.execute("SELECT min(id), max(id) FROM batch").fetchone()
+                connection.execute("DELETE FROM batch WHERE id < ?", (first + _SHARE_A_TRIM * (last - first) + 1,))
+        self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
+
+    async def save(self, counters: Mapping[ReadingKey, float], divided: Mapping[str, int]) -> bool:
+        """Save counters, and the batch up to which each run's requests are in them. Return False if that failed."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._save, dict(counters), dict(divided))
+        except (sqlite3.Error, OSError):
+            return False
+        return True
+
+    def _save(self, counters: Counters, divided: dict[str, int]) -> None:
+        rows = [(name, json.dumps(labels), value) for (name, labels), value in counters.items()]
+        with self._open() as connection:
+            connection.executemany("INSERT OR REPLACE INTO request_counter VALUES (?, ?, ?)", rows)
+            connection.executemany("INSERT OR REPLACE INTO divided VALUES (?, ?)", divided.items())
+
+    def page(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> StoredPage:
+        """Return requests of a run that ended from `start` up to `end`, in the order of their reports.
+
+        `after` is the number of a batch, and a position in it. Blocks. Raises sqlite3.Error and ValueError.
+        """
+        if not self.path.exists():
+            return StoredPage([], None)
+        found: list[ServedRequest] = []
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=1)) as connection:
+            rows = connection.execute(
+                "SELECT id, body FROM batch WHERE run_id = ? AND id >= ? AND last_end >= ? AND first_end < ? "
+                "ORDER BY id",
+                (run_id, after[0], start, end),
+            )
+            for number, body in rows:
+                for position, each in enumerate(_from(unpack_requests(body), after[1] if number == after[0] else 0)):
+                    if not start <= each.ended_at < end:
+                        continue
+                    if len(found) == limit:
+                        skipped = after[1] if number == after[0] else 0
+                        return StoredPage(found, f"{number}:{position + skipped}")
+                    found.append(each)
+        return StoredPage(found, None)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA cache_size = -512")  # KiB: it is appended to
+            connection.executescript(REQUESTS_SCHEMA)
+            self._connection = connection
+        return self._connection
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        if self._connection:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+
+
+def _from(requests: list[ServedRequest], first: int) -> Iterator[ServedRequest]:
+    return iter(requests[first:])

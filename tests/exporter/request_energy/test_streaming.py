@@ -1,0 +1,122 @@
+"""The division of a server that runs, second by second in virtual time, against the known energy of each request."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from exporter.request_energy.divide import divide_energy
+from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.streaming import StreamingDivision
+from tests.exporter.request_energy.server import serve
+
+WINDOW_S = 60.0
+WIDTH_S = 0.25
+
+
+def columns(spans, chosen):
+    names = ("arrived_s", "first_token_s", "ended_s", "prompt_tokens", "cached_tokens", "generated_tokens")
+    return RequestSpans(*(getattr(spans, name)[chosen] for name in names))
+
+
+def stream(served, slots, until_s=None):
+    """Report each request at the second of its end; return joules by request, and the division."""
+    division, found = StreamingDivision(WINDOW_S), {}
+    total_j = np.concatenate([[0.0], np.cumsum(slots.joules)])
+    last_s = float(slots.edges_s[-1])
+    division.extend(slots.edges_s[:1], total_j[:1])
+    for now_s in np.arange(1.0, last_s + WINDOW_S + 2, 1.0):
+        added = np.flatnonzero((served.spans.ended_s > now_s - 1) & (served.spans.ended_s <= now_s))
+        division.add(columns(served.spans, added), added)
+        new = (slots.edges_s > now_s - 1) & (slots.edges_s <= now_s)
+        division.extend(slots.edges_s[new], total_j[new])
+        done = division.divide(now_s - division.wait_s(now_s), slots.idle_w)
+        found |= {
+            key: (joules, half)
+            for key, joules, half in zip(done.keys, done.prefill_j + done.decode_j, done.half_j, strict=True)
+        }
+        if until_s is not None and now_s >= until_s:
+            break
+    return found, division
+
+
+@pytest.mark.parametrize("traffic", ["conversation", "chat"])
+def test_requests_get_nearly_the_energy_of_the_whole_run(traffic):
+    rng = np.random.default_rng(4)
+    served = serve(rng, traffic, 0.5, 200.0)
+    slots = served.slots(WIDTH_S, rng)
+
+    found, _ = stream(served, slots)
+
+    count = len(served.spans)
+    assert sorted(found) == list(range(count))
+    joules, half_j = np.array([found[k] for k in range(count)]).T
+    true_j = served.shapley_j
+    whole_j = divide_energy(served.spans, slots).dynamic_j
+    error, whole_error = (np.abs(each - true_j).mean() / true_j.mean() for each in (joules, whole_j))
+    assert error <= 1.5 * whole_error + 0.02
+    assert np.mean(np.abs(joules - true_j) <= half_j) >= 0.93
+
+
+def test_requests_and_rest_add_up_to_the_meter_at_each_second():
+    rng = np.random.default_rng(5)
+    served = serve(rng, "chat", 0.6, 60.0)
+    slots = served.slots(WIDTH_S, rng)
+
+    for until_s in (20.0, 45.0, None):
+        _, division = stream(served, slots, until_s)
+        held_j = division._sums[:3].sum()
+        final_j = division.measured_j - division.rest_j - held_j
+        assert division.measured_j == pytest.approx(
+            slots.joules[slots.edges_s[1:] <= division.divided_s].sum(), rel=1e-9
+        )
+        assert final_j >= -1e-6
+    found, division = stream(served, slots)
+    idle_j = 0.0
+    assert len(division) == 0
+    assert len(found) == len(served.spans)
+    assert sum(each for each, _ in found.values()) + idle_j <= division.measured_j - division.rest_j + 1e-6
+
+
+def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
+    spans = RequestSpans(
+        *(np.array(each, dtype=float) for each in ([1, 2], [1.5, 2.5], [4, 6], [100, 100], [0, 0], [50, 80]))
+    )
+    division = StreamingDivision(WINDOW_S)
+    edges_s = np.arange(0.0, 10.25, 0.25)
+    total_j = np.cumsum(np.random.default_rng(1).uniform(20, 100, len(edges_s)))
+    division.extend(edges_s, total_j)
+    division.add(spans, [7, 9])
+
+    found = division.divide(8.0, 80.0)
+
+    assert found.keys == (7, 9)
+    assert division.measured_j == pytest.approx(total_j[32] - total_j[0], rel=1e-12)
+    assert found.total_j.sum() + division.rest_j == pytest.approx(division.measured_j, rel=1e-9)
+    assert found.missing_s == pytest.approx([0.0, 0.0])
+
+
+def test_time_before_the_first_slot_is_declared_as_missing():
+    division = StreamingDivision(WINDOW_S)
+    division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0)
+    division.add(RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))), [1])
+
+    found = division.divide(19.0, 100.0)
+
+    assert found.missing_s == pytest.approx([6.0])
+
+
+def test_estimates_come_near_the_final_energies():
+    rng = np.random.default_rng(8)
+    served = serve(rng, "chat", 0.4, 120.0)
+    slots = served.slots(WIDTH_S, rng)
+    _, division = stream(served, slots)
+
+    joules, half_j = division.estimate(served.spans)
+
+    true_j = served.shapley_j
+    idle_j = joules - division.estimate(served.spans)[0]
+    assert np.abs(idle_j).max() == 0.0
+    dynamic_j = joules - (served.spans.ended_s - served.spans.arrived_s) * division._shared_idle_j / division._flight_s
+    assert np.median(np.abs(dynamic_j - true_j) / true_j) < 0.3
+    assert (half_j > 0).all()

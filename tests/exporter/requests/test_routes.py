@@ -1,0 +1,183 @@
+"""Reports of requests over HTTP, on a real exporter with simulated GPUs."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import requests
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+
+from exporter.requests.intake import REASONS
+from tests.daemon import begin, daemon, end
+from tests.exporter.api import assert_problem
+from tests.exporter.requests.calls import accepted, report, served
+from tests.polling import eventually
+
+
+@pytest.fixture(scope="module")
+def run_id(exporter):
+    """Return a run whose first second has passed, so that requests may have begun in it."""
+    begin(exporter, "llm-server", run_id="server", gpus=["0"])
+    time.sleep(1.1)
+    return "server"
+
+
+def test_requests_are_accepted_once_and_listed(exporter, run_id):
+    sent = [served(k, seconds=0.5) for k in range(5)]
+
+    first, again = accepted(exporter, run_id, *sent), accepted(exporter, run_id, *sent[2:], served(9, seconds=0.1))
+
+    assert (first["accepted"], first["duplicate"]) == (5, 0)
+    assert (again["accepted"], again["duplicate"]) == (1, 3)
+    assert again["reasons"] == {"reported before": 3}
+    status, page = exporter.get(f"/api/v1/runs/{run_id}/requests")
+    assert status == 200
+    assert page["next"] is None
+    for before, stored in zip(sent, page["requests"], strict=False):
+        assert stored == {**before, "cached_tokens": 0, "role": None}
+
+
+def test_requests_are_listed_in_pages(exporter):
+    begin(exporter, "llm-server", run_id="paged", gpus=["1"])
+    time.sleep(0.2)
+    now = time.time()
+    sent = [served(f"page-{k}", seconds=0.01, ago=0.0, labels={}) for k in range(7)]
+    for k, each in enumerate(sent):
+        each["ended_at"] = now + k / 100
+    for part in (sent[:3], sent[3:]):
+        accepted(exporter, "paged", *part)
+
+    found, after = [], ""
+    while after is not None:
+        _, page = exporter.get(f"/api/v1/runs/paged/requests?limit=2{after and '&after=' + after}")
+        found += [each["id"] for each in page["requests"]]
+        after = page["next"]
+    _, part = exporter.get(f"/api/v1/runs/paged/requests?start={now + 0.015:.3f}&end={now + 0.045:.3f}")
+
+    assert found == [each["id"] for each in sent]
+    assert [each["id"] for each in part["requests"]] == [each["id"] for each in sent[2:5]]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ended_at": time.time() + 3_600}, "future"),
+        ({"started_at": 1.0, "first_token_at": 2.0, "ended_at": 3.0}, "late"),
+        ({"first_token_at": time.time() - 1_000}, "order"),
+        ({"started_at": time.time() - 1_000}, "before_run"),
+    ],
+)
+def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id, change, reason):
+    receipt = accepted(exporter, run_id, {**served(reason, seconds=0.1, labels={}), **change})
+
+    assert receipt["accepted"] == 0
+    (text,) = receipt["reasons"]
+    assert text == REASONS[reason]
+    assert receipt["late"] == (reason == "late")
+    assert receipt["rejected"] == (reason != "late")
+    exporter.wait_for_metric(lambda count: count == 1, "wattline_requests_rejected_total", reason=reason)
+    notes = exporter.get(f"/api/v1/runs/{run_id}")[1]["notes"]
+    assert any(text in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("request_change", "status", "words"),
+    [
+        ({"prompt_tokens": -1}, 422, "requests[1].prompt_tokens: expected int >= 0"),
+        ({"prompt_tokens": 1.5}, 422, "requests[1].prompt_tokens: expected int"),
+        ({"prompt": 1}, 422, "requests[1]: object contains unknown field prompt"),
+        ({"cached_tokens": 101}, 422, "requests[1].cached_tokens: expected at most prompt_tokens"),
+        ({"id": "a\u001b"}, 422, "requests[1].id: expected 1 to 128 characters"),
+        ({"labels": {"a b": "c"}}, 422, "requests[1].labels: expected names"),
+        ({"labels": {"user": "\u202e"}}, 422, "requests[1].labels.user"),
+        ({"labels": {f"l{k}": "" for k in range(17)}}, 422, "requests[1].labels: expected object of length <= 16"),
+        ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected float <= 100000000000"),
+    ],
+)
+def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_change, status, words):
+    answer = report(exporter, run_id, served(100, seconds=0.1), {**served(101, seconds=0.1), **request_change})
+
+    assert_problem(answer, status, words)
+    assert exporter.get("/api/v1/requests/r-100")[0] == 404
+
+
+def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
+    assert_problem(report(exporter, "none-such", served(1)), 404, "none-such")
+    assert_problem(exporter.get("/api/v1/runs/none-such/requests"), 404, "none-such")
+    assert_problem(exporter.get("/api/v1/requests/none-such"), 404, "none-such")
+    assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?limit=0"), 400, "limit")
+    assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?after=x"), 400, "after")
+    assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?start=now"), 400, "start")
+    tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
+    assert_problem(report(exporter, run_id, *([tiny] * 1_001)), 422, "requests: expected array of length <= 1000")
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 300_000]}), 413, "262144")
+    answer = requests.post(
+        f"{exporter.url}/api/v1/runs/{run_id}/requests",
+        data=b"{",
+        headers={"Content-Type": "application/json"},
+        timeout=30,
+    )
+    assert answer.status_code == 400
+
+
+def test_too_many_requests_are_refused_with_a_time_to_wait(start):
+    with start("--requests.max-per-second", "10") as exporter:
+        begin(exporter, "llm-server", run_id="server")
+        accepted(exporter, "server", *(served(k, seconds=0.01) for k in range(20)))
+        body = json.dumps({"requests": [served(k, seconds=0.01) for k in range(20, 40)]})
+        answer = requests.post(
+            f"{exporter.url}/api/v1/runs/server/requests",
+            data=body,
+            headers={"Content-Type": "application/json"},
+            timeout=30,
+        )
+
+    assert answer.status_code == 429
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "--requests.max-per-second" in answer.json()["detail"]
+
+
+def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
+    """At the kill, no request is final. The next exporter counts them, without energy; a third one not again."""
+    options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.labels", "user")
+    with daemon(tmp_path, *options) as exporter:
+        begin(exporter, "llm-server", run_id="server", gpus=["0"])
+        time.sleep(0.3)
+        sent = [served(k, seconds=0.1) for k in range(6)]
+        accepted(exporter, "server", *sent)
+        assert exporter.value("wattline_requests_total") is None
+        exporter.process.kill()
+        exporter.process.wait()
+    for _ in range(2):
+        with daemon(tmp_path, *options) as exporter:
+            eventually(lambda: "wattline_requests_total" in exporter.metrics(), "counted requests", exporter.log)
+            counted = exporter.metrics()["wattline_requests_total"]
+            again = accepted(exporter, "server", *sent)
+            listed = exporter.get("/api/v1/runs/server/requests")[1]["requests"]
+
+        assert sorted((labels["user"], count) for labels, count in counted) == [("u0", 2), ("u1", 2), ("u2", 2)]
+        assert again["duplicate"] == 6
+        assert [each["id"] for each in listed] == [each["id"] for each in sent]
+
+
+def test_a_stop_makes_requests_final_and_their_energy_is_in_the_metrics(tmp_path):
+    options = ("--simulate", "1xH200", "--no-collector.rapl")
+    with daemon(tmp_path, *options) as exporter:
+        begin(exporter, "llm-server", run_id="server", gpus=["0"])
+        time.sleep(2.5)
+        accepted(exporter, "server", *(served(k, seconds=1.0 + k / 10) for k in range(10)))
+        status, view = exporter.get("/api/v1/requests/r-1")
+        assert (status, view["state"], view["energy_joules"]) == (202, "pending", None)
+        time.sleep(1.0)
+    with daemon(tmp_path, *options) as exporter:
+        run = end(exporter, "server")
+        accept = {"Accept": "application/openmetrics-text"}
+        families = list(openmetrics(requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text))
+        found = {sample.name: sample.value for family in families for sample in family.samples}
+
+    energy_j = found["wattline_request_energy_joules_total"]
+    assert found["wattline_requests_total"] == found["wattline_request_energy_joules_count"] == 10
+    assert found["wattline_request_energy_joules_sum"] == energy_j
+    assert 0 < energy_j < run["energy_joules"]["gpu"][next(iter(run["energy_joules"]["gpu"]))]
