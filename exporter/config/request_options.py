@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from exporter.config.values import UsageError, parse_seconds
-from exporter.contract.requests import MAX_REQUEST_LABELS
-from exporter.contract.run import LABEL_NAME_PATTERN
 
+MAX_LABELS = 8
 RESERVED_LABELS = ("instance", "job", "le", "model", "quantile", "role")
 
 RateOption = Annotated[
@@ -59,11 +58,11 @@ def _labels(text: str | None) -> tuple[str, ...]:
     """Return the names in --requests.labels. Raises UsageError."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text is not None else ()
     for name in names:
-        if not re.match(LABEL_NAME_PATTERN, name) or name.startswith("__") or name in RESERVED_LABELS:
+        if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]{0,63}", name) or name.startswith("__") or name in RESERVED_LABELS:
             raise UsageError(
                 f"--requests.labels: expected names such as user,route, other than {', '.join(RESERVED_LABELS)}, "
                 f"not {name!r}"
             )
-    if len(names) > MAX_REQUEST_LABELS:
-        raise UsageError(f"--requests.labels: more than {MAX_REQUEST_LABELS} names; remove some")
+    if len(names) > MAX_LABELS:
+        raise UsageError(f"--requests.labels: more than {MAX_LABELS} names; remove some")
     return names

@@ -24,7 +24,7 @@ class Metric:
     open_labels: bool = False
     optional: tuple[str, ...] = ()
     family: str = ""
-    """Name of the histogram to which the series belong; else empty."""
+    """Histogram of the series, or empty."""
 
     def selector(self, **labels: str) -> str:
         """Return a PromQL selector: `GPU_POWER.selector(gpu="0")` is `wattline_gpu_power_watts{gpu="0"}`."""
@@ -47,14 +47,10 @@ def _counter(name: str, labels: tuple[str, ...], text: str, optional: tuple[str,
     return Metric(name, "counter", labels, text, optional=optional)
 
 
-def _histogram(name: str, labels: tuple[str, ...], text: str) -> tuple[Metric, Metric, Metric, Metric]:
+def _histogram(name: str, labels: tuple[str, ...], text: str) -> tuple[Metric, ...]:
     """Return the family, and the metrics of its buckets, count and sum."""
-    return (
-        Metric(name, "histogram", (*labels, "le"), text),
-        Metric(f"{name}_bucket", "counter", (*labels, "le"), text, family=name),
-        Metric(f"{name}_count", "counter", labels, text, family=name),
-        Metric(f"{name}_sum", "counter", labels, text, family=name),
-    )
+    series = ((f"{name}_bucket", (*labels, "le")), (f"{name}_count", labels), (f"{name}_sum", labels))
+    return Metric(name, "histogram", labels, text), *(Metric(n, "counter", own, text, family=name) for n, own in series)
 
 
 _GPU = ("gpu", "uuid")
@@ -199,14 +195,13 @@ OWNER_GPU_SECONDS = _counter("wattline_owner_gpu_seconds_total", _OWNER,
 
 REQUEST_ENERGY, REQUEST_ENERGY_BUCKET, REQUEST_ENERGY_COUNT, REQUEST_ENERGY_SUM = _histogram(
     "wattline_request_energy_joules", _REQUEST,
-    "Energy of a request with its share of the idle energy, once final; also the labels of --requests.labels. "
-    "Classic buckets only: the text formats have no native histograms.")
+    "Energy of each final request, in classic buckets.")
 REQUEST_ENERGY_TOTAL = _counter("wattline_request_energy_joules_total", _REQUEST,
-    "Energy of the requests that are final; also the labels of --requests.labels.")
+    "Energy of final requests.")
 REQUESTS = _counter("wattline_requests_total", _REQUEST,
-    "Requests that are final, also those without energy; also the labels of --requests.labels.")
+    "Final requests; this and their energy also have the labels of --requests.labels.")
 REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
-    "Reported requests that do not count: duplicate, late, future, order, before_run, after_run (wrong clocks).")
+    "Reported requests that do not count: duplicate, late, or with a wrong clock.")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),

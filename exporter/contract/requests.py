@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
 
 from exporter.contract.run import LABEL_NAME_PATTERN, TEXT_PATTERN
 
@@ -38,7 +37,7 @@ class ServedRequest:
     first_token_at: float | None = None
     cached_tokens: int = 0
     labels: dict[str, str] = field(default_factory=dict)
-    role: Literal["prefill", "decode"] | None = None
+    role: str | None = None
 
 
 def request_error(request: ServedRequest) -> str | None:

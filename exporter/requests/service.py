@@ -8,7 +8,7 @@ import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol, cast
 
 from exporter.config.request_options import RequestSettings
 from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView, StoredRequest
@@ -256,5 +256,5 @@ def _stored(request: ServedRequest) -> StoredRequest:
         cached_tokens=request.cached_tokens,
         generated_tokens=request.generated_tokens,
         labels=request.labels,
-        role=request.role,
+        role=cast('Literal["prefill", "decode"] | None', request.role),
     )

@@ -1,0 +1,171 @@
+"""The service of requests on a node in virtual time, whose power is known at each instant."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from exporter.config.request_options import RequestSettings
+from exporter.contract import metrics as m
+from exporter.contract.requests import ServedRequest
+from exporter.model import RunError
+from exporter.requests.service import RequestService
+from exporter.requests.store import RequestStore
+from exporter.storage.state_file import StateFile
+from tests.exporter.runs.ledger_node import GPU, LedgerNode
+
+IDLE_W = 60.0
+
+
+class ServingNode:
+    """A node with a server: 60 W without requests, and 40 W for each request in progress."""
+
+    def __init__(self, folder, **settings) -> None:
+        self.file = StateFile(folder)
+        self.node = LedgerNode(self.file)
+        self.node.power_w = IDLE_W
+        self.node.run_for(20)
+        self.run = self.node.begin(run_id="server", gpus=[GPU.id])
+        self.store = RequestStore(folder)
+        self.service = RequestService(
+            self.node.service, self.node.live, self.store, RequestSettings(**settings), self.node.now
+        )
+        self.service._runs = self
+        self.number, self.running = 0, []
+
+    def close(self):
+        self.store.close()
+        self.file.close()
+
+    def devices_of(self, run_id):
+        return self.node.service.devices_of(run_id)
+
+    def note(self, run_id, text):
+        self.node.service.note(run_id, text)
+
+    def idle_w(self, _):
+        return IDLE_W
+
+    async def serve(self, seconds, rng, rate=0.5):
+        """Serve requests in steps of 0.25 s; report them at their ends, and tick each second."""
+        running, sent = self.running, []
+        for step in range(round(seconds * 4)):
+            if rng.random() < rate / 4:
+                running.append([self.node.now().at, rng.integers(2, 30)])
+            self.node.power_w = IDLE_W + 40.0 * len(running)
+            self.node.run_for(0.25)
+            now_at = self.node.now().at
+            for each in running:
+                each[1] -= 1
+            ended = [each for each in running if each[1] == 0]
+            running[:] = [each for each in running if each[1] > 0]
+            for started_at, _ in ended:
+                self.number += 1
+                made = int((now_at - started_at) * 40)
+                sent.append(ServedRequest(f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05))
+                await self.service.accept("server", sent[-1:])
+            if step % 4 == 0:
+                await self.service.tick()
+        return sent
+
+    def values(self):
+        return {(reading.metric.name, *reading.labels): reading.value for reading in self.service.readings()}
+
+
+@pytest.fixture
+def node(tmp_path):
+    node = ServingNode(tmp_path, labels=("user",))
+    yield node
+    node.close()
+
+
+def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
+    async def scenario():
+        sent = await node.serve(120, np.random.default_rng(1))
+        division = node.service._servers["server"]._division
+        await node.service.tick(at_once=True)
+        views = [node.service.show(each.request_id) for each in sent]
+        return sent, views, division
+
+    sent, views, division = asyncio.run(scenario())
+    values = node.values()
+
+    final = [(each, view) for each, view in zip(sent, views, strict=True) if view.energy_joules is not None]
+    assert len(final) >= len(sent) - 2, "the last ones may end after the last slot"
+    total_j = sum(view.energy_joules for _, view in final)
+    assert values[m.REQUEST_ENERGY_TOTAL.name, "", ""] == pytest.approx(total_j, rel=1e-9)
+    assert values[m.REQUESTS.name, "", ""] == len(sent)
+    assert total_j + division.rest_j + division._sums[:3].sum() == pytest.approx(division.measured_j, rel=1e-9)
+    dynamic_j = np.array([view.energy_joules - view.idle_energy_joules for _, view in final])
+    true_j = np.array([40.0 * (each.ended_at - each.started_at) for each, _ in final])
+    assert dynamic_j.sum() == pytest.approx(true_j.sum(), rel=0.03)
+    assert np.abs(dynamic_j - true_j).mean() / true_j.mean() < 0.1
+    assert all(view.state == "final" for view in views)
+
+
+def test_a_request_has_an_estimate_at_once_and_its_final_energy_later(node):
+    async def scenario():
+        rng = np.random.default_rng(2)
+        first = (await node.serve(10, rng, rate=2.0))[0]
+        pending = node.service.show(first.request_id)
+        await node.serve(80, rng)
+        sent = await node.serve(20, rng, rate=2.0)
+        provisional = node.service.show(sent[-1].request_id)
+        await node.serve(40, rng, rate=0.0)
+        return pending, provisional, node.service.show(sent[-1].request_id)
+
+    pending, provisional, final = asyncio.run(scenario())
+
+    assert (pending.state, pending.energy_joules) == ("pending", None)
+    assert (provisional.state, final.state) == ("provisional", "final")
+    assert abs(provisional.energy_joules - final.energy_joules) <= provisional.energy_uncertainty_joules
+    assert final.idle_energy_joules > 0
+
+
+def test_long_requests_that_began_before_the_first_report_lack_energy(node):
+    async def scenario():
+        node.node.power_w = IDLE_W + 40
+        node.node.run_for(30)
+        now_at = node.node.now().at
+        await node.service.accept("server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)])
+        await node.serve(60, np.random.default_rng(1), rate=0.0)
+        return node.service.show("long")
+
+    view = asyncio.run(scenario())
+
+    assert view.state == "final"
+    assert any("the energy of its first 20 s is missing" in note for note in view.notes)
+    assert view.energy_joules == pytest.approx(10 * 100, rel=0.05)
+
+
+def test_labels_beyond_the_limit_are_counted_as_other(node):
+    async def scenario():
+        now_at = node.node.now().at
+        await node.service.accept(
+            "server",
+            [ServedRequest(f"r-{k}", now_at, now_at, 1, 1, labels={"model": "a", "user": f"u{k}"}) for k in range(150)],
+        )
+        await node.service.tick(at_once=True)
+        return [reading for reading in node.service.readings() if reading.metric is m.REQUESTS]
+
+    readings = asyncio.run(scenario())
+
+    assert sum(reading.value for reading in readings) == 150
+    assert len(readings) == 101
+    (other,) = [reading for reading in readings if reading.labels[0] == "(other)"]
+    assert (other.value, other.extra) == (50, (("user", "(other)"),))
+
+
+def test_requests_that_cannot_be_saved_can_be_reported_again(node):
+    async def scenario():
+        now_at = node.node.now().at
+        requests = [ServedRequest("r", now_at, now_at, 1, 1)]
+        node.store.path.mkdir()
+        with pytest.raises(RunError, match="the requests are not saved"):
+            await node.service.accept("server", requests)
+        node.store.path.rmdir()
+        return await node.service.accept("server", requests)
+
+    assert asyncio.run(scenario()) == {}
