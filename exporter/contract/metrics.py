@@ -177,7 +177,7 @@ RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
-    "Unix time at which the run last entered the phase; a phase lasts until the next one starts or the run ends.")
+    "Unix time at which the run last entered the phase.")
 RUN_PHASE_ENERGY = _counter("wattline_run_phase_energy_joules_total", _RUN_PHASE,
     "Energy of the run's devices in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_ENERGY_UNCERTAINTY = _gauge("wattline_run_phase_energy_uncertainty_joules", _RUN_PHASE,
@@ -195,13 +195,13 @@ OWNER_GPU_SECONDS = _counter("wattline_owner_gpu_seconds_total", _OWNER,
 
 REQUEST_ENERGY, REQUEST_ENERGY_BUCKET, REQUEST_ENERGY_COUNT, REQUEST_ENERGY_SUM = _histogram(
     "wattline_request_energy_joules", _REQUEST,
-    "Energy of each final request, in classic buckets.")
+    "Energy of each final request.")
 REQUEST_ENERGY_TOTAL = _counter("wattline_request_energy_joules_total", _REQUEST,
     "Energy of final requests.")
 REQUESTS = _counter("wattline_requests_total", _REQUEST,
-    "Final requests; this and their energy also have the labels of --requests.labels.")
+    "Final requests; --requests.labels adds labels.")
 REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
-    "Reported requests that do not count: duplicate, late, or with a wrong clock.")
+    "Reported requests that do not count.")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
@@ -222,7 +222,7 @@ PUSH_UP = _gauge("wattline_push_up", (), "1 if the server of --push.url responde
 PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
     "Unix time of the newest sample that the server has accepted or refused.")
 PUSH_SAMPLES = _counter("wattline_push_samples_total", ("outcome",),
-    "Pushed samples by outcome: accepted; refused and not sent again; dropped, because the history no longer has them.")
+    "Pushed samples by outcome: accepted, refused, or dropped from the history before they were sent.")
 NODE_INFO = _gauge("wattline_node_info", ("node", "machine_id", "simulated"),
     "Name of the node, from NODE_NAME or the host, and its machine ID; simulated: true, false. Join on instance.")
 BUILD_INFO = _gauge("wattline_build_info", ("version",), "Version of the exporter, constant 1.")

@@ -24,7 +24,7 @@ LEAST_WAIT_S, DURATIONS = 5.0, 1.5
 LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
 _PARTS = 9
-"""Sums of each request: energy of prefill, decode and idle, variance by the scaling, two variants, slopes of three terms."""
+"""Sums of each request: prefill, decode, idle, variance of the scaling, two variants, and slopes of three terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +196,9 @@ class StreamingDivision:
             self._missing_s[done],
             self.separable,
         )
-        self._compare(_chosen(self._spans, done), found)
+        self._compare(self._spans.take(np.flatnonzero(done)), found)
         left = ~done
-        self._spans, self._keys = _chosen(self._spans, left), self._keys[left]
+        self._spans, self._keys = self._spans.take(np.flatnonzero(left)), self._keys[left]
         self._missing_s = self._missing_s[left]
         self._sums = self._sums[:, left]
         return found
@@ -222,7 +222,3 @@ def _columns(spans: RequestSpans) -> list[FloatArray]:
 
 def _joined(a: RequestSpans, b: RequestSpans) -> RequestSpans:
     return _spans_of(np.column_stack([np.array(_columns(a)), np.array(_columns(b))]))
-
-
-def _chosen(spans: RequestSpans, mask: np.ndarray) -> RequestSpans:
-    return _spans_of(np.array(_columns(spans))[:, mask])

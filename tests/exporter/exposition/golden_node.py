@@ -95,6 +95,15 @@ SERVICES = (
     Reading(m.DISCOVERY_UNRESOLVED, ("not_visible",), 0.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("no_owner",), 2.0),
     Reading(m.RUNS_FOLDED, (), 3.0),
+    *(
+        Reading(m.REQUEST_ENERGY_BUCKET, ("llama", "", edge), n, (("user", "ann"),))
+        for edge, n in (("10.0", 1.0), ("+Inf", 2.0))
+    ),
+    Reading(m.REQUEST_ENERGY_COUNT, ("llama", ""), 2.0, (("user", "ann"),)),
+    Reading(m.REQUEST_ENERGY_SUM, ("llama", ""), 60.0, (("user", "ann"),)),
+    Reading(m.REQUEST_ENERGY_TOTAL, ("llama", ""), 60.0, (("user", "ann"),)),
+    Reading(m.REQUESTS, ("llama", ""), 2.0, (("user", "ann"),)),
+    Reading(m.REQUESTS_REJECTED, ("late",), 1.0),
     Reading(m.OTLP_SPANS, ("accepted",), 40.0),
     Reading(m.OTLP_SPANS, ("no_run",), 2.0),
     Reading(m.PUSH_UP, (), 1.0),
