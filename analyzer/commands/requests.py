@@ -52,8 +52,8 @@ def requests_command(
         list[Path],
         typer.Option(
             metavar="FILE|FOLDER",
-            help="Requests as JSON, JSON Lines or CSV, results of vllm bench serve or AIPerf, or the folder that a run "
-            "of llm-server wrote; repeatable.",
+            help="Requests as JSON, JSON Lines or CSV, profile_export.jsonl of AIPerf, or the folder that a run of "
+            "llm-server wrote; repeatable.",
         ),
     ],
     by: Annotated[
@@ -65,7 +65,7 @@ def requests_command(
         Path | None,
         typer.Option(
             metavar="DIR|FILE",
-            help="Folder for requests.html, .png and .csv, or a new .csv or .parquet file of requests.",
+            help="Folder for a page, a plot and a row for each request, or a new .csv or .parquet file of these rows.",
         ),
     ] = None,
     price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh, to add costs.")] = None,

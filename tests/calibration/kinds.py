@@ -1,6 +1,6 @@
 """All intervals that are tested."""
 
-from tests.calibration import comparisons, emissions, host, ranges, sensors, tenants, variation
+from tests.calibration import comparisons, emissions, host, ranges, requests, sensors, tenants, variation
 
 KINDS = (
     *sensors.KINDS,
@@ -10,4 +10,5 @@ KINDS = (
     *comparisons.KINDS,
     *variation.KINDS,
     *tenants.KINDS,
+    *requests.KINDS,
 )

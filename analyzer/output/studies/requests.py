@@ -141,7 +141,7 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
     cells = [
         *(text_cell(key or "(none)") for key in group.keys or ("all",)),
-        number_cell(group.requests),
+        _count_cell(group.requests),
         energy_cell(Interval(group.energy_j, group.half_j), largest_j),
         energy_cell(Interval(*group.per_request_j), group.per_request_j[0]),
         joules_cell(group.per_generated_token_j),
@@ -154,6 +154,10 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     return cells
 
 
+def _count_cell(count: float) -> Cell:
+    return Cell(f"{count:,.0f}", count)
+
+
 def most_table(report: RequestReport, top: int) -> Table:
     joules, spans = report.joules, report.table.spans
     order = (-joules).argsort(kind="stable")[:top]
@@ -161,15 +165,15 @@ def most_table(report: RequestReport, top: int) -> Table:
     rows = [
         [
             text_cell(report.table.ids[k]),
-            number_cell(float(spans.prompt_tokens[k])),
-            number_cell(float(spans.generated_tokens[k])),
+            _count_cell(float(spans.prompt_tokens[k])),
+            _count_cell(float(spans.generated_tokens[k])),
             number_cell(float(spans.ended_s[k] - spans.arrived_s[k])),
             energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
         ]
         for k in order
     ]
     columns = [Column("Request", text=True), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
-    return Table(f"requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
+    return Table(f"Requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
 
 
 def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:

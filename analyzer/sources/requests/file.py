@@ -1,4 +1,4 @@
-"""Files of requests: JSON, JSON Lines or CSV, or the `events.jsonl` of a run of llm-server."""
+"""Files of requests: JSON, JSON Lines or CSV, AIPerf's records, or `events.jsonl` of llm-server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.sources.base import FetchError
+from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, refuse_without_times
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.run import EVENTS_FILE
 from exporter.request_energy.spans import RequestSpans
@@ -73,7 +74,10 @@ def _records(path: Path) -> Iterator[Any]:
     if path.is_dir():
         path /= EVENTS_FILE
     for fields in _plain_records(path):
-        if not isinstance(fields, Mapping) or "event" not in fields:
+        if is_aiperf_record(fields):
+            if (measured := aiperf_request(fields)) is not None:
+                yield measured
+        elif not isinstance(fields, Mapping) or "event" not in fields:
             yield fields
         elif (request := _of_event(fields)) is not None:
             yield request
@@ -114,6 +118,7 @@ def _plain_records(path: Path) -> Iterator[Any]:
     except json.JSONDecodeError:
         yield from _lines(path, text)
         return
+    refuse_without_times(whole, path.name)
     requests = whole.get("requests", [whole]) if isinstance(whole, dict) else whole
     if not isinstance(requests, list):
         raise FetchError(f"{path.name}: expected a list of requests", _REMEDY)

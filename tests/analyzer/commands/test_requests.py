@@ -129,7 +129,7 @@ def test_table_names_the_most_expensive_requests_first(report, requests_file):
     code, out, err = report(requests_file, "--top", "3")
 
     assert code == 0, err
-    assert "requests with the most energy, 3 of" in out
+    assert "Requests with the most energy, 3 of" in out
     assert "run server-1:" in out
 
 
@@ -299,3 +299,44 @@ def test_out_folder_has_the_page_the_plot_and_a_row_for_each_request(report, req
     assert rows["id"][0] in page
     assert "http" not in page.replace("http-equiv", "")
     assert (folder / "requests.png").read_bytes().startswith(b"\x89PNG")
+
+
+def aiperf_record(one):
+    first_s = one["first_token_at"] - one["started_at"]
+    return {
+        "metadata": {
+            "x_request_id": one["id"],
+            "request_start_ns": round(one["started_at"] * 1e9),
+            "request_end_ns": round(one["ended_at"] * 1e9),
+            "benchmark_phase": "profiling",
+            "was_cancelled": False,
+        },
+        "metrics": {
+            "input_sequence_length": {"value": one["prompt_tokens"], "unit": "tokens"},
+            "output_sequence_length": {"value": one["generated_tokens"], "unit": "tokens"},
+            "time_to_first_token": {"value": first_s * 1_000, "unit": "ms"},
+        },
+        "error": None,
+    }
+
+
+def test_records_of_aiperf_give_the_same_energies(report, requests_file, served, tmp_path):
+    path, lines = tmp_path / "profile_export.jsonl", [aiperf_record(one) for one in records(served)]
+    failed = {"metadata": lines[0]["metadata"] | {"x_request_id": "lost"}, "metrics": {}, "error": {"code": 500}}
+    path.write_text("\n".join(map(json.dumps, [*lines, failed])))
+
+    known, found = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
+
+    assert found["groups"][0]["requests"] == len(served.spans)
+    assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-6)
+    assert found["prefill_energy_joules"] == pytest.approx(known["prefill_energy_joules"], rel=1e-3)
+
+
+def test_result_of_vllm_bench_is_refused_with_a_remedy(report, tmp_path):
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps({"date": "20261120-101500", "input_lens": [5], "output_lens": [7], "ttfts": [0.1]}))
+
+    code, _, err = report(path)
+
+    assert code == 1
+    assert "its requests have no times of day; let the server report them by OTLP traces" in err
