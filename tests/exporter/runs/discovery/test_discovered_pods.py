@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra kubernetes")
 
-from tests.daemon import daemon  # after the check for grpc
+from exporter.model import boottime  # after the check for grpc
+from exporter.simulation import PRODUCTS, Simulation, create, make_gpus
+from tests.daemon import daemon
 from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount, cgroups
 from tests.exporter.runs.discovery.test_discovered_runs import (
     OPTIONS,
@@ -18,6 +20,7 @@ from tests.exporter.runs.discovery.test_discovered_runs import (
     runs,
     wait_for_run,
 )
+from tests.fakes import nvml
 from tests.fakes.kubelet import FakeKubelet, claim, claimed, container, devices, kubelet_server, pod
 from tests.fakes.kubernetes_api import (
     NODE,
@@ -206,3 +209,40 @@ def test_claim_that_cannot_be_resolved_is_counted_and_logged_once(tmp_path, node
         exporter.wait_for_metric(lambda value: value == 0.0, name, reason="no_api")
         eventually(lambda: "the names of pods are known again" in exporter.log(), "the recovery", exporter.log)
         simulation.release(0, program.key.pid)
+
+
+def test_pods_on_mig_instances_are_runs_that_share_the_gpu(tmp_path, node):
+    state = tmp_path / "mig.bin"
+    create(state, make_gpus(1, PRODUCTS["H200"]), boottime())
+    options = ("--no-collector.host", "--no-collector.rapl", *node.options[len(OPTIONS) :], *node.of_api)
+    environment = {"NODE_NAME": NODE, **nvml.environment(state)}
+    with Simulation.open(state) as simulation:
+        simulation.set_mig(0, ["3g.71gb", "1g.18gb"])
+        large, small = (instance.uuid for instance in simulation.gpus[0].instances)
+        with daemon(tmp_path, *options, env=environment) as exporter:
+            exporter.wait_for_metric(bool, "wattline_gpu_mig_info", uuid=small)
+            first = node.add("llm-0", large, resource="nvidia.com/mig-3g.71gb")
+            second = node.add("embed-0", f"{small}::1", resource="nvidia.com/mig-1g.18gb.shared")
+            programs = {uid: node.start(uid) for uid in (first, second)}
+            for instance, program in enumerate(programs.values(), start=1):
+                simulation.drive_instance(0, instance, 0.4 / instance, program.key.pid, 1 << 30)
+            for uid in programs:
+                wait_for_run(exporter, run_id=f"pod-{uid}", state="running")
+            for uuid_, name in ((large, "llm-0"), (small, "embed-0")):
+                exporter.wait_for_metric(lambda value: value == 1.0, "wattline_gpu_pod_info", uuid=uuid_, pod=name)
+            time.sleep(SEEN_WITHIN_S)
+            for uid, program in programs.items():
+                program.stop()
+                node.exits(uid, 0)
+            ended = [wait_for_run(exporter, run_id=f"pod-{uid}", state="ended") for uid in programs]
+            device = exporter.metrics()["wattline_gpu_energy_joules_total"]
+            gpu = simulation.gpus[0].uuid
+
+    assert [labels["uuid"] for labels, _ in device] == [gpu]  # an instance has no energy
+    for run in ended:
+        assert [each["uuid"] for each in run["gpus"]] == [gpu]
+        assert run["outcome"] == "ok"
+        shared = run["attributed_energy_joules"]["gpu"][gpu]
+        assert 0 < shared < run["energy_joules"]["gpu"][gpu]
+    own = [run["attributed_energy_joules"]["gpu"][gpu] for run in ended]
+    assert own[0] > own[1]  # the larger instance with the higher load
