@@ -95,6 +95,10 @@ class DeviceHolders:
         recent = {pid: owner for pid, owner in self._owners.items() if usage.at_s - owner[1] < LINGER_S}
         self._owners = recent | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}
 
+    def runs_of(self, pids: Iterable[int]) -> set[str]:
+        """Return the innermost runs of these processes at the last scan."""
+        return {self._owners[pid][0] for pid in pids if pid in self._owners}
+
     def family(self, run_id: str) -> frozenset[int]:
         """Return the processes of a run, including those of runs that its processes started."""
         usage = self._usage.runs.get(run_id) if self._usage else None

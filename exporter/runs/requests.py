@@ -79,17 +79,23 @@ def find_processes(
 
     `namespace` is the client's PID namespace, if it is known.
     """
-    if pids and namespace is not None and namespace != _own_namespace():
-        raise RunError(
-            422,
-            "pids: they belong to a PID namespace other than the exporter's, where the same numbers are other "
-            "processes; name the control group instead: WATTLINE_CGROUP=pod:UID, or container:ID",
-        )
+    if pids:
+        check_namespace(namespace)
     processes = {pid: find(pid) for pid in pids}
     for pid, process in processes.items():
         if process is None:
             raise RunError(422, f"pids: the exporter sees no process {pid}; check whether it has another PID namespace")
     return [process for process in processes.values() if process]
+
+
+def check_namespace(namespace: int | None) -> None:
+    """Raise RunError for pids of another PID namespace than the exporter's, if the client's is known."""
+    if namespace is not None and namespace != _own_namespace():
+        raise RunError(
+            422,
+            "pids: they belong to a PID namespace other than the exporter's, where the same numbers are other "
+            "processes; name the control group instead: WATTLINE_CGROUP=pod:UID, or container:ID",
+        )
 
 
 def _own_namespace() -> int | None:

@@ -16,7 +16,7 @@ from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
 from exporter.runs.lifecycle import became_empty_s
 from exporter.runs.record import STORED, RunRecord
-from exporter.runs.requests import assigned_gpus, job_of
+from exporter.runs.requests import assigned_gpus, check_namespace, job_of
 from exporter.runs.view import run_view
 from exporter.storage.writer import StateWriter
 
@@ -185,8 +185,18 @@ class RunService(Service):
         """Return the idle power of a device, if it is known."""
         return self._ledger.attribution.energies.idle_w.get(device)
 
-    async def list_runs(self, state: Literal["running", "ended"] | None, limit: int = MAX_RUNS_LISTED) -> list[bytes]:
-        """Return the newest runs as JSON, the newest first. Raises sqlite3.Error."""
+    async def list_runs(
+        self,
+        state: Literal["running", "ended"] | None,
+        limit: int = MAX_RUNS_LISTED,
+        processes: ProcessesRequest | None = None,
+    ) -> list[bytes]:
+        """Return the newest runs as JSON, the newest first; only those of `processes`, if given.
+
+        Raises sqlite3.Error, and RunError for processes of another PID namespace.
+        """
+        if processes is not None:
+            return await self._runs_of(processes, state)
         stored = await asyncio.to_thread(self._stored_runs)
         runs = (stored | self._ledger.runs).values()
         chosen = [run for run in runs if state in (None, "running" if run.is_open else "ended")]
@@ -195,6 +205,14 @@ class RunService(Service):
         for first in range(0, min(limit, len(chosen)), RUNS_AT_ONCE):
             bodies += await self._as_json(chosen[first : min(limit, first + RUNS_AT_ONCE)], stored)
         return bodies
+
+    async def _runs_of(self, processes: ProcessesRequest, state: Literal["running", "ended"] | None) -> list[bytes]:
+        check_namespace(processes.pid_namespace)
+        held = self._ledger.attribution.runs_of(processes.pids)
+        if state == "ended":
+            return []
+        runs = [run for run in self._ledger.open_runs if run.run_id in held and run.running]
+        return await self._as_json(sorted(runs, key=lambda run: run.started_at, reverse=True), {})
 
     def _stored_runs(self) -> dict[str, RunRecord]:
         runs = (STORED.validate_json(run) for run in self._ledger.archive.runs(MAX_RUNS_LISTED))

@@ -92,6 +92,8 @@ _STEPS: tuple[tuple[str, type[BaseModel], str], ...] = (
 )
 _RUN_ID = {"name": "run_id", "in": "path", "required": True, "schema": {"type": "string", "pattern": RUN_ID_PATTERN}}
 _STATE = {"name": "state", "in": "query", "schema": {"type": "string", "enum": ["running", "ended"]}}
+_PID = {"name": "pid", "in": "query", "schema": {"type": "array", "items": {"type": "integer", "minimum": 1}}}
+_PID_NAMESPACE = {"name": "pid_namespace", "in": "query", "schema": {"type": "integer", "minimum": 0}}
 _LIMIT = {
     "name": "limit",
     "in": "query",
@@ -156,7 +158,9 @@ def _paths() -> dict[str, Any]:
         for name, model, what in _STEPS
     }
     listed = _operation(
-        "List runs, newest first.", {"200": {"type": "array", "items": run}}, parameters=[_STATE, _LIMIT]
+        "List runs, newest first.",
+        {"200": {"type": "array", "items": run}},
+        parameters=[_STATE, _LIMIT, _PID, _PID_NAMESPACE],
     )
     report = _operation("Report requests of a server.", {"202": _ref(RequestReceipt)}, body=RequestReport)
     requests = _operation("List requests of a run.", {"200": _ref(RequestPage)}, parameters=_PAGE)

@@ -1,10 +1,11 @@
-"""Queries of the local history in Prometheus's JSON, with limits on their cost."""
+"""Queries of the local history with limits on their cost, and of runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
+import re
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ from pathlib import Path
 from aiohttp import web
 
 from exporter.contract import history
+from exporter.contract.run import MAX_PROCESSES, MAX_RUNS_LISTED, ProcessesRequest
+from exporter.model import RunError
 from exporter.web.documents import status_title
 
 MAX_RUNNING = 2
@@ -91,3 +94,22 @@ def _error(kind: str, detail: str, status: int = 400) -> web.Response:
     """Return an error in Prometheus's format with the fields of problem+json."""
     body = {"status": "error", "errorType": kind, "error": detail, "title": status_title(status), "detail": detail}
     return web.json_response(body, status=status, content_type="application/problem+json")
+
+
+def query_processes(request: web.Request) -> ProcessesRequest | None:
+    """Return the processes whose runs are asked for, None for all runs. Raises RunError."""
+    if "pid" not in request.query:
+        return None
+    pids, namespaces = request.query.getall("pid"), request.query.getall("pid_namespace", [])[:1]
+    if wrong := next((text for text in (*pids, *namespaces) if not re.fullmatch("[1-9][0-9]{0,17}", text)), None):
+        raise RunError(400, f"pid, pid_namespace: expected whole numbers from 1 on, not {wrong[:40]!r}")
+    pids, namespace = pids[:MAX_PROCESSES], next(map(int, namespaces), None)
+    return ProcessesRequest(pids=[int(pid) for pid in pids], pid_namespace=namespace)
+
+
+def query_limit(request: web.Request) -> int:
+    """Return the most runs to list. Raises RunError."""
+    text = request.query.get("limit", str(MAX_RUNS_LISTED))
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_RUNS_LISTED:
+        raise RunError(400, f"limit: expected a whole number from 1 to {MAX_RUNS_LISTED}, not {text[:40]!r}")
+    return int(text)

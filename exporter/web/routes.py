@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from exporter.contract.run import (
-    MAX_RUNS_LISTED,
     BeginRequest,
     EndRequest,
     Gpus,
@@ -29,7 +27,7 @@ from exporter.polling.hub import SensorHub
 from exporter.web.access import TRACES, AccessPolicy, access_middleware
 from exporter.web.documents import landing_page, openapi_document, problem_response
 from exporter.web.otlp import RECEIVER, TraceApi, receive_traces
-from exporter.web.query import HistoryQueries
+from exporter.web.query import HistoryQueries, query_limit, query_processes
 from exporter.web.request_routes import REQUESTS, RequestApi, read_json, request_routes
 
 MAX_BODY_BYTES = 256 * 1024
@@ -51,7 +49,9 @@ class RunApi(Protocol):
 
     def get(self, run_id: str) -> RunView: ...
 
-    async def list_runs(self, state: Literal["running", "ended"] | None, limit: int) -> list[bytes]: ...
+    async def list_runs(
+        self, state: Literal["running", "ended"] | None, limit: int, processes: ProcessesRequest | None
+    ) -> list[bytes]: ...
 
 
 class EncodedPage(Protocol):
@@ -219,15 +219,9 @@ async def show_runs(request: web.Request) -> web.Response:
     state = request.query.get("state")
     if state not in (None, "running", "ended"):
         raise RunError(400, f"state: expected running or ended, not {state[:40]!r}")
-    bodies = await _runs(request).list_runs(cast('Literal["running", "ended"] | None', state), _limit(request))
+    chosen = cast('Literal["running", "ended"] | None', state)
+    bodies = await _runs(request).list_runs(chosen, query_limit(request), query_processes(request))
     return web.Response(body=b"[" + b",".join(bodies) + b"]", content_type="application/json", charset="utf-8")
-
-
-def _limit(request: web.Request) -> int:
-    text = request.query.get("limit", str(MAX_RUNS_LISTED))
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_RUNS_LISTED:
-        raise RunError(400, f"limit: expected a whole number from 1 to {MAX_RUNS_LISTED}, not {text[:40]!r}")
-    return int(text)
 
 
 async def show_carbon(request: web.Request) -> web.Response:

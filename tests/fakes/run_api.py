@@ -60,6 +60,8 @@ class RunApi:
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
         self.served: dict[str, dict[str, Any]] = {}
         """Requests that servers reported, by id; one with negative tokens is refused with its batch."""
+        self.energies: dict[str, float] = {}
+        """Answer to GET /api/v1/requests/ID of each reported request."""
         self.busy: list[ProblemError] = []
         """Problems that the next reports of requests raise."""
         self._lock = threading.Lock()
@@ -82,6 +84,9 @@ class RunApi:
                 return 200, Gpus(gpus=self._resolved(None), simulation=self.simulation).model_dump()
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
+            request_id = path.removeprefix("/api/v1/requests/")
+            if request_id in self.served:
+                return 200, {"id": request_id, **self.energies}
             match = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
             if not match or match[1] not in self.runs:
                 raise ProblemError(404, f"there is no {path}")

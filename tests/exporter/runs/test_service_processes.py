@@ -1,5 +1,9 @@
 import os
+import signal
+import subprocess
+import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -109,3 +113,42 @@ def test_run_discovered_on_no_gpu_is_noted(exporter):
     assert run["gpus"] == []
     (note,) = (note for note in run["notes"] if "no process of the run was found on a GPU" in note)
     assert note.endswith('name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")')
+
+
+def test_list_runs_by_pid_names_innermost_run(exporter):
+    with subprocess_tree() as (parent, child):
+        outer = begin(exporter, pids=[parent])["run_id"]
+        eventually(lambda: running_of(exporter, child) == [outer], "the child belongs to the run")
+        inner = begin(exporter, pids=[child])["run_id"]
+        eventually(lambda: running_of(exporter, child) == [inner], "the child belongs to the inner run")
+
+        assert running_of(exporter, parent) == [outer]
+        assert sorted(running_of(exporter, parent, child)) == sorted([outer, inner])
+        assert running_of(exporter, os.getpid()) == []
+        end(exporter, inner)
+        end(exporter, outer)
+
+
+@contextmanager
+def subprocess_tree():
+    """Start a process with a child; yield both pids."""
+    program = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        yield parent.pid, child
+        os.kill(child, signal.SIGKILL)
+        parent.stdin.close()
+
+
+def running_of(exporter, *pids):
+    query = "&".join(f"pid={pid}" for pid in pids)
+    return [run["run_id"] for run in exporter.get(f"/api/v1/runs?state=running&{query}")[1]]
+
+
+def test_list_runs_by_pid_of_other_namespace_is_rejected(exporter):
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    path = f"/api/v1/runs?pid={os.getpid()}&pid_namespace="
+
+    assert exporter.get(f"{path}{namespace}") == (200, [])
+    assert_problem(exporter.get(f"{path}{namespace + 1}"), 422, "pids", "WATTLINE_CGROUP")
+    assert_problem(exporter.get("/api/v1/runs?pid=x"), 400, "pid", "whole numbers")

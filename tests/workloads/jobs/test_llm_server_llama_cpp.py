@@ -84,6 +84,11 @@ def test_llama_cpp_tokens_equal_counters_of_server(exporter, llama, load):
     assert run.work["generated_tokens"] == generated > 0
     assert run.work["prompt_tokens"] == computed + cached
     assert run.work["cached_tokens"] == cached
+    requests = exporter.api.served.values()
+    assert len(requests) == run.work["requests"]
+    assert sum(one["generated_tokens"] for one in requests) == generated
+    assert sum(one["prompt_tokens"] - one["cached_tokens"] for one in requests) == computed
+    assert all(one["started_at"] < one["first_token_at"] <= one["ended_at"] for one in requests)
 
 
 def test_llama_cpp_too_long_prompt_quotes_server(exporter, llama):

@@ -10,6 +10,7 @@ import math
 import random
 import signal
 import sys
+import time
 from collections.abc import Coroutine, Iterator
 from typing import Any, Literal
 
@@ -100,7 +101,7 @@ def _measure(
         _exit_unless_answered(load, "warm-up requests", key)
     run.barrier()
     run.phase("measure")
-    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer))
+    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer, sender.model))
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
     results = summary.load_results(load, options.slo)
@@ -126,8 +127,21 @@ def _until(options: argparse.Namespace) -> StopCondition:
     return StopCondition(options.requests or _DEFAULT_REQUESTS, math.inf)
 
 
-def _report(run: wattline.Run, answer: RequestOutcome) -> None:
+def _report(run: wattline.Run, answer: RequestOutcome, model: str | None) -> None:
     run.iteration(answer.e2e_s, answer.values(), **answer.work())
+    usage = answer.usage
+    if answer.failure or usage is None or usage.prompt_tokens is None or usage.generated_tokens is None:
+        return
+    clock_s = time.time() - time.monotonic()
+    run.request(
+        started_at=clock_s + answer.sent_s,
+        ended_at=clock_s + answer.ended_s,
+        first_token_at=None if answer.first_s is None else clock_s + answer.first_s,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        generated_tokens=usage.generated_tokens,
+        labels={"model": model} if model else None,
+    )
 
 
 def _exit_unless_answered(load: LoadGenerator, what: str, key: str | None) -> None:
@@ -148,6 +162,10 @@ class _Sender:
             options.prompts, options.prompt_tokens, options.max_tokens, options.seed
         )
         self._target = RequestTarget(options.url, options.api, options.model, options.extra_body, options.timeout)
+
+    @property
+    def model(self) -> str | None:
+        return self._target.model
 
     async def find_model(self) -> None:
         """Choose the model. Raises EndpointError."""

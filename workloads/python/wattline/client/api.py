@@ -92,10 +92,14 @@ class Api:
         return None if is_default else self.public_address
 
     def get(self, path: str) -> dict[str, Any]:
-        return self._json("GET", f"/api/v1{path}", None)
+        return dict(self._json("GET", f"/api/v1{path}", None))
+
+    def get_list(self, path: str) -> list[dict[str, Any]]:
+        """Return an answer that is a list."""
+        return list(self._json("GET", f"/api/v1{path}", None, list))
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._json("POST", f"/api/v1{path}", json.dumps(body, allow_nan=False).encode())
+        return dict(self._json("POST", f"/api/v1{path}", json.dumps(body, allow_nan=False).encode()))
 
     def metrics(self) -> str:
         status, content, _ = self._exchange("GET", "/metrics", None)
@@ -109,13 +113,13 @@ class Api:
         """Return the status of /-/ready: 200 when the exporter serves, 503 while it starts."""
         return self._exchange("GET", "/-/ready", None)[0]
 
-    def _json(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    def _json(self, method: str, path: str, body: bytes | None, kind: type[Any] = dict) -> Any:
         status, content, retry_after_s = self._exchange(method, path, body)
         try:
             answer = json.loads(content)
         except ValueError:
             answer = None
-        if 200 <= status < 300 and isinstance(answer, dict):
+        if 200 <= status < 300 and isinstance(answer, kind):
             return answer
         if isinstance(answer, dict) and "status" in answer:
             detail = " ".join(str(answer.get("detail") or answer.get("title")).split())

@@ -28,17 +28,23 @@ class BegunRun:
     """True if this process has begun the run and must end it."""
     is_of_rank: bool = False
     """True if the first rank of the node waits for this process before it ends the run."""
+    has_process: bool = False
+    """True if this process is already one of the run's."""
     simulation: str | None = None
     """State file of simulated GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Workload, labels and GPUs of a run; `gpus` has the form of `workloads run --gpus`."""
+    """Workload, labels and GPUs of a run; `gpus` has the form of `workloads run --gpus`.
+
+    `known_run` is a running run that this process is already part of, such as a discovered one.
+    """
 
     workload: str
     labels: Mapping[str, str]
     gpus: str | None
+    known_run: str | None = None
 
 
 def begin_or_choose(api: Api, request: RunRequest, environ: Mapping[str, str]) -> BegunRun | None:
@@ -49,6 +55,8 @@ def begin_or_choose(api: Api, request: RunRequest, environ: Mapping[str, str]) -
     joined = environ.get(run_api.RUN_ID)
     if joined:
         return BegunRun(joined)
+    if request.known_run:
+        return BegunRun(request.known_run, has_process=True)
     _begun[request.workload] += 1
     ids = ranks.candidate_run_ids(environ, request.workload, _begun[request.workload])
     if not ranks.is_launched(environ):

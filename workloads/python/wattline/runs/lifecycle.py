@@ -30,12 +30,19 @@ _request_queues: dict[tuple[int, str, str], RequestQueue] = {}
 class RunLifecycle:
     """Start and end of a run, with the work and the requests of this process."""
 
-    def __init__(
-        self, workload: str, labels: Mapping[str, str], gpus: str | None, exporter: str | None, *, quiet: bool = False
+    def __init__(  # noqa: PLR0913  # the options of a run
+        self,
+        workload: str,
+        labels: Mapping[str, str],
+        gpus: str | None,
+        exporter: str | None,
+        *,
+        quiet: bool = False,
+        known_run: str | None = None,
     ) -> None:
-        """Prepare a run that `start` or `with` begins."""
+        """Prepare a run that `start` or `with` begins; `known_run` is one that this process is already part of."""
         environ = os.environ
-        self._request = RunRequest(workload, dict(labels), gpus)
+        self._request = RunRequest(workload, dict(labels), gpus, known_run)
         self._quiet = quiet or environ.get(QUIET) == "1"
         self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
         self._leads = ranks.is_node_leader(environ)
@@ -67,7 +74,10 @@ class RunLifecycle:
             raise RuntimeError(f"run {self._request.workload!r} has already started; end it first: run.end()")
         outer = open_runs.latest()
         self._request = RunRequest(
-            self._request.workload, self._request.labels, self._request.gpus or (outer.gpus if outer else None)
+            self._request.workload,
+            self._request.labels,
+            self._request.gpus or (outer.gpus if outer else None),
+            self._request.known_run,
         )
         self._started_by, self._is_open, self._ended = os.getpid(), True, None
         self.run_id, self._ends, self._results = None, False, {}
@@ -92,7 +102,8 @@ class RunLifecycle:
             self.run_id, self._ends = begun.run_id, True
         elif begun.is_of_rank:
             self._stack.enter_context(ranks.hold_presence(begun.run_id))
-        register_this_process(self._api, begun.run_id)
+        if not begun.has_process:
+            register_this_process(self._api, begun.run_id)
         self.run_id, self.simulation = begun.run_id, self.simulation or begun.simulation
         if begun.is_own:
             contributor = self._contributor()

@@ -1,0 +1,206 @@
+"""ASGI middleware that reports each request of a server with OpenAI's API.
+
+vLLM loads it with `--middleware wattline.integrations.asgi.EnergyMiddleware`; own servers add it to their application.
+`wattline.integrations.serve` adds it to any program that uses uvicorn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from wattline.client.messages import log_message_once
+from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
+from wattline.integrations.usage import MAX_JSON_BYTES, AnswerUsage, EventStream, parse
+
+_ROUTES = ("/completions", "/responses", "/messages", "/embeddings")
+_JSON, _EVENTS = "application/json", "text/event-stream"
+_HASH_DIGITS = 16
+_MAX_LABEL = 128
+_MAX_ID = 120
+_ENERGY_WITHIN_S = 1.5
+_MAX_REQUEST_BYTES = 1024 * 1024
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class EnergyMiddleware:
+    """Middleware that measures arrival, first token and end, and reads the tokens of the answer's `usage`.
+
+    With WATTLINE_ANSWER_ENERGY=1 the answer has the energy: in the header `Wattline-Energy` of a JSON answer, in the
+    last comment of a stream (`: energy {…}`). The answer then ends up to 1.5 s later.
+    """
+
+    def __init__(self, app: Application, requests: ServedRequests | None = None) -> None:
+        self._app = app
+        self._requests = requests or ServedRequests("the ASGI application")
+        self._adds_energy = os.environ.get(ANSWER_ENERGY) == "1"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, self._on_lifespan(send))
+        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith(_ROUTES):
+            exchange = _Exchange(scope, receive, send, self._requests, adds_energy=self._adds_energy)
+            try:
+                await self._app(scope, exchange.receive, exchange.send)
+            finally:
+                exchange.report_cut()
+        else:
+            await self._app(scope, receive, send)
+
+    def _on_lifespan(self, send: Send) -> Send:
+        async def observe(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._requests.start()
+            elif message["type"].startswith("lifespan.shutdown"):
+                await asyncio.to_thread(self._requests.close)
+            await send(message)
+
+        return observe
+
+
+class _Exchange:
+    """A request and its answer, which pass unchanged except for the energy."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, requests: ServedRequests, *, adds_energy: bool
+    ) -> None:
+        self._started_at, self._started_s = time.time(), time.monotonic()
+        self._scope, self._receive, self._send = scope, receive, send
+        self._requests = requests
+        self._adds_energy = adds_energy
+        self._request_body = b""
+        self._usage = AnswerUsage()
+        self._events: EventStream | None = None
+        self._body: bytearray | None = None
+        self._first_token_at: float | None = None
+        self._held: list[Message] = []
+        self._is_measured = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request" and len(self._request_body) <= _MAX_REQUEST_BYTES:
+            self._request_body += message.get("body", b"")
+        return message
+
+    async def send(self, message: Message) -> None:
+        has_energy = False
+        try:
+            has_energy = self._observe(message)
+        except Exception as error:  # noqa: BLE001  # the answer must reach the client nevertheless
+            log_message_once(f"cannot measure a request: {type(error).__name__}: {error}")
+        self._held.append(message)
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if self._adds_energy and has_energy:
+            await self._add_energy(message)
+        if is_last or not (
+            self._adds_energy and self._body is not None
+        ):  # the header of a JSON answer waits for its end
+            held, self._held = self._held, []
+            for one in held:
+                await self._send(one)
+
+    def report_cut(self) -> None:
+        """Count an answer that ended without its last part, such as a stream that the client closed."""
+        if self._is_measured:
+            self._is_measured = False
+            self._requests.note_without_usage()
+
+    def _observe(self, message: Message) -> bool:
+        """Measure a part of the answer; return True for the last part of an answer that was reported with its id."""
+        if message["type"] == "http.response.start":
+            kind = _header(message["headers"], b"content-type").partition(";")[0].strip().lower()
+            encoded = _header(message["headers"], b"content-encoding") not in {"", "identity"}
+            self._is_measured = message["status"] == 200 and kind in {_JSON, _EVENTS} and not encoded
+            if self._is_measured and kind == _EVENTS:
+                self._events = EventStream(self._usage)
+            elif self._is_measured:
+                self._body = bytearray()
+        elif message["type"] == "http.response.body" and self._is_measured:
+            return self._observe_body(message)
+        return False
+
+    def _observe_body(self, message: Message) -> bool:
+        piece = message.get("body", b"")
+        if self._events is not None:
+            self._events.feed(piece)
+            if self._usage.has_text and self._first_token_at is None:
+                self._first_token_at = self._now()
+        elif self._body is not None and len(self._body) <= MAX_JSON_BYTES:
+            self._body += piece
+        if message.get("more_body", False):
+            return False
+        self._is_measured = False
+        if self._body is not None:
+            self._usage.read(parse(bytes(self._body)))
+        return self._report(self._now())
+
+    def _report(self, ended_at: float) -> bool:
+        usage = self._usage
+        if usage.prompt_tokens is None:
+            self._requests.note_without_usage()
+            return False
+        usage.request_id = usage.request_id and usage.request_id[:_MAX_ID]
+        self._requests.add(
+            Served(
+                request_id=usage.request_id,
+                started_at=self._started_at,
+                ended_at=ended_at,
+                first_token_at=self._first_token_at,
+                prompt_tokens=usage.prompt_tokens,
+                cached_tokens=usage.cached_tokens,
+                generated_tokens=usage.generated_tokens or 0,
+                labels=self._labels(),
+            )
+        )
+        return usage.request_id is not None
+
+    def _now(self) -> float:
+        """Return the Unix time, unaffected by changes of the clock since the arrival."""
+        return self._started_at + (time.monotonic() - self._started_s)
+
+    def _labels(self) -> dict[str, str]:
+        request = parse(self._request_body) if len(self._request_body) <= _MAX_REQUEST_BYTES else None
+        request = request if isinstance(request, dict) else {}
+        key = _header(self._scope["headers"], b"authorization").partition(" ")[2].strip()
+        key = key or _header(self._scope["headers"], b"x-api-key")
+        labels = {
+            "model": self._usage.model or request.get("model"),
+            "user": request.get("user"),
+            "route": self._scope["path"],
+            "api_key": hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS] if key else None,
+        }
+        return {name: _printable(value) for name, value in labels.items() if value and isinstance(value, str)}
+
+    async def _add_energy(self, last: Message) -> None:
+        energy = await asyncio.to_thread(self._requests.energy, str(self._usage.request_id), _ENERGY_WITHIN_S)
+        if not energy:
+            return
+        text = json.dumps(_shortened(energy))
+        if self._events is not None:
+            last["body"] = last.get("body", b"") + f": energy {text}\n\n".encode()
+        else:
+            start = self._held[0]
+            start["headers"] = [*start["headers"], (b"wattline-energy", text.encode())]
+
+
+def _shortened(energy: Mapping[str, Any]) -> dict[str, float]:
+    names = ("energy_joules", "energy_uncertainty_joules")
+    return {name: round(float(energy[name]), 6) for name in names if energy.get(name) is not None}
+
+
+def _header(headers: Any, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), "")
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_LABEL])
