@@ -38,7 +38,7 @@ class RequestLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not instal
 
     def record(
         self,
-        scheduler_stats: Any = None,  # vLLM's interface
+        scheduler_stats: Any = None,
         iteration_stats: Any = None,
         *_: Any,
         **__: Any,
