@@ -20,6 +20,7 @@ from aiohttp import web
 from exporter.attribution.owner_counters import OwnerCounters
 from exporter.attribution.policy import Attribution
 from exporter.cli.kubernetes import kubelet_source, pod_directory
+from exporter.cli.otlp import otlp_receiver
 from exporter.cli.sources import (
     gpu_indices,
     polled_sources,
@@ -133,16 +134,21 @@ def make_daemon(
         discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs, pods=pods))
         with_metrics += discovery
         directories += [pods] if pods else []
+    request_settings = RequestSettings.of(settings.max_request_rate, settings.request_window, settings.request_labels)
     requests = RequestService(
         runs,
         live,
         RequestStore(settings.state_path),
-        RequestSettings.of(settings.max_request_rate, settings.request_window, settings.request_labels),
+        request_settings,
     )
     with_metrics.append(requests)
+    traces = otlp_receiver(request_settings.labels, ledger, requests, live) if settings.otlp_traces else None
+    if traces:
+        with_metrics.append(traces)
     endpoints = Endpoints(
         runs=runs,
         requests=requests,
+        traces=traces,
         sensors=hub,
         metrics=SavedMetrics(MetricsRenderer(collector.series), storage, stopping),
         history=history.history.path if history else None,

@@ -28,6 +28,10 @@ WindowOption = Annotated[
         show_default="2m",
     ),
 ]
+TracesOption = Annotated[
+    bool,
+    typer.Option("--otlp.traces", help="Accept OTLP traces of LLM servers at /v1/traces; their spans become requests."),
+]
 RequestLabelsOption = Annotated[
     str | None,
     typer.Option(

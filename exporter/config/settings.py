@@ -11,7 +11,7 @@ import typer
 
 from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
 from exporter.config.kubernetes_options import ApiOption, CredentialsOption, KubeletSocketOption, PodsOption
-from exporter.config.request_options import RateOption, RequestLabelsOption, RequestSettings, WindowOption
+from exporter.config.request_options import RateOption, RequestLabelsOption, RequestSettings, TracesOption, WindowOption
 from exporter.config.run_options import (
     DiscoverOption,
     JobMappingOption,
@@ -138,6 +138,7 @@ class Settings:
     max_request_rate: RateOption = RequestSettings.per_second
     request_window: WindowOption = None
     request_labels: RequestLabelsOption = None
+    otlp_traces: TracesOption = False
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep a local history.")] = True
     cpu_power_model: Annotated[
         str | None,

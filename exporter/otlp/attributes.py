@@ -75,16 +75,9 @@ class LabelRules:
 
 
 def label_rules(names: Iterable[str]) -> LabelRules:
-    """Return the rules for `model` and these names. Raises ValueError for an unknown name."""
-    sources: dict[str, tuple[str, ...]] = {"model": MODEL}
-    for name in names:
-        if name in LABEL_SOURCES:
-            sources[name] = LABEL_SOURCES[name]
-        elif name.startswith("gen_ai.") and name.replace(".", "").replace("_", "").isalnum():
-            sources[name.replace(".", "_")] = (name,)
-        elif name != "model":
-            raise ValueError(f"unknown label {name!r}; use {', '.join(LABEL_SOURCES)}, or an attribute gen_ai.NAME")
-    return LabelRules(sources)
+    """Return the rules for `model` and these names. A name without a rule is that of an attribute, or LiteLLM's."""
+    chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}")) for name in names}
+    return LabelRules({"model": MODEL, **chosen})
 
 
 def _hashed(text: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from exporter.contract.metrics import OTLP_SPANS
+from exporter.contract.request_views import RequestReceipt
 from exporter.contract.requests import ServedRequest, request_error
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import Reading, RunError
@@ -30,12 +31,9 @@ log = logging.getLogger(__name__)
 
 
 class RequestSink(Protocol):
-    """Receiver of requests of runs, which returns the numbers of those that it refused, by reason.
+    """Receiver of requests of runs; raises RunError. See `exporter.requests.service`."""
 
-    It raises RunError, with status 429 where it has no room.
-    """
-
-    async def accept(self, run_id: str, requests: Sequence[ServedRequest]) -> Mapping[str, int]: ...
+    async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt: ...
 
 
 class OtlpReceiver:
@@ -91,11 +89,13 @@ class OtlpReceiver:
                 self._match(each, accepted, counts, reasons)
         for run_id, requests in accepted.items():
             try:
-                refused = await self._sink.accept(run_id, list(requests.values()))
+                receipt = await self._sink.report(run_id, list(requests.values()))
             except RunError as error:
                 if error.status in _CODES:  # the sender repeats the body; counted spans are then duplicates
                     raise
                 refused = {error.detail: len(requests)}
+            else:
+                refused = receipt.reasons
             self._tree.count(requests)
             counts["accepted"] += len(requests) - sum(refused.values())
             counts["refused"] += sum(refused.values())

@@ -5,6 +5,8 @@ The names of the attributes are listed in `exporter/docs/requests-otlp.md` with 
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from exporter.contract.requests import MAX_REQUEST_ID, ServedRequest
@@ -23,6 +25,8 @@ _NOT_REQUESTS = (
 )  # fmt: skip
 """Operations whose usage is the sum of the requests below them."""
 _SPAN_KEYS = frozenset({*_REQUEST_IDS, *_PROMPT, *_GENERATED, *_CACHED, *_FIRST_TOKEN, _E2E, _OPERATION, RUN_ID})
+Role = Literal["prefill", "decode"]
+_ROLES: tuple[Role, ...] = get_args(Role)
 _NS = 1e-9
 
 
@@ -83,9 +87,6 @@ def _text(values: Values, keys: tuple[str, ...]) -> str:
     return next((str(values[key])[:MAX_REQUEST_ID] for key in keys if values.get(key)), "")
 
 
-def _role(name: str) -> str | None:
+def _role(name: str) -> Role | None:
     """Return the role in the name of SGLang's spans of a disaggregated server: `prefill Req ID`."""
-    for role in ("prefill", "decode"):
-        if name.startswith(f"{role} Req "):
-            return role
-    return None
+    return next((role for role in _ROLES if name.startswith(f"{role} Req ")), None)

@@ -10,6 +10,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from exporter.contract.request_views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import RunError
 from exporter.otlp.attributes import label_rules
@@ -28,13 +29,16 @@ class Sink:
     def __init__(self):
         self.received = defaultdict(list)
         self.error = None
-        self.refused = {}
+        self.late = 0
 
-    async def accept(self, run_id, accepted):
+    async def report(self, run_id, requests):
         if self.error:
             raise self.error
-        self.received[run_id] += accepted
-        return self.refused
+        self.received[run_id] += requests
+        reasons = {"reported too late": 1} if self.late else {}
+        return RequestReceipt(
+            accepted=len(requests) - self.late, duplicate=0, late=self.late, rejected=0, reasons=reasons
+        )
 
 
 class Node:
@@ -149,11 +153,11 @@ def test_invalid_request_is_rejected_with_the_field(node, url):
 
 
 def test_requests_that_the_run_refuses_are_reported(node, url):
-    node.sink.refused = {"end in the future": 1}
+    node.sink.late = 1
 
     partial = ExportTraceServiceResponse.FromString(post(url, one_span()).content).partial_success
 
-    assert (partial.rejected_spans, partial.error_message) == (1, "1 spans: end in the future")
+    assert (partial.rejected_spans, partial.error_message) == (1, "1 spans: reported too late")
     assert node.counts() == {"refused": 1.0}
 
 
@@ -178,7 +182,7 @@ def test_sdk_repeats_after_429(node, url):
     node.sink.error = RunError(429, "too many requests", 1)
     refusals = []
 
-    async def accept(run_id, accepted, inner=node.sink.accept):
+    async def report(run_id, accepted, inner=node.sink.report):
         try:
             return await inner(run_id, accepted)
         except RunError:
@@ -186,7 +190,7 @@ def test_sdk_repeats_after_429(node, url):
             node.sink.error = None
             raise
 
-    node.sink.accept = accept
+    node.sink.report = report
     with provider(http_exporter(url)) as tracer:
         emit(tracer, "llm_request", VLLM)
 
@@ -229,11 +233,11 @@ async def _fill(node):
 
     blocked = asyncio.Event()
 
-    async def accept(run_id, accepted):
+    async def report(run_id, accepted, inner=node.sink.report):
         await blocked.wait()
-        return {}
+        return await inner(run_id, accepted)
 
-    node.sink.accept = accept
+    node.sink.report = report
     receiver = node.receiver()
     tasks = [asyncio.create_task(receiver.receive(one_span(), is_json=False)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)

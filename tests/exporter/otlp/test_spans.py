@@ -1,6 +1,7 @@
 """Requests in the spans of servers and gateways."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -88,26 +89,32 @@ def test_span_impossible_latency_is_unknown(latency):
 
 
 def test_labels_have_only_allowed_attributes():
-    attributes = {**LITELLM, "http.route": "/v1/chat/completions", "user.id": "bob\x1b[31m"}
+    attributes = {**LITELLM, "http.route": "/v1/chat/completions", "user.id": "bob\x1b[31m", "metadata.tier": "gold"}
+    reader = SpanReader(label_rules(["user", "tier", "service"]))
 
-    (found,) = read(
-        "litellm_request",
-        attributes,
-        reader=SpanReader(label_rules(["user", "gen_ai.system", "service"])),
-        resource={"service.name": "gateway"},
-    )
+    (found,) = read("litellm_request", attributes, reader=reader, resource={"service.name": "gateway", "tenant": "x"})
 
     assert found.labels == {
         "model": "m1",
         "user": "bob\N{REPLACEMENT CHARACTER}[31m",
-        "gen_ai_system": "openai",
+        "tier": "gold",
         "service": "gateway",
     }
 
 
-def test_label_unknown_name_is_an_error():
-    with pytest.raises(ValueError, match="unknown label 'password'; use user, team"):
-        label_rules(["user", "password"])
+@pytest.mark.parametrize(
+    ("mode", "user", "cached", "first_token"),
+    [("default", "bob", 0, False), ("semconv", "bob", 0, False), ("v2", None, 1024, True)],
+)
+def test_captured_litellm_spans_become_one_request_each(mode, user, cached, first_token):
+    body = (Path(__file__).parent / f"captured/litellm-1.106.2-{mode}.pb").read_bytes()
+
+    _, streamed = [each.request for each in decode(body, READER, is_json=False).requests]
+
+    assert (streamed.request_id, streamed.prompt_tokens, streamed.generated_tokens) == ("chatcmpl-s", 1234, 3)
+    assert (streamed.labels["model"], streamed.labels.get("user"), streamed.cached_tokens) == ("m1", user, cached)
+    assert (streamed.first_token_at is not None) == first_token
+    assert 0.2 < streamed.ended_at - streamed.started_at < 10
 
 
 def test_json_example_of_the_specification_is_decoded():
