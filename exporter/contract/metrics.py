@@ -207,7 +207,7 @@ DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reaso
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
     'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
 OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
-    "OTLP spans: accepted as a request, duplicate of one, invalid, refused, no_run, or ignored since they are none.")
+    "OTLP spans: accepted, ignored (no request), duplicate, invalid, refused, no_run.")
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("source",),
     "Unix time of the source's last successful read.")
