@@ -28,7 +28,7 @@ layers: .venv/test.stamp
 	$(BIN)/lint-imports
 
 simulate: .venv/test.stamp ## nodes with faults in virtual time, for a minute of CPU; SEED=N replays one
-	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(if $(SHORT),--short)
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(if $(SHORT),--short) $(if $(QUIET),--quiet)
 
 metamorphic: .venv/test.stamp ## figures that a change of samples, source or time must keep, with N=100 random runs each
 	WATTLINE_METAMORPHIC_EXAMPLES=$(or $(N),100) $(BIN)/python -m pytest -n 2 tests/analyzer/metamorphic

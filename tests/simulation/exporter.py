@@ -112,6 +112,7 @@ class Life:
     """An exporter from its start on. `failure` is the error of a bug that ended it."""
 
     discovers = False
+    worker_type = Worker
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -196,7 +197,7 @@ class Life:
     # -- injection
 
     def _start_worker(self, protocol: Any) -> Worker:
-        self.worker = Worker(self.world.virtual, self.world.gpus, protocol, self.deliver)
+        self.worker = self.worker_type(self.world.virtual, self.world.gpus, protocol, self.deliver)
         return self.worker
 
     def deliver(self, callback: Callable[..., None], *args: Any) -> None:
