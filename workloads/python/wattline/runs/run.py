@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from wattline.client import barrier, recorder
 from wattline.client import values as numbers
@@ -169,10 +170,17 @@ class Run(RunLifecycle):
             return None if joules is None else EnergySoFar(joules, self._ended.half_j)
         if self.run_id is None:
             return None
+        view = self.view()
+        return EnergySoFar.parse(view) if view is not None else None
+
+    def view(self) -> dict[str, Any] | None:
+        """Return the run as the run API shows it, running or ended; None without an exporter."""
+        if self.run_id is None:
+            return None
         try:
-            return EnergySoFar.parse(self._api.get(f"/runs/{self.run_id}"))
+            return self._api.get(f"/runs/{self.run_id}")
         except ExporterError as error:
-            log_message_once(f"cannot read the energy of run {self.run_id}: {error}")
+            log_message_once(f"cannot read run {self.run_id}: {error}")
         return None
 
     @property

@@ -1,0 +1,148 @@
+"""Trackers with the interface of CodeCarbon, beside a real exporter with a simulated GPU and 250 g CO2eq per kWh."""
+
+import csv
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.daemon import daemon
+from wattline.integrations.codecarbon import EmissionsTracker, TaskEmissionsTracker, track_emissions
+
+SCRIPT = """
+import sys
+import time
+
+from codecarbon import EmissionsTracker, OfflineEmissionsTracker, track_emissions
+
+tracker = EmissionsTracker(project_name="mnist", measure_power_secs=1, save_to_api=False, gpu_ids=[0])
+tracker.start()
+try:
+    time.sleep(1.5)
+finally:
+    emissions = tracker.stop()
+print(f"{emissions:.9f} kg")
+print(f"{tracker.final_emissions_data.energy_consumed:.9f} kWh")
+
+
+@track_emissions(project_name="decorated", country_iso_code="FRA", offline=True)
+def train(seconds):
+    time.sleep(seconds)
+    return sys.argv[1]
+
+
+print(train(0.5))
+"""
+"""A script as the documentation of CodeCarbon shows it; it has no word of Wattline."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    options = ("--simulate", "1xH200", "--no-history", "--carbon.intensity", "250")
+    with daemon(tmp_path_factory.mktemp("node"), *options) as started:
+        yield started
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_unchanged_script_has_the_joules_and_grams_of_the_exporter(job, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "wattline.integrations.codecarbon", "train.py", "argument"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=os.environ)
+
+    first, second = rows(tmp_path / "emissions.csv")
+    assert (first["project_name"], second["project_name"]) == ("mnist", "decorated")
+    kilograms, kwh, argument = done.stdout.splitlines()
+    assert argument == "argument"
+    _, run = job.get(f"/api/v1/runs/{first['run_id']}")
+    joules = sum(run["energy_joules"]["gpu"].values())
+    assert joules == pytest.approx(float(first["energy_consumed"]) * 3.6e6)
+    assert float(first["gpu_energy"]) == pytest.approx(joules / 3.6e6)
+    assert kwh == f"{joules / 3.6e6:.9f} kWh"
+    assert kilograms == f"{joules / 3.6e6 * 0.25:.9f} kg"
+    assert float(first["duration"]) == pytest.approx(run["duration_seconds"])
+
+
+def test_tasks_are_runs_of_their_own_and_have_a_file(job, tmp_path):
+    tracker = EmissionsTracker(project_name="tasks", output_dir=str(tmp_path))
+    for name in ("load", "train"):
+        tracker.start_task(name)
+        data = tracker.stop_task()
+        assert data.energy_consumed > 0
+    tracker.stop()
+
+    (total,) = rows(tmp_path / "emissions.csv")
+    tasks = rows(tmp_path / f"emissions_tasks_{total['run_id']}.csv")
+    assert [task["task_name"] for task in tasks] == ["load", "train"]
+    assert sum(float(task["energy_consumed"]) for task in tasks) < float(total["energy_consumed"])
+
+
+def test_flush_writes_the_values_so_far_and_update_replaces_them(job, tmp_path):
+    tracker = EmissionsTracker(output_dir=str(tmp_path), on_csv_write="update", gpu_ids="0")
+    tracker.start()
+    tracker.flush()
+    (before,) = rows(tmp_path / "emissions.csv")
+    tracker.stop()
+    (after,) = rows(tmp_path / "emissions.csv")
+    assert before["run_id"] == after["run_id"]
+    assert float(after["duration"]) > float(before["duration"])
+
+
+def test_intensity_and_pue_of_the_arguments_are_used(job, tmp_path):
+    with EmissionsTracker(save_to_file=False, force_carbon_intensity_g_co2e_kwh=100, pue=1.5) as tracker:
+        pass
+    data = tracker.final_emissions_data
+    assert data.energy_consumed == pytest.approx(1.5 * data.gpu_energy)
+    assert tracker.final_emissions == pytest.approx(data.energy_consumed * 0.1)
+
+
+def test_tracker_in_another_run_counts_only_its_own_time(job, tmp_path, monkeypatch):
+    job.post("/api/v1/runs", {"workload": "outer", "run_id": "outer"})
+    monkeypatch.setenv("WATTLINE_RUN_ID", "outer")
+    with EmissionsTracker(save_to_file=False) as tracker:
+        pass
+    _, run = job.get("/api/v1/runs/outer")
+    assert run["state"] == "running"
+    assert 0 <= tracker.final_emissions_data.duration < run["duration_seconds"]
+
+
+def test_file_with_other_columns_is_kept_beside_the_new_one(job, tmp_path):
+    (tmp_path / "emissions.csv").write_text("timestamp,energy\n2020,1\n")
+    with EmissionsTracker(output_dir=str(tmp_path)):
+        pass
+    assert (tmp_path / "emissions.csv.bak").read_text() == "timestamp,energy\n2020,1\n"
+    assert len(rows(tmp_path / "emissions.csv")) == 1
+
+
+def test_without_an_exporter_the_values_are_unknown_and_the_script_continues(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "wattline.integrations.codecarbon", "train.py", "argument"]
+    environment = {**os.environ, "WATTLINE_EXPORTER": "http://127.0.0.1:9"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
+
+    assert done.stdout.splitlines() == ["nan kg", "nan kWh", "argument"]
+    assert "no energy was measured, so the values are NaN; start an exporter" in done.stderr
+    assert [row["emissions"] for row in rows(tmp_path / "emissions.csv")] == ["", ""]
+
+
+def test_folder_that_is_missing_is_one_line_and_no_error(job, tmp_path, capfd):
+    @track_emissions(output_dir=str(tmp_path / "missing"))
+    def train():
+        return 7
+
+    assert train() == 7
+    assert f"cannot write emissions to {tmp_path / 'missing'}: No such file or directory" in capfd.readouterr().err
+
+
+def test_unknown_arguments_are_named(job, capfd):
+    tracker = EmissionsTracker(save_to_api=True, measure_power_secs=5, save_to_file=False)
+    assert "no effect of save_to_api; only emissions.csv is written" in capfd.readouterr().err
+    assert tracker.stop() is None
+    with TaskEmissionsTracker("task", tracker) as task:
+        assert task.tracker is tracker
+    assert not math.isnan(tracker.stop())
