@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from tests.bench import cost, discovery, energy, fetch, fleet, peer, scale, slowdown
+from tests.bench import cost, discovery, energy, fetch, fleet, peer, requests, scale, slowdown
 from tests.bench import replay as replayed
 from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
 from tests.bench.energy import ToolErrors
@@ -29,7 +29,7 @@ from tests.bench.fetch_figures import fetch_figures
 from tests.bench.figures import Figure, markdown, table
 from tests.bench.program import ProgramError
 
-PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet")
+PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,9 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
             scales, trouble = scale.measure(folder, lengths.scale_span_s, stopped)
             results.figures += scale_figures(scales)
             results.trouble += trouble
+        case "requests":
+            _say("energy of the requests of two days")
+            results.figures += requests.request_figures()
         case "discovery":
             _say(f"discovery of runs at {discovery.CGROUPS} cgroups")
             found = discovery.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)

@@ -214,6 +214,7 @@ def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_fi
     writer = Recorder(tmp_path)
     monkeypatch.setattr(recorder, "recorder_for", lambda _: writer)
     run = wattline.Run("server-1", {}, None, None)
+    monkeypatch.setattr(run, "_started_by", "client")
     for one in records(served):
         due_s = one["started_at"] - 0.25
         usage = TokenUsage(prompt_tokens=one["prompt_tokens"], generated_tokens=one["generated_tokens"])
