@@ -11,7 +11,7 @@ from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.marks import SETTLED_S, Meters, take_marks
+from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, take_marks
 from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 _SCANNED_WITHIN_S = 2.0
@@ -170,7 +170,10 @@ def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseT
             then_j = meter.totals_before(until_s).energy_j
             if device in later_marks:  # the polls of its time may be discarded while another device is silent
                 then_j = min(then_j, later_marks[device].joules)
-            then = replace(mark, joules=max(mark.joules, then_j))
+            then = bounded_mark(
+                run, device, replace(mark, joules=then_j), meter.most_w, until_s
+            )  # as the mark of an end
+            then = replace(then, joules=max(mark.joules, then.joules))
             energies[device] = energy_between(mark, then)
     return *add_segment(run, cut, until_s, energies), until_s
 

@@ -3,8 +3,8 @@
 import math
 
 from exporter.contract.run import RunGpu
-from exporter.energy.marks import ZERO_TOTALS
-from exporter.energy.meter import DeviceMeter
+from exporter.energy.marks import ZERO_TOTALS, MeterTotals, mark_at_totals
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
 from exporter.processes.procfs import ProcessKey
 from exporter.runs import marks
@@ -52,6 +52,42 @@ def test_phase_energy_while_another_device_is_silent_never_falls():
     assert [p.name for p in run.phases] == ["first"]  # it is final
     assert shown_j == sorted(shown_j)
     assert abs(shown_j[-1] - 300 * (PHASE_S - BEGIN_S)) < 20
+
+
+def test_phase_energy_does_not_fall_at_an_end_that_bounds_it_by_the_power_limit():
+    """The run began in a stop of the exporter, which was killed before it read the sensors: its mark lacks 1 MJ."""
+    meters = {GPU: DeviceMeter(MeterTotals(energy_j=1e6))}
+    meters[GPU].max_w = LIMIT_MARGIN * 700.0
+    before_stop = mark_at_totals(ZERO_TOTALS)
+    run = RunRecord(
+        run_id="run",
+        workload="test",
+        labels={},
+        request="",
+        devices=[GPU],
+        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
+        discovers=False,
+        begin_s=BEGIN_S,
+        started_at=1.79e9,
+        lease_s=1e9,
+        lease_until_s=1e12,
+        alive_s=1e12,
+        begin={GPU: before_stop},
+        begin_settled=True,
+        cuts=[Cut(BEGIN_S, "first", marks={GPU: before_stop}, settled=True)],
+    )
+    shown_j = []
+    for step in range(400):
+        t_s = BEGIN_S + step / 10
+        meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * t_s, 300.0, 300.0))
+        phases = run_view(run, meters, t_s, None).phases
+        shown_j += [phase.energy_joules.get("gpu", 0.0) for phase in phases]
+    run.end_s = BEGIN_S + 40.0
+    marks.finish(run, meters)
+
+    shown_j.append(run.phases[0].joules[GPU])
+    assert shown_j == sorted(shown_j)
+    assert shown_j[-1] == 700.0 * 40.0
 
 
 def test_energy_so_far_is_known_from_the_first_second():
