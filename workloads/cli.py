@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
@@ -20,7 +20,7 @@ from wattline.client import messages
 from wattline.client.api import ExporterError
 from wattline.client.messages import log_message
 from workloads.caps import cli
-from workloads.jobs.base import job_command, job_names, load_job
+from workloads.jobs.base import job_command, job_names, load_job, workload_of
 from workloads.plans import cli as plan_cli
 from workloads.runner import shadow_check as shadow
 
@@ -35,8 +35,6 @@ app.add_typer(cli.app, name="caps")
 plan_cli.register(app)
 # Newer versions of typer include click, so that click's classes are available through typer only.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
-
-_MAX_NAME_CHARS = 128
 
 Labels = Annotated[
     list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run; may be repeated.")
@@ -231,24 +229,6 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
         if "=" not in pair:
             raise typer.BadParameter(f"-l {pair}: a label has the form key=value, such as -l model=gpt2")
     return dict(pair.split("=", 1) for pair in pairs)
-
-
-def workload_of(command: Sequence[str]) -> str:
-    """Return the name of the command, or of the script or module that Python runs."""
-    name = PurePath(command[0]).name
-    if not name.startswith("python"):
-        return name[:_MAX_NAME_CHARS]
-    arguments = iter(command[1:])
-    for argument in arguments:
-        if argument == "-m":
-            return next(arguments, name)[:_MAX_NAME_CHARS]
-        if argument in {"-X", "-W"}:
-            next(arguments, None)
-        elif argument == "-c":
-            break
-        elif not argument.startswith("-"):
-            return PurePath(argument).name[:_MAX_NAME_CHARS]
-    return name
 
 
 def _invoke(program: str) -> int | str | None:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from workloads.cli import workload_of
+from workloads.jobs.base import workload_of
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
 
 PERCENTILES = (50, 90, 95, 99)
@@ -29,6 +30,8 @@ MODULES: Mapping[str, str] = {
     "sleep": "workloads.jobs.sleep",
 }
 """Module of each job, imported when the job is used."""
+
+_MAX_WORKLOAD_CHARS = 128
 
 
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
@@ -147,3 +150,21 @@ def job_command(name: str, arguments: list[str]) -> list[str]:
     `-P` keeps a user's file of the same name in the working directory from shadowing the module.
     """
     return [sys.executable, "-P", "-m", MODULES[name], *arguments]
+
+
+def workload_of(command: Sequence[str]) -> str:
+    """Return the name of the command, or of the script or module that Python runs."""
+    name = PurePath(command[0]).name
+    if not name.startswith("python"):
+        return name[:_MAX_WORKLOAD_CHARS]
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if argument == "-m":
+            return next(arguments, name)[:_MAX_WORKLOAD_CHARS]
+        if argument in {"-X", "-W"}:
+            next(arguments, None)
+        elif argument == "-c":
+            break
+        elif not argument.startswith("-"):
+            return PurePath(argument).name[:_MAX_WORKLOAD_CHARS]
+    return name

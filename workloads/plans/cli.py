@@ -17,33 +17,14 @@ from typer.core import TyperCommand
 from exporter.contract.command_line import PlainHelp
 from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
 from wattline.client.messages import log_message
-from workloads.jobs.base import suggest_name
+from workloads.jobs.base import workload_of
 
 if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
     from workloads.plans.progress import ProgressDisplay
     from workloads.plans.results import ResultsFolder
-from collections.abc import Mapping, Sequence
 
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, SweepError, parse_numbers, parse_pause, parse_variations
-
-
-def sweep_document(
-    job: str, arguments: Sequence[str], grid: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the document of the equivalent plan file, without unset settings. Raises SweepError."""
-    if not grid:
-        for argument in arguments:
-            hint = suggest_name(argument.partition("=")[0], ["--power-limits", "--sm-clocks", "--vary"])
-            if hint:
-                raise SweepError(f"unknown option {argument}{hint}")
-        raise SweepError("no setting to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
-    if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
-        raise SweepError("--power-limits and --sm-clocks cannot be set together; give one of the two")
-    entry = {"job": job, "arguments": list(arguments), "sweep": {name: list(each) for name, each in grid.items()}}
-    set_options = {name: value for name, value in settings.items() if value is not None and value != []}
-    return {"name": f"{job}-sweep", **set_options, "runs": [entry]}
-
+from workloads.plans.model import SweepError, parse_grid, parse_pause, sweep_document
 
 Exporter = Annotated[
     str | None,
@@ -63,6 +44,9 @@ NoLive = Annotated[
 ]
 
 
+_COMMAND = "workloads.plans.command"
+
+
 class PlanCommand(PlainHelp, TyperCommand):
     """Command whose arguments are its own."""
 
@@ -74,12 +58,26 @@ class JobCommand(PlainHelp, TyperCommand):
     job_help = "Show this message and exit."
 
 
+class SweepCommand(JobCommand):
+    """Command that takes a job, or a command line after `--`, which `sweep_command` finds in the context's `meta`."""
+
+    job_usage = "[JOB OPTIONS] | -- COMMAND"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        own, command = args[:at], args[at + 1 :]
+        if command and not isinstance(self.make_parser(ctx).parse_args(list(own))[0].get("job"), str):
+            ctx.meta[_COMMAND] = command
+            args = [*own, workload_of(command)]
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
     app.command("plan", cls=PlanCommand, short_help="Run the jobs of a plan file.")(plan_command)
     passes_job_options = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command(
         "sweep",
-        cls=JobCommand,
+        cls=SweepCommand,
         short_help="Run a job at each power limit, then restore the limits.",
         context_settings=passes_job_options,
     )(sweep_command)
@@ -117,7 +115,9 @@ def plan_command(  # a command's options are its arguments
 
 def sweep_command(  # a command's options are its arguments
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Job of `workloads list`, followed by its options.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Job of `workloads list` and its options, or -- and a command.")
+    ],
     power_limits: Annotated[
         str | None, typer.Option(metavar="WATTS", help="Power limits: 300:700:50 (first, last, step), or 300,500.")
     ] = None,
@@ -155,9 +155,10 @@ def sweep_command(  # a command's options are its arguments
     dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
-    """Run a job at each power limit, and restore the earlier limits at the end.
+    """Run a job, or a command after `--`, at each power limit, and restore the earlier limits at the end.
 
-    The options of the job follow its name; `workloads sweep JOB --help` lists them.
+    The options of the job follow its name; `workloads sweep JOB --help` lists them. If the first run
+    fails, the sweep stops.
     """
     from workloads.plans import load as plan_file
 
@@ -176,8 +177,10 @@ def sweep_command(  # a command's options are its arguments
     }
     try:
         settings["idle_seconds"] = parse_pause("--idle", idle)
-        grid = _grid(power_limits, sm_clocks, vary or [])
-        content = plan_file.plan_as_yaml(sweep_document(job, context.args, grid, settings)).encode()
+        grid = parse_grid(power_limits, sm_clocks, vary or [])
+        content = plan_file.plan_as_yaml(
+            sweep_document(job, context.args, context.meta.get(_COMMAND, ()), grid, settings)
+        ).encode()
         read = plan_file.parse_plan(content, "workloads sweep")
     except SweepError as error:
         raise typer.BadParameter(str(error)) from error
@@ -187,7 +190,7 @@ def sweep_command(  # a command's options are its arguments
     if dry_run:
         _print_dry_run(read, out, exporter)
         return
-    run_plan(read, None, out, exporter, live=not no_live)
+    run_plan(read, None, out, exporter, live=not no_live, is_sweep=True)
 
 
 def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> None:
@@ -202,15 +205,6 @@ def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> No
     dry_run.check_gpus(all_steps, address or DEFAULT_ADDRESS, os.environ)
     for line in dry_run.lines(read.plan, all_steps, results, use):
         print(line)
-
-
-def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
-    grid: dict[str, list[Any]] = parse_variations(vary)
-    if power_limits is not None:
-        grid["power_limit_watts"] = parse_numbers("--power-limits", power_limits)
-    if sm_clocks is not None:
-        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in parse_numbers("--sm-clocks", sm_clocks)]
-    return grid
 
 
 def _help_of_sweep(context: typer.Context, job: str) -> None:
@@ -228,7 +222,9 @@ def _labels(pairs: list[str]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
-def run_plan(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool) -> NoReturn:
+def run_plan(
+    read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool, is_sweep: bool = False
+) -> NoReturn:
     from workloads.caps.gpu_set import CapsError
     from workloads.mps.daemon import MpsError
     from workloads.plans.results import ResultsError, ResultsFolder
@@ -243,18 +239,18 @@ def run_plan(read: PlanFile, resume: Path | None, out: Path | None, exporter: st
             results = ResultsFolder.create(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
         with unwind_on_signal(), results:
             try:
-                _run_all(read, results, exporter, live=live)
+                _run_all(read, results, exporter, live=live, is_sweep=is_sweep)
             except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
                 log_message(str(error))
             finally:
-                code = 1 if results.remove_if_empty() else _report_end(read, results)
+                code = 1 if results.remove_if_empty() else _report_end(read, results, is_sweep=is_sweep)
     except ResultsError as error:
         log_message(str(error))
         code = 1
     raise typer.Exit(code)
 
 
-def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, live: bool) -> None:
+def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, live: bool, is_sweep: bool) -> None:
     from workloads.plans import runner as plan_runner
     from workloads.plans import steps
     from workloads.plans.child import PlanContext
@@ -267,7 +263,7 @@ def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, li
     plan_context = PlanContext(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with _progress(connection.api, live=live and sys.stderr.isatty()) as progress:
-        context = plan_runner.RunnerContext(connection.api, is_persistent, progress, environ, plan_context)
+        context = plan_runner.RunnerContext(connection.api, is_persistent, progress, environ, plan_context, is_sweep)
         all_steps = steps.complete_schedule(read.plan, read.steps)
         plan_runner.PlanRunner(read.plan, all_steps, results, context).run_all()
 
@@ -283,8 +279,8 @@ def _progress(api: Api, *, live: bool) -> ProgressDisplay:
     )
 
 
-def _report_end(read: PlanFile, results: ResultsFolder) -> int:
-    """Log outcomes, remaining steps and the command that continues; return the exit code."""
+def _report_end(read: PlanFile, results: ResultsFolder, *, is_sweep: bool) -> int:
+    """Log outcomes, remaining steps and the next command; return the exit code."""
     from workloads.plans import steps
 
     count = len(steps.complete_schedule(read.plan, read.steps))
@@ -297,4 +293,6 @@ def _report_end(read: PlanFile, results: ResultsFolder) -> int:
     if left:
         command = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
         log_message(f"{left} of {count} steps remain; continue with: {command}")
+    elif is_sweep:
+        log_message(f"for the best setting: {shlex.join(['analyzer', 'recommend', '--experiment', read.plan.name])}")
     return 1 if left or any(entry.is_bad for entry in results.entries) else 0

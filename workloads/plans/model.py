@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from exporter.contract.run import LabelName, LabelValue
-from workloads.jobs.base import load_job, parse_seconds
+from workloads.jobs.base import load_job, parse_seconds, suggest_name
 
 POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
 CAPS = (POWER_LIMIT, SM_CLOCK)
@@ -227,3 +227,38 @@ def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
             raise SweepError(f"--vary {pair}: give OPTION=VALUE,VALUE like --vary batch-size=1,8")
         values[name.removeprefix("--")] = texts
     return values
+
+
+def sweep_document(
+    job: str,
+    arguments: Sequence[str],
+    command: Sequence[str],
+    grid: Mapping[str, Sequence[Any]],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the document of the equivalent plan file, without unset settings. Raises SweepError.
+
+    `command` is the command line in place of a built-in job; empty for a job.
+    """
+    if not grid:
+        for argument in arguments:
+            hint = suggest_name(argument.partition("=")[0], ["--power-limits", "--sm-clocks", "--vary"])
+            if hint:
+                raise SweepError(f"unknown option {argument}{hint}")
+        raise SweepError("no setting to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
+    if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
+        raise SweepError("--power-limits and --sm-clocks cannot be set together; give one of the two")
+    what = {"name": job, "command": list(command)} if command else {"job": job, "arguments": list(arguments)}
+    entry = {**what, "sweep": {name: list(each) for name, each in grid.items()}}
+    set_options = {name: value for name, value in settings.items() if value is not None and value != []}
+    return {"name": f"{job}-sweep", **set_options, "runs": [entry]}
+
+
+def parse_grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
+    """Return the values of each setting of a sweep. Raises SweepError."""
+    grid: dict[str, list[Any]] = parse_variations(vary)
+    if power_limits is not None:
+        grid["power_limit_watts"] = parse_numbers("--power-limits", power_limits)
+    if sm_clocks is not None:
+        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in parse_numbers("--sm-clocks", sm_clocks)]
+    return grid

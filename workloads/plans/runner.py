@@ -75,6 +75,8 @@ class RunnerContext:
     progress: ProgressDisplay
     environ: Mapping[str, str]
     plan_context: PlanContext
+    is_sweep: bool = False
+    """True if the first run that fails ends the plan, since further runs are of the same job."""
 
 
 class PlanRunner:
@@ -113,6 +115,8 @@ class PlanRunner:
             self._first_celsius = self._hottest(None)
             for position, (number, step) in enumerate(left):
                 self._run_step(number, step, [each.title for _, each in left[position + 1 :]])
+                if self._context.is_sweep and not position and any(entry.is_bad for entry in self._results.entries):
+                    raise PlanError("the sweep stops, since its first run failed; fix the job")
 
     def _left(self) -> list[tuple[int, Step]]:
         """Return the remaining steps; warm-ups are repeated if any measurement remains."""

@@ -184,3 +184,25 @@ def test_sweep_usage_error_is_one_line_with_exit_code_2(workloads, tmp_path, arg
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "results").exists()
+
+
+def test_sweep_of_a_command_ends_with_the_next_command(workloads, limit_w, tmp_path):
+    options = ("--gpus", "0", "--power-limits", "350,450", "--order", "as-given", "--out", str(tmp_path / "out"))
+    done = workloads("sweep", *options, "--", sys.executable, "-c", "print('trained')", "--steps")
+
+    assert done.returncode == 0
+    entries = read_journal(tmp_path / "out")
+    assert [entry["settings"]["power_limit_watts"] for entry in entries] == [350, 450]
+    assert done.stderr.splitlines()[-1].startswith(
+        "wattline: for the best setting: analyzer recommend --experiment python"
+    )
+    assert limit_w() == BEFORE_W
+
+
+def test_sweep_stops_if_its_first_run_fails(workloads, limit_w, tmp_path):
+    done = workloads("sweep", "--gpus", "0", "--power-limits", "350,450", "--out", str(tmp_path / "out"), "--", "false")
+
+    assert done.returncode == 1
+    assert len(read_journal(tmp_path / "out")) == 1
+    assert "the sweep stops, since its first run failed; fix the job" in done.stderr
+    assert limit_w() == BEFORE_W
