@@ -52,7 +52,8 @@ class StreamingDivision:
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._spans = _spans_of(np.empty((6, 0)))
+        self._spans = RequestSpans(*np.empty((6, 0)))
+        self._added: list[tuple[RequestSpans, np.ndarray]] = []
         self._keys = np.empty(0, dtype=np.int64)
         self._missing_s = np.empty(0)
         self._sums = np.zeros((_PARTS, 0))
@@ -67,19 +68,30 @@ class StreamingDivision:
         self.separable = False
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._keys) + sum(len(keys) for _, keys in self._added)
 
     def add(self, spans: RequestSpans, keys: Sequence[int]) -> None:
         """Add requests that ended, by keys of the caller."""
-        if not len(spans):
+        if len(spans):
+            self._added.append((spans, np.array(keys, dtype=np.int64)))
+            self._first_s = min(self._first_s, float(spans.ended_s.min()))
+            self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
+
+    def _join_added(self) -> None:
+        """Join the requests added since the last division, all at once since this copies those that are held."""
+        if not self._added:
             return
+        added, self._added = self._added, []
         known_s = self._edges_s[0] if len(self._edges_s) else -np.inf
-        self._spans = _joined(self._spans, spans)
-        self._keys = np.append(self._keys, keys)
-        self._missing_s = np.append(self._missing_s, np.maximum(known_s - spans.arrived_s, 0.0))
-        self._sums = np.column_stack([self._sums, np.zeros((_PARTS, len(spans)))])
-        self._first_s = min(self._first_s, float(spans.ended_s.min()))
-        self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
+        count = sum(len(keys) for _, keys in added)
+        columns = [_columns(spans) for spans, _ in added]
+        self._spans = RequestSpans(
+            *(np.concatenate(each) for each in zip(_columns(self._spans), *columns, strict=True))
+        )
+        self._keys = np.concatenate([self._keys, *(keys for _, keys in added)])
+        missing_s = np.maximum(known_s - self._spans.arrived_s[-count:], 0.0)
+        self._missing_s = np.append(self._missing_s, missing_s)
+        self._sums = np.column_stack([self._sums, np.zeros((_PARTS, count))])
 
     def extend(self, edges_s: FloatArray, joules: FloatArray) -> None:
         """Add slots: the energies up to each of the edges. The first edge begins the first slot."""
@@ -107,9 +119,10 @@ class StreamingDivision:
 
     def divide(self, until_s: float, idle_w: float) -> DividedRequests:
         """Divide the slots that ended up to `until_s`; return the requests that are final."""
+        self._join_added()
         count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
         if count < 1:
-            return self._take(np.zeros(len(self), dtype=bool))
+            return self._take(np.zeros(len(self._keys), dtype=bool))
         slots = EnergySlots(self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w)
         self.measured_j += float(slots.joules.sum())
         self.rest_j += float(slots.joules.sum())
@@ -212,13 +225,5 @@ class StreamingDivision:
             self._error_ratio += weight * (float(np.quantile(errors, 0.95)) - self._error_ratio)
 
 
-def _spans_of(columns: FloatArray) -> RequestSpans:
-    return RequestSpans(*columns)
-
-
 def _columns(spans: RequestSpans) -> list[FloatArray]:
     return [getattr(spans, each.name) for each in fields(spans)]
-
-
-def _joined(a: RequestSpans, b: RequestSpans) -> RequestSpans:
-    return _spans_of(np.column_stack([np.array(_columns(a)), np.array(_columns(b))]))

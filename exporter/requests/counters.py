@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from exporter.contract import metrics as m
@@ -21,6 +22,15 @@ _METRICS = {
 }
 
 
+@dataclass(slots=True)
+class _Tally:
+    """Requests of one label set since the last save, and the energy and buckets of those with an energy."""
+
+    requests: int = 0
+    joules: float = 0.0
+    buckets: dict[int, int] = field(default_factory=dict)
+
+
 class RequestCounters:
     """Counters by metric and labels, of which the chosen ones are `NAME=VALUE`.
 
@@ -35,6 +45,7 @@ class RequestCounters:
         self._published: dict[ReadingKey, float] = {}
         self._changed: set[ReadingKey] = set()
         self._sets: set[tuple[str, ...]] = set()
+        self._tallies: dict[tuple[str, ...], _Tally] = {}
 
     def restore(self, saved: Mapping[ReadingKey, float]) -> None:
         """Continue the counters of a previous exporter."""
@@ -44,11 +55,25 @@ class RequestCounters:
     def add(self, request: ServedRequest, joules: float | None) -> None:
         """Count a request, and its energy if it is known."""
         labels = self._labels(request)
-        self._add(m.REQUESTS, labels, 1.0)
+        tally = self._tallies.get(labels)
+        if tally is None:
+            tally = self._tallies[labels] = _Tally()
+        tally.requests += 1
         if joules is not None:
-            self._add(m.REQUEST_ENERGY_TOTAL, labels, joules)
-            self._add(m.REQUEST_ENERGY_SUM, labels, joules)
-            self._add(m.REQUEST_ENERGY_BUCKET, (*labels, str(bisect_left(BUCKETS_J, joules))), 1.0)
+            tally.joules += joules
+            bucket = bisect_left(BUCKETS_J, joules)
+            tally.buckets[bucket] = tally.buckets.get(bucket, 0) + 1
+
+    def _add_tallies(self) -> None:
+        """Add what `add` has counted: one addition for each label set costs less than for each request."""
+        tallies, self._tallies = self._tallies, {}
+        for labels, tally in tallies.items():
+            self._add(m.REQUESTS, labels, tally.requests)
+            if tally.buckets:
+                self._add(m.REQUEST_ENERGY_TOTAL, labels, tally.joules)
+                self._add(m.REQUEST_ENERGY_SUM, labels, tally.joules)
+            for bucket, count in tally.buckets.items():
+                self._add(m.REQUEST_ENERGY_BUCKET, (*labels, str(bucket)), count)
 
     def reject(self, reason: str, count: int) -> None:
         self._add(m.REQUESTS_REJECTED, (reason,), float(count))
@@ -70,6 +95,7 @@ class RequestCounters:
 
     def take_changes(self) -> dict[ReadingKey, float]:
         """Return the values that changed since the last call."""
+        self._add_tallies()
         changed, self._changed = self._changed, set()
         return {key: self._values[key] for key in changed}
 

@@ -19,6 +19,8 @@ SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
 BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
+MANY, RARELY_S = 5_000, 5.0
+"""Requests that are held, from which on the energy is divided every RARELY_S: the cost grows with those in progress."""
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
 
@@ -85,7 +87,9 @@ class Server:
             until_s = now_s - settling_s
             self._extend(self._division.last_edge_s + SLOT_S, until_s)
             due_s = until_s if at_once else min(until_s, now_s - self._division.wait_s(now_s))
-            self._note_final(self._division.divide(due_s, self._idle_power_w()))
+            every_s = RARELY_S if len(self._division) > MANY else 0.0
+            if at_once or due_s - self._division.divided_s >= every_s:
+                self._note_final(self._division.divide(due_s, self._idle_power_w()))
         if at_once:
             self._finish()
         found: list[RequestEnergy] = []

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from tests.bench import cost, discovery, energy, fetch, fleet, peer, requests, scale, slowdown
+from tests.bench import cost, discovery, energy, fetch, fleet, peer, reported_requests, requests, scale, slowdown
 from tests.bench import replay as replayed
 from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
 from tests.bench.energy import ToolErrors
@@ -29,7 +29,7 @@ from tests.bench.fetch_figures import fetch_figures
 from tests.bench.figures import Figure, markdown, table
 from tests.bench.program import ProgramError
 
-PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet", "requests")
+PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet", "requests", "reports")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,11 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
             found = discovery.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
             results.figures += discovery.discovery_figures(found)
             results.trouble += found.trouble
+        case "reports":
+            _say(f"{reported_requests.RATE:,} requests per second")
+            reports = reported_requests.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
+            results.figures += reported_requests.report_figures(reports)
+            results.trouble += reports.trouble
         case "fleet":
             _say(f"a fleet of {lengths.fleet.gpus} GPUs over {lengths.fleet.days:g} days")
             results.figures += fleet.figures(fleet.measure(folder, lengths.fleet))
