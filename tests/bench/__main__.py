@@ -29,7 +29,7 @@ from tests.bench.fetch_figures import fetch_figures
 from tests.bench.figures import Figure, markdown, table
 from tests.bench.program import ProgramError
 
-PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet", "requests", "reports")
+PARTS = ("cost", "energy", "replay", "slowdown", "scale", "discovery", "fetch", "fleet", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,15 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
         case "requests":
             _say("energy of the requests of two days")
             results.figures += requests.request_figures()
+            _say(f"{reported_requests.RATE:,} requests per second")
+            reports = reported_requests.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
+            results.figures += reported_requests.report_figures(reports)
+            results.trouble += reports.trouble
         case "discovery":
             _say(f"discovery of runs at {discovery.CGROUPS} cgroups")
             found = discovery.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
             results.figures += discovery.discovery_figures(found)
             results.trouble += found.trouble
-        case "reports":
-            _say(f"{reported_requests.RATE:,} requests per second")
-            reports = reported_requests.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
-            results.figures += reported_requests.report_figures(reports)
-            results.trouble += reports.trouble
         case "fleet":
             _say(f"a fleet of {lengths.fleet.gpus} GPUs over {lengths.fleet.days:g} days")
             results.figures += fleet.figures(fleet.measure(folder, lengths.fleet))
