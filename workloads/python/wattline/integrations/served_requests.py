@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +104,7 @@ class ServedRequests:
         api = _exporter()
         while True:
             with contextlib.suppress(ExporterError):
-                answer = api.get(f"/requests/{request_id}")
+                answer = api.get(f"/requests/{urllib.parse.quote(request_id, safe='')}")
                 if answer.get("energy_joules") is not None:
                     return answer
             if time.monotonic() + _POLL_S > give_up_s:
