@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from exporter.contract.requests import ServedRequest
+from exporter.contract.stored_requests import pack_requests, unpack_requests
+
+REQUESTS = [
+    ServedRequest("a\tÄ", 1.8e9, 1.8e9 + 2.125, 4_000_000, 7, 1.8e9 + 0.5, 12, {"model": "m", "user": "Zoë"}, "decode"),
+    ServedRequest("b", 1.8e9 + 1e-6, 1.8e9 + 1, 0, 0),
+    ServedRequest("c", 1.8e9, 1.8e9, 1, 1, labels={"model": "m", "user": "Zoë"}),
+]
+
+
+def test_a_batch_has_the_requests_that_were_packed():
+    assert unpack_requests(pack_requests(REQUESTS)) == REQUESTS
+
+
+def test_a_damaged_batch_is_an_error():
+    body = pack_requests(REQUESTS)
+
+    for damaged in (b"", body[:-9], b"x" + body[1:]):
+        with pytest.raises(ValueError, match="damaged"):
+            unpack_requests(damaged)
