@@ -141,8 +141,9 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
                 energies[device] = energy_between(begin, final)
         elif meter is not None and run.begin_settled:
             totals = meter.totals_before(until_s)
+            most_j = begin.joules + meter.most_w * max(0.0, until_s - run.begin_s)  # rounded as for the final mark
             energies[device] = MeasuredEnergy(
-                max(0.0, min(totals.energy_j - begin.joules, meter.most_w * (until_s - run.begin_s))),
+                max(0.0, min(totals.energy_j, most_j) - begin.joules),
                 begin.half_width_j,
                 totals.integrated_j - begin.integrated_j,
                 totals.covered_s - begin.covered_s,
