@@ -98,6 +98,7 @@ class Episode(Faults):
         self._violation, self._faults, self._kills, self._skipped_s = "", 0, 0, 0.0
         self._power_cut = False
         self._restart_s = 1.0
+        self._scraped: Life | None = None  # it has not answered the latest scrape
         self._idle_until_s = 0.0
         self._is_calm = False
         self._next_fault_s: dict[Callable[[], None], float] = {}
@@ -249,10 +250,12 @@ class Episode(Faults):
         delay_s = self._rng.uniform(0.5, 1.5) * self._scrape_every_s
         self._virtual.at(max(self._virtual.s, self._idle_until_s) + delay_s, self._scrape)
         life = self.life
-        if life is None or life.is_stopped:
+        if life is None or life.is_stopped or life is self._scraped:  # as Prometheus: one scrape at a time
             return
+        self._scraped = life
 
         def answered(page: Any, error: BaseException | None) -> None:
+            self._scraped = None
             if error:
                 self.fail(f"a scrape raised {error!r}")
             else:
