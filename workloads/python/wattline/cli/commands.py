@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[ListedCommand, ...]] = {
         ListedCommand("analyzer", "report", "Report a run or a time range."),
         ListedCommand("analyzer", "watch", "Show a live table of nodes and runs."),
         ListedCommand("analyzer", "requests", "Divide the energy of a server's GPUs among its requests."),
+        ListedCommand("analyzer", "mcp", "Serve read-only tools to an AI agent (MCP)."),
         ListedCommand("analyzer", "export", "Export the raw samples of a run."),
         ListedCommand("analyzer", "import", "Import power logs and results of other tools."),
     ),
