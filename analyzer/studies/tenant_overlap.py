@@ -179,8 +179,7 @@ def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], ov
     """Return work in the overlap: all work of the phase if the overlap is the whole phase, else interpolated.
 
     The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start.
-    Work at a moment is at least that of the last report before, and at most that of the first report after it. The
-    times of reports are known between two samples only.
+    Work at a moment is at least that of the last report before, and at most that of a report after it.
     """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
     done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
@@ -195,16 +194,43 @@ def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], ov
         before, after = (float(earlier[-1]) if len(earlier) else 0.0), float(done.value.max(initial=0.0))
     if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
         return Interval(after - before, 0.0)
-    inside = (done.t > own[0]) & (done.t < own[1]) & run.has_comparable_samples
-    times = np.array([own[0], *done.t[inside], own[1]])
-    lows = np.array([before, *done.value[inside], after])
-    begin, end = (_work_at(times, lows, moment_s) for moment_s in overlap)
+    reports = _reports(run, instance, done)
+    at = _work_at_report if reports is not None else _work_at_sample
+    known = done if reports is None else reports
+    inside = (known.t > own[0]) & (known.t < own[1]) & (reports is not None or run.has_comparable_samples)
+    times = np.array([own[0], *known.t[inside], own[1]])
+    amounts = np.array([before, *known.value[inside], after])
+    begin, end = (at(times, amounts, moment_s) for moment_s in overlap)
     (begin_low, begin_high), (end_low, end_high) = begin.ends, end.ends
     return _within(end.value - begin.value, max(end_low - begin_high, 0.0), end_high - begin_low)
 
 
-def _work_at(times: FloatArray, reported: FloatArray, t: float) -> Interval:
-    """Return the work done at `t` by the reported work at some times, of which the first and last are exact."""
+def _reports(run: TenantRun, instance: str, done: Samples) -> Samples | None:
+    """Return the work at the times of its reports by the ledger; None where a sample has no time of its report."""
+    reported = samples(run.series.ledger, m.RUN_WORK_TIMESTAMP, run_id=run.report.run_id, instance=instance)
+    at = np.searchsorted(reported.t, done.t, side="right") - 1
+    if not len(reported) or (at < 0).any():
+        return None
+    return clean(reported.value[at], done.value)
+
+
+def _work_at_report(times: FloatArray, amounts: FloatArray, t: float) -> Interval:
+    """Return the work done at `t` by the work at the times of reports, of which the first and last are exact.
+
+    A report contains all work of its contributor. The others' work until then is in their next reports.
+    """
+    before = max(int(np.searchsorted(times, t, side="right")) - 1, 0)
+    after = min(int(np.searchsorted(times, t + _REPORT_S)), len(times) - 1)
+    is_exact = t <= times[0] or t >= times[-1]
+    limits = (float(amounts[before]), float(amounts[before if is_exact else after]))
+    return _within(float(np.interp(t, times, amounts)), *limits)
+
+
+def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Interval:
+    """Return the work done at `t` by the latest report at the times of samples; the first and last are exact.
+
+    The time of each report is known between two samples only.
+    """
     if t <= times[0] or t >= times[-1]:
         value = float(reported[0 if t <= times[0] else -1])
         return Interval(value, limits=(value, value))

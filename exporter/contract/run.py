@@ -192,6 +192,8 @@ class RunView(BaseModel):
     duration_seconds: float
     phases: list[PhaseView]
     work: dict[str, float]
+    work_reported_at: float | None = None
+    """Unix time of the latest report of work; None without one, and for runs of older exporters."""
     results: dict[str, float]
     settled_until: float | None = None
     """Unix time up to which seconds and energies of `phases` and `emissions_grams` of a running run count, about six

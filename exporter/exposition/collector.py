@@ -40,6 +40,7 @@ from exporter.contract.metrics import (
     RUN_RESULT,
     RUN_START,
     RUN_WORK,
+    RUN_WORK_TIMESTAMP,
 )
 from exporter.contract.run import RunView
 from exporter.energy.plausibility import REASONS
@@ -138,8 +139,14 @@ def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
         yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
     for unit, amount in run.work.items():
         yield Reading(RUN_WORK, (run.run_id, unit), amount)
+    if run.work_reported_at is not None:
+        yield Reading(RUN_WORK_TIMESTAMP, identity, run.work_reported_at)
     for name, value in run.results.items():
         yield Reading(RUN_RESULT, (run.run_id, name), value)
+    yield from _phase_readings(run)
+
+
+def _phase_readings(run: RunView) -> Iterator[Reading]:
     for phase in run.phases:
         yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_seconds)
         if phase.last_started_at is not None:

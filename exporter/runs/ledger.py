@@ -138,7 +138,7 @@ class Ledger:
 
     def work(self, run_id: str, request: WorkRequest) -> RunRecord:
         run = self.lookup.find_running(run_id)
-        requests.add_reported_work(run, request.contributor, request.amounts)
+        requests.add_reported_work(run, request.contributor, request.amounts, self._clock().s)
         self.renew(run)
         return run
 
@@ -167,7 +167,7 @@ class Ledger:
         The caller then reads the sensors and calls `release`, and `finish` after the next poll.
         """
         self._follow_clock()
-        requests.add_reported_work(run, "", request.work, in_phase=False)
+        requests.add_reported_work(run, "", request.work, self._clock().s, in_phase=False)
         run.results.update(request.results)
         now = self._clock()
         end = now if end_s is None else earlier(now, max(end_s, run.begin_s))

@@ -162,6 +162,8 @@ class SlotProgress:
 def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:
     """Move the run's Unix times by a wall clock step; extend its lease by the time of a system sleep."""
     run.started_at += step_s
+    if run.work_reported_at is not None:
+        run.work_reported_at += step_s
     for phase in run.phases:
         phase.started_at += step_s
         if phase.entered_at is not None and phase.until_at is not None:

@@ -116,6 +116,8 @@ class RunRecord:
     phases: list[PhaseTotal] = field(default_factory=list)
     phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
     """Work reported during each phase, by unit."""
+    work_reported_at: float | None = None
+    """Time of the latest report of work; None without one, and in records of older versions."""
     emissions: list[RunEmission] = field(default_factory=list)
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
@@ -186,8 +188,8 @@ class RunRecord:
                 total[unit] = total.get(unit, 0.0) + amount
         return total
 
-    def add_work(self, contributor: str, totals: Mapping[str, float], *, in_phase: bool = True) -> None:
-        """Set a contributor's totals; with `in_phase`, add the increase to the current phase."""
+    def add_work(self, contributor: str, totals: Mapping[str, float], now_s: float, *, in_phase: bool = True) -> None:
+        """Set a contributor's totals at `now_s`; with `in_phase`, add the increase to the current phase."""
         old = self.contributors.get(contributor, {})
         phase = self.cuts[-1].phase if self.cuts and in_phase else None
         if phase is not None:
@@ -196,6 +198,7 @@ class RunRecord:
                 # in this order rounding never decreases the sum
                 phase_totals[unit] = phase_totals.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
+        self.work_reported_at = self.started_at + now_s - self.begin_s
 
     def note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < MAX_NOTES:

@@ -134,8 +134,10 @@ def find_cgroup(name: str | None) -> tuple[str | None, str | None]:
     return (None, name) if is_pending else (path, None)
 
 
-def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
-    """Set a contributor's totals. Raises RunError for totals that fall, and beyond the limits of a run."""
+def add_reported_work(
+    run: RunRecord, contributor: str, amounts: dict[str, float], now_s: float, *, in_phase: bool = True
+) -> None:
+    """Set a contributor's totals at `now_s`. Raises RunError for totals that fall, and beyond the limits of a run."""
     old = run.contributors.get(contributor, {})
     for unit, amount in amounts.items():
         if amount < old.get(unit, 0.0):
@@ -150,7 +152,7 @@ def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float
     if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
         raise RunError(422, f"contributor: a run has at most {MAX_CONTRIBUTORS} contributors")
     if amounts:
-        run.add_work(contributor, amounts, in_phase=in_phase)
+        run.add_work(contributor, amounts, now_s, in_phase=in_phase)
 
 
 def refuse_phase(run: RunRecord, name: str) -> RunError | None:

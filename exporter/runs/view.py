@@ -61,6 +61,7 @@ def run_view(
             for p in phases
         ],
         work=run.work(),
+        work_reported_at=run.work_reported_at,
         results=run.results,
         settled_until=None if run.final_settled else run.started_at + settled_s - run.begin_s,
         energy_joules=_by_component({device: energy.joules for device, energy in energies.items()}),

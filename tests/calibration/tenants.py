@@ -45,11 +45,14 @@ class _Tenant:
         """Return the work since the start of the phase `measure`."""
         return self.rate.energy_j(np.clip(t, self.measure_s, self.end_s)) - self.rate.energy_j(self.measure_s)
 
+    def reported_at_s(self, t):
+        """Return the time of the latest report before `t`, and the run's start before the first one."""
+        at_s = np.array([self.start_s, *self.reports_s, self.end_s])
+        return at_s[np.maximum(np.searchsorted(at_s, t, side="right") - 1, 0)]
+
     def reported(self, t):
         """Return the work of the latest report before `t`."""
-        at_s = np.append(self.reports_s, self.end_s)
-        place = np.searchsorted(at_s, t, side="right") - 1
-        return np.where(place >= 0, self.work(at_s[np.maximum(place, 0)]), 0.0)
+        return self.work(self.reported_at_s(t))
 
 
 def _curve(rng: np.random.Generator, highest: float, seconds: float) -> PowerLoad:
@@ -92,7 +95,8 @@ def _run(rng: np.random.Generator, tenant: _Tenant, every: list[_Tenant], scrape
         return {"__name__": metric.name, **labels, **more}, last_s, np.full(len(last_s), value)
 
     share = {"component": "gpu", "device": GPU, "policy": "idle_shared"}
-    measured = times >= tenant.measure_s
+    reports = read_s >= tenant.reports_s[0]
+    done = tenant.reported(read_s[reports])
     series = [
         constant(m.RUN_START, tenant.start_s),
         constant(m.RUN_END, tenant.end_s),
@@ -100,11 +104,12 @@ def _run(rng: np.random.Generator, tenant: _Tenant, every: list[_Tenant], scrape
         constant(m.RUN_PHASE_START, tenant.start_s, phase="warmup"),
         constant(m.RUN_PHASE_START, tenant.measure_s, phase="measure"),
         ({"__name__": m.RUN_ATTRIBUTED_ENERGY.name, **labels, **share}, times, tenant.energy_j(read_s)),
-        ({"__name__": m.RUN_WORK.name, **labels, "unit": "steps"}, times, tenant.reported(read_s)),
+        ({"__name__": m.RUN_WORK.name, **labels, "unit": "steps"}, times[reports], done),
+        ({"__name__": m.RUN_WORK_TIMESTAMP.name, **labels}, times[reports], tenant.reported_at_s(read_s)[reports]),
         (
             {"__name__": m.RUN_PHASE_WORK.name, **phase, "unit": "steps"},
-            times[measured],
-            tenant.reported(read_s[measured]),
+            times[reports],
+            tenant.reported(read_s[reports]),
         ),
     ]
     whole_j = math.fsum(float(one.energy_j(tenant.end_s) - one.energy_j(tenant.measure_s)) for one in every)

@@ -67,7 +67,7 @@ def _basis(starts: Starts) -> str:
     )
     return (
         f"{units.plain_energy(profile.energy_j)} ({profile.boundary}) over {units.duration(profile.duration_s)}; "
-        f"{forecast.basis} intensity, forecast by {who}, {age}"
+        f"{forecast.basis} intensity, forecast by {who}, {age}; without interval"
     )
 
 

@@ -31,7 +31,7 @@ from exporter.contract.metrics import Metric
 from exporter.contract.work import unit_of_one
 
 _MEASURE = "measure"
-_THROUGHOUT = (m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
+_THROUGHOUT = (m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_WORK_TIMESTAMP, m.RUN_ATTRIBUTED_ENERGY)
 _NAMED = 8
 _NEAR_S = 60.0
 _MORE: tuple[tuple[Metric, dict[str, str]], ...] = (

@@ -150,11 +150,11 @@ def test_take_marks_keeps_known_mark_without_polls():
 
 def test_phase_work_repeated_totals_never_decrease_it():
     run = run_of(Cut(BEGIN_S, "train"))
-    run.add_work("rank-0", {"flop": 0.1})
-    run.add_work("rank-1", {"flop": 0.7})
+    run.add_work("rank-0", {"flop": 0.1}, 0.0)
+    run.add_work("rank-1", {"flop": 0.7}, 0.0)
     done = [run.phase_work["train"]["flop"]]
     for _ in range(100):
-        run.add_work("rank-1", {"flop": 0.7})
+        run.add_work("rank-1", {"flop": 0.7}, 0.0)
         done.append(run.phase_work["train"]["flop"])
 
     assert done == sorted(done)
