@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.attribution.policy import AttributionChanges
-from exporter.contract.run import EndRequest
+from exporter.contract.run import EndRequest, WorkRequest
 from exporter.energy.marks import MeterTotals, energy_between
 from exporter.model import Poll, Slot
 from exporter.processes.procfs import ProcessKey
@@ -240,6 +240,27 @@ def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
     assert phases["train"].last_started_at == pytest.approx(shift_s + 18, abs=0.1)
     assert phases["train"].duration_seconds == pytest.approx(22, abs=0.4)
     assert phases["validate"].last_started_at == phases["validate"].started_at == pytest.approx(shift_s + 10, abs=0.1)
+
+
+def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
+    """A report after 4 s, none for 6 s, and the wall clock set 100 s ahead at 10 s; the end adds no work."""
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    run = node.begin(run_id="r")
+    first_at = run.started_at
+    assert node.ledger.view(run).work_reported_at is None
+    node.run_for(4)
+    node.ledger.work("r", WorkRequest.model_validate({"steps": 40}))
+    reported_at = node.ledger.view(run).work_reported_at
+    node.run_for(6)
+    node.first_at += 100
+    node.ledger.tick()
+    node.end("r")
+    ended = node.ledger.view(node.ledger.find("r"))
+    state.close()
+
+    assert reported_at == pytest.approx(first_at + 4.3, abs=0.1)  # the start of a run takes 0.3 s
+    assert ended.work_reported_at == pytest.approx(first_at + 104.3, abs=0.1)
 
 
 def test_ledger_resumed_run_keeps_intensity_until_the_provider_answers(tmp_path):
