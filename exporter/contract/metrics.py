@@ -240,29 +240,13 @@ METRICS: tuple[Metric, ...] = (
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
-    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY,
-    RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
+    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START,
+    RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
     REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )
 # fmt: on
-
-
-_JOINS = """\
-## Joins
-
-Series of runs name a GPU by `component="gpu"` and `device`, its UUID. `wattline_gpu_info` has it as `device` and as
-`uuid`, so no join needs `label_replace`. Energy of runs by model of the GPU:
-
-```
-sum by (run_id, name) (
-  wattline_run_attributed_energy_joules_total{run_id!="", component="gpu", policy="idle_shared"}
-  * on (cluster, instance, device) group_left (name, uuid) wattline_gpu_info)
-```
-
-The result of the join has `uuid`, too, for a second join with series of the GPU, such as `wattline_gpu_pod_info`.
-"""
 
 
 def markdown() -> str:
@@ -278,7 +262,6 @@ def markdown() -> str:
             "|---|---|---|---|",
             *rows,
             "",
-            _JOINS,
         ]
     )
 

@@ -1,15 +1,14 @@
-"""Join of METRICS.md on a real Prometheus and VictoriaMetrics."""
+"""Join of deploy/prometheus/joins.md on a real Prometheus and VictoriaMetrics."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from exporter.contract import metrics
 from tests.grafana.cluster import END_S, SERVE
 from tests.grafana.query import ask
 
-DOCUMENT = Path(metrics.__file__).with_name("METRICS.md")
+DOCUMENT = Path(__file__).resolve().parents[2] / "deploy/prometheus/joins.md"
 
 
 def test_run_series_join_with_the_gpu_by_device(server):

@@ -253,6 +253,7 @@ def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
     node.ledger.work("r", WorkRequest.model_validate({"steps": 40}))
     reported_at = node.ledger.view(run).work_reported_at
     node.run_for(6)
+    node.ledger.tick()  # a step is the difference from the reading of the tick before
     node.first_at += 100
     node.ledger.tick()
     node.end("r")
