@@ -49,13 +49,13 @@ def requests_command(
         ),
     ] = None,
     requests: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             metavar="FILE|FOLDER",
-            help="Requests as JSON, JSON Lines or CSV, profile_export.jsonl of AIPerf, or the folder that a run of "
-            "llm-server wrote; repeatable.",
+            help="Requests in place of those that the exporter stored: JSON, JSON Lines or CSV, "
+            "profile_export.jsonl of AIPerf, or the folder that a run of llm-server wrote; repeatable.",
         ),
-    ],
+    ] = None,
     by: Annotated[
         str, typer.Option(metavar="LABELS", help="Labels of the groups, such as user,model, or length.")
     ] = "",
@@ -80,19 +80,24 @@ def requests_command(
     policy_option(policy)
     cost, since_s = price_options(price, currency), duration_option(since)
     span_s, roles = _range(run_id, start, end), _roles(role or [])
+    if run_id is None and not requests:
+        raise typer.BadParameter("a time range needs --requests; the exporter stores requests by run (--run-id)")
     if out is not None and out.suffix in _ROW_SUFFIXES and out.exists():
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output
     from analyzer.sources.requests.energy import RunSearch, fetch_range_energy, fetch_server_energy, request_notes
     from analyzer.sources.requests.file import read_requests
+    from analyzer.sources.requests.stored import read_stored_requests
     from analyzer.sources.runs.load import Clock
     from analyzer.studies.requests.table import group_requests
     from exporter.request_energy.divide import divide_energy
-    from exporter.request_energy.roles import divide_roles
+    from exporter.request_energy.roles import divide_role, divide_roles
 
-    table = read_requests(requests)
+    table = read_requests(requests) if requests else None
     with connection.open() as source:
+        if table is None:
+            table = read_stored_requests(source, run_id or "")
         if run_id is not None:
             run = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
             server = fetch_server_energy(source, run, roles)
@@ -102,6 +107,8 @@ def requests_command(
     try:
         if server.roles:
             energies = divide_roles(table.spans, server.roles)
+        elif (only := table.only_role) is not None:
+            energies = divide_role(table.spans, server.slots, only)
         else:
             energies = divide_energy(table.spans, server.slots, separate=not table.untimed)
     except ValueError as error:
@@ -146,9 +153,9 @@ def _roles(texts: list[str]) -> dict[Role, list[str]]:
 def _write(report: RequestReport, out: Path, *, simulated: bool) -> None:
     import pandas as pd
 
-    from analyzer.output.studies.requests import request_rows
+    from analyzer.output.studies.requests import request_columns
 
-    frame = pd.DataFrame(request_rows(report))
+    frame = pd.DataFrame(request_columns(report))
     parquet = out.suffix == ".parquet"
     if not parquet and out.suffix not in _ROW_SUFFIXES:
         from analyzer.output.html.requests_page import requests_page

@@ -110,6 +110,11 @@ class HistorySource:
             self._noted_span_s, self._noted, self._read = span_s, [], None
         self._noted.append(([metric.name for metric in metrics], _equal(matchers)))
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the file: the state folder of its exporter, or of a copy."""
+        return self._path.parent
+
     def close(self) -> None:
         self._connection.close()
 

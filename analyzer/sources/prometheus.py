@@ -56,7 +56,7 @@ class PrometheusSource:
         self, address: str, access: Access | None = None, timeout_s: float = TIMEOUT_S, progress: Progress = no_progress
     ) -> None:
         access = access or Access()
-        self._url = f"{address.rstrip('/')}/api/v1/query"
+        self._address = address.rstrip("/")
         self.name = session.server_name(address)
         self._timeout_s = timeout_s
         self._progress = progress
@@ -156,9 +156,15 @@ class PrometheusSource:
             "time": f"{end_ms / 1_000:.3f}",
             **RAW_ONLY,
         }
+        return self._series(self.get("/api/v1/query", parameters))
+
+    def get(self, path: str, parameters: Mapping[str, str]) -> requests.Response:
+        """Return the server's response, also one with an error. Raises FetchError for none, and without access."""
         with session.translate_errors(self.name, self._timeout_s):
-            response = self._session.get(self._url, params=parameters, timeout=self._timeout_s)
-        return self._series(response)
+            response = self._session.get(self._address + path, params=parameters, timeout=self._timeout_s)
+        if response.status_code in (401, 403):
+            raise session.access_denied(self.name, response)
+        return response
 
     def _series(self, response: requests.Response) -> list[Series]:
         try:
@@ -168,8 +174,6 @@ class PrometheusSource:
         if not isinstance(around, dict):
             around = {}
         reason = str(around.get("error") or around.get("detail") or "")
-        if response.status_code in (401, 403):
-            raise session.access_denied(self.name, response)
         if reason and response.status_code != 404 and any(mark in reason.lower() for mark in _LIMITS):
             raise _TooMuchError(reason)
         if around.get("status") != "success" or not response.ok:

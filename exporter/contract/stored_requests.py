@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from exporter.contract.requests import ServedRequest
 
@@ -57,22 +60,45 @@ def pack_requests(requests: Sequence[ServedRequest]) -> bytes:
     return zlib.compress(b"".join(parts), 1)
 
 
-def unpack_requests(body: bytes) -> list[ServedRequest]:
-    """Return the requests of a batch. Raises ValueError for a body that is damaged."""
+class StoredColumns(NamedTuple):
+    """Requests of a batch: their ids, distinct labels and roles, and the eight columns."""
+
+    ids: list[str]
+    labels: list[dict[str, str]]
+    roles: list[str | None]
+    columns: list[array[Any]]
+
+
+def unpack_columns(body: bytes) -> StoredColumns:
+    """Return the columns of a batch. Raises ValueError for a body that is damaged."""
     try:
         plain = zlib.decompress(body)
         (length,) = struct.unpack_from("<I", plain)
         head = json.loads(plain[4 : 4 + length])
         count, at, columns = len(head["ids"]), 4 + length, []
         for code in _COLUMNS:
-            columns.append(struct.unpack_from(f"<{count}{code}", plain, at))
-            at += count * struct.calcsize(code)
-        labels = [dict(each) for each in head["labels"]]
-        return [
-            ServedRequest(name, start, end, prompt, made, None if math.isnan(first) else first, cached, labels[k], role)
-            for name, start, first, end, prompt, cached, made, k, role in zip(
-                head["ids"], *columns[:-1], [head["roles"][k] for k in columns[-1]], strict=True
-            )
-        ]
+            column = array(code, plain[at : at + count * struct.calcsize(code)])
+            if len(column) < count:
+                raise ValueError("a batch of requests is damaged: a column is too short")
+            if sys.byteorder == "big":
+                column.byteswap()
+            columns.append(column)
+            at += count * column.itemsize
+        found = StoredColumns(head["ids"], [dict(each) for each in head["labels"]], head["roles"], columns)
+        if count and (max(columns[-2]) >= len(found.labels) or max(columns[-1]) >= len(found.roles)):
+            raise ValueError("a batch of requests is damaged: unknown labels or role")
     except (zlib.error, struct.error, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"a batch of requests is damaged: {error}") from error
+    return found
+
+
+def unpack_requests(body: bytes) -> list[ServedRequest]:
+    """Return the requests of a batch. Raises ValueError for a body that is damaged."""
+    found = unpack_columns(body)
+    return [
+        ServedRequest(
+            *(name, start, end, prompt, made, None if math.isnan(first) else first, cached),
+            *(found.labels[labels], found.roles[role]),
+        )
+        for name, start, first, end, prompt, cached, made, labels, role in zip(found.ids, *found.columns, strict=True)
+    ]

@@ -12,6 +12,24 @@ from exporter.request_energy.load import DividedEnergy
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 
+def divide_role(spans: RequestSpans, slots: EnergySlots, role: Role) -> RequestEnergies:
+    """Return the energy of each request to one part of a disaggregated server, all above idle in its phase.
+
+    Raises ValueError as `divide_energy` does.
+    """
+    energies = divide_energy(spans, slots, role=role)
+    total, divided = _total(energies, slots), energies.divided
+    none, everything = np.zeros(len(spans)), divided.dynamic_j
+    return replace(
+        energies,
+        divided=DividedEnergy(
+            everything if role == "prefill" else none, everything if role == "decode" else none, divided.idle_j
+        ),
+        prefill=total if role == "prefill" else None,
+        decode=total if role == "decode" else None,
+    )
+
+
 def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> RequestEnergies:
     """Return the energy of each request; `slots` has the energy of the devices of both roles.
 

@@ -22,7 +22,7 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))
     joules = np.maximum(report.joules[shown], 1e-3)
     tokens = np.maximum(report.table.spans.generated_tokens[shown], 1.0)
-    models = np.array([report.table.labels[k].get("model", "") for k in shown])
+    models = report.table.label_values("model", shown).astype(str)
     names, counts = np.unique(models, return_counts=True)
     names = names[np.argsort(-counts, kind="stable")]
     with mpl.rc_context(plot_style(theme)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,23 +78,22 @@ def requests_output(report: RequestReport, top: int) -> CommandOutput:
     return CommandOutput(parts, _document(report, records), records)
 
 
-def request_rows(report: RequestReport) -> Iterator[dict[str, Any]]:
-    """Yield one row for each request, the one with the most energy first."""
-    names = sorted({name for labels in report.table.labels for name in labels})
-    spans, divided, joules = report.table.spans, report.energies.divided, report.joules
-    for k in (-joules).argsort(kind="stable"):
-        yield {
-            "id": report.table.ids[k],
-            "started_at": spans.arrived_s[k],
-            "ended_at": spans.ended_s[k],
-            "prompt_tokens": int(spans.prompt_tokens[k]),
-            "cached_tokens": int(spans.cached_tokens[k]),
-            "generated_tokens": int(spans.generated_tokens[k]),
-            "energy_joules": joules[k],
-            "energy_uncertainty_joules": report.energies.half_j[k],
-            "idle_energy_joules": divided.idle_j[k],
-            **{f"label_{name}": report.table.labels[k].get(name, "") for name in names},
-        }
+def request_columns(report: RequestReport) -> dict[str, Sequence[Any] | FloatArray]:
+    """Return the columns with one value for each request, the one with the most energy first."""
+    table, energies, joules = report.table, report.energies, report.joules
+    spans, order = table.spans, (-joules).argsort(kind="stable")
+    return {
+        "id": [table.ids[k] for k in order],
+        "started_at": spans.arrived_s[order],
+        "ended_at": spans.ended_s[order],
+        "prompt_tokens": spans.prompt_tokens[order].astype(int),
+        "cached_tokens": spans.cached_tokens[order].astype(int),
+        "generated_tokens": spans.generated_tokens[order].astype(int),
+        "energy_joules": joules[order],
+        "energy_uncertainty_joules": energies.half_j[order],
+        "idle_energy_joules": energies.divided.idle_j[order],
+        **{f"label_{name}": list(table.label_values(name, order)) for name in table.label_names},
+    }
 
 
 def _headline(report: RequestReport) -> str:
@@ -113,6 +112,11 @@ def _headline(report: RequestReport) -> str:
             f"{units.energy_of_one(generated)} per generated token"
             + (f", of which {units.energy_of_one(context)} per 1,000 tokens of context" if context else "")
         )
+    elif only := report.table.only_role:
+        figure = prompt if only == "prefill" else generated
+        token = "prompt" if only == "prefill" else "generated"
+        if figure:
+            lines.append(f"above idle: {units.energy_of_one(figure)} per {token} token of the {only} server")
     else:
         lines.append("prefill and decode cannot be separated in this run: only their sum is stated")
     if report.idle_share is not None:

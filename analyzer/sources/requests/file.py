@@ -61,9 +61,12 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
     times = np.array([one.times for one in requests]).T
     counts = np.array([one.counts for one in requests]).T
     timed = ~np.isnan(times[1])
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    label_of = np.array([numbers.setdefault(one.labels, len(numbers)) for one in requests], dtype=np.int32)
     return RequestTable(
         ids=[one.id for one in requests],
-        labels=[dict(one.labels) for one in requests],
+        label_sets=[dict(labels) for labels in numbers],
+        label_of=label_of,
         spans=RequestSpans(times[0], np.where(timed, times[1], times[0]), times[2], counts[0], counts[1], counts[2]),
         untimed=int(np.count_nonzero(~timed & (counts[2] > 1))),
         repeated=repeated,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.model.samples import FloatArray
-from exporter.request_energy.divide import RequestEnergies
+from exporter.request_energy.divide import RequestEnergies, Role
 from exporter.request_energy.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -22,14 +23,31 @@ _LENGTHS = (32, 128, 512, 2_048)
 class RequestTable:
     """N requests in the order of arrival.
 
-    `untimed` is the number of those without the time of the first token, `repeated` of those that occurred again.
+    `label_of` (N,) are the positions of their labels in `label_sets`. `untimed` is the number of those without the
+    time of the first token, `repeated` of those that occurred again.
     """
 
     ids: Sequence[str]
-    labels: Sequence[dict[str, str]]
+    label_sets: Sequence[Mapping[str, str]]
+    label_of: npt.NDArray[np.int32]
     spans: RequestSpans
     untimed: int = 0
     repeated: int = 0
+
+    @property
+    def label_names(self) -> list[str]:
+        return sorted({name for labels in self.label_sets for name in labels})
+
+    @property
+    def only_role(self) -> Role | None:
+        """Role of all requests, if they are those of one part of a disaggregated server."""
+        roles = {labels.get("role") for labels in self.label_sets}
+        return next((role for role in get_args(Role) if roles == {role}), None)
+
+    def label_values(self, name: str, chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
+        """Return a label of some of the requests, empty where they lack it."""
+        values = np.array([labels.get(name, "") for labels in self.label_sets], dtype=object)
+        return values[self.label_of[chosen]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +85,13 @@ def group_requests(
     table: RequestTable, energies: RequestEnergies, by: Sequence[str], *, idle_shared: bool
 ) -> list[RequestGroup]:
     """Return the groups by labels, the one with the most energy first."""
-    joules = energies_j(energies, idle_shared=idle_shared)
-    found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    lengths = np.searchsorted(_LENGTHS, table.spans.generated_tokens)
-    for index, labels in enumerate(table.labels):
-        keys = (labels.get(name, _length(lengths[index]) if name == LENGTH else "") for name in by)
-        found[tuple(keys)].append(index)
-    spans = table.spans
+    spans, joules = table.spans, energies_j(energies, idle_shared=idle_shared)
+    keys, group = _group_numbers(table, by)
+    order = np.argsort(group, kind="stable")
+    borders = np.cumsum(np.bincount(group, minlength=len(keys)))
     groups = [
         RequestGroup(
-            keys=keys,
+            keys=each,
             requests=len(members),
             prompt_tokens=float(spans.prompt_tokens[members].sum()),
             generated_tokens=float(spans.generated_tokens[members].sum()),
@@ -84,9 +99,25 @@ def group_requests(
             half_j=float(energies.half_j[members].sum()),
             percentiles_j=tuple(float(one) for one in np.percentile(joules[members], PERCENTILES)),
         )
-        for keys, members in found.items()
+        for each, members in zip(keys, np.split(order, borders[:-1]), strict=True)
     ]
     return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
+
+
+def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[str, ...]], npt.NDArray[np.int32]]:
+    """Return the values of the labels of each group, and the group of each request (N,)."""
+    kinds = len(_LENGTHS) + 1 if LENGTH in by else 1
+    codes = table.label_of * np.int32(kinds)
+    if LENGTH in by:
+        codes += np.searchsorted(_LENGTHS, table.spans.generated_tokens).astype(np.int32)
+    present = np.flatnonzero(np.bincount(codes))
+    numbers: dict[tuple[str, ...], int] = {}
+    group_of = np.zeros(len(table.label_sets) * kinds, dtype=np.int32)
+    for code in present:
+        labels, bucket = table.label_sets[int(code) // kinds], int(code) % kinds
+        keys = tuple(labels.get(name, _length(bucket) if name == LENGTH else "") for name in by)
+        group_of[code] = numbers.setdefault(keys, len(numbers))
+    return list(numbers), group_of[codes]
 
 
 def _length(bucket: int) -> str:

@@ -1,0 +1,185 @@
+"""Requests of a run that an exporter stored: its state folder or its run API."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import tempfile
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from math import nan
+from pathlib import Path
+from typing import Any, overload
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.model.samples import FloatArray
+from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
+from analyzer.studies.requests.table import RequestTable
+from exporter.contract.stored_requests import REQUESTS_FILE, StoredColumns, unpack_columns
+from exporter.request_energy.spans import RequestSpans
+
+PAGE = 10_000
+_FIELDS = ("started_at", "first_token_at", "ended_at", "prompt_tokens", "cached_tokens", "generated_tokens")
+_CODES = "dddiii"
+_REMEDY = "report them to the exporter, or give --requests FILE"
+
+
+def read_stored_requests(source: SampleSource, run_id: str) -> RequestTable:
+    """Return the requests of a run in the order of arrival.
+
+    Raises FetchError if the source has none, or is a server that stores no requests.
+    """
+    if isinstance(source, HistorySource):
+        batches = _file_batches(source.folder / REQUESTS_FILE, run_id)
+    elif isinstance(source, PrometheusSource):
+        batches = _pages(source, run_id)
+    else:
+        raise FetchError(f"{source.name} stores no requests", "give --requests FILE")
+    columns = _RequestColumns()
+    try:
+        for batch in batches:
+            columns.add(batch)
+    except OSError as error:
+        raise FetchError(f"cannot hold the requests: {error.strerror}", "free disk space, or set TMPDIR") from error
+    if not len(columns):
+        raise FetchError(f"no requests of run {run_id} at {source.name}", _REMEDY)
+    return columns.table()
+
+
+class StoredIds(Sequence[str]):
+    """Ids in a temporary file: those of two days of requests need several hundred megabytes."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the object
+        weakref.finalize(self, self._file.close)
+        self._ends = array("q", [0])
+        self._order: npt.NDArray[np.int32] | None = None
+
+    def extend(self, ids: Sequence[str]) -> None:
+        parts = [name.encode() for name in ids]
+        end = self._ends[-1]
+        self._ends.extend([end := end + len(part) for part in parts])
+        self._file.write(b"".join(parts))
+
+    def in_order(self, order: npt.NDArray[np.int32]) -> StoredIds:
+        """Set the order in which the ids are read."""
+        self._file.flush()
+        self._order = order
+        return self
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        place = int(index if self._order is None else self._order[index])
+        start, end = self._ends[place], self._ends[place + 1]
+        return os.pread(self._file.fileno(), end - start, start).decode()
+
+
+class _RequestColumns:
+    """Columns that grow by batches; the requests of two days fit in half a gigabyte."""
+
+    def __init__(self) -> None:
+        self._ids = StoredIds()
+        self._columns = [array(code) for code in _CODES]
+        self._label_of = array("i")
+        self._numbers: dict[tuple[tuple[str, str], ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._label_of)
+
+    def add(self, batch: StoredColumns) -> None:
+        self._ids.extend(batch.ids)
+        *values, labels, roles = batch.columns
+        for column, new in zip(self._columns, values, strict=True):
+            column.extend(new if new.typecode == column.typecode else array(column.typecode, new))
+        known: dict[tuple[int, int], int] = {}
+        for pair in zip(labels, roles, strict=True):
+            if pair not in known:
+                role = batch.roles[pair[1]]
+                named = batch.labels[pair[0]] if role is None else {"role": role, **batch.labels[pair[0]]}
+                known[pair] = self._numbers.setdefault(tuple(sorted(named.items())), len(self._numbers))
+            self._label_of.append(known[pair])
+
+    def table(self) -> RequestTable:
+        """Return the requests; the columns are empty afterwards, so that none is held twice."""
+        order = np.argsort(np.frombuffer(self._columns[0]), kind="stable").astype(np.int32)
+        started_s, first_s, ended_s, *counts = (self._take(order) for _ in range(len(_CODES)))
+        untimed = np.isnan(first_s)
+        first_s[untimed] = started_s[untimed]
+        return RequestTable(
+            ids=self._ids.in_order(order),
+            label_sets=[dict(labels) for labels in self._numbers],
+            label_of=np.frombuffer(self._label_of, dtype=np.int32)[order],
+            spans=RequestSpans(started_s, first_s, ended_s, *counts),
+            untimed=int(np.count_nonzero(untimed & (counts[2] > 1))),
+        )
+
+    def _take(self, order: npt.NDArray[np.int32]) -> FloatArray:
+        column = self._columns.pop(0)
+        values: FloatArray = np.frombuffer(column, dtype=column.typecode)[order]
+        return values
+
+
+def _file_batches(path: Path, run_id: str) -> Iterator[StoredColumns]:
+    if not path.exists():
+        raise FetchError(f"no requests of run {run_id}: {path} does not exist", _REMEDY)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+            for (body,) in connection.execute("SELECT body FROM batch WHERE run_id = ? ORDER BY id", (run_id,)):
+                yield unpack_columns(body)
+    except (sqlite3.Error, ValueError) as error:
+        raise FetchError(f"cannot read {path}: {error}", "check the file and its disk") from error
+
+
+def _pages(source: PrometheusSource, run_id: str) -> Iterator[StoredColumns]:
+    """Yield the pages of the run API."""
+    after: str | None = "0:0"
+    while after is not None:
+        response = source.get(f"/api/v1/runs/{quote(run_id, safe='')}/requests", {"limit": str(PAGE), "after": after})
+        document = _parsed(response.content) if "json" in response.headers.get("Content-Type", "") else {}
+        if response.ok and isinstance(document.get("requests"), list):
+            yield _page_columns(document["requests"])
+            after = document["next"]
+        elif "detail" in document:
+            raise FetchError(f"{source.name} has no requests of run {run_id}: {document['detail']}", _REMEDY)
+        else:
+            raise FetchError(
+                f"{source.name} stores samples, but no requests",
+                "give --requests FILE, or --source with the exporter that got them, or its state folder",
+            )
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _page_columns(requests: Sequence[dict[str, Any]]) -> StoredColumns:
+    labels: dict[tuple[tuple[str, str], ...], int] = {}
+    roles: dict[str | None, int] = {}
+    columns = [
+        array(code, [nan if each[name] is None else each[name] for each in requests])
+        for code, name in zip(_CODES, _FIELDS, strict=True)
+    ]
+    label_of = array("I", [labels.setdefault(tuple(each["labels"].items()), len(labels)) for each in requests])
+    role_of = array("I", [roles.setdefault(each["role"], len(roles)) for each in requests])
+    ids = [each["id"] for each in requests]
+    return StoredColumns(ids, [dict(each) for each in labels], list(roles), [*columns, label_of, role_of])

@@ -1,0 +1,102 @@
+"""Energies of requests: posted to a real exporter, read by its API and by `analyzer requests`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.simulation import Square
+from tests.daemon import begin, daemon, end
+from tests.exporter.requests.calls import accepted
+from tests.polling import eventually
+
+RUN_S, REQUESTS = 9.0, 40
+ANALYZER = Path(sys.executable).with_name("analyzer")
+
+
+def analyze(source, *arguments):
+    command = [ANALYZER, "requests", "--run-id", "server", "--source", str(source), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def traffic(begun_at, rng):
+    """Return requests of two users that ended in the run."""
+    for k in range(REQUESTS):
+        started_at = begun_at + rng.uniform(0.2, RUN_S - 3)
+        first_s = rng.uniform(0.05, 0.3)
+        yield {
+            "id": f"chatcmpl-{k}",
+            "started_at": started_at,
+            "first_token_at": started_at + first_s,
+            "ended_at": started_at + first_s + rng.uniform(0.3, 2.5),
+            "prompt_tokens": int(rng.integers(20, 2_000)),
+            "generated_tokens": int(rng.integers(5, 200)),
+            "labels": {"user": "ann" if k % 3 else "bob", "model": "llama"},
+        }
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Return the state folder, the run, the final answers by id, and the document of the live exporter."""
+    folder = tmp_path_factory.mktemp("requests")
+    options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.window", "10s")
+    with daemon(folder, *options) as exporter:
+        with exporter.simulation() as simulation:
+            simulation.set_load(0, Square(120, 600, 1.7))
+        begin(exporter, "llm-server", run_id="server", gpus=["0"])
+        begun_at = time.time()
+        time.sleep(RUN_S)
+        sent = list(traffic(begun_at, np.random.default_rng(3)))
+        accepted(exporter, "server", *sent)
+        run = end(exporter, "server")
+
+        def all_final():
+            return all(exporter.get(f"/api/v1/requests/{each['id']}")[1]["state"] == "final" for each in sent)
+
+        eventually(all_final, "final energies", exporter.log, 30.0)
+        views = {each["id"]: exporter.get(f"/api/v1/requests/{each['id']}")[1] for each in sent}
+        live = json.loads(analyze(exporter.url, "--by", "user", "--format", "json"))
+    return folder / "state", run, views, live
+
+
+def test_requests_and_rest_are_the_meter_of_the_run(served):
+    _, run, views, live = served
+    (run_j,) = run["energy_joules"]["gpu"].values()
+
+    assert live["measured_energy_joules"] == pytest.approx(run_j, rel=1e-9)
+    assert live["requests_energy_joules"] + live["rest_energy_joules"] == pytest.approx(run_j, rel=1e-9)
+    assert sum(group["requests"] for group in live["groups"]) == len(views)
+    assert {group["user"] for group in live["groups"]} == {"ann", "bob"}
+
+
+def test_energies_agree_with_the_answers_of_the_exporter(served, tmp_path):
+    folder, _, views, _ = served
+    rows = tmp_path / "rows.csv"
+
+    analyze(folder, "--out", rows)
+
+    with rows.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert {row["id"] for row in found} == views.keys()
+    for row in found:
+        view = views[row["id"]]
+        half_j = float(row["energy_uncertainty_joules"]) + view["energy_uncertainty_joules"]
+        assert abs(float(row["energy_joules"]) - view["energy_joules"]) <= half_j, row["id"]
+
+
+def test_state_folder_gives_the_figures_of_the_live_exporter(served):
+    folder, _, _, live = served
+
+    stored = json.loads(analyze(folder, "--by", "user", "--format", "json"))
+
+    assert stored["groups"] == live["groups"]
+    assert stored["requests_energy_joules"] == pytest.approx(live["requests_energy_joules"])
