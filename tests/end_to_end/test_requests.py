@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.simulation import Square
+from exporter.simulation import Constant
 from tests.daemon import begin, daemon, end
 from tests.exporter.requests.calls import accepted
 from tests.polling import eventually
 
-RUN_S, REQUESTS = 9.0, 40
+RUN_S, REQUESTS = 9.0, 30
+IDLE_W, EACH_W, TOKENS_PER_S = 80.0, 50.0, 40.0
 ANALYZER = Path(sys.executable).with_name("analyzer")
 
 
@@ -29,19 +30,27 @@ def analyze(source, *arguments):
 
 
 def traffic(begun_at, rng):
-    """Return requests of two users that ended in the run."""
+    """Return requests of two users that end in the run; each generates TOKENS_PER_S tokens a second."""
     for k in range(REQUESTS):
-        started_at = begun_at + rng.uniform(0.2, RUN_S - 3)
-        first_s = rng.uniform(0.05, 0.3)
+        started_at = begun_at + rng.uniform(0.5, RUN_S - 3)
+        seconds = rng.uniform(0.3, 2.5)
         yield {
             "id": f"chatcmpl-{k}",
             "started_at": started_at,
-            "first_token_at": started_at + first_s,
-            "ended_at": started_at + first_s + rng.uniform(0.3, 2.5),
-            "prompt_tokens": int(rng.integers(20, 2_000)),
-            "generated_tokens": int(rng.integers(5, 200)),
+            "first_token_at": started_at + 0.02,
+            "ended_at": started_at + seconds,
+            "prompt_tokens": 50,
+            "generated_tokens": round(seconds * TOKENS_PER_S),
             "labels": {"user": "ann" if k % 3 else "bob", "model": "llama"},
         }
+
+
+def run_load(simulation, sent, until_at):
+    """Give the GPU IDLE_W and EACH_W for each request in progress."""
+    while (now_at := time.time()) < until_at:
+        running = sum(each["started_at"] <= now_at < each["ended_at"] for each in sent)
+        simulation.set_load(0, Constant(IDLE_W + EACH_W * running))
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +60,11 @@ def served(tmp_path_factory):
     options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.window", "10s")
     with daemon(folder, *options) as exporter:
         with exporter.simulation() as simulation:
-            simulation.set_load(0, Square(120, 600, 1.7))
-        begin(exporter, "llm-server", run_id="server", gpus=["0"])
-        begun_at = time.time()
-        time.sleep(RUN_S)
-        sent = list(traffic(begun_at, np.random.default_rng(3)))
+            simulation.set_load(0, Constant(IDLE_W))
+            begin(exporter, "llm-server", run_id="server", gpus=["0"])
+            begun_at = time.time()
+            sent = list(traffic(begun_at, np.random.default_rng(3)))
+            run_load(simulation, sent, begun_at + RUN_S)
         accepted(exporter, "server", *sent)
         run = end(exporter, "server")
 

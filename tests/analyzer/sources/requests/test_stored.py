@@ -1,0 +1,90 @@
+"""Requests in the state folder of an exporter, as a table."""
+
+import sqlite3
+
+import pytest
+
+from analyzer.sources.base import FetchError
+from analyzer.sources.history import HistorySource
+from analyzer.sources.requests.stored import read_stored_requests
+from exporter.contract.requests import ServedRequest
+from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA, pack_requests
+
+
+def write(folder, *batches):
+    with sqlite3.connect(folder / REQUESTS_FILE) as connection:
+        connection.executescript(REQUESTS_SCHEMA)
+        for run_id, requests in batches:
+            connection.execute(
+                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, 0, 0, ?, ?)",
+                (run_id, len(requests), requests if isinstance(requests, bytes) else pack_requests(requests)),
+            )
+    connection.close()
+
+
+@pytest.fixture
+def source(steady_history):
+    source = HistorySource(steady_history)
+    yield source
+    source.close()
+
+
+def test_batches_become_one_table_in_the_order_of_arrival(source):
+    late = ServedRequest("late-é", 30.0, 33.0, 7, 5, 31.0, 2, {"user": "ann"}, "decode")
+    early = ServedRequest("early", 10.0, 12.0, 100_000_000, 1, None, 0, {"user": "ann"})
+    middle = ServedRequest("middle", 20.0, 25.0, 3, 4, None, 0, {})
+    write(source.folder, ("r", [late, middle]), ("other", [early]), ("r", [early]))
+
+    table = read_stored_requests(source, "r")
+
+    assert list(table.ids) == ["early", "middle", "late-é"]
+    assert table.spans.arrived_s.tolist() == [10, 20, 30]
+    assert table.spans.first_token_s.tolist() == [10, 20, 31]
+    assert table.spans.ended_s.tolist() == [12, 25, 33]
+    assert table.spans.prompt_tokens.tolist() == [100_000_000, 3, 7]
+    assert table.spans.cached_tokens.tolist() == [0, 0, 2]
+    assert table.spans.generated_tokens.tolist() == [1, 4, 5]
+    assert [table.label_sets[k] for k in table.label_of] == [{"user": "ann"}, {}, {"role": "decode", "user": "ann"}]
+    assert table.untimed == 1
+    assert table.only_role is None
+
+
+def test_requests_of_one_role_have_it(source):
+    write(source.folder, ("r", [ServedRequest("a", 1.0, 2.0, 3, 1, role="prefill")]))
+
+    assert read_stored_requests(source, "r").only_role == "prefill"
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "no requests of run r at .*; report them to the exporter, or give --requests FILE"),
+        ([("r", b"damaged")], f"cannot read .*{REQUESTS_FILE}: a batch of requests is damaged"),
+    ],
+)
+def test_missing_or_damaged_requests_are_named(source, batches, message):
+    write(source.folder, *batches)
+
+    with pytest.raises(FetchError, match=message):
+        read_stored_requests(source, "r")
+
+
+def test_history_without_requests_names_the_remedy(source):
+    with pytest.raises(FetchError, match=f"{REQUESTS_FILE} does not exist; report them to the exporter, or give"):
+        read_stored_requests(source, "r")
+
+
+def test_prometheus_has_samples_but_no_requests(call, fleet_addresses):
+    for address in fleet_addresses.values():
+        code, _, err = call("requests", "--run-id", "r", "--source", address)
+
+        assert code == 1
+        assert "stores samples, but no requests; give --requests FILE, or --source with the exporter" in err
+        assert len(err.strip().splitlines()) == 1
+
+
+def test_time_range_without_a_file_is_refused(call, steady_history):
+    code, _, err = call("requests", "--start", "-2h", "--source", steady_history)
+
+    assert code == 2
+    assert "a time range needs --requests" in " ".join(err.replace("│", " ").split())
