@@ -32,6 +32,7 @@ from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
 from exporter.sources.kubernetes.pod_gpus import PodGpuAssignments
 from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
+from exporter.storage.file_versions import FILE_SCHEMAS, FileVersionError, check_file_version
 from exporter.storage.state_file import LOCK_FILE, storage_remedy
 from exporter.web.access import is_loopback
 from exporter.web.authentication import ApiToken
@@ -273,6 +274,8 @@ def _state_line(settings: Settings) -> CheckLine:
         return CheckLine(f"state   cannot use {folder}: it is a file; set --state.path to a folder", fails=True)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
+        for name in FILE_SCHEMAS:
+            check_file_version(folder / name)
         if (folder / STATE_FILE).exists():
             with closing(sqlite3.connect(f"{(folder / STATE_FILE).resolve().as_uri()}?mode=ro", uri=True)) as state:
                 state.execute("SELECT COUNT(*) FROM meta").fetchone()
@@ -280,6 +283,8 @@ def _state_line(settings: Settings) -> CheckLine:
             file.write(bytes(STATE_BYTES))
             file.flush()
             os.fsync(file.fileno())
+    except FileVersionError as error:
+        return CheckLine(f"state   {error}", fails=True)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         advice = f"{storage_remedy(error)}, or choose another folder with --state.path"

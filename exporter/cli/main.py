@@ -126,7 +126,7 @@ def regions(
 
 
 def main(program: str = "exporter") -> None:
-    """Run a command. The exit code is 1 for a failure and 2 for wrong usage, each with one line on stderr."""
+    """Run a command. The exit code is 1 or 78 for a failure and 2 for wrong usage, each with one line on stderr."""
     try:
         sys.exit(_run(program))
     except ModuleNotFoundError as error:
@@ -147,7 +147,7 @@ def _run(program: str) -> int:
         return 2
     except OperationError as error:
         _print_error(f"exporter: {error}")
-        return 1
+        return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return 130
 

@@ -21,6 +21,8 @@ class UsageError(Exception):
 class OperationError(Exception):
     """A condition of this host that ends the command; the text contains the cause and the remedy."""
 
+    exit_code = 1
+
 
 def listed_names(text: str, option: str, known: Sequence[str]) -> list[str]:
     """Return the names in a list separated by commas. Raises UsageError for an unknown one."""

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from exporter.contract.requests import ServedRequest
 
 REQUESTS_FILE = "requests.sqlite"
+REQUESTS_SCHEMA_VERSION = 1
+"""`PRAGMA user_version` of the file."""
 REQUESTS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS batch (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, first_end REAL NOT NULL, last_end REAL NOT NULL,

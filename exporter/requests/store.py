@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.contract.requests import ServedRequest
-from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA, pack_requests, unpack_requests
+from exporter.contract.stored_requests import (
+    REQUESTS_FILE,
+    REQUESTS_SCHEMA,
+    REQUESTS_SCHEMA_VERSION,
+    pack_requests,
+    unpack_requests,
+)
 from exporter.model import ReadingKey, RunError
+from exporter.storage.file_versions import check_file_version
 
 KEEP_S, KEEP_BYTES = 30 * 86_400.0, 1 << 30
 MAX_QUEUED = 64
@@ -52,10 +59,14 @@ class SavedRequests(NamedTuple):
 
 
 class RequestStore:
-    """Batches of requests in the folder. The file is made for the first request. Blocking parts run in one thread."""
+    """Batches of requests in the folder. The file is made for the first request. Blocking parts run in one thread.
+
+    Raises FileVersionError.
+    """
 
     def __init__(self, folder: Path, keep_bytes: int = KEEP_BYTES) -> None:
         self.path = folder / REQUESTS_FILE
+        check_file_version(self.path)
         self._keep_bytes = keep_bytes
         self._thread = ThreadPoolExecutor(1, "requests")
         self._connection: sqlite3.Connection | None = None
@@ -193,7 +204,7 @@ class RequestStore:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA cache_size = -512")  # KiB: it is appended to
-            connection.executescript(REQUESTS_SCHEMA)
+            connection.executescript(f"{REQUESTS_SCHEMA}; PRAGMA user_version = {REQUESTS_SCHEMA_VERSION}")
             self._connection = connection
         return self._connection
 

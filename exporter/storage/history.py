@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
 from exporter.contract.history import HISTORY_FILE, META_SCHEMA, SCHEMA_VERSION
 from exporter.energy.counter_wraps import SeriesKey
 from exporter.model import Reading, printable
+from exporter.storage.file_versions import check_file_version
 from exporter.storage.push_queue import PushQueue
 from exporter.storage.sample_store import EndedSeries, SampleTables, SeriesIds, StoredMoment, prepare_tables
 from exporter.storage.state_file import StateError, storage_remedy
@@ -76,6 +78,7 @@ class History:
         """Queue of the server to which the history is pushed."""
         self.settled_ms = 0
         """Time up to which no more samples are added; when a run begins, seconds of the last minute are."""
+        check_file_version(self.path)
         try:
             self._connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -85,8 +88,8 @@ class History:
             self._connection.executescript(META_SCHEMA)
             prepare_tables(self._connection)
             with self._connection as connection:
-                row = ("schema_version", str(SCHEMA_VERSION))
-                connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", row)
+                rows = [("schema_version", str(SCHEMA_VERSION)), ("wattline_version", version("wattline"))]
+                connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
             self._series_ids = SeriesIds(self._connection)
             self._tables = SampleTables(self._connection)
             self.settled_ms = self._tables.last_ms

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
@@ -22,10 +23,10 @@ from exporter.contract.run_limits import RUN_TAIL_S
 from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.marks import LastPoll, MeterTotals
 from exporter.model import Device
+from exporter.storage.file_versions import STATE_SCHEMA_VERSION, check_file_version
 from exporter.storage.run_archive import ARCHIVE_SCHEMA, ARCHIVED_AT_ONCE, archive_runs, archived_run
 from exporter.storage.saved_state import SavedState, StateChanges
 
-SCHEMA_VERSION = 2
 LOCK_FILE = "lock"
 LATEST_RUNS = 256
 ARCHIVE_EVERY_S = 60.0
@@ -83,14 +84,16 @@ def read_boot_id(root: Path = Path("/proc")) -> str:
 
 
 class StateFile:
-    """The open file, and the lock on its folder. Raises StateError where another exporter holds it."""
+    """The open file, and the lock on its folder. Raises StateError and FileVersionError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._boot_id = read_boot_id()
+        self._program = version("wattline")
         self._archived_s = -math.inf
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            check_file_version(folder / STATE_FILE)
             self._lock = _lock(folder)
             self._connection = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -113,17 +116,11 @@ class StateFile:
     def load(self, tail_s: float = RUN_TAIL_S) -> SavedState:
         """Return the saved state, with the runs that ended in the last `tail_s` seconds.
 
-        Raises StateError for a file that is damaged or of another version.
+        Raises StateError for a file that is damaged.
         """
         path = self.folder / STATE_FILE
         try:
             meta = dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
-            version = meta.get("schema_version", str(SCHEMA_VERSION))
-            if version != str(SCHEMA_VERSION):
-                raise StateError(
-                    f"{path} has schema {version}, this version of wattline reads {SCHEMA_VERSION}; "
-                    "choose another folder with --state.path"
-                )
             return self._load(meta, tail_s)
         except (sqlite3.Error, ValueError) as error:
             cause = str(error).splitlines()[0]
@@ -216,7 +213,8 @@ class StateFile:
             self._write(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
                 [
-                    ("schema_version", str(SCHEMA_VERSION)),
+                    ("schema_version", str(STATE_SCHEMA_VERSION)),
+                    ("wattline_version", self._program),
                     ("boot_id", self._boot_id),
                     ("saved_at", repr(time.time())),
                     ("saved_s", repr(snapshot.now_s)),

@@ -196,6 +196,23 @@ def test_service_stops_cleanly(node: Machine) -> None:
     node.run("systemctl", "start", UNIT)
 
 
+def test_state_of_a_newer_version_ends_the_service_without_restarts(node: Machine) -> None:
+    node.run("systemctl", "stop", UNIT)
+    change = "UPDATE meta SET value = {} WHERE key = 'schema_version'"
+    path = "/var/lib/wattline/state.sqlite"
+    command = f"import sqlite3, sys\nwith sqlite3.connect('{path}') as state: state.execute(sys.argv[1])"
+    node.run("/opt/wattline/bin/python3", "-c", command, change.format(9))
+    node.run("systemctl", "start", UNIT)
+    state = ("ActiveState", "ExecMainStatus", "NRestarts")
+    failed = {"ActiveState": "failed", "ExecMainStatus": "78", "NRestarts": "0"}
+    eventually(lambda: unit_property(node, *state) == failed, "the service has failed", lambda: log(node))
+    assert "mv /var/lib/wattline /var/lib/wattline.schema-9" in log(node)
+
+    node.run("/opt/wattline/bin/python3", "-c", command, change.format(2))
+    assert node.run("systemctl", "start", UNIT).returncode == 0
+    eventually(lambda: sum(metric(node, "wattline_gpu_up")) == 2, "both GPUs are up", lambda: log(node))
+
+
 def test_rapl_files_are_readable_by_the_group_only(node: Machine) -> None:
     zone = "/root/tree/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0"
     for path in (f"{zone}/energy_uj", f"{zone}/intel-rapl:0:0/energy_uj"):

@@ -8,6 +8,7 @@ EXIT_CODES: dict[str, dict[int | str, str]] = {
         1: "Failure, such as an address in use or a state folder that is not writable. `exporter check`: no source of "
         "energy works.",
         2: "Usage error: an unknown option, or a value that is not valid.",
+        78: "The state folder is of another version of Wattline; a restart does not help.",
         130: "Ctrl-C during a command other than `serve`.",
     },
     "workloads": {
