@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -96,6 +96,11 @@ class StreamingDivision:
     def extend(self, edges_s: FloatArray, joules: FloatArray) -> None:
         """Add slots: the energies up to each of the edges. The first edge begins the first slot."""
         self._edges_s, self._joules = np.append(self._edges_s, edges_s), np.append(self._joules, joules)
+
+    def measure_again(self, joules_at: Callable[[FloatArray], FloatArray]) -> None:
+        """Replace the energies of the slots that are not divided yet, for other devices."""
+        if len(self._edges_s):
+            self._joules = joules_at(self._edges_s)
 
     @property
     def last_edge_s(self) -> float | None:

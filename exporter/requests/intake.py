@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -108,11 +109,11 @@ class RateLimit:
         """Count requests. Raises RunError where they are too many."""
         self._left = min(2.0 * self._per_second, self._left + (now_s - self._at_s) * self._per_second)
         self._at_s = now_s
-        if requests > self._left:
+        if self._left < min(requests, self._per_second):  # one call may have more than the limit, at once
             raise RunError(
                 429,
                 f"more than {self._per_second} requests per second; send them again later, or raise "
                 "--requests.max-per-second",
-                max(1, round((requests - self._left) / self._per_second)),
+                max(1, math.ceil((min(requests, self._per_second) - self._left) / self._per_second)),
             )
         self._left -= requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.pieces import FloatArray
     from exporter.request_energy.spans import RequestSpans
     from exporter.request_energy.streaming import DividedRequests
 
@@ -23,10 +25,16 @@ MANY, RARELY_S = 5_000, 5.0
 """Requests that are held, from which on the energy is divided every RARELY_S: the cost grows with those in progress."""
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
+STOPPED_NOTE = "the exporter was stopped before the energy of this request was divided; it belongs to no request"
+NO_GPU_NOTE = "no energy: none of the run's GPUs has been measured; see exporter check"
+TOO_LATE_NOTE = (
+    "no energy: the request was reported after the energy of its time was divided, or more than "
+    f"{BEFORE_S:.0f} s after its end as the first of the server"
+)
 
 
 class RequestEnergy(NamedTuple):
-    """Energy of a final request in joules; None where no energy of its time was measured."""
+    """Energy of a final request in joules; `lost` is the reason why no energy of its time is known."""
 
     request: ServedRequest
     prefill_j: float
@@ -35,11 +43,15 @@ class RequestEnergy(NamedTuple):
     half_j: float
     separable: bool
     missing_s: float
-    is_measured: bool = True
+    lost: str | None = None
 
     @property
     def total_j(self) -> float | None:
-        return self.prefill_j + self.decode_j + self.idle_j if self.is_measured else None
+        return None if self.lost else self.prefill_j + self.decode_j + self.idle_j
+
+
+def lost_energy(request: ServedRequest, reason: str) -> RequestEnergy:
+    return RequestEnergy(request, 0.0, 0.0, 0.0, 0.0, False, 0.0, reason)
 
 
 @dataclass(slots=True)
@@ -61,6 +73,12 @@ class Server:
         self._next = 0
         self._batches: deque[_Batch] = deque()
         self._lowest_w = float("inf")
+
+    def use(self, meters: Sequence[DeviceMeter], idle_w: Callable[[], float | None]) -> None:
+        """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
+        if meters != self._meters:
+            self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
+            self._division.measure_again(self._joules_at)
 
     def add(self, requests: Sequence[ServedRequest], number: int, now: ClockReading) -> None:
         """Add the requests of a batch."""
@@ -108,8 +126,7 @@ class Server:
     def _finish(self) -> None:
         """End all requests, also those that ended after the last slot."""
         for request, batch in self._requests.values():
-            seconds = request.ended_at - request.started_at
-            batch.final.append(RequestEnergy(request, 0.0, 0.0, 0.0, 0.0, False, seconds, False))
+            batch.final.append(lost_energy(request, STOPPED_NOTE))
             batch.left -= 1
         self._requests.clear()
 
@@ -119,9 +136,14 @@ class Server:
         count = int((until_s - from_s) / SLOT_S + 1e-6) + 1
         if count < 1:
             return
-        edges_s = from_s + SLOT_S * np.arange(count)
-        marks = ([meter.mark(float(edge_s)).joules for meter in self._meters] for edge_s in edges_s)
-        self._division.extend(edges_s.astype(np.float64), np.array([sum(each) for each in marks], dtype=np.float64))
+        edges_s: FloatArray = from_s + SLOT_S * np.arange(count, dtype=np.float64)
+        self._division.extend(edges_s, self._joules_at(edges_s))
+
+    def _joules_at(self, edges_s: FloatArray) -> FloatArray:
+        """Return the energy of all GPUs up to each edge."""
+        import numpy as np
+
+        return np.array([math.fsum(meter.mark(float(t_s)).joules for meter in self._meters) for t_s in edges_s])
 
     def _idle_power_w(self) -> float:
         """Return the idle power of all GPUs; where it is unknown, the lowest power of a second."""
@@ -142,6 +164,12 @@ class Server:
         for key, prefill_j, decode_j, idle_j, half_j, missing_s in rows:
             request, batch = self._requests.pop(key)
             batch.left -= 1
+            if not any(meter.latest for meter in self._meters):
+                batch.final.append(lost_energy(request, NO_GPU_NOTE))
+                continue
+            if 0.0 < missing_s >= request.ended_at - request.started_at - 1e-3:
+                batch.final.append(lost_energy(request, TOO_LATE_NOTE))
+                continue
             separable = found.separable and request.first_token_at is not None
             batch.final.append(RequestEnergy(request, prefill_j, decode_j, idle_j, half_j, separable, missing_s))
 

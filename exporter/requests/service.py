@@ -8,16 +8,18 @@ import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol, cast
 
 from exporter.config.request_options import RequestSettings
 from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView, StoredRequest
 from exporter.contract.requests import ServedRequest
+from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
 from exporter.requests.intake import REASONS, RateLimit, RequestIds, RunTimes
-from exporter.requests.server import MISSING_S, RequestEnergy, Server, gpu_meters
+from exporter.requests.server import MISSING_S, STOPPED_NOTE, RequestEnergy, Server, gpu_meters, lost_energy
 from exporter.requests.store import RequestStore
 from exporter.storage.state_file import StateError, storage_remedy
 
@@ -27,7 +29,6 @@ MAX_FINAL = 50_000
 MAX_SERVERS = 64
 PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
 ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
-LOST_NOTE = "the exporter was stopped before the energy of this request was divided; it belongs to no request"
 COMBINED_NOTE = "prefill and decode cannot be separated"
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,11 @@ class RequestService(Service):
         self._rate = RateLimit(settings.per_second)
         self._ids: dict[str, RequestIds] = {}
         self._servers: dict[str, Server] = {}
-        self._open: dict[str, tuple[str, ServedRequest]] = {}
-        """Requests that are not final, with their run."""
-        self._final: OrderedDict[str, tuple[str, RequestEnergy]] = OrderedDict()
+        self._open: dict[tuple[str, str], ServedRequest] = {}
+        """Requests that are not final, by run and id."""
+        self._final: OrderedDict[tuple[str, str], RequestEnergy] = OrderedDict()
+        self._run_of: dict[str, str] = {}
+        """Run that has reported an id last."""
         self._divided: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -77,7 +80,7 @@ class RequestService(Service):
         for run_id, number, requests in saved.undivided:
             self._ids_of(run_id).note(requests)
             for each in requests:
-                self._finish(run_id, RequestEnergy(each, 0.0, 0.0, 0.0, 0.0, False, 0.0, False))
+                self._finish(run_id, lost_energy(each, STOPPED_NOTE))
             self._divided[run_id] = number
         for run_id, requests in saved.recent:
             self._ids_of(run_id).note(requests)
@@ -115,20 +118,25 @@ class RequestService(Service):
                 raise
             server = self._servers.get(run_id) or self._new_server(run_id, run)
             server.add(checked.accepted, number, now)
-            self._open.update((each.request_id, (run_id, each)) for each in checked.accepted)
+            self._open.update(((run_id, each.request_id), each) for each in checked.accepted)
+            self._run_of.update((each.request_id, run_id) for each in checked.accepted)
         return {REASONS[reason]: count for reason, count in checked.refused.items()}
 
-    def show(self, request_id: str) -> RequestView:
-        """Return the energy of a request. Raises RunError where it is unknown."""
-        if request_id in self._final:
-            return _final_view(*self._final[request_id])
-        if request_id not in self._open:
+    def show(self, request_id: str, run_id: str | None = None) -> RequestView:
+        """Return the energy of a request; without a run, of the one that reported the id last.
+
+        Raises RunError where it is unknown.
+        """
+        run_id = run_id or self._run_of.get(request_id, "")
+        request = self._open.get((run_id, request_id))
+        if request is None and (final := self._final.get((run_id, request_id))):
+            return _final_view(run_id, final)
+        if request is None:
             raise RunError(
                 404,
                 f"request_id: no request {request_id[:128]!r} among the latest {MAX_FINAL:,}; report it first, or use "
                 "analyzer requests",
             )
-        run_id, request = self._open[request_id]
         found = self._servers[run_id].estimate(request) if run_id in self._servers else None
         if found is None:
             return RequestView(id=request_id, run_id=run_id, state="pending", notes=[PENDING_NOTE])
@@ -168,6 +176,7 @@ class RequestService(Service):
         """Divide what is due, and save the counters."""
         now = self._clock()
         for run_id, server in list(self._servers.items()):
+            self._update_gpus(run_id, server)
             found, number = server.tick(now.s, at_once=at_once)
             for each in found:
                 self._finish(run_id, each)
@@ -209,30 +218,44 @@ class RequestService(Service):
         return self._ids[run_id]
 
     def _new_server(self, run_id: str, run: RunDevices) -> Server:
+        meters, idle_w = self._gpus_of(run)
+        server = self._servers[run_id] = Server(self._settings.window_s, meters, idle_w)
+        log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
+        return server
+
+    def _update_gpus(self, run_id: str, server: Server) -> None:
+        """Use also GPUs on which the run's processes were found later."""
+        with suppress(RunError):
+            server.use(*self._gpus_of(self._runs.devices_of(run_id)))
+
+    def _gpus_of(self, run: RunDevices) -> tuple[list[DeviceMeter], Callable[[], float | None]]:
+        """Return the meters of the run's GPUs, and a function that returns the idle power of all of them."""
         meters = gpu_meters(self._live.energy.meters, run.devices)
 
         def idle_w() -> float | None:
             watts = [self._runs.idle_w(device) for device in meters]
             return None if None in watts else math.fsum(each for each in watts if each is not None)
 
-        server = self._servers[run_id] = Server(self._settings.window_s, list(meters.values()), idle_w)
-        log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
-        return server
+        return list(meters.values()), idle_w
 
     def _finish(self, run_id: str, energy: RequestEnergy) -> None:
         self._counters.add(energy.request, energy.total_j)
-        self._open.pop(energy.request.request_id, None)
-        self._final[energy.request.request_id] = run_id, energy
+        key = run_id, energy.request.request_id
+        self._open.pop(key, None)
+        self._final[key] = energy
+        self._run_of.setdefault(energy.request.request_id, run_id)
         if len(self._final) > MAX_FINAL:
-            self._final.popitem(last=False)
+            (old_run_id, request_id), _ = self._final.popitem(last=False)
+            if self._run_of.get(request_id) == old_run_id and (old_run_id, request_id) not in self._open:
+                del self._run_of[request_id]
 
 
 def _final_view(run_id: str, energy: RequestEnergy) -> RequestView:
-    if not energy.is_measured:
-        return RequestView(id=energy.request.request_id, run_id=run_id, state="final", notes=[LOST_NOTE])
+    if energy.lost:
+        return RequestView(id=energy.request.request_id, run_id=run_id, state="final", notes=[energy.lost])
     notes = [] if energy.separable else [COMBINED_NOTE]
     if energy.missing_s > MISSING_S:
-        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it began before the first report")
+        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
     return RequestView(
         id=energy.request.request_id,
         run_id=run_id,

@@ -165,7 +165,11 @@ def _paths() -> dict[str, Any]:
     report = _operation("Report requests of a server.", {"202": _ref(RequestReceipt)}, body=RequestReport)
     requests = _operation("List requests of a run.", {"200": _ref(RequestPage)}, parameters=_PAGE)
     energy = _ref(RequestView)
-    request = _operation("Show the energy of a request; 202 while there is none.", {"200": energy, "202": energy})
+    request = _operation(
+        "Show the energy of a request; 202 while there is none.",
+        {"200": energy, "202": energy},
+        parameters=[{"name": "run_id", "in": "query", "description": "Its run.", "schema": {"type": "string"}}],
+    )
     history = _operation("Query the local history.", {"200": _OBJECT}, parameters=[_QUERY, _TIME])
     return {
         "/api/v1/runs": {"get": listed, "post": begin},

@@ -32,7 +32,7 @@ class RequestApi(Protocol):
         self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
     ) -> RequestPage: ...
 
-    def show(self, request_id: str) -> RequestView: ...
+    def show(self, request_id: str, run_id: str | None = None) -> RequestView: ...
 
 
 REQUESTS = web.AppKey("requests", RequestApi)
@@ -75,7 +75,7 @@ async def list_requests(request: web.Request) -> web.Response:
 
 
 async def show_request(request: web.Request) -> web.Response:
-    view = request.app[REQUESTS].show(request.match_info["request_id"])
+    view = request.app[REQUESTS].show(request.match_info["request_id"], request.query.get("run_id"))
     answer = _answer(view, 202 if view.state == "pending" else 200)
     if view.state != "final":
         answer.headers["Retry-After"] = RETRY_AFTER_S

@@ -11,6 +11,7 @@ from exporter.config.request_options import RequestSettings
 from exporter.contract import metrics as m
 from exporter.contract.requests import ServedRequest
 from exporter.model import RunError
+from exporter.requests.intake import RateLimit
 from exporter.requests.service import RequestService
 from exporter.requests.store import RequestStore
 from exporter.storage.state_file import StateFile
@@ -169,3 +170,82 @@ def test_requests_that_cannot_be_saved_can_be_reported_again(node):
         return await node.service.accept("server", requests)
 
     assert asyncio.run(scenario()) == {}
+
+
+def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
+    async def scenario():
+        await node.serve(60, np.random.default_rng(1), rate=1.0)
+        start_at = node.node.now().at
+        await node.serve(80, np.random.default_rng(2), rate=1.0)
+        await node.service.accept("server", [ServedRequest("late", start_at, start_at + 2, 10, 50)])
+        await node.serve(20, np.random.default_rng(3), rate=0.0)
+        await node.service.tick(at_once=True)
+        return node.service.show("late")
+
+    view = asyncio.run(scenario())
+
+    assert (view.state, view.energy_joules) == ("final", None)
+    assert any("after the energy of its time was divided" in note for note in view.notes)
+
+
+def test_requests_of_a_run_without_gpus_have_no_energy(node):
+    node.node.begin(run_id="cpu", gpus=[])
+
+    async def scenario():
+        now_at = node.node.now().at
+        await node.service.accept("cpu", [ServedRequest("r", now_at, now_at, 10, 50)])
+        for _ in range(60):
+            node.node.run_for(1)
+            await node.service.tick()
+        return node.service.show("r")
+
+    view = asyncio.run(scenario())
+
+    assert (view.state, view.energy_joules) == ("final", None)
+    assert m.REQUEST_ENERGY_TOTAL.name not in {name for name, *_ in node.values()}
+    assert node.values()[m.REQUESTS.name, "", ""] == 1
+
+
+def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
+    node.node.begin(run_id="other", gpus=[GPU.id])
+    node.node.run_for(5)
+
+    async def scenario():
+        now_at = node.node.now().at
+        await node.service.accept("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
+        await node.service.accept("other", [ServedRequest("r", now_at - 1, now_at, 10, 50)])
+        open_runs = [node.service.show("r", run_id).run_id for run_id in ("server", "other")]
+        await node.serve(60, np.random.default_rng(1), rate=0.0)
+        return open_runs, node.service.show("r"), node.service.show("r", "server")
+
+    open_runs, latest, first = asyncio.run(scenario())
+
+    assert open_runs == ["server", "other"]
+    assert (latest.run_id, first.run_id) == ("other", "server")
+    assert first.energy_joules == pytest.approx(2 * latest.energy_joules, rel=0.05)
+
+
+def test_gpus_found_after_the_first_report_count_from_its_begin(node):
+    node.node.run_for(5)
+
+    async def scenario():
+        found, devices_of = node.node.service.devices_of("server"), node.devices_of
+        node.devices_of = lambda run_id: found._replace(devices=())
+        now_at = node.node.now().at
+        await node.service.accept("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
+        await node.serve(5, np.random.default_rng(1), rate=0.0)
+        node.devices_of = devices_of
+        await node.serve(60, np.random.default_rng(1), rate=0.0)
+        return node.service.show("r")
+
+    assert asyncio.run(scenario()).energy_joules == pytest.approx(2 * IDLE_W, rel=0.05)
+
+
+def test_a_call_with_more_requests_than_the_limit_per_second_is_accepted_once():
+    limit = RateLimit(50)
+
+    limit.take(200, 1_000.0)
+
+    with pytest.raises(RunError) as refused:
+        limit.take(200, 1_001.0)
+    limit.take(200, 1_001.0 + refused.value.retry_after_s)
