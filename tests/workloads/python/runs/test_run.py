@@ -353,6 +353,21 @@ def test_request_that_is_refused_is_declared_in_the_results(exporter, script):
     assert "wattline: 1 requests were not recorded" in done.stderr
 
 
+def test_request_with_numbers_of_numpy_or_nan_does_not_stop_the_others(exporter, script):
+    done = exporter.python(
+        script("""
+        import numpy
+        with wattline.run("serve") as run:
+            run.request(started_at=float("nan"), ended_at=2, prompt_tokens=1, generated_tokens=1)
+            run.request(started_at=numpy.float64(1.5), ended_at=2, prompt_tokens=numpy.int64(4), generated_tokens=3)
+        """)
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert [(one["started_at"], one["prompt_tokens"]) for one in exporter.api.served.values()] == [(1.5, 4)]
+    assert exporter.api.only_run.results == {"requests_not_recorded": 1}
+
+
 def test_summary_is_silent_on_request(exporter, script):
     job = script("with wattline.run('train'): pass")
 

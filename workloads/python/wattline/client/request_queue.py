@@ -95,6 +95,12 @@ class RequestQueue:
                 return None
             try:
                 self._api.post(self._path, {"requests": batch})
+            except (TypeError, ValueError) as error:
+                if len(batch) > 1:
+                    self._alone = len(batch)
+                    return 0.0
+                log_message_once(f"cannot report a request: {error}; use finite numbers and texts")
+                self._remove(batch, dropped=1)
             except RejectedRequestError as error:
                 if error.status in _RETRIED:
                     return _BACK_OFF_S if error.retry_after_s is None else error.retry_after_s

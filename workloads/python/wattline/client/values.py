@@ -26,6 +26,16 @@ def finite_number(value: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def json_number(value: float | None) -> float | None:
+    """Return a number of Python for a scalar of NumPy or torch; another value as it is."""
+    if value is None or type(value) in {int, float}:
+        return value
+    number = finite_number(value)
+    if number is None:
+        return value
+    return int(number) if number.is_integer() else number
+
+
 def valid_work(amounts: Mapping[str, float]) -> dict[str, float]:
     valid = {
         unit: number

@@ -116,16 +116,16 @@ class Run(RunLifecycle):
         if self.run_id is None:
             return
         optional = {
-            "cached_tokens": cached_tokens,
-            "first_token_at": first_token_at,
+            "cached_tokens": numbers.json_number(cached_tokens),
+            "first_token_at": numbers.json_number(first_token_at),
             "labels": {name: str(value) for name, value in labels.items()} if labels else None,
         }
         body = {
             "id": request_id or f"{contributor_name(os.environ)}-{next(_request_numbers)}",
-            "started_at": started_at,
-            "ended_at": ended_at,
-            "prompt_tokens": prompt_tokens,
-            "generated_tokens": generated_tokens,
+            "started_at": numbers.json_number(started_at),
+            "ended_at": numbers.json_number(ended_at),
+            "prompt_tokens": numbers.json_number(prompt_tokens),
+            "generated_tokens": numbers.json_number(generated_tokens),
         }
         self._requests().add(body | {name: value for name, value in optional.items() if value is not None})
 
