@@ -196,7 +196,7 @@ class Settings:
             "--push.url",
             help="URL to push the history to, where no server can scrape: "
             "http://HOST:8428/api/v1/import/prometheus for VictoriaMetrics, "
-            "http://HOST:9090/api/v1/write for remote write.",
+            "http://HOST:9090/api/v1/write for remote write, http://HOST:4318/v1/metrics for OTLP.",
             metavar="URL",
         ),
     ] = None

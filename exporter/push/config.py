@@ -17,6 +17,7 @@ from exporter.config.settings import Settings
 from exporter.config.values import UsageError, check_url, parse_seconds
 from exporter.contract.metrics import METRICS
 from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
+from exporter.push.otlp_metrics import otlp_format
 from exporter.push.remote_write import REMOTE_WRITE, TEXT, PushFormat
 
 HeaderSupplier = Callable[[], dict[str, str]]
@@ -119,6 +120,7 @@ _FORMS = {
     "/api/v1/push": REMOTE_WRITE,
     "/api/v1/receive": REMOTE_WRITE,
 }
+_OTLP = "/v1/metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,14 @@ def push_target(settings: Settings, host: str | None = None) -> PushTarget | Non
     if not settings.history:
         raise UsageError("--push.url sends the history and cannot be combined with --no-history; remove one")
     url = str(check_url(settings.push_url, "--push.url")).rstrip("/")
-    form = next((form for path, form in _FORMS.items() if urlsplit(url).path.endswith(path)), None)
+    labels = {"instance": host or socket.gethostname(), "job": "wattline", **_labels(settings.push_labels)}
+    forms = {**_FORMS, _OTLP: otlp_format(host or socket.gethostname(), labels)}
+    form = next((form for path, form in forms.items() if urlsplit(url).path.endswith(path)), None)
     if form is None:
         raise UsageError(
             f"--push.url {url}: unknown path; it must end in /api/v1/import/prometheus (VictoriaMetrics), "
-            "/api/v1/write (Prometheus), /api/v1/push (Mimir) or /api/v1/receive (Thanos)"
+            "/api/v1/write (Prometheus), /api/v1/push (Mimir), /api/v1/receive (Thanos) or /v1/metrics (OTLP)"
         )
-    labels = {"instance": host or socket.gethostname(), "job": "wattline", **_labels(settings.push_labels)}
     return PushTarget(
         url,
         form,

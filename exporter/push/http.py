@@ -248,6 +248,9 @@ class PushConnection:
             if not self._is_reused and _is_closing(response):
                 self._closed_s = boottime()
             result = classify_response(response.status, response.headers, text.decode("utf-8", "replace"))
+            rejection = target.form.rejection(text) if result.kind == "accepted" else ""
+            if rejection:
+                result = PushResponse("refused", f"{_one_line(rejection)}; {_DEFAULT_REMEDY}", is_sample_fault=True)
             # this header identifies VictoriaMetrics, which accepts remote write as well
             is_victoria = "X-Server-Hostname" in response.headers
             # an overloaded VictoriaMetrics answers 503 without having been restarted

@@ -20,6 +20,8 @@ class PushFormat:
 
     headers: dict[str, str]
     body: Callable[[Sequence[QueuedSample], SeriesLabels], bytes]
+    rejection: Callable[[bytes], str] = lambda _: ""
+    """Function that returns why a successful response has rejected samples; empty if it has not."""
 
 
 def encode_text(samples: Sequence[QueuedSample], labels: SeriesLabels) -> bytes:

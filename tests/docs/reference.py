@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from exporter.contract import metrics
+from exporter.contract import hardware_conventions, metrics
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
@@ -38,6 +38,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "examination case meanings": table.meaning_table,
     "coverage": coverage.coverage_table,
     "ranks": coverage.rank_table,
+    "hardware conventions": hardware_conventions.markdown,
     "series counts": series_counts.count_table,
     "series of a fleet": series_counts.fleet_table,
 }
