@@ -18,6 +18,7 @@ def exporter_series(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Expo
     yield from _exporter(end_s)
     yield from _host(end_s)
     yield from _carbon()
+    yield from _requests(end_s)
 
 
 def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
@@ -51,3 +52,13 @@ def _carbon() -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     for hours in range(1, 25):
         intensity = G_PER_KWH + 80 * math.sin(hours / 24 * 2 * math.pi)
         yield m.CARBON_FORECAST, where | {"horizon_hours": str(hours)}, round(intensity, 1)
+
+
+def _requests(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
+    """Four requests in 10 s: one of up to 100 J, two of up to 250 J, one of up to 500 J; 80 W together."""
+    where = {"model": "llama-70b", "role": ""}
+    for edge, per_second in (("100.0", 0.1), ("250.0", 0.3), ("500.0", 0.4), ("+Inf", 0.4)):
+        yield m.REQUEST_ENERGY_BUCKET, where | {"le": edge}, lambda t, r=per_second: r * (t - end_s + 4_000)
+    yield m.REQUEST_ENERGY_TOTAL, where, lambda t: 80 * (t - end_s + 4_000)
+    yield m.REQUESTS, where, lambda t: 0.4 * (t - end_s + 4_000)
+    yield m.REQUESTS_REJECTED, {"reason": "late"}, lambda t: 0.01 * (t - end_s + 4_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from exporter.contract import metrics as m
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 _TARGET = {"cluster", "instance", "job"}
-_CONTRACT = {metric.name: metric for metric in m.METRICS}
+_CONTRACT = {metric.name: metric for metric in (*m.METRICS, m.REQUEST_ENERGY_BUCKET)}
 _RULES = {
     rule["record"]: rule
     for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -151,10 +152,20 @@ def _times(left: Mapping[str, int], right: Mapping[str, int], sign: int = 1) -> 
     return {name: left.get(name, 0) + sign * right.get(name, 0) for name in {*left, *right}}
 
 
-def _function_call(call: ql.Call) -> Meaning:
+def _quantile(call: ql.Call) -> Meaning:
+    """Return the meaning of histogram_quantile, whose unit is that of the histogram."""
+    buckets = _of(call.args[1])
+    assert "le" in buckets.labels, "histogram_quantile needs the label le"
+    (histogram,) = re.findall(r"(\w+)_bucket\b", str(call.args[1]))
+    return Meaning(buckets.labels - {"le"}, buckets.apart, *_unit(histogram))
+
+
+def _function_call(call: ql.Call) -> Meaning:  # noqa: PLR0911  # one return for each function
     name = call.func.name
     if name == "time":
         return Meaning(frozenset(), frozenset(), {"s": 1}, 1.0)
+    if name == "histogram_quantile":
+        return _quantile(call)
     inner = _of(call.args[0])
     if name == "timestamp":
         return replace(inner, dimension={"s": 1}, scale=1.0)

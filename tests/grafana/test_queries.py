@@ -103,6 +103,18 @@ def test_tenants_sharing_a_gpu_get_half_of_its_power_each(server):
     assert set(values(server, "wattline-tenants", "Tenants", key="label_mps")) == {"on"}
 
 
+def test_requests_have_their_energy_and_rate(server):
+    def at_one_node(title, ref="A"):
+        return values(server, "wattline-requests", title, ref, "model", node="(b:9847)")
+
+    # the second of four requests: in the middle of (100 J, 250 J]; 3.8 of four: 0.8 of (250 J, 500 J]
+    assert at_one_node("Energy of a request") == pytest.approx({"llama-70b": 175})
+    assert at_one_node("Energy of a request", "B") == pytest.approx({"llama-70b": 450})
+    assert at_one_node("Power of requests") == pytest.approx({"llama-70b": 80})
+    assert at_one_node("Requests per second") == pytest.approx({"llama-70b": 0.4})
+    assert at_one_node("Mean energy of a request") == pytest.approx({"llama-70b": 200})
+
+
 def by_gpu_and_cap(*queries):
     result = ((dict(labels), value) for labels, value in values(*queries).items())
     return {(labels["gpu"], labels["label_power_limit_watts"]): value for labels, value in result}
