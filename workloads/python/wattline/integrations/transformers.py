@@ -84,7 +84,8 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     ) -> None:
         if self._energy is None or logs is None or not state.is_world_process_zero:
             return
-        values = self._energy.values(state.global_step)
+        # only the last log of a training has the loss of the whole training
+        values = self._energy.values(state.global_step, is_last="train_loss" in logs)
         logs.update(values)
         if state.log_history:
             state.log_history[-1].update(values)
