@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -36,8 +37,10 @@ class PhaseSpan:
 def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[PhaseSpan, ...]:
     """Return the spans of all phases on one instance in time order, by the node's clock.
 
-    A phase lasts until the next one starts or the run ends, so the exported starts determine all spans. Exporters
-    without starts export the seconds of a phase some seconds late; the spans are then placed backwards from the end.
+    A phase lasts until the next one starts or the run ends, so the exported starts determine the spans. A start that
+    no sample has, since the phase started again before the next one, leaves a gap: no span is longer than the seconds
+    of its phase. Exporters without starts export the seconds of a phase some seconds late; the spans are then placed
+    backwards from the end.
     """
     window = windows(ledger, run_id).get(instance)
     if window is None:
@@ -49,7 +52,12 @@ def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[Ph
     if not starts:
         return _spans_of_seconds(ledger, run_id, instance, window)
     ends_s = [*(start_s for start_s, _ in starts[1:]), max(window.end_s, starts[-1][0])]
-    return tuple(PhaseSpan(phase, start_s, end_s) for (start_s, phase), end_s in zip(starts, ends_s, strict=True))
+    seconds = rows_of(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, instance=instance)
+    most_s = {row.labels["phase"]: row.value for row in last(seconds, m.RUN_PHASE_SECONDS)} if window.ended else {}
+    return tuple(
+        PhaseSpan(phase, start_s, min(end_s, start_s + most_s.get(phase, math.inf)))
+        for (start_s, phase), end_s in zip(starts, ends_s, strict=True)
+    )
 
 
 def _spans_of_seconds(ledger: SampleTable, run_id: str, instance: str, window: Window) -> tuple[PhaseSpan, ...]:

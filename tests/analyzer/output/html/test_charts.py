@@ -195,6 +195,26 @@ def test_phase_spans_late_updates_are_placed_in_time(tmp_path):
     assert result["rest"] == pytest.approx((19.5, 20), abs=0.05)
 
 
+def test_phase_spans_phase_that_started_again_between_two_samples_has_a_gap(tmp_path):
+    """Load 0 to 2, train 2 to 17, validate 17 to 18, train 18 to 20 s; no sample has the first start of train."""
+
+    def phases(t):
+        if t <= START_S + 20:
+            return ()
+        starts_s, seconds = {"load": 0, "validate": 17, "train": 18}, {"load": 2, "validate": 1, "train": 17}
+        labels = {name: {"run_id": "train-1", "phase": name} for name in starts_s}
+        return [
+            *((m.RUN_PHASE_START, labels[name], START_S + start_s) for name, start_s in starts_s.items()),
+            *((m.RUN_PHASE_SECONDS, labels[name], float(lasted_s)) for name, lasted_s in seconds.items()),
+        ]
+
+    frames = run_frames(tmp_path, NodeRun(), extra=phases)
+
+    result = {span.phase: (span.start_s, span.end_s) for span in phase_spans(assess(frames), frames)}
+
+    assert result == {"load": (0, 2), "validate": (17, 18), "train": (18, 20)}
+
+
 def test_power_limit_lines_group_equal_limits(tmp_path):
     boxes = [
         NodeGpu([(START_S - 100, 300)], index=str(index), limit_w=limit) for index, limit in enumerate((400, 400, 350))
