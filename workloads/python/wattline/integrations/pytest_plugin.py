@@ -17,7 +17,9 @@ import pytest
 
 MARKER, _FIXTURE = "energy_budget", "energy_run"
 _HELP = "energy_budget(joules=None, joules_per_unit=None, gpus=None): largest energy of a test, see docs of Wattline"
-_NOT_MEASURED = "not measured: no exporter, or no GPU, CPU or memory with a sensor"
+_NOT_MEASURED = (
+    'not measured: no exporter, no GPU of the test, or no sensor; start an exporter, and name the GPUs with gpus="0"'
+)
 
 
 @dataclass(slots=True)
