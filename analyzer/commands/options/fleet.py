@@ -91,7 +91,10 @@ def window_options(since: str, until: str, now_s: float) -> tuple[float, float]:
     Raises typer.BadParameter.
     """
     if not since[:1].isdigit() or _DURATION.fullmatch(since):
-        since_s = duration_option(since)
+        try:
+            since_s = duration_option(since)
+        except typer.BadParameter as error:
+            raise typer.BadParameter(f"{error.message}; or give a time such as 2026-11-20T10:15Z") from error
         end_s = moment_option(until, "--until", now_s)
         return end_s - since_s, end_s
     start_s, end_s = moment_option(since, "--since", now_s), moment_option(until, "--until", now_s)

@@ -89,7 +89,7 @@ def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) 
     idle_j, others_j = waste.total_j(IDLE), waste.total_j([kind for kind in CLASSES if kind not in IDLE])
     lines = [units.span(*window_s)]
     lines.append(
-        f"{waste.gpus} GPUs, {waste.gpu_seconds / 3_600:,.1f} GPU hours with samples, "
+        f"{waste.gpus} GPU{'' if waste.gpus == 1 else 's'}, {waste.gpu_seconds / 3_600:,.1f} GPU hours with samples, "
         f"{units.plain_energy(waste.energy_j)}"
     )
     if not waste.findings:
