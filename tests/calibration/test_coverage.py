@@ -17,6 +17,7 @@ from tests.calibration.coverage import (
     summarize,
 )
 from tests.calibration.kinds import KINDS
+from tests.calibration.shares import TITLES, measure_shares, stored_shares
 from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
 
 DRAWS = 40
@@ -100,3 +101,13 @@ def test_stored_results_coverage_is_at_most_one_point_below_each_level():
 def test_tables_have_a_row_for_each_interval():
     assert all(f"| {kind.name} |" in coverage_table() for kind in KINDS)
     assert all(f"| {kind.name} |" in rank_table() for kind in KINDS if kind.meaning != "bound")
+
+
+def test_shares_few_runs_have_errors_like_the_stored_ones():
+    draws = measure_shares(11, 15)
+
+    for figure in TITLES:
+        errors = np.array([draw.error for draw in draws if draw.figure == figure])
+        known = [row for row in stored_shares() if row["figure"] == figure]
+        assert np.median(np.abs(errors)) <= 2 * max(row["median"] for row in known), figure
+        assert np.quantile(np.abs(errors), 0.9) <= 1.5 * max(row["p95"] for row in known), figure

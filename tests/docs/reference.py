@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from exporter.contract import hardware_conventions, metrics
+from tests.calibration import shares
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
@@ -39,6 +40,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "coverage": coverage.coverage_table,
     "ranks": coverage.rank_table,
     "hardware conventions": hardware_conventions.markdown,
+    "share errors": shares.share_table,
     "series counts": series_counts.count_table,
     "series of a fleet": series_counts.fleet_table,
 }
