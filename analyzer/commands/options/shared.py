@@ -75,6 +75,9 @@ def moment_option(text: str, option: str, now_s: float) -> float:
 class RunTool(StrEnum):
     GPU_TUNE = "gpu-tune"
     IRIS_GPUBENCH = "iris-gpubench"
+    HUGGING_FACE = "hugging-face"
+    AI_ENERGY_SCORE = "ai-energy-score"
+    CYCLONEDX = "cyclonedx"
 
 
 class SweepTool(StrEnum):
@@ -120,17 +123,24 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
     """Return the files' contents by name."""
     from analyzer.output.compatible.gpu_tune import gpu_tune_files
     from analyzer.output.compatible.iris import iris_files
+    from analyzer.output.compatible.model_documents import cyclonedx_files, energy_score_files, model_card_files
 
     if not tools or samples is None:
         return {}
-    writers = {RunTool.GPU_TUNE: gpu_tune_files, RunTool.IRIS_GPUBENCH: iris_files}
+    writers = {
+        RunTool.GPU_TUNE: gpu_tune_files,
+        RunTool.IRIS_GPUBENCH: iris_files,
+        RunTool.HUGGING_FACE: model_card_files,
+        RunTool.AI_ENERGY_SCORE: energy_score_files,
+        RunTool.CYCLONEDX: cyclonedx_files,
+    }
     contents = {
         f"{tool}/{name}": content
         for tool in dict.fromkeys(tools)
         for name, content in writers[tool](report, samples).items()
     }
     if not contents:
-        print_message("no file for another tool: the source has no power of any GPU of the run")
+        print_message("no file for another tool: the source has no power of any GPU, or no emissions, of the run")
     return contents
 
 

@@ -1,0 +1,101 @@
+"""Energy of a run for documents of a model: Hugging Face model card, AI Energy Score and CycloneDX.
+
+All files have the energy of the whole devices, and the emissions of all measured components by average intensity.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from analyzer.model.interval import JOULES_PER_KWH
+from analyzer.model.report import Report
+from analyzer.model.sample_table import SampleTable
+from analyzer.output.compatible.gpu_tune import is_training
+
+_JOULES_PER_WH = 3_600.0
+_GRAMS_PER_TONNE = 1e6
+_FINE_TUNING = ("finetun", "fine-tun", "fine_tun")
+_GENERATED = "generated_tokens"
+
+
+def model_card_files(report: Report, _: SampleTable) -> dict[str, bytes]:
+    """Return the metadata `co2_eq_emissions` in g; empty without emissions."""
+    import yaml
+
+    grams = _grams(report)
+    if grams is None:
+        return {}
+    regions = dict.fromkeys(slot.region for slot in report.carbon_slots if slot.region)
+    activity = _activity(report)
+    values = {
+        "emissions": grams,
+        "source": f"Wattline, measured, run {report.run_id}",
+        "training_type": {"training": "pre-training", "fine-tuning": "fine-tuning"}.get(activity),
+        "geographical_location": ", ".join(regions) or None,
+        "hardware_used": _hardware(report) or None,
+    }
+    card = {"co2_eq_emissions": {name: value for name, value in values.items() if value is not None}}
+    text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True)
+    return {"README.md": f"---\n{text}---\n".encode()}
+
+
+def energy_score_files(report: Report, _: SampleTable) -> dict[str, bytes]:
+    """Return the GPUs' energy in Wh, in total and by phase; empty without GPU energy."""
+    energy = report.energy.get("gpu")
+    if energy is None:
+        return {}
+    total_wh = round(energy.value / _JOULES_PER_WH, 2)
+    phases_wh = {
+        f"{phase.name}_wh": round(phase.energy["gpu"].value / _JOULES_PER_WH, 2)
+        for phase in report.phases
+        if "gpu" in phase.energy
+    }
+    summary = {"units": "Wh", "total": total_wh, **phases_wh}
+    return {
+        "GPU_ENERGY_SUMMARY.json": json.dumps(summary, indent=2).encode(),
+        "GPU_ENERGY_WH.txt": f"{total_wh:.2f}\n".encode(),
+    }
+
+
+def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
+    """Return a CycloneDX 1.6 document of the model, with its energy in kWh and emissions in t; empty without energy."""
+    energy, grams = report.whole or report.headline, _grams(report)
+    if energy is None:
+        return {}
+    consumption: dict[str, Any] = {
+        "activity": _activity(report),
+        "energyProviders": [],
+        "activityEnergyCost": {"value": energy.value / JOULES_PER_KWH, "unit": "kWh"},
+    }
+    if grams is not None:
+        consumption["co2CostEquivalent"] = {"value": grams / _GRAMS_PER_TONNE, "unit": "tCO2eq"}
+    environment = {
+        "energyConsumptions": [consumption],
+        "properties": [{"name": "wattline:run_id", "value": report.run_id}],
+    }
+    component = {
+        "type": "machine-learning-model",
+        "name": report.labels.get("model", report.workload),
+        "modelCard": {"considerations": {"environmentalConsiderations": environment}},
+    }
+    document = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [component]}
+    return {"bom.cdx.json": json.dumps(document, indent=2, ensure_ascii=False).encode()}
+
+
+def _activity(report: Report) -> str:
+    if any(word in report.workload for word in _FINE_TUNING):
+        return "fine-tuning"
+    if is_training(report.workload, report.results):
+        return "training"
+    return "inference" if any(work.unit == _GENERATED for work in report.work) else "other"
+
+
+def _grams(report: Report) -> float | None:
+    found = [one.mass_g for one in report.emission_totals if one.basis != "marginal"]
+    return found[0].value if found else None
+
+
+def _hardware(report: Report) -> str:
+    names = [device.name for device in report.gpus if device.name]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
