@@ -133,7 +133,14 @@ def _interval(energy: EnergyPart | None) -> Interval | None:
 
 
 def groups_table(report: RequestReport) -> Table:
-    titles = ["Requests", "Energy", "Per request", "Per generated token", *(f"p{p:g}" for p in PERCENTILES)]
+    titles = [
+        "Requests",
+        "Energy",
+        "Per request",
+        "Per prompt token",
+        "Per generated token",
+        *(f"p{p:g}" for p in PERCENTILES),
+    ]
     money = (report.price.currency or "Cost") if report.price else None
     titles += [money] if money else []
     titles += ["CO₂eq g"] if report.grams_per_kwh is not None else []
@@ -148,7 +155,8 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
         _count_cell(group.requests),
         energy_cell(Interval(group.energy_j, group.half_j), largest_j),
         energy_cell(Interval(*group.per_request_j), group.per_request_j[0]),
-        joules_cell(group.per_generated_token_j),
+        _token_cell(group.per_prompt_token),
+        _token_cell(group.per_generated_token),
         *(joules_cell(joules) for joules in group.percentiles_j),
     ]
     if report.price:
@@ -156,6 +164,11 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     if report.grams_per_kwh is not None:
         cells.append(number_cell(report.grams_per_kwh * group.energy_j / _KWH_J))
     return cells
+
+
+def _token_cell(energy: EnergyPart | None) -> Cell:
+    figure = _interval(energy)
+    return Cell(units.energy_of_one(figure), figure.value, "J", figure.half) if figure else Cell()
 
 
 def _count_cell(count: float) -> Cell:
@@ -191,10 +204,8 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
         "energy_uncertainty_joules": group.half_j,
         "energy_per_request_joules": group.per_request_j[0],
         "energy_per_request_uncertainty_joules": group.per_request_j[1],
-        "energy_per_generated_token_joules": group.per_generated_token_j,
-        "energy_per_generated_token_uncertainty_joules": group.half_j / group.generated_tokens
-        if group.generated_tokens
-        else None,
+        **quantity(_interval(group.per_prompt_token), "energy_per_prompt_token", "joules"),
+        **quantity(_interval(group.per_generated_token), "energy_per_generated_token", "joules"),
         **{f"request_p{p:g}_joules": value for p, value in zip(PERCENTILES, group.percentiles_j, strict=True)},
         "cost": report.price.per_kwh * kwh if report.price else None,
         "emissions_grams": None if report.grams_per_kwh is None else report.grams_per_kwh * kwh,

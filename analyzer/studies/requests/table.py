@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.samples import FloatArray
-from exporter.request_energy.divide import RequestEnergies, Role
+from exporter.request_energy.divide import EnergyPart, RequestEnergies, Role
 from exporter.request_energy.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -55,16 +55,19 @@ class RequestGroup:
     """Requests with the same labels; energies in joules, with idle energy if it is shared.
 
     `half_j` is the half-width of the 95 % interval of the sum. The errors of the requests of a group are not
-    independent, so their half-widths add up.
+    independent, so their half-widths add up. `prefill` is the energy of the prompts above idle, None where it cannot be
+    separated; its half-width is the larger one of the run's and of its share of `half_j`, relative to the energy.
     """
 
     keys: tuple[str, ...]
     requests: int
     prompt_tokens: float
+    prefilled_tokens: float
     generated_tokens: float
     energy_j: float
     half_j: float
     percentiles_j: tuple[float, ...]
+    prefill: EnergyPart | None = None
 
     @property
     def per_request_j(self) -> tuple[float, float]:
@@ -72,8 +75,27 @@ class RequestGroup:
         return self.energy_j / self.requests, self.half_j / self.requests
 
     @property
-    def per_generated_token_j(self) -> float | None:
-        return self.energy_j / self.generated_tokens if self.generated_tokens else None
+    def per_generated_token(self) -> EnergyPart | None:
+        return _each(EnergyPart(self.energy_j, self.half_j), self.generated_tokens)
+
+    @property
+    def per_prompt_token(self) -> EnergyPart | None:
+        """Energy of the prompts above idle, divided by their tokens that are not from the prefix cache."""
+        return _each(self.prefill, self.prefilled_tokens)
+
+
+def _each(energy: EnergyPart | None, tokens: float) -> EnergyPart | None:
+    return EnergyPart(energy.joules / tokens, energy.half_j / tokens) if energy and tokens else None
+
+
+def _prefill(energies: RequestEnergies, members: npt.NDArray[np.intp]) -> EnergyPart | None:
+    whole = energies.prefill
+    if whole is None or not whole.joules:
+        return None
+    prefill_j = float(energies.divided.prefill_j[members].sum())
+    dynamic_j = prefill_j + float(energies.divided.decode_j[members].sum())
+    own_ratio = float(energies.half_j[members].sum()) / dynamic_j if dynamic_j else 0.0
+    return EnergyPart(prefill_j, prefill_j * max(whole.half_j / whole.joules, own_ratio))
 
 
 def energies_j(energies: RequestEnergies, *, idle_shared: bool) -> FloatArray:
@@ -94,10 +116,12 @@ def group_requests(
             keys=each,
             requests=len(members),
             prompt_tokens=float(spans.prompt_tokens[members].sum()),
+            prefilled_tokens=float(np.maximum(spans.prompt_tokens[members] - spans.cached_tokens[members], 1).sum()),
             generated_tokens=float(spans.generated_tokens[members].sum()),
             energy_j=float(joules[members].sum()),
             half_j=float(energies.half_j[members].sum()),
             percentiles_j=tuple(float(one) for one in np.percentile(joules[members], PERCENTILES)),
+            prefill=_prefill(energies, members),
         )
         for each, members in zip(keys, np.split(order, borders[:-1]), strict=True)
     ]

@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parent
 HISTORY = FOLDER / "history.sqlite.gz"
 CALIBRATION = FOLDER / "calibration.csv"
 INTENSITIES = FOLDER / "intensities.csv"
+REQUESTS = FOLDER / "requests.csv"
 _LABELS = 'instance="a:9847"'
 _USER_INPUTS = ("--carbon", "250", "--pue", "1.25", "--price", "0.3", "--currency", "EUR")
 _HARDWARE = ("--embodied-kg", "1500", "--lifetime-years", "4")
@@ -37,6 +38,10 @@ COMMANDS = {
     "report-range": (
         *("report", "--start", str(BASE_S + 5), "--end", str(BASE_S + 95), "--matching", _LABELS),
         *(*_USER_INPUTS, *_HARDWARE),
+    ),
+    "requests": (
+        *("requests", "--start", str(BASE_S - 30), "--end", str(BASE_S + 38), "--gpus", "0"),
+        *("--requests", str(REQUESTS), "--by", "user", "--price", "0.3", "--carbon", "250"),
     ),
     "runs": ("runs",),
     "usage": ("usage", *_WINDOW, "--by", "model,user", "--price", "0.3", "--currency", "EUR"),
