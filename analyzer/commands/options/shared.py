@@ -78,6 +78,7 @@ class RunTool(StrEnum):
     HUGGING_FACE = "hugging-face"
     AI_ENERGY_SCORE = "ai-energy-score"
     CYCLONEDX = "cyclonedx"
+    SPDX = "spdx"
 
 
 class SweepTool(StrEnum):
@@ -123,7 +124,12 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
     """Return the files' contents by name."""
     from analyzer.output.compatible.gpu_tune import gpu_tune_files
     from analyzer.output.compatible.iris import iris_files
-    from analyzer.output.compatible.model_documents import cyclonedx_files, energy_score_files, model_card_files
+    from analyzer.output.compatible.model_documents import (
+        cyclonedx_files,
+        energy_score_files,
+        model_card_files,
+        spdx_files,
+    )
 
     if not tools or samples is None:
         return {}
@@ -133,6 +139,7 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         RunTool.HUGGING_FACE: model_card_files,
         RunTool.AI_ENERGY_SCORE: energy_score_files,
         RunTool.CYCLONEDX: cyclonedx_files,
+        RunTool.SPDX: spdx_files,
     }
     contents = {
         f"{tool}/{name}": content

@@ -1,4 +1,4 @@
-"""Energy of a run for documents of a model: Hugging Face model card, AI Energy Score and CycloneDX.
+"""Energy of a run for documents of a model: Hugging Face model card, AI Energy Score, CycloneDX and SPDX.
 
 All files have the energy of the whole devices, and the emissions of all measured components by average intensity.
 """
@@ -6,6 +6,7 @@ All files have the energy of the whole devices, and the emissions of all measure
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from analyzer.model.interval import JOULES_PER_KWH
@@ -17,6 +18,11 @@ _JOULES_PER_WH = 3_600.0
 _GRAMS_PER_TONNE = 1e6
 _FINE_TUNING = ("finetun", "fine-tun", "fine_tun")
 _GENERATED = "generated_tokens"
+_SPDX_STAGES = {
+    "training": "ai_trainingEnergyConsumption",
+    "fine-tuning": "ai_finetuningEnergyConsumption",
+    "inference": "ai_inferenceEnergyConsumption",
+}
 
 
 def model_card_files(report: Report, _: SampleTable) -> dict[str, bytes]:
@@ -81,6 +87,39 @@ def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     }
     document = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [component]}
     return {"bom.cdx.json": json.dumps(document, indent=2, ensure_ascii=False).encode()}
+
+
+def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
+    """Return an SPDX 3.0.1 document of the model with its energy in kWh; empty without energy, or for other work."""
+    energy, activity = report.whole or report.headline, _activity(report)
+    if energy is None or activity not in _SPDX_STAGES:
+        return {}
+    description = {
+        "type": "ai_EnergyConsumptionDescription",
+        "ai_energyQuantity": f"{energy.value / JOULES_PER_KWH:.9g}",
+        "ai_energyUnit": "kilowattHour",
+    }
+    created = datetime.fromtimestamp(report.ended_at_s or report.started_at_s, UTC)
+    base, creation = f"urn:wattline:{report.run_id}", "_:creation"
+    graph: list[dict[str, Any]] = [
+        {
+            "type": "CreationInfo",
+            "@id": creation,
+            "specVersion": "3.0.1",
+            "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+            "createdBy": [f"{base}:tool"],
+        },
+        {"type": "SoftwareAgent", "spdxId": f"{base}:tool", "creationInfo": creation, "name": "Wattline"},
+        {
+            "type": "ai_AIPackage",
+            "spdxId": f"{base}:model",
+            "creationInfo": creation,
+            "name": report.labels.get("model", report.workload),
+            "ai_energyConsumption": {"type": "ai_EnergyConsumption", _SPDX_STAGES[activity]: [description]},
+        },
+    ]
+    document = {"@context": "https://spdx.org/rdf/3.0.1/spdx-context.jsonld", "@graph": graph}
+    return {"model.spdx.json": json.dumps(document, indent=2, ensure_ascii=False).encode()}
 
 
 def _activity(report: Report) -> str:

@@ -6,6 +6,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import ModelCard
+from spdx_python_model import v3_0_1 as spdx
 
 ENERGY_KWH = 10_000 / 3.6e6
 GRAMS = 200 * ENERGY_KWH
@@ -41,3 +42,16 @@ def test_cyclonedx_document_is_valid_and_has_the_energy(compatible_folder, workl
     assert consumption["activity"] == activity
     assert consumption["activityEnergyCost"] == {"value": pytest.approx(ENERGY_KWH), "unit": "kWh"}
     assert consumption["co2CostEquivalent"] == {"value": pytest.approx(GRAMS / 1e6), "unit": "tCO2eq"}
+
+
+@pytest.mark.parametrize(("workload", "stage"), [("serve", "inference"), ("finetune", "finetuning")])
+def test_spdx_document_has_the_energy_of_the_stage(compatible_folder, workload, stage):
+    objects = spdx.SHACLObjectSet()
+    with (compatible_folder("spdx", workload=workload) / "model.spdx.json").open("rb") as file:
+        spdx.JSONLDDeserializer().read(file, objects)
+
+    (model,) = objects.foreach_type(spdx.ai_AIPackage)
+    (description,) = getattr(model.ai_energyConsumption, f"ai_{stage}EnergyConsumption")
+    assert float(description.ai_energyQuantity) == pytest.approx(ENERGY_KWH)
+    assert description.ai_energyUnit == spdx.ai_EnergyUnitType.kilowattHour
+    assert not objects.missing_ids
