@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8
 """Number of runs that are requested ahead."""
+_SHARED = "GPU energy: of the whole GPUs, some of which had several users; add up Attributed, the share of each run."
 
 
 @with_option_groups
@@ -59,16 +60,16 @@ def runs_command(
             )
         table = _run_table(runs)
     rows = table.records()
-    shown = table if any(row["simulated"] for row in rows) else _without_simulated(table)
+    hidden = set() if any(row["simulated"] for row in rows) else {"simulated"}
+    shared = any(run.shared for run in runs)
+    hidden |= set() if shared else {"attributed_gpu_energy_joules"}
+    keys = [column.key for column in table.columns if column.key not in hidden]
+    shown = table.select(table.title, keys, [_SHARED] if shared else [])
     print_output(CommandOutput([shown], rows, rows, table.keys()), form)
 
 
 def _since_text(since: str) -> str:
     return f"in the last {since}" if since[-1:].isalpha() and since[-1:] != "Z" else f"since {since}"
-
-
-def _without_simulated(table: Table) -> Table:
-    return table.select(table.title, [column.key for column in table.columns if column.key != "simulated"])
 
 
 def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
@@ -118,7 +119,7 @@ def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Row]) 
 def _run_table(runs: Sequence[RunEntry]) -> Table:
     """Return one row per run; ids are never wrapped, so that they can be copied."""
     from analyzer.output import units
-    from analyzer.output.table import Cell, Column, Table, duration_cell, energy_cell, text_cell
+    from analyzer.output.table import Cell, Column, Table, duration_cell, energy_cell, joules_cell, text_cell
 
     columns = (
         Column("Run", "run_id", text=True, whole=True),
@@ -128,6 +129,7 @@ def _run_table(runs: Sequence[RunEntry]) -> Table:
         Column("Started (local)", "started_at_unix_seconds", text=True, whole=True),
         Column("Duration", "duration_seconds"),
         Column("GPU energy", "gpu_energy_joules", "uncertainty"),
+        Column("Attributed", "attributed_gpu_energy_joules"),
         Column("Labels", "labels", text=True),
     )
     largest_j = units.largest(run.gpu_energy for run in runs)
@@ -138,6 +140,7 @@ def _run_table(runs: Sequence[RunEntry]) -> Table:
             Cell(units.moment(run.started_at_s)[:19], run.started_at_s, "s"),
             duration_cell(run.duration_s),
             energy_cell(run.gpu_energy, largest_j),
+            joules_cell(run.attributed_gpu_j, largest_j),
             Cell(" ".join(f"{name}={text}" for name, text in sorted(run.labels.items())), dict(run.labels)),
         ]
         for run in runs

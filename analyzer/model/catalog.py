@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from analyzer.model.ledger import run_aliases
 from analyzer.model.sample_table import Row, SampleTable, last
 from exporter.contract import metrics as m
 from exporter.contract.run_limits import OUTCOMES
+from exporter.contract.work import SHARE_POLICY, is_shared
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
@@ -28,7 +30,12 @@ class RunEntry:
     started_at_s: float
     duration_s: float
     gpu_energy: Interval | None
+    """Energy of the whole GPUs."""
     simulated: bool = False
+    attributed_gpu_j: float | None = None
+    """Attributed share of the GPUs' energy by policy idle_shared; None if one is unknown."""
+    shared: bool = False
+    """Whether others than the run used a part of that energy."""
 
 
 def simulated_gpus(table: SampleTable) -> frozenset[str]:
@@ -54,20 +61,49 @@ def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool, simulated: Colle
         (row.instance, row.labels["device"]): row.value
         for row in last(ledger, m.RUN_ENERGY_UNCERTAINTY, run_id=run_id, component="gpu")
     }
-    energies = [
-        Interval(row.value, halves_j.get((row.instance, row.labels["device"])))
+    whole_j = {
+        (row.instance, row.labels["device"]): row.value
         for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
-    ]
+    }
+    energies = [Interval(joules, halves_j.get(gpu)) for gpu, joules in whole_j.items()]
+    duration_s = max((row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0)
+    shares_j = _shares_j(ledger, run_id)
+    highest_w = {(row.instance, row.labels["uuid"]): row.value for row in last(ledger, m.RUN_POWER_MAX, run_id=run_id)}
+    shared = any(
+        is_shared(
+            joules,
+            shares_j[gpu],
+            mean_power_w=joules / duration_s if duration_s > 0 else 0.0,
+            max_power_w=highest_w.get(gpu, 0.0),
+            half_j=halves_j.get(gpu, 0.0),
+        )
+        for gpu, joules in whole_j.items()
+        if gpu in shares_j
+    )
+    known = bool(whole_j) and whole_j.keys() <= shares_j.keys()
     return RunEntry(
         run_id,
         labels.get("workload", ""),
         {name.removeprefix("label_"): text for name, text in labels.items() if name.startswith("label_")},
         worst if ended else "running" if fresh else "unfinished",
         min(row.value for row in starts),
-        max((row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0),
+        duration_s,
         total(energies) if energies else None,
-        any(row.labels["device"] in simulated for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")),
+        any(device in simulated for _, device in whole_j),
+        math.fsum(min(shares_j[gpu], joules) for gpu, joules in whole_j.items()) if known else None,
+        shared,
     )
+
+
+def _shares_j(ledger: SampleTable, run_id: str) -> dict[tuple[str, str], float]:
+    """Return the attributed energy of each GPU by instance and UUID, with that before its first use."""
+    before_use_j = {
+        (row.instance, row.labels["device"]): row.value
+        for row in last(ledger, m.RUN_ENERGY_BEFORE_USE, run_id=run_id, component="gpu")
+    }
+    rows = last(ledger, m.RUN_ATTRIBUTED_ENERGY, run_id=run_id, component="gpu", policy=SHARE_POLICY)
+    gpus = [((row.instance, row.labels["device"]), row.value) for row in rows]
+    return {gpu: joules + before_use_j.get(gpu, 0.0) for gpu, joules in gpus}
 
 
 class SelectionError(ValueError):

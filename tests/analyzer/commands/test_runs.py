@@ -87,3 +87,35 @@ def test_runs_of_file_without_runs_checks_its_exporter(analyzer, tmp_path):
 
     assert "scrape" not in completed.stderr
     assert "check that the file is of the right node, and that its exporter was running" in completed.stderr
+
+
+def shared_history(folder, share):
+    """Write a history of two runs of 20 s and 60 W at the same time, each with this share of the energy."""
+    gpu, t = NodeGpu([(START_S - 1_000, 60)]), START_S + 20
+    rows = []
+    for name in ("a", "b"):
+        rows += run_series([gpu], NodeRun(name), t)
+        of_gpu = {"component": "gpu", "device": gpu.uuid, "policy": "idle_shared"}
+        rows.append((m.RUN_ATTRIBUTED_ENERGY, {"run_id": name, **of_gpu}, share * 60 * 20))
+    return write_history(folder, series_of_scrapes([(t, rows)]))
+
+
+def test_runs_at_the_same_time_have_their_attributed_energies(analyzer, tmp_path):
+    history = shared_history(tmp_path, 0.5)
+
+    listed, table = (
+        analyzer("runs", "--source", history, "--since", "36500d", "--format", form) for form in ("json", "table")
+    )
+
+    rows = json.loads(listed.stdout)
+    assert [row["gpu_energy_joules"] for row in rows] == [1_200, 1_200]
+    assert sum(row["attributed_gpu_energy_joules"] for row in rows) == 1_200
+    assert "Attributed" in table.stdout
+    assert "several users" in table.stdout
+
+
+def test_runs_alone_on_their_gpu_need_no_attributed_energy_in_the_table(analyzer, tmp_path):
+    table = analyzer("runs", "--source", shared_history(tmp_path, 0.999), "--since", "36500d")
+
+    assert "GPU energy" in table.stdout
+    assert "Attributed" not in table.stdout
