@@ -207,7 +207,10 @@ def unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
 def _whole_run_hint(mixed: Sequence[str]) -> str:
     if not any("of the whole run" in text and "of the phase" in text for text in mixed):
         return ""
-    return "; a phase shorter than 1 s has no energy, so that its work counts for the whole run: repeat it for longer"
+    return (
+        "; work counts for the whole run if it was counted outside of phases, or in a phase shorter than 1 s, which has "
+        "no energy: count it in the same phases, of 1 s or longer"
+    )
 
 
 def _mixture(aspect: str, texts: Mapping[str, Sequence[str]]) -> str:
