@@ -1,6 +1,7 @@
 """pytest plugin, by real test sessions beside an exporter with a simulated GPU at its idle power of 78 W."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -32,7 +33,9 @@ def test_budget_that_is_kept_passes_with_a_summary(session):
     assert done.returncode == 0, done.stdout
     assert "energy budgets" in done.stdout
     assert "test_budget.py::test_work: " in done.stdout
-    assert " J" in done.stdout.split("test_work: ")[1]
+    energy = re.search(r"test_work: [\d,]+(\.\d+)? ± \d+(\.\d+)? J$", done.stdout, re.MULTILINE)
+    assert energy, done.stdout
+    assert len(energy[1] or "") == len(energy[2] or ""), "as many decimals as the half-width"
 
 
 def test_budget_that_is_exceeded_fails_with_both_figures(session):

@@ -44,9 +44,11 @@ class Budget:
         """Compare the result of the run with the limits. A limit is exceeded if the whole interval is above it."""
         if result.energy_joules is None:
             return
+        from wattline.client.summary import EnergySoFar
+
         self.is_measured = True
         half_j = result.uncertainty_joules or 0.0
-        self.used = f"{result.energy_joules:.4g} ± {half_j:.2g} J"
+        self.used = str(EnergySoFar(result.energy_joules, half_j))
         low_ratio = max(0.0, 1 - half_j / result.energy_joules) if result.energy_joules else 0.0
         if self.joules is not None and result.energy_joules * low_ratio > self.joules:
             self.problems.append(f"{self.used}, more than the budget of {self.joules:g} J")
