@@ -208,8 +208,8 @@ def _whole_run_hint(mixed: Sequence[str]) -> str:
     if not any("of the whole run" in text and "of the phase" in text for text in mixed):
         return ""
     return (
-        "; work counts for the whole run if it was counted outside of phases, or in a phase shorter than 1 s, which has "
-        "no energy: count it in the same phases, of 1 s or longer"
+        "; work counts for the whole run if it was counted outside of phases, or in a phase shorter than 1 s, which "
+        "has no energy: count it in the same phases, of 1 s or longer"
     )
 
 
