@@ -39,27 +39,16 @@ _DOUBLE, _UNSIGNED = "d", "I"
 _COLUMNS = (_DOUBLE, _DOUBLE, _DOUBLE, _UNSIGNED, _UNSIGNED, _UNSIGNED, _UNSIGNED, _UNSIGNED)
 
 
-def pack_requests(requests: Sequence[ServedRequest]) -> bytes:
-    """Return the body of a batch."""
-    labels: dict[tuple[tuple[str, str], ...], int] = {}
-    roles: dict[str | None, int] = {}
-    nan = math.nan
-    columns: tuple[Sequence[float], ...] = (
-        [each.started_at for each in requests],
-        [nan if each.first_token_at is None else each.first_token_at for each in requests],
-        [each.ended_at for each in requests],
-        [each.prompt_tokens for each in requests],
-        [each.cached_tokens for each in requests],
-        [each.generated_tokens for each in requests],
-        [labels.setdefault(tuple(each.labels.items()), len(labels)) for each in requests],
-        [roles.setdefault(each.role, len(roles)) for each in requests],
-    )
-    head = {"ids": [each.request_id for each in requests], "labels": list(labels), "roles": list(roles)}
+def pack_requests(
+    ids: Sequence[str],
+    labels: Sequence[Sequence[tuple[str, str]]],
+    roles: Sequence[str | None],
+    columns: Sequence[bytes],
+) -> bytes:
+    """Return the body of a batch: ids, distinct labels and roles, and the columns in their stored form."""
+    head = {"ids": ids, "labels": labels, "roles": roles}
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
-    parts = [struct.pack("<I", len(text)), text]
-    for code, column in zip(_COLUMNS, columns, strict=True):
-        parts.append(struct.pack(f"<{len(column)}{code}", *column))
-    return zlib.compress(b"".join(parts), 1)
+    return zlib.compress(b"".join([struct.pack("<I", len(text)), text, *columns]), 1)
 
 
 class StoredColumns(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import LoadBlock, load_blocks
@@ -31,7 +32,7 @@ _PARTS = 9
 class DividedRequests:
     """Joules of requests that are final. `missing_s` is the time of each one without a measured energy."""
 
-    keys: tuple[int, ...]
+    keys: np.ndarray
     prefill_j: FloatArray
     decode_j: FloatArray
     idle_j: FloatArray
@@ -47,14 +48,15 @@ class DividedRequests:
 class StreamingDivision:
     """Requests of one server and its energy. Times are seconds of one clock, `window_s` the longest wait of a slot.
 
-    After each division, the energies of all requests and `rest_j` add up to `measured_j`.
+    After each division, the energies of all requests and `rest_j` add up to `measured_j`. `key_type` is the type of the
+    caller's keys.
     """
 
-    def __init__(self, window_s: float) -> None:
+    def __init__(self, window_s: float, key_type: npt.DTypeLike = np.int64) -> None:
         self._window_s = window_s
         self._spans = RequestSpans(*np.empty((6, 0)))
         self._added: list[tuple[RequestSpans, np.ndarray]] = []
-        self._keys = np.empty(0, dtype=np.int64)
+        self._keys = np.empty(0, dtype=key_type)
         self._missing_s = np.empty(0)
         self._sums = np.zeros((_PARTS, 0))
         self._edges_s, self._joules = np.empty(0), np.empty(0)
@@ -70,12 +72,23 @@ class StreamingDivision:
     def __len__(self) -> int:
         return len(self._keys) + sum(len(keys) for _, keys in self._added)
 
-    def add(self, spans: RequestSpans, keys: Sequence[int]) -> None:
-        """Add requests that ended, by keys of the caller."""
+    def add(self, spans: RequestSpans, keys: np.ndarray) -> None:
+        """Add requests that ended, by keys of the caller (N,)."""
         if len(spans):
-            self._added.append((spans, np.array(keys, dtype=np.int64)))
+            self._added.append((spans, keys))
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
             self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
+
+    def held(self) -> tuple[np.ndarray, RequestSpans]:
+        """Return the keys and spans of the requests that are not final."""
+        self._join_added()
+        return self._keys, self._spans
+
+    def take_all(self) -> np.ndarray:
+        """Remove all requests that are not final; return their keys. Their energy becomes a part of the rest."""
+        self._join_added()
+        self.rest_j += float(self._sums[:3].sum())
+        return self._take(np.ones(len(self._keys), dtype=bool)).keys
 
     def _join_added(self) -> None:
         """Join the requests added since the last division, all at once since this copies those that are held."""
@@ -206,7 +219,7 @@ class StreamingDivision:
         else:
             half_j = best.copy()
         found = DividedRequests(
-            tuple(int(key) for key in self._keys[done]),
+            self._keys[done],
             prefill_j,
             decode_j,
             idle_j,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-from exporter.contract.requests import ServedRequest
 from exporter.model import Reading, ReadingKey
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
 BUCKETS_J = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4)
 MAX_LABEL_SETS = 100
@@ -20,15 +21,6 @@ _METRICS = {
     each.name: each
     for each in (m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_SUM, m.REQUEST_ENERGY_TOTAL, m.REQUESTS, m.REQUESTS_REJECTED)
 }
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Requests of one label set since the last save, and the energy and buckets of those with an energy."""
-
-    requests: int = 0
-    joules: float = 0.0
-    buckets: dict[int, int] = field(default_factory=dict)
 
 
 class RequestCounters:
@@ -44,49 +36,48 @@ class RequestCounters:
         self._values: dict[ReadingKey, float] = {}
         self._published: dict[ReadingKey, float] = {}
         self._changed: set[ReadingKey] = set()
-        self._sets: set[tuple[str, ...]] = set()
-        self._tallies: dict[tuple[str, ...], _Tally] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
+        """Labels in the order of their numbers."""
 
     def restore(self, saved: Mapping[ReadingKey, float]) -> None:
         """Continue the counters of a previous exporter."""
         self._values, self._published = dict(saved), dict(saved)
-        self._sets = {labels for (name, labels) in saved if name == m.REQUESTS.name}
+        for name, labels in saved:
+            if name == m.REQUESTS.name:
+                self._numbers.setdefault(labels, len(self._numbers))
 
-    def add(self, request: ServedRequest, joules: float | None) -> None:
-        """Count a request, and its energy if it is known."""
-        labels = self._labels(request)
-        tally = self._tallies.get(labels)
-        if tally is None:
-            tally = self._tallies[labels] = _Tally()
-        tally.requests += 1
-        if joules is not None:
-            tally.joules += joules
-            bucket = bisect_left(BUCKETS_J, joules)
-            tally.buckets[bucket] = tally.buckets.get(bucket, 0) + 1
+    def number(self, labels: Mapping[str, str], role: str | None) -> int:
+        """Return the number of the labels that the metrics of a request have."""
+        chosen = (f"{name}={labels[name]}" for name in self._names if name in labels)
+        own = (labels.get("model", ""), role or "", *chosen)
+        if own not in self._numbers and len(self._numbers) >= MAX_LABEL_SETS:
+            own = (OTHER, OTHER, *(f"{name}={OTHER}" for name in self._names))
+        return self._numbers.setdefault(own, len(self._numbers))
 
-    def _add_tallies(self) -> None:
-        """Add what `add` has counted: one addition for each label set costs less than for each request."""
-        tallies, self._tallies = self._tallies, {}
-        for labels, tally in tallies.items():
-            self._add(m.REQUESTS, labels, tally.requests)
-            if tally.buckets:
-                self._add(m.REQUEST_ENERGY_TOTAL, labels, tally.joules)
-                self._add(m.REQUEST_ENERGY_SUM, labels, tally.joules)
-            for bucket, count in tally.buckets.items():
-                self._add(m.REQUEST_ENERGY_BUCKET, (*labels, str(bucket)), count)
+    def add(self, numbers: IntArray, joules: FloatArray, is_measured: Mask) -> None:
+        """Count requests by the numbers of their labels (N,), and the energies (N,) of those that have one."""
+        import numpy as np
+
+        from exporter.request_energy.pieces import amounts_at
+
+        sets, buckets = len(self._numbers), len(BUCKETS_J) + 1
+        measured, known_j = numbers[is_measured], joules[is_measured]
+        requests = np.bincount(numbers, minlength=sets)
+        totals_j = amounts_at(measured, known_j, sets)
+        place = measured * buckets + np.searchsorted(BUCKETS_J, known_j)
+        counts = np.bincount(place, minlength=sets * buckets).reshape(sets, buckets)
+        labels = list(self._numbers)
+        for number in np.flatnonzero(requests).tolist():
+            own = labels[number]
+            self._add(m.REQUESTS, own, float(requests[number]))
+            if counts[number].any():
+                self._add(m.REQUEST_ENERGY_TOTAL, own, float(totals_j[number]))
+                self._add(m.REQUEST_ENERGY_SUM, own, float(totals_j[number]))
+            for bucket in np.flatnonzero(counts[number]).tolist():
+                self._add(m.REQUEST_ENERGY_BUCKET, (*own, str(bucket)), float(counts[number, bucket]))
 
     def reject(self, reason: str, count: int) -> None:
         self._add(m.REQUESTS_REJECTED, (reason,), float(count))
-
-    def _labels(self, request: ServedRequest) -> tuple[str, ...]:
-        own = request.labels
-        chosen = (f"{name}={own[name]}" for name in self._names if name in own)
-        labels = (own.get("model", ""), request.role or "", *chosen)
-        if labels not in self._sets:
-            if len(self._sets) >= MAX_LABEL_SETS:
-                return (OTHER, OTHER, *(f"{name}={OTHER}" for name in self._names))
-            self._sets.add(labels)
-        return labels
 
     def _add(self, metric: Metric, labels: tuple[str, ...], amount: float) -> None:
         key = metric.name, labels
@@ -95,7 +86,6 @@ class RequestCounters:
 
     def take_changes(self) -> dict[ReadingKey, float]:
         """Return the values that changed since the last call."""
-        self._add_tallies()
         changed, self._changed = self._changed, set()
         return {key: self._values[key] for key in changed}
 

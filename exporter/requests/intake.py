@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from itertools import compress
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from exporter.contract.requests import ServedRequest
 from exporter.model import RunError
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
+    from exporter.request_energy.pieces import Mask
 
 MAX_HELD = 200_000
 """Most requests whose ids are kept to find duplicates; beyond, the window is shorter."""
@@ -34,68 +38,75 @@ class RunTimes(NamedTuple):
     end_at: float | None
 
 
-@dataclass(slots=True)
-class Checked:
-    """Requests that are accepted, and how many are not, by reason."""
+class Checked(NamedTuple):
+    """Requests that are accepted with the hashes of their ids, and how many are not, by reason."""
 
-    accepted: list[ServedRequest]
+    accepted: RequestColumns
+    id_hashes: list[int]
     refused: Counter[Reason]
 
 
 @dataclass(slots=True)
 class RequestIds:
-    """Ids of the requests of one run that ended within the window."""
+    """Hashes of the ids of one run's requests that ended within the window."""
 
     window_s: float
-    _ids: set[str] = field(default_factory=set)
-    _batches: deque[tuple[float, list[str]]] = field(default_factory=deque)
-    """Ids of each call, with the latest end."""
+    _hashes: set[int] = field(default_factory=set)
+    _batches: deque[tuple[float, array[int]]] = field(default_factory=deque)
+    """Hashes of each call, with the latest end."""
     late_before: float = 0.0
     """Unix time up to which duplicates can no longer be found."""
 
-    def check(self, requests: Sequence[ServedRequest], run: RunTimes, now_at: float) -> Checked:
+    def check(self, requests: RequestColumns, run: RunTimes, now_at: float) -> Checked:
         """Return the requests that count, whose ids are known from now on."""
+        import numpy as np
+
         self._forget(now_at)
-        latest, first, late = now_at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S, self.late_before
+        latest, first = now_at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
         last = latest if run.end_at is None else run.end_at + CLOCK_ERROR_S
-        checked, ids = Checked([], Counter()), self._ids
-        for each in requests:
-            end, begin, token = each.ended_at, each.started_at, each.first_token_at
-            if end > latest:
-                checked.refused["future"] += 1
-            elif end <= late:
-                checked.refused["late"] += 1
-            elif begin > end or (token is not None and not begin <= token <= end):
-                checked.refused["order"] += 1
-            elif begin < first:
-                checked.refused["before_run"] += 1
-            elif end > last:
-                checked.refused["after_run"] += 1
-            elif each.request_id in ids:
-                checked.refused["duplicate"] += 1
-            else:
-                ids.add(each.request_id)
-                checked.accepted.append(each)
-        self.note(checked.accepted)
-        return checked
+        end, begin, token = requests.ended_at, requests.started_at, requests.first_token_at
+        wrong: dict[Reason, Mask] = {
+            "future": end > latest,
+            "late": end <= self.late_before,
+            "order": (begin > end) | (token < begin) | (token > end),
+            "before_run": begin < first,
+            "after_run": end > last,
+        }
+        refused: Counter[Reason] = Counter()
+        left = np.ones(len(requests), dtype=bool)
+        for reason, mask in wrong.items():
+            if count := int(np.count_nonzero(mask & left)):
+                refused[reason] = count
+                left &= ~mask
+        hashes = requests.id_hashes
+        if len(set(hashes)) < len(hashes) or not self._hashes.isdisjoint(hashes):
+            known: set[int] = set()
+            for index in np.flatnonzero(left).tolist():
+                if hashes[index] in self._hashes or hashes[index] in known:
+                    refused["duplicate"] += 1
+                    left[index] = False
+                known.add(hashes[index])
+        if refused:
+            requests, hashes = requests.take(left), list(compress(hashes, left))
+        self.note(requests, hashes)
+        return Checked(requests, hashes, refused)
 
-    def note(self, requests: Sequence[ServedRequest]) -> None:
+    def note(self, requests: RequestColumns, id_hashes: list[int]) -> None:
         """Keep the ids of accepted requests."""
-        if requests:
-            ids = [each.request_id for each in requests]
-            self._ids.update(ids)
-            self._batches.append((max(each.ended_at for each in requests), ids))
+        if id_hashes:
+            self._hashes.update(id_hashes)
+            self._batches.append((requests.end_range[1], array("q", id_hashes)))
 
-    def withdraw(self, requests: Sequence[ServedRequest]) -> None:
+    def withdraw(self, id_hashes: list[int]) -> None:
         """Forget requests that could not be saved: they will be reported again."""
-        self._ids.difference_update(each.request_id for each in requests)
+        self._hashes.difference_update(id_hashes)
 
     def _forget(self, now_at: float) -> None:
         self.late_before = max(self.late_before, now_at - self.window_s)
-        while self._batches and (self._batches[0][0] <= self.late_before or len(self._ids) > MAX_HELD):
-            ended_at, ids = self._batches.popleft()
+        while self._batches and (self._batches[0][0] <= self.late_before or len(self._hashes) > MAX_HELD):
+            ended_at, hashes = self._batches.popleft()
             self.late_before = max(self.late_before, ended_at)
-            self._ids.difference_update(ids)
+            self._hashes.difference_update(hashes)
 
 
 class RateLimit:

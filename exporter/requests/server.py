@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
-from exporter.contract.requests import ServedRequest
+import numpy as np
+
 from exporter.energy.meter import DeviceMeter
-from exporter.model import ClockReading, Device
-
-if TYPE_CHECKING:  # numpy is imported with the first request
-    from exporter.request_energy.pieces import FloatArray
-    from exporter.request_energy.spans import RequestSpans
-    from exporter.request_energy.streaming import DividedRequests
+from exporter.model import ClockReading
+from exporter.request_energy.columns import RequestColumns
+from exporter.request_energy.pieces import FloatArray, IntArray
+from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.streaming import DividedRequests, StreamingDivision
+from exporter.requests.final import (
+    ENERGY_FIELDS,
+    FINAL_TYPE,
+    NO_GPU,
+    OPEN_TYPE,
+    REQUEST_FIELDS,
+    STOPPED,
+    TOO_LATE,
+    FinalEnergy,
+)
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
@@ -23,56 +31,22 @@ BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
 MANY, RARELY_S = 5_000, 5.0
 """Requests that are held, from which on the energy is divided every RARELY_S: the cost grows with those in progress."""
-MISSING_S = 0.5
-"""Longest time without energy that is not declared."""
-STOPPED_NOTE = "the exporter was stopped before the energy of this request was divided; it belongs to no request"
-NO_GPU_NOTE = "no energy: none of the run's GPUs has been measured; see exporter check"
-TOO_LATE_NOTE = (
-    "no energy: the request was reported after the energy of its time was divided, or more than "
-    f"{BEFORE_S:.0f} s after its end as the first of the server"
-)
-
-
-class RequestEnergy(NamedTuple):
-    """Energy of a final request in joules; `lost` is the reason why no energy of its time is known."""
-
-    request: ServedRequest
-    prefill_j: float
-    decode_j: float
-    idle_j: float
-    half_j: float
-    separable: bool
-    missing_s: float
-    lost: str | None = None
-
-    @property
-    def total_j(self) -> float | None:
-        return None if self.lost else self.prefill_j + self.decode_j + self.idle_j
-
-
-def lost_energy(request: ServedRequest, reason: str) -> RequestEnergy:
-    return RequestEnergy(request, 0.0, 0.0, 0.0, 0.0, False, 0.0, reason)
-
-
-@dataclass(slots=True)
-class _Batch:
-    number: int
-    left: int
-    final: list[RequestEnergy]
 
 
 class Server:
     """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
     def __init__(self, window_s: float, meters: Sequence[DeviceMeter], idle_w: Callable[[], float | None]) -> None:
-        from exporter.request_energy.streaming import StreamingDivision
-
-        self._division = StreamingDivision(window_s)
+        self._division = StreamingDivision(window_s, OPEN_TYPE)
         self._meters, self._idle_w = meters, idle_w
-        self._requests: dict[int, tuple[ServedRequest, _Batch]] = {}
-        self._next = 0
-        self._batches: deque[_Batch] = deque()
+        self._left: dict[int, int] = {}
+        """Requests that are not final, by the numbers of the batches that are not final as a whole."""
+        self._final = np.empty(0, FINAL_TYPE)
+        """Final requests of batches that are not final as a whole."""
         self._lowest_w = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._division)
 
     def use(self, meters: Sequence[DeviceMeter], idle_w: Callable[[], float | None]) -> None:
         """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
@@ -80,25 +54,28 @@ class Server:
             self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
             self._division.measure_again(self._joules_at)
 
-    def add(self, requests: Sequence[ServedRequest], number: int, now: ClockReading) -> None:
-        """Add the requests of a batch."""
+    def add(
+        self, requests: RequestColumns, id_hashes: list[int], labels: IntArray, number: int, now: ClockReading
+    ) -> None:
+        """Add the requests of a batch, with the number of the labels of each one (N,)."""
         if self._division.last_edge_s is None:
             self._extend(now.s - BEFORE_S, now.s - BEFORE_S)
-        batch = _Batch(number, len(requests), [])
-        self._batches.append(batch)
-        keys = range(self._next, self._next + len(requests))
-        self._next += len(requests)
-        self._requests.update((key, (each, batch)) for key, each in zip(keys, requests, strict=True))
-        self._division.add(spans_of(requests, now.at - now.s), keys)
+        rows = np.empty(len(requests), OPEN_TYPE)
+        rows["id"], rows["labels"] = id_hashes, labels
+        rows["batch"] = number
+        rows["duration_s"] = requests.ended_at - requests.started_at
+        rows["has_first_token"] = ~np.isnan(requests.first_token_at)
+        self._left[number] = len(requests)
+        self._division.add(requests.spans(now.at - now.s), rows)
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._batches)
+        return bool(self._left)
 
-    def tick(self, now_s: float, *, at_once: bool = False) -> tuple[list[RequestEnergy], int | None]:
+    def tick(self, now_s: float, *, at_once: bool = False) -> tuple[np.ndarray, int | None]:
         """Read the meters up to now and divide what is due; with `at_once` all.
 
-        Return the requests of batches that are final as a whole, and the number of the last one.
+        Return rows of FINAL_TYPE, the requests of batches that are final as a whole, and the number of the last one.
         """
         if self._division.last_edge_s is not None and len(self._division):
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters)])
@@ -107,32 +84,62 @@ class Server:
             due_s = until_s if at_once else min(until_s, now_s - self._division.wait_s(now_s))
             every_s = RARELY_S if len(self._division) > MANY else 0.0
             if at_once or due_s - self._division.divided_s >= every_s:
-                self._note_final(self._division.divide(due_s, self._idle_power_w()))
+                self._add_final(self._final_rows(self._division.divide(due_s, self._idle_power_w())))
         if at_once:
             self._finish()
-        found: list[RequestEnergy] = []
-        number = None
-        while self._batches and not self._batches[0].left:
-            batch = self._batches.popleft()
-            found += batch.final
-            number = batch.number
-        return found, number
+        return self._take_whole()
 
-    def estimate(self, request: ServedRequest) -> tuple[float, float] | None:
+    def find(self, id_hash: int) -> tuple[int, FinalEnergy | RequestSpans] | None:
+        """Return the number of a request's batch, and its energy, or its span if it is not final."""
+        keys, spans = self._division.held()
+        (held,) = np.nonzero(keys["id"] == id_hash)
+        if len(held):
+            return int(keys["batch"][held[-1]]), spans.take(held[-1:])
+        (final,) = np.nonzero(self._final["id"] == id_hash)
+        return (int(self._final["batch"][final[-1]]), FinalEnergy.of(self._final[final[-1]])) if len(final) else None
+
+    def estimate(self, span: RequestSpans) -> tuple[float, float] | None:
         """Return the likely joules of a request that is not final, and their half-width."""
-        found = self._division.estimate(spans_of([request], 0.0))
+        found = self._division.estimate(span)
         return (float(found[0][0]), float(found[1][0])) if found else None
+
+    def _final_rows(self, found: DividedRequests) -> np.ndarray:
+        rows = np.zeros(len(found.keys), FINAL_TYPE)
+        rows[REQUEST_FIELDS] = found.keys[REQUEST_FIELDS]
+        for name in ENERGY_FIELDS:
+            rows[name] = getattr(found, name)
+        rows["is_separable"] = found.keys["has_first_token"] & found.separable
+        is_missing = (found.missing_s > 0.0) & (found.missing_s >= found.keys["duration_s"] - 1e-3)
+        rows["loss"][is_missing] = TOO_LATE
+        if not any(meter.latest for meter in self._meters):
+            rows["loss"] = NO_GPU
+        return rows
 
     def _finish(self) -> None:
         """End all requests, also those that ended after the last slot."""
-        for request, batch in self._requests.values():
-            batch.final.append(lost_energy(request, STOPPED_NOTE))
-            batch.left -= 1
-        self._requests.clear()
+        keys = self._division.take_all()
+        rows = np.zeros(len(keys), FINAL_TYPE)
+        rows[REQUEST_FIELDS] = keys[REQUEST_FIELDS]
+        rows["loss"] = STOPPED
+        self._add_final(rows)
+
+    def _add_final(self, rows: np.ndarray) -> None:
+        self._final = np.concatenate([self._final, rows])
+        for number, count in zip(*(each.tolist() for each in np.unique_counts(rows["batch"])), strict=True):
+            self._left[number] -= count
+
+    def _take_whole(self) -> tuple[np.ndarray, int | None]:
+        """Remove the first batches that are final as a whole; return their rows, and the number of the last one."""
+        numbers = [number for number, _ in takewhile(lambda batch: not batch[1], self._left.items())]
+        if not numbers:
+            return self._final[:0], None
+        for number in numbers:
+            del self._left[number]
+        is_whole = np.isin(self._final["batch"], numbers)
+        whole, self._final = self._final[is_whole], self._final[~is_whole]
+        return whole, numbers[-1]
 
     def _extend(self, from_s: float, until_s: float) -> None:
-        import numpy as np
-
         count = int((until_s - from_s) / SLOT_S + 1e-6) + 1
         if count < 1:
             return
@@ -141,8 +148,6 @@ class Server:
 
     def _joules_at(self, edges_s: FloatArray) -> FloatArray:
         """Return the energy of all GPUs up to each edge."""
-        import numpy as np
-
         return np.array([math.fsum(meter.mark(float(t_s)).joules for meter in self._meters) for t_s in edges_s])
 
     def _idle_power_w(self) -> float:
@@ -150,47 +155,3 @@ class Server:
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
         known_w = self._idle_w()
         return (self._lowest_w if self._lowest_w < float("inf") else 0.0) if known_w is None else known_w
-
-    def _note_final(self, found: DividedRequests) -> None:
-        rows = zip(
-            found.keys,
-            found.prefill_j.tolist(),
-            found.decode_j.tolist(),
-            found.idle_j.tolist(),
-            found.half_j.tolist(),
-            found.missing_s.tolist(),
-            strict=True,
-        )
-        for key, prefill_j, decode_j, idle_j, half_j, missing_s in rows:
-            request, batch = self._requests.pop(key)
-            batch.left -= 1
-            if not any(meter.latest for meter in self._meters):
-                batch.final.append(lost_energy(request, NO_GPU_NOTE))
-                continue
-            if 0.0 < missing_s >= request.ended_at - request.started_at - 1e-3:
-                batch.final.append(lost_energy(request, TOO_LATE_NOTE))
-                continue
-            separable = found.separable and request.first_token_at is not None
-            batch.final.append(RequestEnergy(request, prefill_j, decode_j, idle_j, half_j, separable, missing_s))
-
-
-def spans_of(requests: Sequence[ServedRequest], offset_s: float) -> RequestSpans:
-    """Return the spans on a clock that is `offset_s` behind Unix time."""
-    import numpy as np
-
-    from exporter.request_energy.spans import RequestSpans
-
-    arrived_s = np.array([each.started_at for each in requests]) - offset_s
-    ended_s = np.array([each.ended_at for each in requests]) - offset_s
-    tokens = np.array(
-        [(each.prompt_tokens, each.cached_tokens, each.generated_tokens) for each in requests], dtype=np.float64
-    ).reshape(-1, 3)
-    first = np.array([np.nan if each.first_token_at is None else each.first_token_at for each in requests]) - offset_s
-    unknown = np.isnan(first)
-    share = tokens[:, 0] / np.maximum(tokens[:, 0] + tokens[:, 2], 1.0)
-    first = np.where(unknown, arrived_s + np.minimum(share, 0.5) * (ended_s - arrived_s), first)
-    return RequestSpans(arrived_s, first, ended_s, tokens[:, 0], tokens[:, 1], tokens[:, 2])
-
-
-def gpu_meters(meters: Mapping[Device, DeviceMeter], devices: Sequence[Device]) -> dict[Device, DeviceMeter]:
-    return {device: meters[device] for device in devices if device.kind == "gpu" and device in meters}

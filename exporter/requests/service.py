@@ -6,31 +6,36 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.config.request_options import RequestSettings
-from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView, StoredRequest
+from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView
 from exporter.contract.requests import ServedRequest
 from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
-from exporter.requests.intake import REASONS, RateLimit, RequestIds, RunTimes
-from exporter.requests.server import MISSING_S, STOPPED_NOTE, RequestEnergy, Server, gpu_meters, lost_energy
+from exporter.requests.intake import REASONS, RateLimit, Reason, RequestIds, RunTimes
 from exporter.requests.store import RequestStore
+from exporter.requests.views import estimate_view, final_view, stored_view
 from exporter.storage.state_file import StateError, storage_remedy
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    import numpy as np
+
+    from exporter.request_energy.columns import RequestColumns
+    from exporter.request_energy.pieces import IntArray
+    from exporter.request_energy.spans import RequestSpans
+    from exporter.requests.final import FinalEnergies, FinalEnergy
+    from exporter.requests.server import Server
 
 TICK_S = 1.0
 MAX_FINAL = 50_000
 """Final requests whose energies can be asked for."""
 MAX_SERVERS = 64
-PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
-ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
-COMBINED_NOTE = "prefill and decode cannot be separated"
-
 log = logging.getLogger(__name__)
 
 
@@ -62,11 +67,7 @@ class RequestService(Service):
         self._rate = RateLimit(settings.per_second)
         self._ids: dict[str, RequestIds] = {}
         self._servers: dict[str, Server] = {}
-        self._open: dict[tuple[str, str], ServedRequest] = {}
-        """Requests that are not final, by run and id."""
-        self._final: OrderedDict[tuple[str, str], RequestEnergy] = OrderedDict()
-        self._run_of: dict[str, str] = {}
-        """Run that has reported an id last."""
+        self._final: FinalEnergies | None = None
         self._divided: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -78,76 +79,87 @@ class RequestService(Service):
             raise StateError(f"cannot use {self._store.path}: {error}; {remedy}") from error
         self._counters.restore(saved.counters)
         for run_id, number, requests in saved.undivided:
-            self._ids_of(run_id).note(requests)
-            for each in requests:
-                self._finish(run_id, lost_energy(each, STOPPED_NOTE))
+            from exporter.requests.final import undivided
+
+            self._ids_of(run_id).note(requests, requests.id_hashes)
+            self._finish(run_id, undivided(requests.id_hashes, self._label_numbers(requests), number))
             self._divided[run_id] = number
         for run_id, requests in saved.recent:
-            self._ids_of(run_id).note(requests)
+            self._ids_of(run_id).note(requests, requests.id_hashes)
 
     # -- calls
 
     async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt:
         """Accept the requests of a server, and save them. Raises RunError."""
-        refused = await self.accept(run_id, requests)
-        late, duplicate = (refused.get(REASONS[reason], 0) for reason in ("late", "duplicate"))
+        from exporter.request_energy.columns import RequestColumns
+
+        return await self.report_columns(run_id, RequestColumns.of(requests))
+
+    async def report_columns(self, run_id: str, requests: RequestColumns) -> RequestReceipt:
+        """Accept the requests of a server, and save them. Raises RunError."""
+        refused = await self._accept(run_id, requests)
+        late, duplicate, total = refused["late"], refused["duplicate"], refused.total()
         return RequestReceipt(
-            accepted=len(requests) - sum(refused.values()),
+            accepted=len(requests) - total,
             duplicate=duplicate,
             late=late,
-            rejected=sum(refused.values()) - late - duplicate,
-            reasons=refused,
+            rejected=total - late - duplicate,
+            reasons={REASONS[reason]: count for reason, count in refused.items()},
         )
 
-    async def accept(self, run_id: str, requests: Sequence[ServedRequest]) -> dict[str, int]:
-        """Save requests. Return the numbers of those that do not count, by reason. Raises RunError."""
+    async def _accept(self, run_id: str, requests: RequestColumns) -> Counter[Reason]:
+        """Save requests. Return the numbers of those that do not count. Raises RunError."""
         run, now = self._runs.devices_of(run_id), self._clock()
         self._rate.take(len(requests), now.s)
         self._store.check_room()
         if run_id not in self._servers and len(self._servers) >= MAX_SERVERS:
             raise RunError(429, f"{MAX_SERVERS} runs report requests, the maximum; send them later", 60)
-        checked = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
-        for reason, count in checked.refused.items():
+        accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
+        for reason, count in refused.items():
             self._counters.reject(reason, count)
             self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
-        if checked.accepted:
+        if id_hashes:
             try:
-                number = await self._store.add(run_id, checked.accepted)
+                number = await self._store.add(run_id, accepted)
             except RunError:
-                self._ids_of(run_id).withdraw(checked.accepted)
+                self._ids_of(run_id).withdraw(id_hashes)
                 raise
             server = self._servers.get(run_id) or self._new_server(run_id, run)
-            server.add(checked.accepted, number, now)
-            self._open.update(((run_id, each.request_id), each) for each in checked.accepted)
-            self._run_of.update((each.request_id, run_id) for each in checked.accepted)
-        return {REASONS[reason]: count for reason, count in checked.refused.items()}
+            server.add(accepted, id_hashes, self._label_numbers(accepted), number, now)
+        return refused
+
+    def _label_numbers(self, requests: RequestColumns) -> IntArray:
+        """Return the number of the labels of each request in the metrics, (N,)."""
+        import numpy as np
+
+        numbers = [self._counters.number(each.labels, each.role) for each in requests.sets]
+        of_requests: IntArray = np.array(numbers, dtype=np.intp)[requests.set_numbers]
+        return of_requests
 
     def show(self, request_id: str, run_id: str | None = None) -> RequestView:
         """Return the energy of a request; without a run, of the one that reported the id last.
 
         Raises RunError where it is unknown.
         """
-        run_id = run_id or self._run_of.get(request_id, "")
-        request = self._open.get((run_id, request_id))
-        if request is None and (final := self._final.get((run_id, request_id))):
-            return _final_view(run_id, final)
-        if request is None:
+        id_hash = hash(request_id)
+        found: list[tuple[int, str, FinalEnergy | RequestSpans]] = []
+        if self._final and (final := self._final.find(id_hash, run_id)):
+            found.append(final)
+        for each, server in self._servers.items():
+            if run_id in (None, each) and (held := server.find(id_hash)):
+                found.append((held[0], each, held[1]))
+        if not found:
             raise RunError(
                 404,
                 f"request_id: no request {request_id[:128]!r} among the latest {MAX_FINAL:,}; report it first, or use "
                 "analyzer requests",
             )
-        found = self._servers[run_id].estimate(request) if run_id in self._servers else None
-        if found is None:
-            return RequestView(id=request_id, run_id=run_id, state="pending", notes=[PENDING_NOTE])
-        return RequestView(
-            id=request_id,
-            run_id=run_id,
-            state="provisional",
-            energy_joules=found[0],
-            energy_uncertainty_joules=found[1],
-            notes=[ESTIMATE_NOTE],
-        )
+        _, run_id, energy = max(found, key=lambda each: each[0])
+        from exporter.requests.final import FinalEnergy
+
+        if isinstance(energy, FinalEnergy):
+            return final_view(request_id, run_id, energy)
+        return estimate_view(request_id, run_id, self._servers[run_id].estimate(energy))
 
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
         """Return stored requests of a run. Raises RunError."""
@@ -159,7 +171,7 @@ class RequestService(Service):
 
     def _page(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
         page = self._store.page(run_id, start, end, limit, after)
-        return RequestPage.model_construct(requests=[_stored(each) for each in page.requests], next=page.next)
+        return RequestPage.model_construct(requests=[stored_view(each) for each in page.requests], next=page.next)
 
     def readings(self) -> Iterator[Reading]:
         return self._counters.readings()
@@ -178,8 +190,8 @@ class RequestService(Service):
         for run_id, server in list(self._servers.items()):
             self._update_gpus(run_id, server)
             found, number = server.tick(now.s, at_once=at_once)
-            for each in found:
-                self._finish(run_id, each)
+            if len(found):
+                self._finish(run_id, found)
             if number is not None:
                 self._divided[run_id] = number
             if not server.is_busy and self._has_ended(run_id):
@@ -218,6 +230,8 @@ class RequestService(Service):
         return self._ids[run_id]
 
     def _new_server(self, run_id: str, run: RunDevices) -> Server:
+        from exporter.requests.server import Server
+
         meters, idle_w = self._gpus_of(run)
         server = self._servers[run_id] = Server(self._settings.window_s, meters, idle_w)
         log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
@@ -230,7 +244,8 @@ class RequestService(Service):
 
     def _gpus_of(self, run: RunDevices) -> tuple[list[DeviceMeter], Callable[[], float | None]]:
         """Return the meters of the run's GPUs, and a function that returns the idle power of all of them."""
-        meters = gpu_meters(self._live.energy.meters, run.devices)
+        known = self._live.energy.meters
+        meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
 
         def idle_w() -> float | None:
             watts = [self._runs.idle_w(device) for device in meters]
@@ -238,46 +253,10 @@ class RequestService(Service):
 
         return list(meters.values()), idle_w
 
-    def _finish(self, run_id: str, energy: RequestEnergy) -> None:
-        self._counters.add(energy.request, energy.total_j)
-        key = run_id, energy.request.request_id
-        self._open.pop(key, None)
-        self._final[key] = energy
-        self._run_of.setdefault(energy.request.request_id, run_id)
-        if len(self._final) > MAX_FINAL:
-            (old_run_id, request_id), _ = self._final.popitem(last=False)
-            if self._run_of.get(request_id) == old_run_id and (old_run_id, request_id) not in self._open:
-                del self._run_of[request_id]
+    def _finish(self, run_id: str, rows: np.ndarray) -> None:
+        from exporter.requests.final import FinalEnergies, totals_j
 
-
-def _final_view(run_id: str, energy: RequestEnergy) -> RequestView:
-    if energy.lost:
-        return RequestView(id=energy.request.request_id, run_id=run_id, state="final", notes=[energy.lost])
-    notes = [] if energy.separable else [COMBINED_NOTE]
-    if energy.missing_s > MISSING_S:
-        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
-    return RequestView(
-        id=energy.request.request_id,
-        run_id=run_id,
-        state="final",
-        energy_joules=energy.total_j,
-        energy_uncertainty_joules=energy.half_j,
-        idle_energy_joules=energy.idle_j,
-        prefill_energy_joules=energy.prefill_j if energy.separable else None,
-        decode_energy_joules=energy.decode_j if energy.separable else None,
-        notes=notes,
-    )
-
-
-def _stored(request: ServedRequest) -> StoredRequest:
-    return StoredRequest.model_construct(
-        id=request.request_id,
-        started_at=request.started_at,
-        first_token_at=request.first_token_at,
-        ended_at=request.ended_at,
-        prompt_tokens=request.prompt_tokens,
-        cached_tokens=request.cached_tokens,
-        generated_tokens=request.generated_tokens,
-        labels=request.labels,
-        role=cast('Literal["prefill", "decode"] | None', request.role),
-    )
+        if self._final is None:
+            self._final = FinalEnergies(MAX_FINAL)
+        self._counters.add(rows["labels"], totals_j(rows), rows["loss"] == 0)
+        self._final.add(run_id, rows)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.contract.requests import ServedRequest
 from exporter.contract.stored_requests import (
@@ -23,6 +23,9 @@ from exporter.contract.stored_requests import (
 )
 from exporter.model import ReadingKey, RunError
 from exporter.storage.file_versions import check_file_version
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
 
 KEEP_S, KEEP_BYTES = 30 * 86_400.0, 1 << 30
 MAX_QUEUED = 64
@@ -38,7 +41,7 @@ Counters = dict[ReadingKey, float]
 @dataclass(eq=False, slots=True)
 class _Waiting:
     run_id: str
-    requests: Sequence[ServedRequest]
+    requests: RequestColumns
     saved: asyncio.Future[int]
 
 
@@ -52,9 +55,9 @@ class SavedRequests(NamedTuple):
     """State that a previous exporter left: counters and requests."""
 
     counters: Counters
-    undivided: list[tuple[str, int, list[ServedRequest]]]
+    undivided: list[tuple[str, int, RequestColumns]]
     """Requests whose energy was not divided, by run and batch."""
-    recent: list[tuple[str, list[ServedRequest]]]
+    recent: list[tuple[str, RequestColumns]]
     """Divided requests that ended within the window, by run."""
 
 
@@ -79,6 +82,8 @@ class RequestStore:
         if not self.path.exists():
             return SavedRequests({}, [], [])
         read = self._open().execute
+        from exporter.request_energy.columns import RequestColumns
+
         counters = {
             (name, tuple(json.loads(labels))): value
             for name, labels, value in read("SELECT name, labels, value FROM request_counter")
@@ -91,10 +96,11 @@ class RequestStore:
         )
         saved = SavedRequests(counters, [], [])
         for run_id, number, body, is_open in rows:
+            requests = RequestColumns.of(unpack_requests(body))
             if is_open:
-                saved.undivided.append((run_id, number, unpack_requests(body)))
+                saved.undivided.append((run_id, number, requests))
             else:
-                saved.recent.append((run_id, unpack_requests(body)))
+                saved.recent.append((run_id, requests))
         return saved
 
     def check_room(self) -> None:
@@ -102,7 +108,7 @@ class RequestStore:
         if len(self._queue) >= MAX_QUEUED:
             raise RunError(429, f"{MAX_QUEUED} calls wait for the disk; send the requests again later", 1)
 
-    async def add(self, run_id: str, requests: Sequence[ServedRequest]) -> int:
+    async def add(self, run_id: str, requests: RequestColumns) -> int:
         """Save a batch, in one write with all that came meanwhile. Return its number. Raises RunError."""
         waiting = _Waiting(run_id, requests, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
@@ -134,8 +140,9 @@ class RequestStore:
         numbers = []
         with self._open() as connection:
             for each in batches:
-                ends = [request.ended_at for request in each.requests]
-                row = (each.run_id, min(ends), max(ends), len(ends), pack_requests(each.requests))
+                requests = each.requests
+                body = pack_requests(requests.ids, *requests.packed())
+                row = (each.run_id, *requests.end_range, len(requests), body)
                 cursor = connection.execute(
                     "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, ?, ?, ?, ?)", row
                 )

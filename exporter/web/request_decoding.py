@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from exporter.contract.requests import (
+    MAX_LABEL_NAME,
     MAX_LABEL_VALUE,
     MAX_REQUEST_ID,
     MAX_REQUEST_LABELS,
@@ -19,64 +20,93 @@ from exporter.contract.requests import (
 )
 from exporter.model import RunError
 
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
+
 _UNUSUAL = re.compile(rb"\\|\x7f|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """Bytes without which no text of a valid JSON document has a control character."""
 
 
-def decode_requests(body: bytes) -> Sequence[ServedRequest]:
+def decode_requests(body: bytes) -> RequestColumns:
     """Return the requests of a call. Raises RunError, which names the field and the index of the request."""
-    msgspec, decoder = _decoder()
+    from exporter.request_energy.columns import RequestColumns
+
+    return _decode_usual(body) or RequestColumns.of(_decode_any(body))
+
+
+def _decode_usual(body: bytes) -> RequestColumns | None:
+    """Return the requests of a call without errors and unusual characters, with each label set decoded once."""
+    from exporter.request_energy.columns import LabelSet, RequestColumns
+
+    if b"\\" in body or b"\x7f" in body or (not body.isascii() and _UNUSUAL.search(body)):
+        return None
+    msgspec, _, decoder, labels_decoder = _decoders()
+    try:
+        requests = decoder.decode(body).requests
+        known: dict[tuple[bytes, str | None], int] = {}
+        numbers = [known.setdefault((bytes(each.labels), each.role), len(known)) for each in requests]
+        sets = [LabelSet(labels_decoder.decode(labels), role) for labels, role in known]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    columns = RequestColumns.of(requests, numbers, sets)
+    if (columns.cached_tokens > columns.prompt_tokens).any():
+        return None
+    return columns if all(map(_is_label, {name for each in sets for name in each.labels})) else None
+
+
+def _decode_any(body: bytes) -> Sequence[ServedRequest]:
+    """Return the requests of a call, each one checked. Raises RunError."""
+    msgspec, decoder, _, _ = _decoders()
     try:
         requests: Sequence[ServedRequest] = decoder.decode(body).requests
     except msgspec.ValidationError as error:
         raise RunError(422, _described(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunError(400, f"the body is not JSON: {error}") from error
-    names = {name for each in {tuple(each.labels) for each in requests} for name in each}
-    if _UNUSUAL.search(body) or not all(map(_is_label, names)) or any(_is_doubtful(each) for each in requests):
-        for index, each in enumerate(requests):
-            if reason := request_error(each):
-                raise RunError(422, f"requests[{index}].{reason}")
+    for index, each in enumerate(requests):
+        if reason := request_error(each):
+            raise RunError(422, f"requests[{index}].{reason}")
     return requests
 
 
-def _is_doubtful(request: ServedRequest) -> bool:
-    return request.cached_tokens > request.prompt_tokens
-
-
 def _is_label(name: str) -> bool:
-    return name.isidentifier() and name.isascii() and len(name) <= 64
+    return name.isidentifier() and name.isascii() and len(name) <= MAX_LABEL_NAME
 
 
 @cache
-def _decoder() -> tuple[Any, Any]:
-    """Return the library and the decoder, made for the first request: it needs 3 MB."""
+def _decoders() -> tuple[Any, Any, Any, Any]:
+    """Return the library, and decoders of calls, of calls with labels as bytes, and of labels; they need 3 MB."""
     import msgspec
     from msgspec import Meta
 
-    time = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
-    tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
     value = Annotated[str, Meta(max_length=MAX_LABEL_VALUE)]
     labels = Annotated[dict[str, value], Meta(max_length=MAX_REQUEST_LABELS)]
-    request = msgspec.defstruct(
-        "Request",
-        [
-            ("request_id", Annotated[str, Meta(min_length=1, max_length=MAX_REQUEST_ID)]),
-            ("started_at", time),
-            ("ended_at", time),
-            ("prompt_tokens", tokens),
-            ("generated_tokens", tokens),
-            ("first_token_at", time | None, None),
-            ("cached_tokens", tokens, 0),
-            ("labels", labels, msgspec.field(default_factory=dict)),
-            ("role", Literal["prefill", "decode"] | None, None),
-        ],
-        rename={"request_id": "id"},
-        forbid_unknown_fields=True,
-    )
-    requests = Annotated[list[request], Meta(max_length=MAX_REQUESTS_A_CALL)]  # type: ignore[valid-type]  # made above
-    call = msgspec.defstruct("Call", [("requests", requests)], forbid_unknown_fields=True)
-    return msgspec, msgspec.json.Decoder(call)
+
+    def decoder(labels_field: tuple[Any, ...]) -> Any:
+        time = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
+        tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+        request = msgspec.defstruct(
+            "Request",
+            [
+                ("request_id", Annotated[str, Meta(min_length=1, max_length=MAX_REQUEST_ID)]),
+                ("started_at", time),
+                ("ended_at", time),
+                ("prompt_tokens", tokens),
+                ("generated_tokens", tokens),
+                ("first_token_at", time | None, None),
+                ("cached_tokens", tokens, 0),
+                ("labels", *labels_field),
+                ("role", Literal["prefill", "decode"] | None, None),
+            ],
+            rename={"request_id": "id"},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        requests = Annotated[list[request], Meta(max_length=MAX_REQUESTS_A_CALL)]  # type: ignore[valid-type]  # made above
+        return msgspec.json.Decoder(msgspec.defstruct("Call", [("requests", requests)], forbid_unknown_fields=True))
+
+    any_call = decoder((labels, msgspec.field(default_factory=dict)))
+    return msgspec, any_call, decoder((msgspec.Raw, msgspec.Raw(b"{}"))), msgspec.json.Decoder(labels)
 
 
 def _described(error: str) -> str:

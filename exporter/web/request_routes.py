@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 from pydantic import BaseModel
 
 from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView
-from exporter.contract.requests import ServedRequest
 from exporter.model import RunError
 from exporter.web.request_decoding import decode_requests
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
 
 BODY_TIMEOUT_S = 10.0
 MAX_LISTED = 10_000
@@ -26,7 +27,7 @@ RETRY_AFTER_S = "1"
 class RequestApi(Protocol):
     """Requests of servers; the methods raise RunError. See `exporter.requests.service`."""
 
-    async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt: ...
+    async def report_columns(self, run_id: str, requests: RequestColumns) -> RequestReceipt: ...
 
     async def listed(
         self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
@@ -61,7 +62,7 @@ async def read_json(request: web.Request) -> bytes:
 
 async def report_requests(request: web.Request) -> web.Response:
     requests = decode_requests(await read_json(request))
-    receipt = await request.app[REQUESTS].report(request.match_info["run_id"], requests)
+    receipt = await request.app[REQUESTS].report_columns(request.match_info["run_id"], requests)
     return _answer(receipt, 202)
 
 

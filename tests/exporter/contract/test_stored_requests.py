@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.contract.requests import ServedRequest
-from exporter.contract.stored_requests import pack_requests, unpack_requests
+from exporter.contract.stored_requests import unpack_requests
+from tests.exporter.contract.packed_requests import packed
 
 REQUESTS = [
     ServedRequest("a\tÄ", 1.8e9, 1.8e9 + 2.125, 4_000_000, 7, 1.8e9 + 0.5, 12, {"model": "m", "user": "Zoë"}, "decode"),
@@ -13,11 +14,11 @@ REQUESTS = [
 
 
 def test_a_batch_has_the_requests_that_were_packed():
-    assert unpack_requests(pack_requests(REQUESTS)) == REQUESTS
+    assert unpack_requests(packed(REQUESTS)) == REQUESTS
 
 
 def test_a_damaged_batch_is_an_error():
-    body = pack_requests(REQUESTS)
+    body = packed(REQUESTS)
 
     for damaged in (b"", body[:-9], b"?" + body[1:]):
         with pytest.raises(ValueError, match="damaged"):

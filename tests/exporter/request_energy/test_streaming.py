@@ -86,11 +86,11 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
     edges_s = np.arange(0.0, 10.25, 0.25)
     total_j = np.cumsum(np.random.default_rng(1).uniform(20, 100, len(edges_s)))
     division.extend(edges_s, total_j)
-    division.add(spans, [7, 9])
+    division.add(spans, np.array([7, 9]))
 
     found = division.divide(8.0, 80.0)
 
-    assert found.keys == (7, 9)
+    assert found.keys.tolist() == [7, 9]
     assert division.measured_j == pytest.approx(total_j[32] - total_j[0], rel=1e-12)
     assert found.total_j.sum() + division.rest_j == pytest.approx(division.measured_j, rel=1e-9)
     assert found.missing_s == pytest.approx([0.0, 0.0])
@@ -99,7 +99,7 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
 def test_time_before_the_first_slot_is_declared_as_missing():
     division = StreamingDivision(WINDOW_S)
     division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0)
-    division.add(RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))), [1])
+    division.add(RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))), np.array([1]))
 
     found = division.divide(19.0, 100.0)
 

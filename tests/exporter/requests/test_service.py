@@ -66,7 +66,7 @@ class ServingNode:
                 self.number += 1
                 made = int((now_at - started_at) * 40)
                 sent.append(ServedRequest(f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05))
-                await self.service.accept("server", sent[-1:])
+                await self.service.report("server", sent[-1:])
             if step % 4 == 0:
                 await self.service.tick()
         return sent
@@ -130,7 +130,7 @@ def test_long_requests_that_began_before_the_first_report_lack_energy(node):
         node.node.power_w = IDLE_W + 40
         node.node.run_for(30)
         now_at = node.node.now().at
-        await node.service.accept("server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)])
+        await node.service.report("server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)])
         await node.serve(60, np.random.default_rng(1), rate=0.0)
         return node.service.show("long")
 
@@ -144,7 +144,7 @@ def test_long_requests_that_began_before_the_first_report_lack_energy(node):
 def test_labels_beyond_the_limit_are_counted_as_other(node):
     async def scenario():
         now_at = node.node.now().at
-        await node.service.accept(
+        await node.service.report(
             "server",
             [ServedRequest(f"r-{k}", now_at, now_at, 1, 1, labels={"model": "a", "user": f"u{k}"}) for k in range(150)],
         )
@@ -165,11 +165,11 @@ def test_requests_that_cannot_be_saved_can_be_reported_again(node):
         requests = [ServedRequest("r", now_at, now_at, 1, 1)]
         node.store.path.mkdir()
         with pytest.raises(RunError, match="the requests are not saved"):
-            await node.service.accept("server", requests)
+            await node.service.report("server", requests)
         node.store.path.rmdir()
-        return await node.service.accept("server", requests)
+        return await node.service.report("server", requests)
 
-    assert asyncio.run(scenario()) == {}
+    assert asyncio.run(scenario()).accepted == 1
 
 
 def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
@@ -177,7 +177,7 @@ def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
         await node.serve(60, np.random.default_rng(1), rate=1.0)
         start_at = node.node.now().at
         await node.serve(80, np.random.default_rng(2), rate=1.0)
-        await node.service.accept("server", [ServedRequest("late", start_at, start_at + 2, 10, 50)])
+        await node.service.report("server", [ServedRequest("late", start_at, start_at + 2, 10, 50)])
         await node.serve(20, np.random.default_rng(3), rate=0.0)
         await node.service.tick(at_once=True)
         return node.service.show("late")
@@ -193,7 +193,7 @@ def test_requests_of_a_run_without_gpus_have_no_energy(node):
 
     async def scenario():
         now_at = node.node.now().at
-        await node.service.accept("cpu", [ServedRequest("r", now_at, now_at, 10, 50)])
+        await node.service.report("cpu", [ServedRequest("r", now_at, now_at, 10, 50)])
         for _ in range(60):
             node.node.run_for(1)
             await node.service.tick()
@@ -212,8 +212,8 @@ def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
 
     async def scenario():
         now_at = node.node.now().at
-        await node.service.accept("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
-        await node.service.accept("other", [ServedRequest("r", now_at - 1, now_at, 10, 50)])
+        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
+        await node.service.report("other", [ServedRequest("r", now_at - 1, now_at, 10, 50)])
         open_runs = [node.service.show("r", run_id).run_id for run_id in ("server", "other")]
         await node.serve(60, np.random.default_rng(1), rate=0.0)
         return open_runs, node.service.show("r"), node.service.show("r", "server")
@@ -232,7 +232,7 @@ def test_gpus_found_after_the_first_report_count_from_its_begin(node):
         found, devices_of = node.node.service.devices_of("server"), node.devices_of
         node.devices_of = lambda run_id: found._replace(devices=())
         now_at = node.node.now().at
-        await node.service.accept("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
+        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
         await node.serve(5, np.random.default_rng(1), rate=0.0)
         node.devices_of = devices_of
         await node.serve(60, np.random.default_rng(1), rate=0.0)

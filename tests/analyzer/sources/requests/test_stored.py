@@ -8,7 +8,8 @@ from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.requests.stored import read_stored_requests
 from exporter.contract.requests import ServedRequest
-from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA, pack_requests
+from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA
+from tests.exporter.contract.packed_requests import packed
 
 
 def write(folder, *batches):
@@ -17,7 +18,7 @@ def write(folder, *batches):
         for run_id, requests in batches:
             connection.execute(
                 "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, 0, 0, ?, ?)",
-                (run_id, len(requests), requests if isinstance(requests, bytes) else pack_requests(requests)),
+                (run_id, len(requests), requests if isinstance(requests, bytes) else packed(requests)),
             )
     connection.close()
 

@@ -1,0 +1,110 @@
+"""Columns of the requests that a server reports in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask
+from exporter.request_energy.spans import RequestSpans
+
+
+class LabelSet(NamedTuple):
+    """Labels and role that requests have in common."""
+
+    labels: Mapping[str, str]
+    role: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestColumns:
+    """N requests that ended: times in Unix seconds and counts of tokens, (N,). `first_token_at` is NaN if unknown.
+
+    `set_numbers` (N,) are the positions of each one's labels and role in `sets`.
+    """
+
+    ids: Sequence[str]
+    started_at: FloatArray
+    first_token_at: FloatArray
+    ended_at: FloatArray
+    prompt_tokens: FloatArray
+    cached_tokens: FloatArray
+    generated_tokens: FloatArray
+    set_numbers: IntArray
+    sets: Sequence[LabelSet]
+
+    @classmethod
+    def of(
+        cls, requests: Sequence[Any], set_numbers: Sequence[int] | None = None, sets: Sequence[LabelSet] = ()
+    ) -> RequestColumns:
+        """Return the columns of objects with the fields of `exporter.contract.requests.ServedRequest`.
+
+        With `set_numbers`, their labels and roles are not read.
+        """
+        if set_numbers is None:
+            known: dict[object, int] = {}
+            set_numbers = [known.setdefault((tuple(each.labels.items()), each.role), len(known)) for each in requests]
+            firsts = dict(zip(reversed(set_numbers), reversed(requests), strict=True))
+            sets = [LabelSet(firsts[number].labels, firsts[number].role) for number in range(len(known))]
+        return cls(
+            [each.request_id for each in requests],
+            np.array([each.started_at for each in requests], dtype=np.float64),
+            np.array([each.first_token_at for each in requests], dtype=np.float64),  # None becomes NaN
+            np.array([each.ended_at for each in requests], dtype=np.float64),
+            np.array([each.prompt_tokens for each in requests], dtype=np.float64),
+            np.array([each.cached_tokens for each in requests], dtype=np.float64),
+            np.array([each.generated_tokens for each in requests], dtype=np.float64),
+            np.array(set_numbers, dtype=np.intp),
+            sets,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def id_hashes(self) -> list[int]:
+        """Hashes of the ids, 64 bits with a key of this process: two different ids have the same one by chance."""
+        return list(map(hash, self.ids))
+
+    @property
+    def end_range(self) -> tuple[float, float]:
+        """Earliest and latest end."""
+        return float(self.ended_at.min()), float(self.ended_at.max())
+
+    def take(self, chosen: Mask) -> RequestColumns:
+        """Return some of the requests."""
+        return RequestColumns(
+            list(compress(self.ids, chosen)),
+            self.started_at[chosen],
+            self.first_token_at[chosen],
+            self.ended_at[chosen],
+            self.prompt_tokens[chosen],
+            self.cached_tokens[chosen],
+            self.generated_tokens[chosen],
+            self.set_numbers[chosen],
+            self.sets,
+        )
+
+    def spans(self, offset_s: float) -> RequestSpans:
+        """Return the spans on a clock that is `offset_s` behind Unix time."""
+        arrived_s, ended_s = self.started_at - offset_s, self.ended_at - offset_s
+        share = self.prompt_tokens / np.maximum(self.prompt_tokens + self.generated_tokens, 1.0)
+        likely_s = arrived_s + np.minimum(share, 0.5) * (ended_s - arrived_s)
+        first_s = np.where(np.isnan(self.first_token_at), likely_s, self.first_token_at - offset_s)
+        return RequestSpans(arrived_s, first_s, ended_s, self.prompt_tokens, self.cached_tokens, self.generated_tokens)
+
+    def packed(self) -> tuple[list[list[tuple[str, str]]], list[str | None], list[bytes]]:
+        """Return labels, roles, and the columns of the stored form. See `exporter.contract.stored_requests`."""
+        roles = list(dict.fromkeys(each.role for each in self.sets))
+        role = np.array([roles.index(each.role) for each in self.sets], dtype=np.intp)[self.set_numbers]
+        times = self.started_at, self.first_token_at, self.ended_at
+        counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens, self.set_numbers, role
+        columns = [
+            *(each.astype("<f8").tobytes() for each in times),
+            *(each.astype("<u4").tobytes() for each in counts),
+        ]
+        return [list(each.labels.items()) for each in self.sets], roles, columns

@@ -1,0 +1,75 @@
+"""Views of requests for the run API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+from exporter.contract.request_views import RequestView, StoredRequest
+from exporter.contract.requests import ServedRequest
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.requests.final import FinalEnergy
+
+MISSING_S = 0.5
+"""Longest time without energy that is not declared."""
+PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
+ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
+LOSS_NOTES = (
+    "",
+    "the exporter was stopped before the energy of this request was divided; it belongs to no request",
+    "no energy: none of the run's GPUs has been measured; see exporter check",
+    (
+        "no energy: the request was reported after the energy of its time was divided, or more than 10 s after its end "
+        "as the first of the server"
+    ),
+)
+"""Why a request has no energy, by the loss in `exporter.requests.final`."""
+COMBINED_NOTE = "prefill and decode cannot be separated"
+
+
+def estimate_view(request_id: str, run_id: str, found: tuple[float, float] | None) -> RequestView:
+    """Return the view of a request that is not final, with its likely joules and their half-width."""
+    if found is None:
+        return RequestView(id=request_id, run_id=run_id, state="pending", notes=[PENDING_NOTE])
+    return RequestView(
+        id=request_id,
+        run_id=run_id,
+        state="provisional",
+        energy_joules=found[0],
+        energy_uncertainty_joules=found[1],
+        notes=[ESTIMATE_NOTE],
+    )
+
+
+def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView:
+    """Return the view of a final request."""
+    if energy.loss:
+        return RequestView(id=request_id, run_id=run_id, state="final", notes=[LOSS_NOTES[energy.loss]])
+    notes = [] if energy.is_separable else [COMBINED_NOTE]
+    if energy.missing_s > MISSING_S:
+        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
+    return RequestView(
+        id=request_id,
+        run_id=run_id,
+        state="final",
+        energy_joules=energy.total_j,
+        energy_uncertainty_joules=energy.half_j,
+        idle_energy_joules=energy.idle_j,
+        prefill_energy_joules=energy.prefill_j if energy.is_separable else None,
+        decode_energy_joules=energy.decode_j if energy.is_separable else None,
+        notes=notes,
+    )
+
+
+def stored_view(request: ServedRequest) -> StoredRequest:
+    return StoredRequest.model_construct(
+        id=request.request_id,
+        started_at=request.started_at,
+        first_token_at=request.first_token_at,
+        ended_at=request.ended_at,
+        prompt_tokens=request.prompt_tokens,
+        cached_tokens=request.cached_tokens,
+        generated_tokens=request.generated_tokens,
+        labels=request.labels,
+        role=cast('Literal["prefill", "decode"] | None', request.role),
+    )

@@ -1,0 +1,11 @@
+"""Requests in their stored form."""
+
+from __future__ import annotations
+
+from exporter.contract.stored_requests import pack_requests
+from exporter.request_energy.columns import RequestColumns
+
+
+def packed(requests):
+    columns = RequestColumns.of(requests)
+    return pack_requests(columns.ids, *columns.packed())
