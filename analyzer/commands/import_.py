@@ -19,6 +19,8 @@ from analyzer.commands.printing import exit_with_error, print_message
 from analyzer.model.time_text import SystemZone, parse_moment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from analyzer.importers.assemble import Assembly, ImportedRun
     from analyzer.importers.content import FileContent
 
@@ -163,6 +165,14 @@ def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, c
         print(f"  analyzer report {where} --run-id {run.run_id}")
     if len(assembly.runs) > _MOST_COMMANDS:
         print(f"  analyzer runs {where} --limit {len(assembly.runs)}")
+    if sweep := _sweep(assembly.runs):
+        print(f"  analyzer recommend {where} {' '.join(f'--run-id {run_id}' for run_id in sweep)}")
+
+
+def _sweep(runs: Sequence[ImportedRun]) -> list[str]:
+    """Return the IDs of the runs that have a power limit, if they have several limits."""
+    limits = {run.run_id: run.file_run.labels.get("power_limit_watts") for run in runs}
+    return [run_id for run_id, limit in limits.items() if limit] if len({*limits.values()} - {None}) > 1 else []
 
 
 def _count(number: int, noun: str) -> str:

@@ -32,8 +32,7 @@ def tenant_output(summary: TenantSummary) -> CommandOutput:
         parts.append(Table("", columns, [[text_cell(text) for text in row] for row in effects]))
     if summary.without_solo:
         parts.append(
-            f"no STP, ANTT and slowdown: tenants {', '.join(summary.without_solo)} have no solo run; "
-            "name solo runs with --solo"
+            f"no STP, ANTT and slowdown: no solo run of {', '.join(summary.without_solo)}; name solo runs with --solo"
         )
     return CommandOutput(parts, _document(summary), [row for mix in summary.mixes for row in _rows(mix)])
 

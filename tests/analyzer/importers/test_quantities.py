@@ -1,6 +1,7 @@
 """Units and plausible ranges of quantities in imported files."""
 
 import json
+import shlex
 
 import pytest
 
@@ -232,6 +233,24 @@ def test_group_sweeps_imported_runs_are_one_sweep(imported, tmp_path):
     fixed = [{name for name in report.labels if name not in sweep.RUN_LABELS} for report in reports]
 
     assert fixed == [set(), set()]
+
+
+def test_import_of_several_power_limits_shows_the_command_that_compares_them(call, tmp_path):
+    lines = ["timestamp,iteration,tokens_per_sec,max_watt,total_power_draw"]
+    for number, cap_w in enumerate((300, 400)):
+        lines += [f"{local_time(100 * number + 2 * k)},{k},50,{cap_w},{cap_w}" for k in range(6)]
+    path, out = tmp_path / "training_stats.csv", tmp_path / "history.sqlite"
+    path.write_text("\n".join([*lines, ""]))
+
+    _, stdout, _ = call("import", path, "--out", out, "--timezone", "UTC")
+    *_, command = stdout.splitlines()
+    program, *arguments = shlex.split(command)
+    code, advice, stderr = call(*arguments)
+
+    assert (program, arguments[0]) == ("analyzer", "recommend")
+    assert code == 0, stderr
+    assert "300 W" in advice
+    assert "400 W" in advice
 
 
 def test_nvidia_smi_log_without_index_separates_16_gpus(imported, tmp_path):
