@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: demo test pytest lint types layers simulate metamorphic bench exam calibrate gpu docs metrics format venv servers clean
+.PHONY: release release-test demo test pytest lint types layers simulate metamorphic bench exam calibrate gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
@@ -58,6 +58,14 @@ protobuf: ## regenerate the protobuf classes with protoc 25 (Python 3.11 or 3.12
 	build/protobuf/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
 	build/protobuf/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		exporter/push/remote_write.proto exporter/sources/kubernetes/pod_resources.proto
+
+release: ## build all packages into dist/, equal in each build; SNAPSHOT=1 for a version without a section in CHANGELOG.md
+	@$(PYTHON) -m venv --clear build/release-tools
+	@build/release-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/packages/build.txt
+	@build/release-tools/bin/python deploy/packages/release.py $(if $(SNAPSHOT),--snapshot) $(if $(OUT),--out $(OUT))
+
+release-test: .venv/test.stamp ## build twice, compare, and measure with the zipapp (minutes; not in CI)
+	WATTLINE_RELEASE_TEST=1 $(BIN)/python -m pytest tests/deploy/test_release.py
 
 format: .venv/test.stamp
 	$(BIN)/ruff check --fix .

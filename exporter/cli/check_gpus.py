@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from exporter.cli import idle_power
 from exporter.cli.sources import simulated_file, worker_arguments
 from exporter.config.settings import Settings
+from exporter.contract.command_line import module_command
 from exporter.model import DriverGone, GpuCount, GpuFailure, WorkerMessage
 from exporter.nvml_worker.protocol import decode_message
 from exporter.nvml_worker.supervisor import cannot_run
@@ -45,7 +46,7 @@ async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
     """Run the worker until each GPU has answered or failed. Return its items, and whether that was in time."""
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *module_command(*arguments), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
         return WorkerMessage(driver_gone=(DriverGone(cannot_run(sys.executable, error)),)), True

@@ -18,6 +18,7 @@ from typing import Any
 
 import pynvml
 
+from exporter.contract.command_line import module_command
 from exporter.contract.metrics import GPU_UTILIZATION
 from exporter.model import Poll
 from exporter.sources.nvml.driver import Nvml
@@ -84,7 +85,7 @@ async def measure_lines(indices: Sequence[int], seconds: float, simulated: Path 
         return []
     arguments = [f"{seconds:g}", ",".join(map(str, indices)), *([str(simulated)] if simulated else [])]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "exporter.cli.idle_power", *arguments),
+        *module_command("exporter.cli.idle_power", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )

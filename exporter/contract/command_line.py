@@ -12,6 +12,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
+_ROOT = Path(__file__).parents[2]
+_IN_ARCHIVE = (
+    "import runpy, site, sys; site.addsitedir({root!r}); runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
+)
+
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass by one option per field of that dataclass.
@@ -138,3 +143,14 @@ def user_state_folder(environ: Mapping[str, str]) -> Path:
         return Path(base) / "wattline"
     home = environ.get("HOME")
     return (Path(home) if home else Path.home()) / ".local" / "state" / "wattline"
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` in this interpreter, also for modules of a zipapp.
+
+    `-P` keeps a user's file from shadowing a module. The files that a zipapp unpacked are added by the command and
+    not by PYTHONPATH, which the user's programs would inherit.
+    """
+    if "_bootstrap" in sys.modules:  # of the zipapp's runtime, shiv
+        return [sys.executable, "-P", "-c", _IN_ARCHIVE.format(root=str(_ROOT)), module, *arguments]
+    return [sys.executable, "-P", "-m", module, *arguments]

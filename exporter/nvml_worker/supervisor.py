@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 from collections.abc import Callable
 
+from exporter.contract.command_line import module_command
 from exporter.model import DriverGone, SamplingOrder, WorkerMessage
 from exporter.nvml_worker.protocol import decode_message, encode_order
 
@@ -36,7 +36,7 @@ class WorkerSupervisor:
 
     def __init__(self, arguments: list[str], on_message: Callable[[WorkerMessage], None]) -> None:
         self.restarts = 0
-        self._command = [sys.executable, "-P", "-m", *arguments]
+        self._command = module_command(*arguments)
         self._on_message = on_message
         self._process: asyncio.subprocess.Process | None = None
         self._last_order: SamplingOrder | None = None

@@ -10,10 +10,11 @@ import difflib
 import importlib
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
+
+from exporter.contract.command_line import module_command
 
 PERCENTILES = (50, 90, 95, 99)
 MODULES: Mapping[str, str] = {
@@ -149,7 +150,7 @@ def job_command(name: str, arguments: list[str]) -> list[str]:
 
     `-P` keeps a user's file of the same name in the working directory from shadowing the module.
     """
-    return [sys.executable, "-P", "-m", MODULES[name], *arguments]
+    return module_command(MODULES[name], *arguments)
 
 
 def workload_of(command: Sequence[str]) -> str:

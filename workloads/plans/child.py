@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.contract.command_line import module_command
 from exporter.contract.run import Outcome
 from wattline.client import values
 from workloads.plans import results
@@ -138,7 +138,7 @@ def _command(run: PlannedRun, chosen_id: str, labels: Mapping[str, str], context
         options += ["--exporter", context.exporter]
     if run.nsys:
         options.append("--nsys")
-    program = [sys.executable, "-P", "-m", "workloads"]
+    program = module_command("workloads")
     if run.job is None:
         return [*program, "run", *options, "--", *run.arguments]
     return [*program, "job", run.job, *options, *run.arguments]

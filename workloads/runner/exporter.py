@@ -5,7 +5,6 @@ from __future__ import annotations
 import http
 import os
 import subprocess
-import sys
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from exporter.contract.command_line import user_state_folder
+from exporter.contract.command_line import module_command, user_state_folder
 from exporter.contract.history import HISTORY_FILE
 from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
 from wattline.client.messages import log_message
@@ -78,7 +77,7 @@ def find_or_start_exporter(
 
 def _serve(address: str, state: Path) -> list[str]:
     """Return the command of an exporter. -P and cwd=/ keep it from importing modules of the user's folder."""
-    serve = [sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--exit-when-idle", "--state.path", str(state)]
+    serve = module_command("exporter.cli.main", "serve", "--exit-when-idle", "--state.path", str(state))
     return [*serve, "--web.listen-address", address.removeprefix("http://")]
 
 

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from exporter.contract.command_line import module_command
+
 _NORMAL_END = "normal end"
 _READY = b"ready\n"
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>; it outlives execve
-_PROGRAM = (sys.executable, "-P", "-m", "workloads.runner.watchdog")
+_PROGRAM = tuple(module_command("workloads.runner.watchdog"))
 """Command of this module; `-P` keeps a user's file from shadowing a module of this package."""
 
 

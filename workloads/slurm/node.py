@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporter.contract.command_line import user_state_folder
+from exporter.contract.command_line import module_command, user_state_folder
 from wattline.client.api import Api, RejectedRequestError
 from workloads.slurm.job import Job, JobDetails, Outcome, SlurmError, outcome_of
 
@@ -87,7 +86,7 @@ def restore_power_limits(log: Callable[[str], None]) -> None:
         return
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "workloads", "caps", "restore"],
+            module_command("workloads", "caps", "restore"),
             capture_output=True,
             text=True,
             timeout=_CAPS_TIMEOUT_S,
