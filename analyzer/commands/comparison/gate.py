@@ -24,12 +24,13 @@ _REPEATS = 8
 
 
 def _ratio_option(text: str) -> float:
-    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    """Return the ratio of a percentage. A number without the sign is refused, since 0.5 may mean 0.5 % or 50 %."""
+    number, sign, rest = text.strip().partition("%")
     try:
-        ratio = float(number) / (100 if percent else 1)
+        ratio = float(number) / 100
     except ValueError:
         ratio = 0.0
-    if not 0 < ratio <= 1 or (ratio > 0.5 and not percent):
+    if not sign or rest or not 0 < ratio <= 1:
         raise typer.BadParameter(f"--max-increase: expected a percentage such as 3%, not {text!r}")
     return ratio
 
@@ -92,6 +93,7 @@ def gate_command(
         raise typer.BadParameter(f"{error}; give groups that have no run in common") from error
     except gate.GateError as error:
         exit_with_error(str(error))
+    warnings = [*warnings, *gate.selection_warnings(groups, repeats)]
     result = gate.judge(groups, chosen, limit, repeats)
     print_output(gate_output(result, groups, limit, warnings), form)
     if summary is not None:

@@ -8,7 +8,7 @@ more of it to later ones, so that stopping at the first answer adds no false ala
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -85,6 +85,19 @@ def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure
     if found is None:
         raise GateError("the runs have no common energy; see what each of them has with: analyzer report")
     return found
+
+
+def selection_warnings(groups: Sequence[RunGroup], planned: int) -> Iterator[str]:
+    """Yield groups with runs that `judge` does not use, or with several runs of one repeat: of other experiments."""
+    for group in groups:
+        labels = [one.repeat for one in group.members if one.repeat]
+        if len(group.members) > planned:
+            yield (
+                f"{group.name}: only the first {planned} of {len(group.members)} runs count; select the runs of one "
+                "experiment by a label, or give a shorter --since"
+            )
+        elif len(set(labels)) < len(labels):
+            yield f"{group.name}: several runs have the same label repeat; select the runs of one experiment by a label"
 
 
 def judge(groups: Sequence[RunGroup], figure: RunFigure, max_increase: float, planned: int) -> GateResult:

@@ -51,7 +51,11 @@ def test_gate_ten_percent_more_exits_three_with_a_summary(analyzer, history, tmp
 
 def test_gate_allows_the_given_increase(analyzer, history):
     assert gate(analyzer, history, "variant=more", "--max-increase", "15%").returncode == 0
-    assert gate(analyzer, history, "variant=more", "--max-increase", "0.15").returncode == 0
+
+
+def test_gate_names_runs_that_do_not_count(analyzer, history):
+    result = gate(analyzer, history, "variant=same", "--repeats", "2")
+    assert "warning: variant=main: only the first 2 of 4 runs count; select the runs of one experiment" in result.stdout
 
 
 def test_gate_one_repeat_each_exits_four(analyzer, history):
@@ -62,7 +66,7 @@ def test_gate_one_repeat_each_exits_four(analyzer, history):
     assert "run each side again" in result.stdout
 
 
-@pytest.mark.parametrize("text", ["3", "-3%", "0%", "three", "nan%"])
+@pytest.mark.parametrize("text", ["0.5", "0.03", "3", "-3%", "0%", "three", "nan%"])
 def test_gate_increase_that_is_no_percentage_is_refused(analyzer, history, text):
     result = gate(analyzer, history, "variant=same", "--max-increase", text)
     assert (result.returncode, result.stdout) == (2, "")
