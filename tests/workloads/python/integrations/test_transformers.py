@@ -98,3 +98,67 @@ def test_trainer_without_an_exporter_trains_unmeasured(tmp_path, monkeypatch, ca
     assert trained.state.global_step == STEPS
     assert callback.run.energy_joules is None
     assert "127.0.0.1:9" in capfd.readouterr().err
+
+
+class CountingModel(TinyModel):
+    """Counts the samples with which it was trained."""
+
+    samples = 0
+
+    def forward(self, x, labels):
+        self.samples += len(x) if self.training else 0
+        predicted = self.linear(x)
+        return {"loss": torch.nn.functional.mse_loss(predicted, labels), "logits": predicted}
+
+
+def counting_trainer(tmp_path, *callbacks, **options):
+    trained = trainer(tmp_path, *callbacks, **options)
+    trained.model = trained.model_wrapped = CountingModel()
+    return trained
+
+
+def test_trainer_samples_are_those_of_whole_batches_without_the_last_one(job, tmp_path):
+    callback = EnergyCallback(gpus="all")
+    trained = counting_trainer(tmp_path, callback, gradient_accumulation_steps=3, dataloader_drop_last=True)
+    trained.train()
+
+    _, run = job.get(f"/api/v1/runs/{callback.run.run_id}")
+    assert run["work"] == {"steps": EPOCHS, "samples": trained.model.samples}
+
+
+def test_trainer_that_continues_counts_only_its_own_samples(job, tmp_path):
+    first = counting_trainer(tmp_path)
+    first.args.save_strategy, first.args.save_steps, first.args.max_steps = "steps", 1, 1
+    first.train()
+    callback = EnergyCallback(gpus="all")
+    trained = counting_trainer(tmp_path, callback)
+    trained.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+    _, run = job.get(f"/api/v1/runs/{callback.run.run_id}")
+    assert run["work"] == {"steps": STEPS - 1, "samples": trained.model.samples}
+
+
+def test_trainer_evaluation_after_the_training_is_no_part_of_its_run(job, tmp_path, capfd):
+    callback = EnergyCallback(gpus="all")
+    trained = counting_trainer(tmp_path, callback)
+    trained.train()
+    trained.evaluate()
+
+    assert "cannot" not in capfd.readouterr().err
+
+
+def test_trainer_that_was_interrupted_ends_its_run_before_the_next_one(job, tmp_path):
+    class Interruption(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            raise KeyboardInterrupt
+
+    callback, interruption = EnergyCallback(gpus="all"), Interruption()
+    trained = counting_trainer(tmp_path, callback, interruption)
+    with pytest.raises(KeyboardInterrupt):
+        trained.train()
+    interrupted_id = callback.run.run_id
+    trained.remove_callback(interruption)
+    trained.train()
+
+    _, run = job.get(f"/api/v1/runs/{interrupted_id}")
+    assert (run["state"], run["outcome"]) == ("ended", "failed")

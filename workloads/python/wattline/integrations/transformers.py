@@ -43,19 +43,20 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         return self
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.run is not None and self._energy is not None:
+            self.run.end("failed")  # an exception ended the training before, which no callback reports
         self.run = wattline.start(self._workload, labels=self._labels, gpus=self._gpus)
         self._energy = TrainingEnergy(self.run, state.global_step)
         self._step, self._tokens = state.global_step, _tokens(state)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         self._phase = epoch_phase(int(state.epoch or 0) + 1)
-        data = getattr(train_dataloader, "dataset", None)
-        self._left_samples = -(-len(data) // args.world_size) if isinstance(data, Sized) else 0
+        self._left_samples = _epoch_samples(args, train_dataloader, state.epoch or 0.0)
         if self.run:
             self.run.phase(self._phase)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.run is None:
+        if self.run is None or self._energy is None:
             return
         steps, self._step = state.global_step - self._step, state.global_step
         work: dict[str, float] = {"steps": steps} if state.is_world_process_zero else {}
@@ -70,14 +71,14 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         self.run.work(**work)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.run is not None and not self._is_evaluating:
+        if self.run is not None and self._energy is not None and not self._is_evaluating:
             self._is_evaluating = True
             self.run.phase(EVALUATION)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.run is not None and self._is_evaluating:
-            self._is_evaluating = False
+        if self.run is not None and self._energy is not None and self._is_evaluating:
             self.run.phase(self._phase)
+        self._is_evaluating = False
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: MutableMapping[str, Any] | None = None, **_: Any
@@ -95,6 +96,20 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
             return
         self.run.end()
         self._energy = None
+
+
+def _epoch_samples(args: Any, loader: Any, epoch: float) -> int:
+    """Return the samples of this process in the rest of an epoch; 0 if the dataset has no length.
+
+    A training that continues from a checkpoint skips the batches before it.
+    """
+    data = getattr(loader, "dataset", None)
+    if not isinstance(data, Sized):
+        return 0
+    batches, size = len(loader), args.train_batch_size
+    samples = min(-(-len(data) // args.world_size), batches * size)
+    part = 0.0 if args.ignore_data_skip else (epoch + 1e-6) % 1.0
+    return max(0, samples - round(part * batches) * size)
 
 
 def _tokens(state: Any) -> int:
