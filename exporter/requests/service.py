@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
@@ -36,6 +36,10 @@ TICK_S = 1.0
 MAX_FINAL = 50_000
 """Final requests whose energies can be asked for."""
 MAX_SERVERS = 64
+SHARED_NOTE = (
+    "other runs used the same GPUs: the energy of these requests includes theirs, twice if both report requests"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +50,9 @@ class RunDirectory(Protocol):
         """Raise RunError for an unknown run."""
 
     def note(self, run_id: str, text: str) -> None: ...
+
+    def others_on_gpus(self, run_id: str) -> Sequence[str]:
+        """Return the other running runs on the GPUs of a run. Raises RunError."""
 
     def idle_w(self, device: Device) -> float | None: ...
 
@@ -69,6 +76,8 @@ class RequestService(Service):
         self._servers: dict[str, Server] = {}
         self._final: FinalEnergies | None = None
         self._divided: dict[str, int] = {}
+        self._sharing: deque[str] = deque(maxlen=2 * MAX_SERVERS)
+        """Runs whose GPUs were used by other runs at the same time."""
 
     async def start(self) -> None:
         """Continue what a previous exporter left. Raises StateError."""
@@ -158,7 +167,8 @@ class RequestService(Service):
         from exporter.requests.final import FinalEnergy
 
         if isinstance(energy, FinalEnergy):
-            return final_view(request_id, run_id, energy)
+            view = final_view(request_id, run_id, energy)
+            return view.model_copy(update={"notes": [*view.notes, SHARED_NOTE]}) if run_id in self._sharing else view
         return estimate_view(request_id, run_id, self._servers[run_id].estimate(energy))
 
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
@@ -223,11 +233,12 @@ class RequestService(Service):
     # -- state
 
     def _ids_of(self, run_id: str) -> RequestIds:
-        if run_id not in self._ids:
-            self._ids[run_id] = RequestIds(self._settings.window_s)
-            while len(self._ids) > 2 * MAX_SERVERS:
-                del self._ids[next(iter(self._ids))]
-        return self._ids[run_id]
+        """Return the ids of a run; those of the run that has reported nothing for the longest time are forgotten."""
+        ids = self._ids.pop(run_id, None) or RequestIds(self._settings.window_s)
+        self._ids[run_id] = ids
+        while len(self._ids) > 2 * MAX_SERVERS:
+            del self._ids[next(iter(self._ids))]
+        return ids
 
     def _new_server(self, run_id: str, run: RunDevices) -> Server:
         from exporter.requests.server import Server
@@ -238,9 +249,13 @@ class RequestService(Service):
         return server
 
     def _update_gpus(self, run_id: str, server: Server) -> None:
-        """Use also GPUs on which the run's processes were found later."""
+        """Use also GPUs on which the run's processes were found later; declare other runs on them."""
         with suppress(RunError):
             server.use(*self._gpus_of(self._runs.devices_of(run_id)))
+            if self._runs.others_on_gpus(run_id):
+                self._runs.note(run_id, SHARED_NOTE)
+                if run_id not in self._sharing:
+                    self._sharing.append(run_id)
 
     def _gpus_of(self, run: RunDevices) -> tuple[list[DeviceMeter], Callable[[], float | None]]:
         """Return the meters of the run's GPUs, and a function that returns the idle power of all of them."""

@@ -181,6 +181,12 @@ class RunService(Service):
         if run := self._ledger.runs.get(run_id):
             run.note(text)
 
+    def others_on_gpus(self, run_id: str) -> list[str]:
+        """Return the other running runs on the GPUs of a run. Raises RunError."""
+        mine = {device for device in self._ledger.find(run_id).measured() if device.kind == "gpu"}
+        others = [run for run in self._ledger.open_runs if run.running and run.run_id != run_id]
+        return sorted(run.run_id for run in others if mine & set(run.measured()))
+
     def idle_w(self, device: Device) -> float | None:
         """Return the idle power of a device, if it is known."""
         return self._ledger.attribution.energies.idle_w.get(device)

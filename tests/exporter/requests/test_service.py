@@ -46,6 +46,9 @@ class ServingNode:
     def note(self, run_id, text):
         self.node.service.note(run_id, text)
 
+    def others_on_gpus(self, run_id):
+        return self.node.service.others_on_gpus(run_id)
+
     def idle_w(self, _):
         return IDLE_W
 
@@ -223,6 +226,7 @@ def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
     assert open_runs == ["server", "other"]
     assert (latest.run_id, first.run_id) == ("other", "server")
     assert first.energy_joules == pytest.approx(2 * latest.energy_joules, rel=0.05)
+    assert all(any("other runs used the same GPUs" in note for note in view.notes) for view in (latest, first))
 
 
 def test_gpus_found_after_the_first_report_count_from_its_begin(node):
@@ -249,3 +253,10 @@ def test_a_call_with_more_requests_than_the_limit_per_second_is_accepted_once():
     with pytest.raises(RunError) as refused:
         limit.take(200, 1_001.0)
     limit.take(200, 1_001.0 + refused.value.retry_after_s)
+
+
+def test_ids_of_a_server_that_reports_are_kept_over_many_short_runs(node):
+    ids = node.service._ids_of("server")
+    for number in range(200):
+        node.service._ids_of(f"short-{number}")
+        assert node.service._ids_of("server") is ids

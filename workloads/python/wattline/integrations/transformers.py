@@ -106,8 +106,8 @@ def _epoch_samples(args: Any, loader: Any, epoch: float) -> int:
     data = getattr(loader, "dataset", None)
     if not isinstance(data, Sized):
         return 0
-    batches, size = len(loader), args.train_batch_size
-    samples = min(-(-len(data) // args.world_size), batches * size)
+    batches, size = len(loader), int(args.train_batch_size)
+    samples = min(-(-len(data) // int(args.world_size)), batches * size)
     part = 0.0 if args.ignore_data_skip else (epoch + 1e-6) % 1.0
     return max(0, samples - round(part * batches) * size)
 
