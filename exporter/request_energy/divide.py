@@ -99,6 +99,9 @@ def divide_energy(
     certain = all(part.half_j <= SEPARABLE_RATIO * part.joules for part in (prefill, decode))
     separable = separate and certain and is_separable(model.windows)
     _add_edges(sums.half_j, spans, divided, slots.age_s)
+    if not slots.idle_known:  # a part of the assumed idle energy may be caused by the requests
+        sums.half_j += divided.idle_j
+        separable = False
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
     return RequestEnergies(
         divided=divided,
@@ -108,7 +111,7 @@ def divide_energy(
         idle_j=float(slots.idle_j.sum()),
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=_context_token(model) if CONTEXT in used else None,
+        context_token=_context_token(model) if CONTEXT in used and slots.idle_known else None,
         joules_of=model.joules_of,
     )
 

@@ -55,6 +55,7 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
 
 
 def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
-    """Return the energy of a role; it is measured, so that only the times of its samples are uncertain."""
+    """Return the energy of a role; only the times of its samples are uncertain, and an idle power that is assumed."""
     joules = float(energies.divided.dynamic_j.sum())
-    return EnergyPart(joules, float(slots.joules.max(initial=0.0) / slots.widths_s.min()) * slots.age_s)
+    edges_j = float(slots.joules.max(initial=0.0) / slots.widths_s.min()) * slots.age_s
+    return EnergyPart(joules, edges_j + (0.0 if slots.idle_known else float(energies.divided.idle_j.sum())))

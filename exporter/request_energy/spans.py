@@ -74,13 +74,15 @@ class RequestSpans:
 class EnergySlots:
     """Energy of a server's devices in K slots: `edges_s` (K + 1, rising, the clock of the requests), `joules` (K).
 
-    `idle_w` is the power of the devices without requests, `age_s` the largest age of the energy at an edge.
+    `idle_w` is the power of the devices without requests, `age_s` the largest age of the energy at an edge. Without
+    `idle_known`, `idle_w` is an assumption, and the true value may be lower.
     """
 
     edges_s: FloatArray
     joules: FloatArray
     idle_w: float
     age_s: float = 0.0
+    idle_known: bool = True
 
     @property
     def widths_s(self) -> FloatArray:

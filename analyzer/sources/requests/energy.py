@@ -138,7 +138,8 @@ def _sum_of(slots: Mapping[Role, EnergySlots]) -> EnergySlots:
     """Return one slot with the energy of all roles."""
     edges = next(iter(slots.values())).edges_s[[0, -1]]
     joules = np.array([sum(float(one.joules.sum()) for one in slots.values())])
-    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), SENSOR_AGE_S)
+    is_known = all(one.idle_known for one in slots.values())
+    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), SENSOR_AGE_S, is_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,12 @@ def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
     idle_w = sum(measured.idle_w)
     if len(measured.idle_w) < measured.gpus:
         idle_w = float(np.percentile(measured.joules / np.diff(measured.edges_s), _LOW_PERCENTILE))
-        notes.append(f"idle power unknown: {idle_w:.0f} W are assumed, the lowest of the time")
-    return EnergySlots(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S)
+        notes.append(
+            f"idle power unknown: {idle_w:.0f} W are assumed, the lowest of the time; the half-widths include this "
+            "energy, and the energies of prefill and decode are not stated"
+        )
+    is_known = len(measured.idle_w) == measured.gpus
+    return EnergySlots(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, is_known)
 
 
 def _slots(

@@ -41,6 +41,19 @@ def test_energies_agree_with_shapley_values_of_simulated_servers():
     assert np.mean(contained) >= 0.95
 
 
+def test_assumed_idle_power_is_in_the_half_widths_and_nothing_is_stated_of_phases():
+    """A GPU with 300 W of constant load, which are all taken for idle power: each request may have caused all of it."""
+    served = serve(np.random.default_rng(2), next(iter(TRAFFIC)), 0.5, 60.0)
+    slots = served.slots(0.25, np.random.default_rng(2))
+    constant = EnergySlots(slots.edges_s, 300.0 * slots.widths_s, 300.0, idle_known=False)
+
+    found = divide_energy(served.spans, constant)
+
+    assert (found.prefill, found.decode, found.context_token) == (None, None, None)
+    assert np.all(found.half_j >= found.divided.idle_j)
+    assert found.divided.idle_j.sum() == pytest.approx(found.total_j.sum())
+
+
 def test_energies_of_each_slot_add_up_to_the_meter_across_blocks():
     rng = np.random.default_rng(1)
     count, slots = 3_000, BLOCK_SLOTS * 2 + 100
