@@ -205,6 +205,9 @@ class RequestStore:
         return StoredPage(found, None)
 
     def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and not self.path.exists():  # deleted: what is written there would be lost
+            self._connection.close()
+            self._connection = None
         if self._connection is None:
             connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -260,3 +260,15 @@ def test_ids_of_a_server_that_reports_are_kept_over_many_short_runs(node):
     for number in range(200):
         node.service._ids_of(f"short-{number}")
         assert node.service._ids_of("server") is ids
+
+
+def test_requests_after_their_file_was_deleted_are_stored(node):
+    async def scenario():
+        for name in ("before", "after"):
+            now_at = node.node.now().at
+            await node.service.report("server", [ServedRequest(name, now_at, now_at, 1, 1)])
+            if name == "before":
+                node.store.path.unlink()
+        return await node.service.listed("server", 0.0, 1e11, 10, (0, 0))
+
+    assert [each.id for each in asyncio.run(scenario()).requests] == ["after"]
