@@ -147,9 +147,9 @@ class EmissionsTracker:
         joules = {name: total_j - joules_before.get(name, 0.0) for name, total_j in _joules(view).items()}
         if not joules:
             log_message_once(_NO_ENERGY)
-        cpu_j, gpu_j, ram_j = (joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram"))
-        pue = float(self._options.get("pue", 1.0))
-        energy_kwh = pue * (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
+        pue = float(self._options.get("pue", 1.0))  # CodeCarbon multiplies each energy and power by it
+        cpu_j, gpu_j, ram_j = (pue * joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram"))
+        energy_kwh = (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
         mass_kg = self._emissions_kg(_grams(view) - _grams(before), energy_kwh, pue)
         gpus = view.get("gpus", [])
         return EmissionsData(
