@@ -85,7 +85,7 @@ def test_zipapp_measures_and_its_runs_do_not_see_its_packages(built, tmp_path):
     program = [sys.executable, str(built[0] / "wattline.pyz")]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
     options = ["--idle-seconds", "1", "--state.path", str(tmp_path / "state"), "--web.listen-address", "127.0.0.1:0"]
-    with daemon(tmp_path, "--simulate", "2xH200", env=environment, program=program, nursery=None) as exporter:
+    with daemon(tmp_path, "--simulate", "2xH200", env=environment, program=program[1:], nursery=None) as exporter:
         job = "import os, sys; print(os.environ.get('PYTHONPATH'), *sys.path)"
         run = ["run", "--exporter", exporter.url, "--gpus", "0", "--", sys.executable, "-c", job]
         ran = subprocess.run(
