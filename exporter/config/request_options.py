@@ -47,6 +47,8 @@ class RequestSettings:
     per_second: int = 10_000
     window_s: float = 120.0
     labels: tuple[str, ...] = ()
+    max_open: int = 500_000
+    """Most requests of all runs whose energy is not final."""
 
     @classmethod
     def of(cls, per_second: int, window: str | None, labels: str | None) -> RequestSettings:

@@ -123,6 +123,10 @@ class RequestService(Service):
         self._store.check_room()
         if run_id not in self._servers and len(self._servers) >= MAX_SERVERS:
             raise RunError(429, f"{MAX_SERVERS} runs report requests, the maximum; send them later", 60)
+        if sum(map(len, self._servers.values())) >= self._settings.max_open:
+            raise RunError(
+                429, f"{self._settings.max_open:,} requests wait for their energy, the maximum; send them later", 5
+            )
         accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
         for reason, count in refused.items():
             self._counters.reject(reason, count)

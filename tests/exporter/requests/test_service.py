@@ -272,3 +272,21 @@ def test_requests_after_their_file_was_deleted_are_stored(node):
         return await node.service.listed("server", 0.0, 1e11, 10, (0, 0))
 
     assert [each.id for each in asyncio.run(scenario()).requests] == ["after"]
+
+
+def test_more_open_requests_than_the_maximum_are_refused(tmp_path):
+    node = ServingNode(tmp_path, max_open=5)
+
+    async def scenario():
+        now_at = node.node.now().at
+        more = [ServedRequest("more", now_at, now_at, 1, 1)]
+        await node.service.report("server", [ServedRequest(f"r-{k}", now_at, now_at, 1, 1) for k in range(5)])
+        with pytest.raises(RunError, match="5 requests wait for their energy") as refused:
+            await node.service.report("server", more)
+        await node.service.tick(at_once=True)
+        return refused.value.status, await node.service.report("server", more)
+
+    status, receipt = asyncio.run(scenario())
+    node.close()
+
+    assert (status, receipt.accepted) == (429, 1)
