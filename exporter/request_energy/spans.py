@@ -41,17 +41,17 @@ class RequestSpans:
         counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens
         return RequestSpans(*(one[chosen] for one in columns), *(one[chosen].astype(np.float64) for one in counts))
 
-    def prefill_speed(self) -> float:
+    def prefill_speed(self, samples: int = _SAMPLES) -> float:
         """Return the usual speed of a prefill without the time in the queue, in tokens per second.
 
         Servers prefill in the order of arrival, so a prefill begins at the arrival or at the end of the one before. The
-        speed is the median over the tokens of up to _SAMPLES groups of consecutive requests.
+        speed is the median over the tokens of up to `samples` groups of consecutive requests.
         """
         if not len(self):
             return math.inf
-        starts = np.unique(np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), _SAMPLES).astype(int))
-        samples = [self.take(slice(start, start + _SAMPLE_REQUESTS)).separate_speeds() for start in starts]
-        speed, tokens = (np.concatenate(column) for column in zip(*samples, strict=True))
+        starts = np.unique(np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), samples).astype(int))
+        groups = [self.take(slice(start, start + _SAMPLE_REQUESTS)).separate_speeds() for start in starts]
+        speed, tokens = (np.concatenate(column) for column in zip(*groups, strict=True))
         order = np.argsort(speed)
         total = np.cumsum(tokens[order])
         return float(speed[order][np.searchsorted(total, total[-1] / 2)])

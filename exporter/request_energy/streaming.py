@@ -24,6 +24,8 @@ LEAST_WAIT_S, DURATIONS = 5.0, 1.5
 """A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
 LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
+SPEED_SAMPLES = 2
+"""Groups of requests for the speed of prefills: those in progress are of the same minute."""
 _PARTS = 9
 """Sums of each request: prefill, decode, idle, variance of the scaling, two variants, and slopes of three terms."""
 
@@ -146,7 +148,7 @@ class StreamingDivision:
         self.rest_j += float(slots.joules.sum())
         is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
         if is_due and len(self):
-            self._speed = self._spans.prefill_speed()
+            self._speed = self._spans.prefill_speed(SPEED_SAMPLES)
         for block in load_blocks(self._spans, slots, self._speed):
             self._note(block, slots)
             if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
@@ -209,7 +211,8 @@ class StreamingDivision:
 
     def _take(self, done: np.ndarray) -> DividedRequests:
         """Remove requests and return their sums."""
-        prefill_j, decode_j, idle_j, scatter_j2, *variants = self._sums[:, done]
+        final, left = np.flatnonzero(done), np.flatnonzero(~done)
+        prefill_j, decode_j, idle_j, scatter_j2, *variants = self._sums.take(final, axis=1)
         best = prefill_j + decode_j
         if self.model:
             rows = np.array([best, *variants[:2], *(best + slope for slope in variants[2:])])
@@ -219,19 +222,18 @@ class StreamingDivision:
         else:
             half_j = best.copy()
         found = DividedRequests(
-            self._keys[done],
+            self._keys[final],
             prefill_j,
             decode_j,
             idle_j,
             half_j,
-            self._missing_s[done],
+            self._missing_s[final],
             self.separable,
         )
-        self._compare(self._spans.take(np.flatnonzero(done)), found)
-        left = ~done
-        self._spans, self._keys = self._spans.take(np.flatnonzero(left)), self._keys[left]
+        self._compare(self._spans.take(final), found)
+        self._spans, self._keys = self._spans.take(left), self._keys[left]
         self._missing_s = self._missing_s[left]
-        self._sums = self._sums[:, left]
+        self._sums = self._sums.take(left, axis=1)
         return found
 
     def _compare(self, spans: RequestSpans, found: DividedRequests) -> None:
