@@ -19,7 +19,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 2_000
 FEWEST_FOR_OUTLIERS = 5
 OUTLIER_SCALES = 3.5
-_MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA = 1.4826
+_MEAN_DEVIATION_TO_SIGMA = 1.2533
 _PRIOR_FREEDOM = 2.0
 """Weight of the common variance: few repeats of a setting do not show its own."""
 _NOTHING = 1e-12
@@ -198,13 +199,26 @@ def pooled_outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None
     if not apart:
         return [None] * len(logs)
     pooled = float(np.median(np.concatenate(list(apart.values()))))
-    scales = {number: _MAD_TO_SIGMA * max(pooled, float(np.median(offs))) for number, offs in apart.items()}
+    scales = {number: MAD_TO_SIGMA * max(pooled, float(np.median(offs))) for number, offs in apart.items()}
     return [
         None
         if number not in scales
         else [bool(off > OUTLIER_SCALES * scales[number] > 0) for off in np.abs(group - np.median(group))]
         for number, group in enumerate(logs)
     ]
+
+
+def gpu_outliers(values: FloatArray) -> list[bool] | None:
+    """Return which values lie more than 3.5 scaled MAD from the median; None below five values.
+
+    If most values are equal, the MAD is 0, and the scaled mean deviation replaces it (Iglewicz and Hoaglin, "How to
+    Detect and Handle Outliers", 1993).
+    """
+    if len(values) < FEWEST_FOR_OUTLIERS:
+        return None
+    deviations = np.abs(values - np.median(values))
+    scale = MAD_TO_SIGMA * float(np.median(deviations)) or _MEAN_DEVIATION_TO_SIGMA * float(deviations.mean())
+    return [bool(off > OUTLIER_SCALES * scale > 0) for off in deviations]
 
 
 def highest_share(found: int, n: int, probability: float) -> float:

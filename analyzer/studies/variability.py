@@ -19,13 +19,9 @@ import numpy.typing as npt
 
 from analyzer.model.interval import Interval, student_quantile
 from analyzer.model.samples import FloatArray
-from analyzer.studies.stats import CONFIDENCE, highest_share
+from analyzer.studies.stats import CONFIDENCE, MAD_TO_SIGMA, OUTLIER_SCALES, gpu_outliers, highest_share
 
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
-_SCALES = 3.5
-_SIGMA_OF_MAD = 1.4826
-_SIGMA_OF_MEAN_DEVIATION = 1.2533
-_LEAST_FOR_OUTLIERS = 5
 _NORMAL = 1.96
 _WHISKER = 1.5
 _FEWEST = 5
@@ -140,19 +136,6 @@ def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray, labels: Mapping[st
     ]
 
 
-def gpu_outliers(values: FloatArray) -> list[bool] | None:
-    """Return which values lie more than 3.5 scaled MAD from the median; None below five values.
-
-    If most values are equal, the MAD is 0, and the scaled mean deviation replaces it (Iglewicz and Hoaglin, "How to
-    Detect and Handle Outliers", 1993).
-    """
-    if len(values) < _LEAST_FOR_OUTLIERS:
-        return None
-    deviations = np.abs(values - np.median(values))
-    scale = _SIGMA_OF_MAD * float(np.median(deviations)) or _SIGMA_OF_MEAN_DEVIATION * float(deviations.mean())
-    return [bool(off > _SCALES * scale > 0) for off in deviations]
-
-
 def _correlation(runs: Sequence[GpuRun], name: str) -> Interval:
     """Interval the correlation over runs."""
     known = [run for run in runs if math.isfinite(run.covariates.get(name, math.nan))]
@@ -254,8 +237,8 @@ def _bootstrap_error(values: FloatArray) -> float:
     values = np.sort(values)  # the result depends on no order
     resampled = values[np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))]
     deviations = np.abs(resampled - np.median(resampled, axis=1, keepdims=True))
-    scale = _SIGMA_OF_MAD * np.median(deviations, axis=1, keepdims=True)
-    inner = (deviations <= _SCALES * scale) | (scale == 0)
+    scale = MAD_TO_SIGMA * np.median(deviations, axis=1, keepdims=True)
+    inner = (deviations <= OUTLIER_SCALES * scale) | (scale == 0)
     count = inner.sum(axis=1)
     mean = (resampled * inner).sum(axis=1) / count
     variance = (((resampled - mean[:, None]) ** 2) * inner).sum(axis=1) / np.maximum(count - 1, 1)

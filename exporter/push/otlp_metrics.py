@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from exporter.contract.hardware_conventions import HARDWARE_METRICS, HardwareMetric
+from exporter.push.hardware_conventions import HARDWARE_METRICS, HardwareMetric
 from exporter.push.remote_write import PushFormat, SeriesLabels
 from exporter.storage.push_queue import QueuedSample
 

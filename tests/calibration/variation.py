@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from analyzer.studies.stats import gpu_outliers
 from analyzer.studies.variability import (
     correlation_estimate,
-    gpu_outliers,
     median_estimate,
     outlier_share,
     variation_estimate,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from exporter.contract import hardware_conventions, metrics
+from exporter.contract import metrics
+from exporter.push import hardware_conventions
 from tests.calibration import shares
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables

@@ -13,7 +13,8 @@ from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.runs.studies import VariedQuantity, variability_rows
 from analyzer.studies import variability
-from analyzer.studies.variability import GpuRun, gpu_outliers, gpu_variability
+from analyzer.studies.stats import gpu_outliers
+from analyzer.studies.variability import GpuRun, gpu_variability
 from exporter.contract import metrics as m
 from tests.analyzer.node import (
     START_S,

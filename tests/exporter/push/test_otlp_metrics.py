@@ -16,8 +16,8 @@ from opentelemetry.semconv._incubating.attributes import hw_attributes
 from opentelemetry.semconv._incubating.metrics import hw_metrics
 
 from exporter.contract import metrics as m
-from exporter.contract.hardware_conventions import HARDWARE_METRICS
 from exporter.model import Reading
+from exporter.push.hardware_conventions import HARDWARE_METRICS
 from tests.exporter.push.history_client import PushNode
 
 SECONDS = 5
