@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from exporter.contract.requests import MAX_LABEL_VALUE
+from exporter.contract.requests.served import MAX_LABEL_VALUE
 from exporter.model import printable
 
 Values = dict[str, str | int | float | bool]

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
 from exporter.otlp.attributes import RESOURCE_KEYS, Values, scalar_values
 from exporter.otlp.spans import SpanReader
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from exporter.contract.metrics import OTLP_SPANS
-from exporter.contract.request_views import RequestReceipt
-from exporter.contract.requests import ServedRequest, request_error
+from exporter.contract.requests.served import ServedRequest, request_error
+from exporter.contract.requests.views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import Reading, RunError
 from exporter.otlp.body import BodyError, SpanRequest, TraceBody, decode, encode_error, encode_response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
 from exporter.otlp.attributes import CONTAINER_ID, HOST_NAME, POD_UID, PROCESS_IDS, RUN_ID, Values
 from exporter.processes.cgroup_paths import parse_cgroup_path
 from exporter.processes.cgroups import pids_in_cgroup

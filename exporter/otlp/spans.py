@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from exporter.contract.requests import MAX_REQUEST_ID, ServedRequest
+from exporter.contract.requests.served import MAX_REQUEST_ID, ServedRequest
 from exporter.otlp.attributes import RUN_ID, LabelRules, Values, scalar_values
 
 _REQUEST_IDS = ("gen_ai.response.id", "gen_ai.request.id")

@@ -98,7 +98,7 @@ class RequestColumns:
         return RequestSpans(arrived_s, first_s, ended_s, self.prompt_tokens, self.cached_tokens, self.generated_tokens)
 
     def packed(self) -> tuple[list[list[tuple[str, str]]], list[str | None], list[bytes]]:
-        """Return labels, roles, and the columns of the stored form. See `exporter.contract.stored_requests`."""
+        """Return labels, roles, and the columns of the stored form. See `exporter.contract.requests.stored`."""
         roles = list(dict.fromkeys(each.role for each in self.sets))
         role = np.array([roles.index(each.role) for each in self.sets], dtype=np.intp)[self.set_numbers]
         times = self.started_at, self.first_token_at, self.ended_at

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from exporter.config.request_options import RequestSettings
-from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestView
 from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState

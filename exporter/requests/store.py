@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from exporter.contract.requests import ServedRequest
-from exporter.contract.stored_requests import (
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.requests.stored import (
     REQUESTS_FILE,
     REQUESTS_SCHEMA,
     REQUESTS_SCHEMA_VERSION,

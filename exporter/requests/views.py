@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from exporter.contract.request_views import RequestView, StoredRequest
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.requests.views import RequestView, StoredRequest
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergy

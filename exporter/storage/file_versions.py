@@ -11,7 +11,7 @@ from pathlib import Path
 
 from exporter.config.values import OperationError
 from exporter.contract.history import HISTORY_FILE, SCHEMA_VERSION, STATE_FILE
-from exporter.contract.stored_requests import REQUESTS_FILE, REQUESTS_SCHEMA_VERSION
+from exporter.contract.requests.stored import REQUESTS_FILE, REQUESTS_SCHEMA_VERSION
 
 STATE_SCHEMA_VERSION = 2
 FILE_SCHEMAS = {STATE_FILE: STATE_SCHEMA_VERSION, HISTORY_FILE: SCHEMA_VERSION, REQUESTS_FILE: REQUESTS_SCHEMA_VERSION}

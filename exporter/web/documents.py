@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from exporter.contract.request_views import RequestPage, RequestReceipt, RequestReport, RequestView
+from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestReport, RequestView
 from exporter.contract.run import (
     RUN_ID_PATTERN,
     BeginRequest,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from exporter.contract.requests import (
+from exporter.contract.requests.served import (
     MAX_LABEL_NAME,
     MAX_LABEL_VALUE,
     MAX_REQUEST_ID,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import web
 from pydantic import BaseModel
 
-from exporter.contract.request_views import RequestPage, RequestReceipt, RequestView
+from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestView
 from exporter.model import RunError
 from exporter.web.request_decoding import decode_requests
 

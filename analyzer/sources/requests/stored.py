@@ -23,7 +23,7 @@ from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.studies.requests.table import RequestTable
-from exporter.contract.stored_requests import REQUESTS_FILE, StoredColumns, unpack_columns
+from exporter.contract.requests.stored import REQUESTS_FILE, StoredColumns, unpack_columns
 from exporter.request_energy.spans import RequestSpans
 
 PAGE = 10_000

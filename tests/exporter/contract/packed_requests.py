@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.contract.stored_requests import pack_requests
+from exporter.contract.requests.stored import pack_requests
 from exporter.request_energy.columns import RequestColumns
 
 

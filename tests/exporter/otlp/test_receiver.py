@@ -10,7 +10,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporter.contract.request_views import RequestReceipt
+from exporter.contract.requests.views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import RunError
 from exporter.otlp.attributes import label_rules

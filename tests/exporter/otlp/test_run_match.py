@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
 from exporter.otlp.run_match import NoRunError, RunMatcher, process_ancestors
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.requests import ServedRequest, request_error
+from exporter.contract.requests.served import ServedRequest, request_error
 from exporter.otlp.attributes import label_rules
 from exporter.otlp.body import BodyError, decode
 from exporter.otlp.spans import SpanReader

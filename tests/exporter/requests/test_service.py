@@ -9,7 +9,7 @@ import pytest
 
 from exporter.config.request_options import RequestSettings
 from exporter.contract import metrics as m
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
 from exporter.model import RunError
 from exporter.requests.intake import RateLimit
 from exporter.requests.service import RequestService

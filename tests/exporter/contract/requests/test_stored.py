@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.contract.requests import ServedRequest
-from exporter.contract.stored_requests import unpack_requests
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.requests.stored import unpack_requests
 from tests.exporter.contract.packed_requests import packed
 
 REQUESTS = [

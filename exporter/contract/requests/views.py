@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from exporter.contract.requests import (
+from exporter.contract.requests.served import (
     MAX_LABEL_VALUE,
     MAX_REQUEST_ID,
     MAX_REQUEST_LABELS,

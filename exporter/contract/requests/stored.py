@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from exporter.contract.requests import ServedRequest
+from exporter.contract.requests.served import ServedRequest
 
 REQUESTS_FILE = "requests.sqlite"
 REQUESTS_SCHEMA_VERSION = 1

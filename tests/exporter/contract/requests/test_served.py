@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.contract.requests import MAX_TOKENS, ServedRequest, request_error
+from exporter.contract.requests.served import MAX_TOKENS, ServedRequest, request_error
 
 REQUEST = ServedRequest(
     "chatcmpl-1", 1.8e9, 1.8e9 + 2, 1_000, 50, 1.8e9 + 0.1, 200, {"user": "Zoë", "model": "llama"}, "decode"
