@@ -116,7 +116,7 @@ _COMMANDS = {
     "requests": ("requests:requests_command", "Divide the energy of a server's GPUs among its requests."),
     "waste": ("fleet.waste:waste_command", "Find energy that GPUs use without work, and who holds them."),
     "watch": ("watch:watch_command", "Show a live table of nodes and runs."),
-    "mcp": ("mcp:mcp_command", "Serve read-only tools to an AI agent (MCP)."),
+    "mcp": ("agents.mcp:mcp_command", "Serve read-only tools to an AI agent (MCP)."),
 }
 """Module and function of each command, and its line in the help."""
 

@@ -55,7 +55,7 @@ def xid_readings(gpus: Iterable[GpuHealth], errors: Iterable[Reading]) -> Iterat
     """Yield the counters `errors`, and 0 for hardware XIDs without an error: `increase()` then sees the first one."""
     counted = {reading.labels: reading for reading in errors}
     for gpu in gpus:
-        if gpu.reports_xids:
+        if gpu.reports_xids and gpu.up:
             for xid in HARDWARE_XIDS:
                 labels = (gpu.info.index, gpu.info.uuid, str(xid))
                 counted.setdefault(labels, Reading(GPU_XID_ERRORS, labels, 0.0))

@@ -93,7 +93,7 @@ def test_chart_monitor_equals_the_component(component: str, value: str, kind: st
 
 def test_chart_objects_have_the_release_labels() -> None:
     objects = template("mode=rapl", *ALL)
-    assert len(objects) == 5 + 2 + 2 + 10
+    assert len(objects) == 5 + 2 + 2 + 11
     for document in objects:
         assert OF_THE_RELEASE.items() <= document["metadata"]["labels"].items()
 

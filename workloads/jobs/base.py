@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
 
-from exporter.contract.command_line import module_command
-
 PERCENTILES = (50, 90, 95, 99)
 MODULES: Mapping[str, str] = {
     "container": "workloads.jobs.container",
@@ -150,6 +148,8 @@ def job_command(name: str, arguments: list[str]) -> list[str]:
 
     `-P` keeps a user's file of the same name in the working directory from shadowing the module.
     """
+    from exporter.contract.command_line import module_command  # after the check for a module that hides the package
+
     return module_command(MODULES[name], *arguments)
 
 

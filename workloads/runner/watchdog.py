@@ -19,14 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from exporter.contract.command_line import module_command
-
 _NORMAL_END = "normal end"
 _READY = b"ready\n"
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>; it outlives execve
-_PROGRAM = tuple(module_command("workloads.runner.watchdog"))
-"""Command of this module; `-P` keeps a user's file from shadowing a module of this package."""
+
+
+def _program() -> list[str]:
+    """Return the command of this module; a job imports it before it checks that no file hides the package exporter."""
+    from exporter.contract.command_line import module_command
+
+    return module_command("workloads.runner.watchdog")
 
 
 def started_ticks(pid: int) -> int | None:
@@ -106,7 +109,7 @@ class Watchdog:
         identity = f"{parent.pid}:{parent.started_ticks}"
         name = f"{action.__module__}:{action.__qualname__}"
         self._process = subprocess.Popen(
-            [*launcher, *_PROGRAM, "watch", identity, name, *arguments],
+            [*launcher, *_program(), "watch", identity, name, *arguments],
             env=dict(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -169,7 +172,7 @@ class WatchedParent:
 
 def terminated_with_parent(command: Sequence[str]) -> list[str]:
     """Return `command` such that it gets SIGTERM when this process ends; start it in the main thread."""
-    return [*_PROGRAM, "execute", str(os.getpid()), *command]
+    return [*_program(), "execute", str(os.getpid()), *command]
 
 
 def _watch(identity: str, action: str, *arguments: str) -> int:

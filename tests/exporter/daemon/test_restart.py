@@ -156,14 +156,14 @@ def test_second_exporter_on_a_state_folder_is_rejected_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("edit", "code", "words"),
     [
-        ("UPDATE meta SET value = '99' WHERE key = 'schema_version'", ["schema 99"]),
-        ("UPDATE run SET body = '{}', running = 1", ["cannot read", "move it away"]),
-        ("DROP TABLE device", []),
+        ("UPDATE meta SET value = '99' WHERE key = 'schema_version'", 78, ["schema 99"]),
+        ("UPDATE run SET body = '{}', running = 1", 1, ["cannot read", "move it away"]),
+        ("DROP TABLE device", 0, []),
     ],
 )
-def test_unreadable_state_is_one_line(tmp_path, edit, words):
+def test_unreadable_state_is_one_line(tmp_path, edit, code, words):
     with daemon(tmp_path, *OPTIONS) as first:
         end(first, begin(first)["run_id"])
     with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
@@ -174,7 +174,7 @@ def test_unreadable_state_is_one_line(tmp_path, edit, words):
         eventually(lambda: "serving on" in second.log(), "it serves", second.log)
         assert second.stop() == 0
         return
-    assert second.process.wait(30) == 1
+    assert second.process.wait(30) == code
     (line,) = second.log().splitlines()
     assert all(word in line for word in words)
 

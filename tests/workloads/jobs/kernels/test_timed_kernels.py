@@ -26,8 +26,8 @@ def test_measure_kernels_starts_next_batch_before_wait(closed_address):
         return wait
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
-    run = wattline.Run("sgemm", {}, None, closed_address)
-    results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
+    with wattline.Run("sgemm", {}, None, closed_address) as run:
+        results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert calls[2:] == [
         *[("start", 1), ("start", 1), ("wait", 1)],
@@ -46,17 +46,16 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
 
     warm: list[bool] = []
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
-    run = wattline.Run("sgemm", {}, None, closed_address)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(RuntimeError, match="out of memory"), wattline.Run("sgemm", {}, None, closed_address) as run:
         kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
 
 
 def test_measure_kernels_tiny_duration_runs_one_kernel(closed_address):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
-    run = wattline.Run("sgemm", {}, None, closed_address)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
-    results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
+    with wattline.Run("sgemm", {}, None, closed_address) as run:
+        results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert results["kernel_count"] == 1
     assert results["kernel_seconds_mean"] >= 0.002

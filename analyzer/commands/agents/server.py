@@ -1,20 +1,15 @@
-"""`analyzer mcp`: server of the Model Context Protocol, so that an AI agent can read runs and reports."""
+"""Read-only tools for AI agents; each returns the JSON of the command of its name."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-import analyzer
-from analyzer.commands.options.shared import DEFAULT_SINCE, ConnectionOptions
-from analyzer.commands.printing import exit_with_error
-from exporter.contract.command_line import install, version_line, with_option_groups
+from analyzer.commands.options.shared import DEFAULT_SINCE
+from exporter.contract.command_line import version_line
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -29,19 +24,7 @@ _RunId = Annotated[str, Field(description="ID of a run; the tool `runs` lists th
 _DAY = "24h"
 
 
-@with_option_groups
-def mcp_command(*, connection: ConnectionOptions) -> None:
-    """Serve read-only tools to an AI agent on stdin and stdout (MCP).
-
-    Each tool returns the JSON of the command of its name. The agent cannot choose the source, and no tool writes.
-    """
-    if find_spec("mcp") is None:
-        exit_with_error(f"mcp is not installed; {install('analyzer,mcp')}")
-    connection.access()  # an invalid option fails now, not in the first call
-    _server(_AnalyzerProcess(_environment(connection))).run("stdio")
-
-
-class _AnalyzerProcess:
+class AnalyzerProcess:
     """Commands of the analyzer as processes, with the source in their environment."""
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -70,21 +53,8 @@ class _AnalyzerProcess:
         return [stdout.decode(), *([messages] if messages else [])]
 
 
-def _environment(connection: ConnectionOptions) -> dict[str, str]:
-    """Return the environment in which each command finds this package and the source."""
-    options = {
-        "WATTLINE_SOURCE": connection.source,
-        "WATTLINE_BASIC_AUTH": connection.basic_auth,
-        "WATTLINE_BEARER_TOKEN_FILE": connection.bearer_token_file,
-        "WATTLINE_HEADERS": "\n".join(connection.header or ()) or None,
-        "WATTLINE_CA_FILE": connection.ca_file,
-    }
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    paths = [str(Path(analyzer.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, **given, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUTF8": "1"}
-
-
-def _server(process: _AnalyzerProcess) -> MCPServer:
+def mcp_server(process: AnalyzerProcess) -> MCPServer:
+    """Return the server with all tools."""
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
