@@ -36,6 +36,11 @@ WITHOUT_DATA = {
     **dict.fromkeys(("Held and idle GPUs", "Execution-idle GPUs", "Runs with idle GPUs"), "no idle GPU is held"),
     "Pods with idle GPUs": "the node is not part of a cluster",
     **dict.fromkeys(("GPUs below their default limit", "Power limits below the default"), "all limits are the default"),
+    **dict.fromkeys(
+        ("Energy of a request", "Mean energy of a request", "Power of requests", "Requests per second"),
+        "the server reports no requests; their values are in test_queries",
+    ),
+    "Requests that do not count": "the server reports no requests",
     **dict.fromkeys(("Throttled GPUs", "Throttled GPUs by reason", "Throttled nodes"), "no GPU is throttled"),
 }
 AFTER_END = {
