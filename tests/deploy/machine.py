@@ -114,8 +114,9 @@ class Machine:
         """Install this checkout in /opt/wattline as the README does; a service cannot see files below /root."""
         packages = SOURCE / Path(sysconfig.get_path("purelib")).relative_to(REPOSITORY)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        sources = f"{SOURCE}\n{SOURCE}/workloads/python\n{packages}\n"
         self.write("/opt/wattline/pyvenv.cfg", f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n")
-        self.write(f"/opt/wattline/lib/{python}/site-packages/wattline.pth", f"{SOURCE}\n{packages}\n")
+        self.write(f"/opt/wattline/lib/{python}/site-packages/wattline.pth", sources)
         self.write("/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n")  # a Python finds its library by its path
         self.run("ldconfig")
         self.run("mkdir", "/opt/wattline/bin")

@@ -202,13 +202,16 @@ def test_state_of_a_newer_version_ends_the_service_without_restarts(node: Machin
     path = "/var/lib/wattline/state.sqlite"
     command = f"import sqlite3, sys\nwith sqlite3.connect('{path}') as state: state.execute(sys.argv[1])"
     node.run("/opt/wattline/bin/python3", "-c", command, change.format(9))
-    node.run("systemctl", "start", UNIT)
-    state = ("ActiveState", "ExecMainStatus", "NRestarts")
-    failed = {"ActiveState": "failed", "ExecMainStatus": "78", "NRestarts": "0"}
-    eventually(lambda: unit_property(node, *state) == failed, "the service has failed", lambda: log(node))
-    assert "mv /var/lib/wattline /var/lib/wattline.schema-9" in log(node)
-
-    node.run("/opt/wattline/bin/python3", "-c", command, change.format(2))
+    try:
+        node.run("systemctl", "start", UNIT)
+        state = ("ActiveState", "ExecMainStatus", "NRestarts")
+        failed = {"ActiveState": "failed", "ExecMainStatus": "78", "NRestarts": "0"}
+        eventually(lambda: unit_property(node, *state) == failed, "the service has failed", lambda: log(node))
+        assert "mv /var/lib/wattline /var/lib/wattline.schema-9" in log(node)
+    finally:
+        node.run("systemctl", "stop", UNIT)
+        node.run("/opt/wattline/bin/python3", "-c", command, change.format(2))
+        node.run("systemctl", "reset-failed", UNIT)
     assert node.run("systemctl", "start", UNIT).returncode == 0
     eventually(lambda: sum(metric(node, "wattline_gpu_up")) == 2, "both GPUs are up", lambda: log(node))
 
