@@ -80,7 +80,7 @@ class RequestService(Service):
         """Runs whose GPUs were used by other runs at the same time."""
 
     async def start(self) -> None:
-        """Continue what a previous exporter left. Raises StateError."""
+        """Continue the state of a previous exporter. Raises StateError."""
         try:
             saved = await asyncio.to_thread(self._store.load, self._settings.window_s)
         except (sqlite3.Error, ValueError) as error:
@@ -199,7 +199,7 @@ class RequestService(Service):
             await self.tick()
 
     async def tick(self, *, at_once: bool = False) -> None:
-        """Divide what is due, and save the counters."""
+        """Divide the slots that are due, and save the counters."""
         now = self._clock()
         for run_id, server in list(self._servers.items()):
             self._update_gpus(run_id, server)

@@ -1,4 +1,4 @@
-"""The open file requests.sqlite: what a call has reported is in it before the answer."""
+"""The open file requests.sqlite: the requests of a call are in it before the answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Waiting:
 class StoredPage(NamedTuple):
     requests: list[ServedRequest]
     next: str | None
-    """Where the next page begins; None at the end."""
+    """Start of the next page; None at the end."""
 
 
 class SavedRequests(NamedTuple):
@@ -78,7 +78,7 @@ class RequestStore:
         self._trimmed_s = 0.0
 
     def load(self, window_s: float) -> SavedRequests:
-        """Return what a previous exporter left. Raises sqlite3.Error and ValueError."""
+        """Return the state of a previous exporter. Raises sqlite3.Error and ValueError."""
         if not self.path.exists():
             return SavedRequests({}, [], [])
         read = self._open().execute
@@ -205,7 +205,7 @@ class RequestStore:
         return StoredPage(found, None)
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and not self.path.exists():  # deleted: what is written there would be lost
+        if self._connection is not None and not self.path.exists():  # deleted: rows written to it would be lost
             self._connection.close()
             self._connection = None
         if self._connection is None:

@@ -75,7 +75,7 @@ def test_job_container_and_script_have_their_energy_within_half_a_percent(cluste
     for run in runs.values():
         assert run["duration_seconds"] >= 30.0
         true_j, half_j = node.true_j(run), sum(run["energy_uncertainty_joules"]["gpu"].values())
-        # on a busy machine a poll at an edge may be late; the run's half-width then says so
+        # on a busy machine a poll at an edge may be late; the run's half-width then includes it
         assert sum(run["energy_joules"]["gpu"].values()) == pytest.approx(true_j, abs=max(ERROR * true_j, half_j)), run
         assert half_j < 0.02 * true_j
     assert_shares_add_up(node)
@@ -86,7 +86,7 @@ def ended(node):
 
 
 def summary(node):
-    """Return what the exporter knows of each run, for messages."""
+    """Return the exporter's view of each run, for messages."""
     keys = ("run_id", "workload", "state", "outcome", "started_at", "duration_seconds", "gpus", "notes")
     return [{key: run[key] for key in keys} for run in node.runs().values()]
 
