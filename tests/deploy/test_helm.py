@@ -180,12 +180,71 @@ def test_chart_alerts_link_to_the_given_addresses() -> None:
         )
 
 
-def test_chart_without_its_linked_files_is_refused(tmp_path: Path) -> None:
-    chart = shutil.copytree(CHART, tmp_path / "chart")
-    (chart / "files" / "wattline.rules.yml").unlink()
-    completed = helm("template", "wattline", chart, "--set", IMAGE, "--set", "rules.kind=PrometheusRule")
+@pytest.mark.parametrize(
+    ("file", "value"),
+    [
+        ("wattline.rules.yml", "rules.kind=PrometheusRule"),
+        ("wattline.alerts.yml", "rules.kind=VMRule"),
+        ("dashboards", "dashboards.enabled=true"),
+    ],
+)
+def test_chart_without_its_linked_files_is_refused(tmp_path: Path, file: str, value: str) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chart", symlinks=True)
+    shutil.rmtree(chart / "files")
+    shutil.copytree(CHART / "files", chart / "files", ignore=shutil.ignore_patterns(file))
+    completed = helm("template", "wattline", chart, "--set", IMAGE, "--set", value)
     assert completed.returncode != 0
-    assert "files/wattline.rules.yml is missing or empty" in completed.stderr
+    assert f"files/{file} is missing or empty" in completed.stderr
+
+
+def test_chart_adds_volumes_labels_contexts_and_strategy() -> None:
+    objects = template(
+        "mode=runs",
+        "commonLabels.team=hpc,podLabels.tier=node,podAnnotations.note=yes",
+        "extraVolumes[0].name=push,extraVolumes[0].secret.secretName=push",
+        "extraVolumeMounts[0].name=push,extraVolumeMounts[0].mountPath=/etc/push",
+        "podSecurityContext.supplementalGroups={44},securityContext.readOnlyRootFilesystem=false",
+        "updateStrategy.type=OnDelete,updateStrategy.rollingUpdate=null",
+    )
+    assert {document["metadata"]["labels"]["team"] for document in objects} == {"hpc"}
+    daemon = object_named(objects, "DaemonSet")
+    kubernetes_validate.validate(daemon, VERSIONS[0], strict=True)
+    assert daemon["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    metadata, spec = daemon["spec"]["template"]["metadata"], daemon["spec"]["template"]["spec"]
+    assert metadata == {
+        "labels": {"app.kubernetes.io/name": "wattline-exporter", "tier": "node"},
+        "annotations": {"note": "yes"},
+    }
+    assert {"name": "push", "secret": {"secretName": "push"}} in spec["volumes"]
+    assert {"name": "push", "mountPath": "/etc/push"} in spec["containers"][0]["volumeMounts"]
+    assert spec["securityContext"]["supplementalGroups"] == [44]
+    assert spec["securityContext"]["runAsUser"] == 0
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is False
+    assert spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "keys"),
+    [
+        ("podMonitor", "PodMonitor", ("scrapeTimeout", "relabelings", "metricRelabelings")),
+        ("vmPodScrape", "VMPodScrape", ("scrapeTimeout", "relabelConfigs", "metricRelabelConfigs")),
+    ],
+)
+def test_chart_monitor_has_its_options(name: str, kind: str, keys: tuple[str, ...]) -> None:
+    options = (
+        "enabled=true",
+        "scrapeTimeout=9s",
+        "relabelings[0].targetLabel=cluster",
+        "metricRelabelings[0].action=drop",
+    )
+    (endpoint,) = object_named(template(*(f"{name}.{option}" for option in options)), kind)["spec"][
+        "podMetricsEndpoints"
+    ]
+    timeout, relabelings, metric_relabelings = (endpoint[key] for key in keys)
+    assert timeout == "9s"
+    assert relabelings[0]["targetLabel"] == "instance"
+    assert relabelings[-1] == {"targetLabel": "cluster"}
+    assert metric_relabelings == [{"action": "drop"}]
 
 
 def test_chart_dashboards_equal_the_repository() -> None:

@@ -86,7 +86,7 @@ def test_api_validation_detects_a_misspelled_field() -> None:
 
 @pytest.mark.parametrize(("overlay", "level"), LEVELS.items())
 def test_pods_meet_the_documented_pod_security_level(overlay: str, level: str) -> None:
-    reached = "privileged" if _above_restricted(pod(overlay)) else "restricted"
+    reached = "privileged" if above_restricted(pod(overlay)) else "restricted"
     assert reached == level
     (row,) = [line for line in README.splitlines() if line.startswith(f"| `{overlay}` |")]
     assert row.endswith(f"| {level} |")
@@ -114,7 +114,7 @@ def test_readme_overlay_is_rendered_with_its_options() -> None:
     assert container["resources"]["limits"] == {"memory": "1Gi"}
 
 
-def _above_restricted(spec: dict[str, Any]) -> list[str]:
+def above_restricted(spec: dict[str, Any]) -> list[str]:
     """Yield the violations of Pod Security's level "restricted".
 
     Source: https://kubernetes.io/docs/concepts/security/pod-security-standards
@@ -138,7 +138,7 @@ def _above_restricted(spec: dict[str, Any]) -> list[str]:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         context = container["securityContext"]
         broken += ["privilege escalation"] if context.get("allowPrivilegeEscalation") is not False else []
-        broken += ["capabilities"] if context["capabilities"] != {"drop": ["ALL"]} else []
+        broken += ["capabilities"] if context.get("capabilities") != {"drop": ["ALL"]} else []
         broken += ["privileged"] if context.get("privileged") else []
         broken += ["host port" for port in container.get("ports", []) if port.get("hostPort")]
     return broken
