@@ -2,6 +2,7 @@
 
 import atexit
 import re
+import sys
 from pathlib import Path
 
 import nbformat
@@ -25,6 +26,7 @@ def node(tmp_path_factory):
 @pytest.fixture
 def shell(job, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell replaces it for good
     shell = InteractiveShell()
     shell.run_line_magic("colors", "nocolor")
     assert shell.run_cell("%load_ext wattline").success
