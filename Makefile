@@ -89,10 +89,10 @@ venv: .venv/run.stamp
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
 	@touch $@
 
-servers: ## install the servers, browser, container engine and systemd that the tests use
+servers: ## install the servers, browser, container engine, Node.js and systemd that the tests use
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
 			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns mmdebstrap kubectl:kubernetes-client \
-			munged:munge mariadbd:mariadb-server slurmdbd slurmctld slurmd sbatch:slurm-client; do \
+			node:nodejs npm munged:munge mariadbd:mariadb-server slurmdbd slurmctld slurmd sbatch:slurm-client; do \
 		PATH="$$PATH:/usr/sbin:/usr/lib/podman" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 

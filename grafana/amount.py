@@ -29,7 +29,7 @@ def amount(value: float, unit: str) -> str:  # noqa: PLR0911  # one return for e
     if unit == "dateTimeAsIso":
         return datetime.fromtimestamp(value / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return (
-        _plain(value) + unit.removeprefix("suffix:")
+        f"{_plain(value)} {unit.removeprefix('suffix:')}"
         if unit.startswith("suffix:")
         else _plain(value) + _FIXED.get(unit, "")
     )

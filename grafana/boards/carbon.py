@@ -18,7 +18,7 @@ _INTENSITY = (
         "Carbon intensity",
         "Intensity of the current slot by region and basis. The quality is actual, forecast, estimated, or static "
         "(a yearly mean).",
-        "suffix: g/kWh",
+        "suffix:g/kWh",
         _IN_FORCE,
         _SLOT,
     )
@@ -28,7 +28,7 @@ _INTENSITY = (
 _NOW = Panel(
     "Now",
     "Carbon intensity that is applied now.",
-    "suffix: g/kWh",
+    "suffix:g/kWh",
     (Query(_IN_FORCE, _SLOT),),
     "number",
     width=8,
@@ -37,7 +37,7 @@ _NOW = Panel(
 _FORECAST = Panel(
     "Forecast",
     "Forecast intensity by hours from now. Work emits least where it is lowest.",
-    "suffix: g/kWh",
+    "suffix:g/kWh",
     (Query(f"max by (region, provider, basis, horizon_hours) ({selector(m.CARBON_FORECAST)})"),),
     "points",
     width=8,
@@ -49,7 +49,7 @@ _FORECAST = Panel(
         "basis": "basis",
         "Value": "intensity",
     },
-    units={"from now": "suffix: h"},
+    units={"from now": "suffix:h"},
     remedy="No selected provider has a forecast.",
 )
 _AGE = (
@@ -67,7 +67,7 @@ _AGE = (
 _RATE = Panel(
     "Emissions now",
     "Current g CO2eq per hour of all devices, by average intensity.",
-    "suffix: g/h",
+    "suffix:g/h",
     (Query(f"3600 * sum by (component) (rate({_DEVICE_EMISSIONS}[$__rate_interval]))", "{{component}}"),),
     "areas",
     width=8,

@@ -28,7 +28,7 @@ from tests.grafana.query import CHOSEN, boards, panel, panels
         (11.67, "massg", "11.7 g"),
         (60e9, "bytes", "55.9 GiB"),
         (0.122, "kwatth", "122 Wh"),
-        (200, "suffix: g/kWh", "200 g/kWh"),
+        (200, "suffix:g/kWh", "200 g/kWh"),
         (64.5, "celsius", "64.5 °C"),
         (1_789_034_400_000, "dateTimeAsIso", "2026-09-10 10:00:00"),
         (378_000, "short", "378 k"),

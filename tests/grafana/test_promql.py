@@ -36,7 +36,7 @@ def test_meaning_of_a_query_that_breaks_the_contract_raises(query, message):
         ("rate(wattline_gpu_energy_joules_total[5m])", "watt"),
         ("increase(wattline_gpu_energy_joules_total[5m]) / 3600000", "kwatth"),
         ("wattline_gpu_power_watts / wattline_gpu_power_limit_watts", "percentunit"),
-        ("3600 * rate(wattline_emissions_grams_total[5m])", "suffix: g/h"),
+        ("3600 * rate(wattline_emissions_grams_total[5m])", "suffix:g/h"),
         ("sum_over_time(owner:wattline_run_attributed_energy_joules:increase5m[1h])", "joule"),
         ("owner:wattline_run_attributed_energy_joules:increase5m / 300", "watt"),
         ("time() - wattline_source_read_timestamp_seconds", "s"),
