@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -15,16 +15,24 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.contract.command_line import PlainHelp
-from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
+from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, ExporterError
 from wattline.client.messages import log_message
 from workloads.jobs.base import workload_of
 
 if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
-    from workloads.plans.progress import ProgressDisplay
     from workloads.plans.results import ResultsFolder
+    from workloads.runner.exporter import ExporterConnection
 
-from workloads.plans.model import SweepError, parse_grid, parse_pause, sweep_document
+from workloads.plans.model import (
+    OnFailure,
+    PlanError,
+    SweepError,
+    parse_grid,
+    parse_labels,
+    parse_pause,
+    sweep_document,
+)
 
 Exporter = Annotated[
     str | None,
@@ -42,13 +50,15 @@ DryRun = Annotated[
 NoLive = Annotated[
     bool, typer.Option("--no-live", help="Print log lines and the jobs' output instead of the live table.")
 ]
-
+OnFailureOption = Annotated[
+    OnFailure,
+    typer.Option(metavar="stop-at-first|stop|continue", help="Stop if the first run fails, at any failure, or never."),
+]
 
 _COMMAND = "workloads.plans.command"
 
 
-class PlanCommand(PlainHelp, TyperCommand):
-    """Command whose arguments are its own."""
+class PlanCommand(PlainHelp, TyperCommand): ...
 
 
 class JobCommand(PlainHelp, TyperCommand):
@@ -92,6 +102,7 @@ def plan_command(  # a command's options are its arguments
     exporter: Exporter = None,
     dry_run: DryRun = False,
     no_live: NoLive = False,
+    on_failure: OnFailureOption = "stop-at-first",
 ) -> None:
     """Run the jobs of a plan file, and write their results to a folder."""
     from workloads.plans import load as plan_file
@@ -110,7 +121,7 @@ def plan_command(  # a command's options are its arguments
     if dry_run:
         _print_dry_run(read, out, exporter)
         return
-    run_plan(read, resume, out, exporter, live=not no_live)
+    run_plan(read, resume, out, PlanOptions(exporter, on_failure, not no_live))
 
 
 def sweep_command(  # a command's options are its arguments
@@ -154,11 +165,11 @@ def sweep_command(  # a command's options are its arguments
     exporter: Exporter = None,
     dry_run: DryRun = False,
     no_live: NoLive = False,
+    on_failure: OnFailureOption = "stop-at-first",
 ) -> None:
     """Run a job, or a command after `--`, at each power limit, and restore the earlier limits at the end.
 
-    The options of the job follow its name; `workloads sweep JOB --help` lists them. If the first run
-    fails, the sweep stops.
+    The options of the job follow its name; `workloads sweep JOB --help` lists them.
     """
     from workloads.plans import load as plan_file
 
@@ -171,11 +182,11 @@ def sweep_command(  # a command's options are its arguments
         "order": order,
         "seed": order_seed if order == "shuffled" else None,
         "gpus": gpus.split(",") if gpus else None,
-        "labels": _labels(label or []),
         "warm_up_runs": warm_up_runs,
         "cool_down": {} if cool_down else None,
     }
     try:
+        settings["labels"] = parse_labels(label or [])
         settings["idle_seconds"] = parse_pause("--idle", idle)
         grid = parse_grid(power_limits, sm_clocks, vary or [])
         content = plan_file.plan_as_yaml(
@@ -190,20 +201,19 @@ def sweep_command(  # a command's options are its arguments
     if dry_run:
         _print_dry_run(read, out, exporter)
         return
-    run_plan(read, None, out, exporter, live=not no_live, is_sweep=True)
+    run_plan(read, None, out, PlanOptions(exporter, on_failure, not no_live, is_sweep=True))
 
 
 def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> None:
     from wattline.client.values import run_id_for
-    from workloads.plans import dry_run, steps
-    from workloads.plans import results as plan_results
+    from workloads.plans import dry_run, results, steps
 
     address = exporter or os.environ.get(EXPORTER)
     use = f"reports its runs to the exporter at {address}" if address else "starts an exporter unless one runs here"
-    results = str(out or plan_results.DEFAULT_FOLDER / run_id_for(read.plan.name, "TIME"))
+    folder = str(out or results.DEFAULT_FOLDER / run_id_for(read.plan.name, "TIME"))
     all_steps = steps.complete_schedule(read.plan, read.steps)
-    dry_run.check_gpus(all_steps, address or DEFAULT_ADDRESS, os.environ)
-    for line in dry_run.lines(read.plan, all_steps, results, use):
+    checked = list(dry_run.check_caps_of_gpus(all_steps, address or DEFAULT_ADDRESS, os.environ))
+    for line in dry_run.lines(read.plan, all_steps, folder, use, checked):
         print(line)
 
 
@@ -215,23 +225,25 @@ def _help_of_sweep(context: typer.Context, job: str) -> None:
         print(load_job(job).parser().format_help())
 
 
-def _labels(pairs: list[str]) -> dict[str, str] | None:
-    for pair in pairs:
-        if "=" not in pair:
-            raise typer.BadParameter(f"-l {pair}: a label is key=value, like -l model=gpt2")
-    return dict(pair.split("=", 1) for pair in pairs) or None
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options of one execution of a plan."""
+
+    exporter: str | None
+    on_failure: OnFailure
+    live: bool
+    is_sweep: bool = False
 
 
-def run_plan(
-    read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool, is_sweep: bool = False
-) -> NoReturn:
+def run_plan(read: PlanFile, resume: Path | None, out: Path | None, options: PlanOptions) -> NoReturn:
     from workloads.caps.gpu_set import CapsError
     from workloads.mps.daemon import MpsError
     from workloads.plans.results import ResultsError, ResultsFolder
-    from workloads.plans.runner import PlanError
+    from workloads.runner.exporter import find_exporter
     from workloads.runner.nsys import NsysError
     from workloads.runner.signals import unwind_on_signal
 
+    source = None
     try:
         if resume is not None:
             results = ResultsFolder.resume(resume, read.content)
@@ -239,60 +251,49 @@ def run_plan(
             results = ResultsFolder.create(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
         with unwind_on_signal(), results:
             try:
-                _run_all(read, results, exporter, live=live, is_sweep=is_sweep)
+                connection = find_exporter(options.exporter, os.environ)
+                source = connection.source
+                _run_all(read, results, connection, options)
             except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
                 log_message(str(error))
             finally:
-                code = 1 if results.remove_if_empty() else _report_end(read, results, is_sweep=is_sweep)
+                code = 1 if results.remove_if_empty() else _report_end(read, results, source, options)
     except ResultsError as error:
         log_message(str(error))
         code = 1
     raise typer.Exit(code)
 
 
-def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, live: bool, is_sweep: bool) -> None:
+def _run_all(read: PlanFile, results: ResultsFolder, connection: ExporterConnection, options: PlanOptions) -> None:
     from workloads.plans import runner as plan_runner
     from workloads.plans import steps
     from workloads.plans.child import PlanContext
-    from workloads.runner.exporter import find_exporter
+    from workloads.plans.progress import open_progress
 
-    connection = find_exporter(exporter, os.environ)
-    is_persistent = bool(exporter or EXPORTER in os.environ) or connection.source is None
+    is_persistent = bool(options.exporter or EXPORTER in os.environ or connection.source is None)
     if not is_persistent and read.plan.cool_down is not None:
         log_message("cool-down cannot be measured: the exporter stops after each run; start one first: exporter serve")
-    plan_context = PlanContext(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
+    plan_context = PlanContext(results.folder, options.exporter, results.folder.name, read.plan.barrier_timeout_seconds)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with _progress(connection.api, live=live and sys.stderr.isatty()) as progress:
-        context = plan_runner.RunnerContext(connection.api, is_persistent, progress, environ, plan_context, is_sweep)
+    with open_progress(connection.api, live=options.live and sys.stderr.isatty()) as progress:
+        context = plan_runner.RunnerContext(
+            connection.api, is_persistent, progress, environ, plan_context, options.on_failure
+        )
         all_steps = steps.complete_schedule(read.plan, read.steps)
         plan_runner.PlanRunner(read.plan, all_steps, results, context).run_all()
 
 
-def _progress(api: Api, *, live: bool) -> ProgressDisplay:
-    from workloads.plans import progress
-
-    if not live:
-        return progress.ProgressLog()
-    rates = progress.WorkRates()
-    return progress.LiveTable(
-        progress.LiveReadings(lambda: progress.read_gpus(api), lambda run_ids: rates.of(api, run_ids))
-    )
-
-
-def _report_end(read: PlanFile, results: ResultsFolder, *, is_sweep: bool) -> int:
+def _report_end(read: PlanFile, results: ResultsFolder, source: str | None, options: PlanOptions) -> int:
     """Log outcomes, remaining steps and the next command; return the exit code."""
     from workloads.plans import steps
 
     count = len(steps.complete_schedule(read.plan, read.steps))
     left = count - len(results.steps_done())
-    outcomes = Counter(
-        "background" if entry.background and not entry.is_bad else entry.outcome for entry in results.entries
-    )
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
-    log_message(f"runs: {counts}; results: {results.folder}")
+    log_message(f"runs: {results.counts()}; results: {results.folder}")
     if left:
-        command = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
-        log_message(f"{left} of {count} steps remain; continue with: {command}")
-    elif is_sweep:
-        log_message(f"for the best setting: {shlex.join(['analyzer', 'recommend', '--experiment', read.plan.name])}")
+        rest = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
+        log_message(f"{left} of {count} steps remain; continue with: {rest}")
+    elif options.is_sweep:
+        command = ["analyzer", "recommend", "--experiment", read.plan.name, *(["--source", source] if source else [])]
+        log_message(f"for the best setting: {shlex.join(command)}")
     return 1 if left or any(entry.is_bad for entry in results.entries) else 0

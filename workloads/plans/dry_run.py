@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,31 +10,54 @@ import typer
 
 from exporter.contract.run import Gpus
 from wattline.client.api import Api, ExporterError
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, WorkloadPlan, parse_job_options
-from workloads.plans.runner import PlanError, capped_gpus
+from workloads.caps.apply import check_caps
+from workloads.caps.gpu_set import CapsError, open_gpu_set
+from workloads.plans.gpus import cap_of, capped_uuids, caps_of
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, PlanError, WorkloadPlan, parse_job_options
 from workloads.plans.steps import PlannedRun, Step, step_gpus
 
 _COUNTS = ("repetitions", "iterations", "epochs", "requests", "steps")
 _INDENT = " " * 8
 
 
-def check_gpus(all_steps: Sequence[Step], address: str, environ: Mapping[str, str]) -> None:
-    """Raise typer.BadParameter for a cap on an unclear GPU; without an exporter nothing is checked."""
-    unclear = [step for step in all_steps if _caps(step) and step_gpus(step) is None]
-    if not unclear:
+def check_caps_of_gpus(all_steps: Sequence[Step], address: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line with the result of the check of all caps against the limits of their GPUs.
+
+    Raises typer.BadParameter for a cap on an unclear GPU, or one that its GPU does not support.
+    """
+    caps = caps_of(all_steps)
+    if not caps:
         return
     try:
         here = Gpus.model_validate(Api(address).get("/gpus"))
-        for step in unclear:
-            capped_gpus(step, here, environ)
+        uuids: Sequence[str] = capped_uuids(all_steps, here, environ)
+        simulation = here.simulation
     except ExporterError:
-        return
+        named = [step_gpus(step) for step in all_steps if cap_of(step) is not None]
+        uuids, simulation = list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ())), None
     except PlanError as error:
         raise typer.BadParameter(str(error)) from error
+    try:
+        gpus = open_gpu_set(None if not uuids or "all" in uuids else uuids, simulation)
+    except CapsError as error:
+        yield f"limits of the GPUs not checked: {error}"
+        return
+    with contextlib.closing(gpus):
+        try:
+            check_caps(gpus, caps)
+        except CapsError as error:
+            raise typer.BadParameter(str(error)) from error
+        yield f"limits checked on {', '.join(gpus.name(uuid) for uuid in gpus.uuids)}"
 
 
-def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
-    """Yield the preview; `results` is the folder, `exporter` the way in which an exporter is found."""
+def lines(
+    plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str, checked: Sequence[str]
+) -> Iterator[str]:
+    """Yield the preview.
+
+    `results` is the folder, `exporter` the way in which an exporter is found, `checked` the result of the check
+    of caps.
+    """
     runs = sum(len(step.runs) for step in all_steps)
     steps = "" if runs == len(all_steps) else f"{_amount(len(all_steps), 'step')}, "
     yield f"{plan.name}: {steps}{_amount(runs, 'run')}; {_total(plan, all_steps)}"
@@ -43,6 +67,7 @@ def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter:
     yield "changes to this machine:"
     for change in (*_changes(plan, all_steps), exporter, f"writes to {results}"):
         yield f"{_INDENT}{change}"
+    yield from checked
     yield "dry run: nothing was changed"
 
 

@@ -68,6 +68,14 @@ Labels = Annotated[
 ]
 
 
+OnFailure = Literal["stop-at-first", "stop", "continue"]
+"""Reaction to a failed run: stop if the first one of the plan fails, stop at any, or run the others."""
+
+
+class PlanError(Exception):
+    """Plan that cannot continue; one line with the remedy."""
+
+
 class PlanPart(BaseModel):
     """Strict base of all parts of a plan."""
 
@@ -216,6 +224,14 @@ def parse_pause(option: str, text: str) -> float:
         return parse_seconds(text)
     except ValueError as error:
         raise SweepError(f"{option}: {error}") from error
+
+
+def parse_labels(pairs: Sequence[str]) -> dict[str, str] | None:
+    """Parse `model=gpt2`; return None without labels. Raises SweepError."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise SweepError(f"-l {pair}: a label is key=value, like -l model=gpt2")
+    return dict(pair.split("=", 1) for pair in pairs) or None
 
 
 def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:

@@ -267,3 +267,11 @@ def _number(value: float | None, unit: str) -> str:
 
 def _tokens_first(rate: tuple[str, float]) -> tuple[bool, str]:
     return "tokens" not in rate[0], rate[0]
+
+
+def open_progress(api: Api, *, live: bool) -> ProgressDisplay:
+    """Return the live table, or the log where `live` is False."""
+    if not live:
+        return ProgressLog()
+    rates = WorkRates()
+    return LiveTable(LiveReadings(lambda: read_gpus(api), lambda run_ids: rates.of(api, run_ids)))

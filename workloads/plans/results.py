@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -161,6 +162,13 @@ class ResultsFolder:
             attempt = entry.step, entry.attempt
             cut_off[attempt] = cut_off.get(attempt, attempt in self._incomplete) or entry.cut_off
         return {step for (step, _), is_cut in cut_off.items() if not is_cut}
+
+    def counts(self) -> str:
+        """Return the number of runs by outcome: `1 failed, 2 ok`."""
+        outcomes = Counter(
+            "background" if entry.background and not entry.is_bad else entry.outcome for entry in self.entries
+        )
+        return ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
 
     def attempts(self, step: int) -> int:
         return len({entry.attempt for entry in self.entries if entry.step == step})

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.contract.run import Gpus, unknown_gpu
-from wattline.client import gpus as gpu_choice
+from exporter.contract.run import Gpus
 from wattline.client.api import Api, ExporterError, UnreachableError
 from workloads.caps.apply import CapSetter, check_caps, restoring_caps
-from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
+from workloads.caps.gpu_set import CapsError, open_gpu_set
 from workloads.mps import daemon as mps_daemon
-from workloads.plans import progress, steps
+from workloads.plans import gpus, progress, steps
 from workloads.plans.child import ChildRun, PlanContext
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, CoolDown, WorkloadPlan
+from workloads.plans.model import SM_CLOCK, CoolDown, OnFailure, PlanError, WorkloadPlan
 from workloads.plans.progress import PlanStatus, ProgressDisplay
 from workloads.plans.results import ResultsFolder
 from workloads.plans.step_runner import StepFailedError, StepHooks, StepRunner, journal_entries, open_job_environment
@@ -61,10 +59,6 @@ def wait_for_cool_down(
         waited_s = time.monotonic() - begin_s
 
 
-class PlanError(Exception):
-    """Plan that cannot continue; one line with the remedy."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
     """Collaborators of a plan's runner."""
@@ -75,8 +69,7 @@ class RunnerContext:
     progress: ProgressDisplay
     environ: Mapping[str, str]
     plan_context: PlanContext
-    is_sweep: bool = False
-    """True if the first run that fails ends the plan, since further runs are of the same job."""
+    on_failure: OnFailure = "stop-at-first"
 
 
 class PlanRunner:
@@ -115,8 +108,15 @@ class PlanRunner:
             self._first_celsius = self._hottest(None)
             for position, (number, step) in enumerate(left):
                 self._run_step(number, step, [each.title for _, each in left[position + 1 :]])
-                if self._context.is_sweep and not position and any(entry.is_bad for entry in self._results.entries):
-                    raise PlanError("the sweep stops, since its first run failed; fix the job")
+                if position + 1 < len(left):
+                    self._stop_after_failure(number)
+
+    def _stop_after_failure(self, number: int) -> None:
+        """Raise PlanError if the step failed and the others are not to be run."""
+        stops_at = {"continue": (), "stop-at-first": (1,), "stop": (number,)}[self._context.on_failure]
+        if number in stops_at and any(entry.is_bad for entry in self._results.entries if entry.step == number):
+            which = "the first run" if number == 1 else f"step {number}"
+            raise PlanError(f"stopped, since {which} failed; fix the job, or give --on-failure continue")
 
     def _left(self) -> list[tuple[int, Step]]:
         """Return the remaining steps; warm-ups are repeated if any measurement remains."""
@@ -138,41 +138,26 @@ class PlanRunner:
     @contextlib.contextmanager
     def _capped(self, left: Sequence[Step]) -> Iterator[None]:
         """Check all caps first, and restore the earlier limits on exit."""
-        caps = {number: cap for number, step in enumerate(left) if (cap := _cap(step)) is not None}
+        caps = gpus.caps_of(left)
         if not caps:
             yield
             return
-        uuids = list(dict.fromkeys(itertools.chain(*(self._capped_gpus(left[number]) for number in caps))))
+        uuids = gpus.capped_uuids(left, self._here, self._context.environ)
         with contextlib.closing(open_gpu_set(uuids, self._here.simulation)) as chosen:
-            check_caps(chosen, list(dict.fromkeys(caps.values())))
+            check_caps(chosen, caps)
             with restoring_caps(chosen, log=self._context.progress.say) as self._setter:
                 yield
 
-    def _capped_gpus(self, step: Step) -> list[str]:
-        return self._uuids(capped_gpus(step, self._here, self._context.environ))
-
     def _uuids(self, named: Sequence[str] | None) -> list[str]:
-        """Resolve GPU names as the runs do; None means all, in the order of the exporter."""
-        if named is None or "all" in named:
-            return [gpu.uuid for gpu in self._here.gpus]
-        if tuple(named) not in self._resolved:
-            try:
-                chosen = gpu_choice.choose_gpus(",".join(named), self._context.environ).gpus or ()
-            except gpu_choice.GpusError as error:
-                raise PlanError(str(error)) from error
-            self._resolved[tuple(named)] = [self._uuid(name) for name in chosen]
-        return self._resolved[tuple(named)]
+        key = tuple(named or ("all",))
+        if key not in self._resolved:
+            self._resolved[key] = gpus.resolve_gpus(key, self._here, self._context.environ)
+        return self._resolved[key]
 
     def _by_uuid(self, run: PlannedRun) -> PlannedRun:
         if run.gpus is None or "all" in run.gpus:
             return run
         return replace(run, gpus=tuple(self._uuids(run.gpus)))
-
-    def _uuid(self, name: str) -> str:
-        for gpu in self._here.gpus:
-            if name == gpu.gpu or gpu.uuid.startswith(name):
-                return gpu.uuid
-        raise PlanError(unknown_gpu(name, [f"{gpu.gpu} ({gpu.uuid})" for gpu in self._here.gpus]))
 
     def _run_step(self, number: int, step: Step, left: Sequence[str]) -> None:
         begin_s = time.monotonic()
@@ -190,7 +175,7 @@ class PlanRunner:
             )
             if reason:
                 progress.say(f"{step.title}: {reason}")
-        cap = _cap(step)
+        cap = gpus.cap_of(step)
         if self._setter is not None:
             self._setter.apply(cap)
         progress.show(replace(now, activity="running"))
@@ -275,24 +260,3 @@ class PlanRunner:
 
     def _hottest(self, gpus: Sequence[str] | None) -> float | None:
         return progress.hottest_celsius(progress.read_gpus(self._context.api), self._uuids(gpus))
-
-
-def capped_gpus(step: Step, here: Gpus, environ: Mapping[str, str]) -> Sequence[str] | None:
-    """Return the GPUs that a step with a cap names; None is the only GPU of the node. Raises PlanError."""
-    named = steps.step_gpus(step)
-    if named is None:
-        named = gpu_choice.choose_gpus(None, environ).gpus or None
-    if named is None and len(here.gpus) != 1:
-        raise PlanError(
-            f"{step.case}: cannot choose one of {len(here.gpus)} GPUs for the cap; give gpus: [0] in the plan, or "
-            "--gpus 0"
-        )
-    return named
-
-
-def _cap(step: Step) -> Cap | None:
-    if POWER_LIMIT in step.settings:
-        return Cap("power_limit_watts", float(step.settings[POWER_LIMIT]))
-    if SM_CLOCK in step.settings:
-        return Cap("sm_clock_hertz", float(step.settings[SM_CLOCK]))
-    return None

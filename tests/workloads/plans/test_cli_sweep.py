@@ -130,6 +130,19 @@ def test_sweep_unsupported_cap_fails_before_run(limit_w, workloads, tmp_path):
     assert limit_w() == BEFORE_W
 
 
+def test_dry_run_checks_caps_against_the_limits_of_the_gpu(exporter, limit_w, workloads):
+    sweep = ("sweep", "simulated-load", "--dry-run")
+    high = workloads(*sweep, "--power-limits", "400,800")
+    clock = workloads(*sweep, "--sm-clocks", "901")
+    good = workloads(*sweep, "--power-limits", "200,700")
+
+    assert [each.returncode for each in (high, clock, good)] == [2, 2, 0]
+    assert "GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not 800 W" in high.stderr
+    assert "has no SM clock of 901 MHz" in clock.stderr
+    assert "limits checked on GPU 0 (SIMULATED NVIDIA H200)" in good.stdout
+    assert limit_w() == BEFORE_W
+
+
 def test_sweep_and_dry_run_refuse_an_unclear_gpu_alike(tmp_path):
     sweep = ["-m", "workloads", "sweep", "simulated-load", "--power-limits", "300", "--out", str(tmp_path / "results")]
     with daemon.daemon(tmp_path, "--simulate", "2xH200", "--no-history") as two:
@@ -186,15 +199,16 @@ def test_sweep_usage_error_is_one_line_with_exit_code_2(workloads, tmp_path, arg
     assert not (tmp_path / "results").exists()
 
 
-def test_sweep_of_a_command_ends_with_the_next_command(workloads, limit_w, tmp_path):
+def test_sweep_of_a_command_ends_with_the_next_command(exporter, workloads, limit_w, tmp_path):
     options = ("--gpus", "0", "--power-limits", "350,450", "--order", "as-given", "--out", str(tmp_path / "out"))
     done = workloads("sweep", *options, "--", sys.executable, "-c", "print('trained')", "--steps")
 
     assert done.returncode == 0
     entries = read_journal(tmp_path / "out")
     assert [entry["settings"]["power_limit_watts"] for entry in entries] == [350, 450]
-    assert done.stderr.splitlines()[-1].startswith(
-        "wattline: for the best setting: analyzer recommend --experiment python"
+    assert re.fullmatch(
+        rf"wattline: for the best setting: analyzer recommend --experiment python\S*-sweep --source {exporter.url}",
+        done.stderr.splitlines()[-1],
     )
     assert limit_w() == BEFORE_W
 
@@ -204,5 +218,5 @@ def test_sweep_stops_if_its_first_run_fails(workloads, limit_w, tmp_path):
 
     assert done.returncode == 1
     assert len(read_journal(tmp_path / "out")) == 1
-    assert "the sweep stops, since its first run failed; fix the job" in done.stderr
+    assert "stopped, since the first run failed; fix the job, or give --on-failure continue" in done.stderr
     assert limit_w() == BEFORE_W

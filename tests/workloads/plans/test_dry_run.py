@@ -28,8 +28,9 @@ def output_lines(done):
     return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_dry_run_lists_runs_with_cap_labels_and_duration(exporter, tmp_path):
-    lines = output_lines(run_plan(exporter, write_file(tmp_path, PLAN), "--dry-run"))
+def test_dry_run_lists_runs_with_cap_labels_and_duration(exporter, tmp_path, closed_address):
+    plan = write_file(tmp_path, PLAN)
+    lines = output_lines(run_plan(exporter, plan, "--dry-run", "--exporter", closed_address))
 
     # 8 + 20 + 20 + 40 + 8 s of runs, and 5 pauses of 2 s
     assert lines[0] == "caps: 5 steps, 6 runs; about 106 s, plus loading, warm-up and cool-down"
@@ -47,20 +48,22 @@ def test_dry_run_lists_runs_with_cap_labels_and_duration(exporter, tmp_path):
     assert lines[tenants + 5] == "under MPS"
 
 
-def test_dry_run_lists_changes_to_machine(exporter, tmp_path):
-    lines = output_lines(run_plan(exporter, write_file(tmp_path, PLAN), "--dry-run"))
+def test_dry_run_lists_changes_to_machine(exporter, tmp_path, closed_address):
+    plan = write_file(tmp_path, PLAN)
+    lines = output_lines(run_plan(exporter, plan, "--dry-run", "--exporter", closed_address))
 
+    unchecked = lines.pop(-2)
+    assert unchecked.startswith("limits of the GPUs not checked: cannot use NVML")
     assert lines[lines.index("changes to this machine:") + 1 :] == [
         "sets the power limit of GPU 0: 300, 500 W, and restores the previous limits",
         "starts an MPS daemon for each step under MPS, and stops it",
         "waits before each run for at most 90 s until the GPUs have cooled down",
         "pauses for 2 s before each step",
-        f"reports its runs to the exporter at {exporter.address}",
+        f"reports its runs to the exporter at {closed_address}",
         f"writes to {tmp_path / 'results'}",
         "dry run: nothing was changed",
     ]
     assert not (tmp_path / "results").exists()
-    assert exporter.api.requests == []
 
 
 def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
@@ -74,6 +77,7 @@ def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
     assert lines[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: unknown duration"
     assert lines[4] == "under an SM clock of 900 MHz"
     assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in lines
+    assert lines[-2].startswith("limits of the GPUs not checked: cannot use NVML")
     assert not (tmp_path / "none").exists()
 
 

@@ -67,7 +67,7 @@ def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
         f"name: two\nruns:\n  - {{name: bad, command: [{sys.executable}, {script}]}}\n"
         "  - {name: good, job: sleep, options: {duration: 0.1}}\n",
     )
-    done = run_plan(exporter, plan)
+    done = run_plan(exporter, plan, "--on-failure", "continue")
 
     lines = read_journal(tmp_path / "results")
     assert done.returncode == 1
@@ -77,6 +77,27 @@ def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
     ]
     assert f"failed ({lines[0]['run_id']}): no memory left" in done.stderr
     assert "1 failed, 1 ok" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("commands", "options", "outcomes"),
+    [
+        (["no", "yes"], [], ["failed"]),
+        (["yes", "no", "yes"], [], ["ok", "failed", "ok"]),
+        (["yes", "no", "yes"], ["--on-failure", "stop"], ["ok", "failed"]),
+    ],
+)
+def test_plan_stops_after_a_failed_run(exporter, tmp_path, commands, options, outcomes):
+    exit_codes = {"yes": 0, "no": 1}
+    runs = [f"{{command: [sh, -c, exit {exit_codes[each]}]}}" for each in commands]
+    plan = write_file(tmp_path, f"name: a\nruns: [{', '.join(runs)}]\n")
+    done = run_plan(exporter, plan, *options)
+
+    assert done.returncode == 1
+    assert [line["outcome"] for line in read_journal(tmp_path / "results")] == outcomes
+    is_cut = len(outcomes) < len(commands)
+    assert ("failed; fix the job, or give --on-failure continue" in done.stderr) == is_cut
+    assert ("--resume" in done.stderr) == is_cut
 
 
 @pytest.mark.parametrize("code", [130, 255])
