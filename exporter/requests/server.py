@@ -29,6 +29,8 @@ SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
 BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
+EXTEND_S = 4.0
+"""Time between two readings of the meters: each one takes all polls of the last seconds into account."""
 MANY, RARELY_S = 5_000, 5.0
 """Requests that are held, from which on the energy is divided every RARELY_S: the cost grows with those in progress."""
 
@@ -80,7 +82,8 @@ class Server:
         if self._division.last_edge_s is not None and len(self._division):
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters)])
             until_s = now_s - settling_s
-            self._extend(self._division.last_edge_s + SLOT_S, until_s)
+            if at_once or until_s - self._division.last_edge_s >= EXTEND_S:
+                self._extend(self._division.last_edge_s + SLOT_S, until_s)
             due_s = until_s if at_once else min(until_s, now_s - self._division.wait_s(now_s))
             every_s = RARELY_S if len(self._division) > MANY else 0.0
             if at_once or due_s - self._division.divided_s >= every_s:
