@@ -96,6 +96,8 @@ GPU_ECC_ERRORS = _counter("wattline_gpu_ecc_errors_total", (*_GPU, "type"),
     "ECC errors by type: corrected, uncorrected.")
 GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"),
     "XID errors by number; 48, 74, 79, 94, 95 and 119 are 0 before the first, others absent.")
+GPU_XID_TIMESTAMP = _gauge("wattline_gpu_xid_timestamp_seconds", (*_GPU, "xid"),
+    "Unix time of the latest XID error of that number; absent before the first.")
 GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "1 while the energy is suspect: frozen, implausible (a jump; for one minute), disagrees (counter and "
     "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time).")
@@ -206,6 +208,8 @@ REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
     "Reported requests that do not count.")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
+DISCOVERY_SOURCE_UP = _gauge("wattline_discovery_source_up", ("source",),
+    "1 if the latest read succeeded: pods (--kubernetes.pods), container_runtime (containerd, CRI-O: outcomes).")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
     'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
 OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
@@ -233,7 +237,7 @@ METRICS: tuple[Metric, ...] = (
     GPU_INFO, GPU_UP, GPU_POWER, GPU_ENERGY, GPU_INTEGRATED_ENERGY, GPU_ENERGY_METHOD, GPU_POWER_LIMIT, GPU_UTILIZATION,
     GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_TEMPERATURE, GPU_TEMPERATURE_LIMIT, GPU_CLOCK, GPU_CLOCK_MAX,
     GPU_CLOCK_EVENT_SECONDS, GPU_PERFORMANCE_STATE, GPU_FAN, GPU_PCIE_BYTES, GPU_ECC_ERRORS, GPU_XID_ERRORS,
-    GPU_ENERGY_SUSPECT, GPU_MIG_INFO, GPU_POD_INFO, POD_UNRESOLVED_DEVICES,
+    GPU_XID_TIMESTAMP, GPU_ENERGY_SUSPECT, GPU_MIG_INFO, GPU_POD_INFO, POD_UNRESOLVED_DEVICES,
     GPU_PROCESS_MEMORY, GPU_PROCESS_UTILIZATION,
     CPU_ENERGY, CPU_POWER, CPU_ENERGY_METHOD, HWMON_POWER, HWMON_ENERGY,
     HOST_CPU_UTILIZATION, HOST_MEMORY_USED, HOST_MEMORY_TOTAL, HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS,
@@ -242,7 +246,8 @@ METRICS: tuple[Metric, ...] = (
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START,
     RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
-    REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED, RUNS_FOLDED, OTLP_SPANS,
+    REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED,
+    DISCOVERY_SOURCE_UP, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
     PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )

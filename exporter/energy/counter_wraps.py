@@ -72,6 +72,12 @@ class MonotonicCounters:
         self.totals[series] = CounterTotal(before.total + amount, NO_RAW_VALUE)
         self.changed.add(series)
 
+    def set(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """Set a gauge that continues after a restart; `readings` returns it."""
+        series = metric.name, labels, ()
+        self.totals[series] = CounterTotal(value, NO_RAW_VALUE)
+        self.changed.add(series)
+
     def readings(self, metric: Metric) -> Iterator[Reading]:
         for name, labels, extra in self.totals:
             if name == metric.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,15 +10,19 @@ from exporter.contract.metrics import (
     GPU_MIG_INFO,
     GPU_UTILIZATION,
     GPU_XID_ERRORS,
+    GPU_XID_TIMESTAMP,
     SOURCE_READ_SECONDS,
     SOURCE_READ_TIMESTAMP,
     SOURCE_READS,
     SOURCE_RESTARTS,
     SOURCE_UP,
 )
+from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.energy.emissions import EmissionKey
 from exporter.energy.plausibility import EnergyCheck
 from exporter.model import Batch, Device, GpuInfo, GpuProcess, Reading
+
+log = logging.getLogger(__name__)
 
 HARDWARE_XIDS = (48, 74, 79, 94, 95, 119)
 """XIDs after which a GPU must be reset or replaced; their counters exist from the start."""
@@ -51,15 +56,27 @@ class GpuHealth:
         return [labels[1] for name, labels in self.readings if name == GPU_MIG_INFO.name]
 
 
-def xid_readings(gpus: Iterable[GpuHealth], errors: Iterable[Reading]) -> Iterator[Reading]:
-    """Yield the counters `errors`, and 0 for hardware XIDs without an error: `increase()` then sees the first one."""
-    counted = {reading.labels: reading for reading in errors}
+def count_xid(counters: MonotonicCounters, gpu: GpuInfo, xid: int, at: float) -> None:
+    """Count and log an XID error at a Unix time."""
+    log.warning("GPU %s: XID %d; see dmesg, and NVIDIA's list of XID errors", gpu.index, xid)
+    labels = gpu.index, gpu.uuid, str(xid)
+    counters.add(GPU_XID_ERRORS, labels, 1.0)
+    counters.set(GPU_XID_TIMESTAMP, labels, at)
+
+
+def xid_readings(gpus: Iterable[GpuHealth], counters: MonotonicCounters) -> Iterator[Reading]:
+    """Yield XID errors and their times.
+
+    Hardware XIDs without an error have the count 0, so that `increase()` sees the first one.
+    """
+    counted = {reading.labels: reading for reading in counters.readings(GPU_XID_ERRORS)}
     for gpu in gpus:
         if gpu.reports_xids and gpu.up:
             for xid in HARDWARE_XIDS:
                 labels = (gpu.info.index, gpu.info.uuid, str(xid))
                 counted.setdefault(labels, Reading(GPU_XID_ERRORS, labels, 0.0))
     yield from counted.values()
+    yield from counters.readings(GPU_XID_TIMESTAMP)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from exporter.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, GPU_XID_ERRORS, HOST_CPU_UTILIZATION
+from exporter.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, HOST_CPU_UTILIZATION
 from exporter.energy.counter_wraps import MAX_DEVICE_W, MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
@@ -32,6 +32,7 @@ from exporter.polling.health import (
     GpuSnapshot,
     SensorSnapshot,
     SourceHealth,
+    count_xid,
     xid_readings,
 )
 from exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
@@ -120,10 +121,8 @@ class LiveState:
             meter.max_w = max_w if meter.max_w == MAX_DEVICE_W else max(meter.max_w, max_w)
 
     def _take_xid(self, uuid: str, xid: int) -> None:
-        gpu = self.gpus.get(uuid)
-        if gpu:
-            log.warning("GPU %s: XID %d; see dmesg, and NVIDIA's list of XID errors", gpu.info.index, xid)
-            self.counters.add(GPU_XID_ERRORS, (gpu.info.index, uuid, str(xid)), 1.0)
+        if gpu := self.gpus.get(uuid):
+            count_xid(self.counters, gpu.info, xid, self._clock().at)
 
     def _driver_gone(self, gone: DriverGone) -> None:
         if gone.unloaded:
@@ -243,7 +242,7 @@ class LiveState:
                 for device in readable
                 if device.kind != "gpu"
             ),
-            xid_errors=tuple(xid_readings(self.gpus.values(), self.counters.readings(GPU_XID_ERRORS))),
+            xid_errors=tuple(xid_readings(self.gpus.values(), self.counters)),
             emissions_grams=dict(self.energy.emissions_grams),
             source_readings=tuple((*source.batch.readings, *source.health) for source in self.sources.values()),
             readable=frozenset(readable),

@@ -39,6 +39,11 @@ def waste_series(
             lambda t: max(t - hour_s - 1_800, 0.0) / 2,
         )
         yield m.GPU_XID_ERRORS, {**where, "xid": "79"}, lambda t: 1.0 if t > hour_s + _SINCE_S else None
+        yield (
+            m.GPU_XID_TIMESTAMP,
+            {**where, "xid": "79"},
+            lambda t: hour_s + _SINCE_S if t > hour_s + _SINCE_S else None,
+        )
     held: ExportedValue = lambda t: 1.0 if t >= hour_s + _SINCE_S else None  # noqa: E731
     if idle:
         yield m.RUN_GPU_INFO, {**where, "run_id": IDLE_RUN}, held

@@ -69,10 +69,13 @@ def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
         exporter.wait_for_metric(lambda n: n == 3, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
         exporter.wait_for_metric(lambda n: n == 2, "wattline_gpu_xid_errors_total", gpu="0", xid="79")
         assert "XID 79" in exporter.log()
+        at = exporter.value("wattline_gpu_xid_timestamp_seconds", gpu="0", xid="79")
+        assert 0.0 <= time.time() - at < 60.0
     node.add_ecc(0, corrected=1, uncorrected=0)  # during the downtime
     with serve(tmp_path, node) as exporter:
         exporter.wait_for_metric(lambda n: n == 4, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
         assert exporter.value("wattline_gpu_xid_errors_total", gpu="0", xid="79") == 2
+        assert exporter.value("wattline_gpu_xid_timestamp_seconds", gpu="0", xid="79") == at
 
 
 def test_gpu_clock_event_seconds_count_time_under_a_power_cap(tmp_path, node):

@@ -94,6 +94,7 @@ SERVICES = (
     Reading(m.STATE_UP, (), 1.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("not_visible",), 0.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("no_owner",), 2.0),
+    Reading(m.DISCOVERY_SOURCE_UP, ("pods",), 1.0),
     Reading(m.RUNS_FOLDED, (), 3.0),
     *(
         Reading(m.REQUEST_ENERGY_BUCKET, ("llama", "", edge), n, (("user", "ann"),))

@@ -1,8 +1,10 @@
 """Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP, and counters of XID errors."""
 
-from exporter.model import Device, GpuInfo, WorkerMessage, XidError, XidReporting
+from exporter.contract.metrics import GPU_XID_ERRORS, GPU_XID_TIMESTAMP
+from exporter.model import ClockReading, Device, GpuInfo, WorkerMessage, XidError, XidReporting
 from exporter.polling.health import HARDWARE_XIDS, GpuHealth
 from exporter.polling.live_state import LiveState
+from exporter.polling.meters import SavedTotals
 
 GPU = Device("gpu", "GPU-0")
 
@@ -43,6 +45,21 @@ def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:
     assert {r.labels[2]: r.value for r in live.snapshot().xid_errors} == dict.fromkeys(map(str, HARDWARE_XIDS), 0.0)
 
     live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79), XidError(GPU.id, 13))))
-    counted = {r.labels[2]: r.value for r in live.snapshot().xid_errors}
-    assert len(counted) == len(live.snapshot().xid_errors) == len(HARDWARE_XIDS) + 1
+    errors = [r for r in live.snapshot().xid_errors if r.metric is GPU_XID_ERRORS]
+    counted = {r.labels[2]: r.value for r in errors}
+    assert len(counted) == len(errors) == len(HARDWARE_XIDS) + 1
     assert (counted["79"], counted["13"], counted["48"]) == (1.0, 1.0, 0.0)
+
+
+def test_time_of_an_xid_is_that_of_its_latest_error_and_is_saved() -> None:
+    now = ClockReading(100.0, 1_000.0, 100.0)
+    live = LiveState(clock=lambda: now)
+    live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, 100.0)
+    for at in (1_000.0, 1_060.0):
+        now = ClockReading(100.0, at, 100.0)
+        live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79),)))
+    saved = {series: total for series, total in live.counters.take_changed().items() if total}
+    restarted = LiveState(SavedTotals(counters=saved))
+    for state in (live, restarted):
+        times = {r.labels: r.value for r in state.snapshot().xid_errors if r.metric is GPU_XID_TIMESTAMP}
+        assert times == {("0", GPU.id, "79"): 1_060.0}
