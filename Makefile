@@ -57,7 +57,7 @@ protobuf: ## regenerate the protobuf classes with protoc 25 (Python 3.11 or 3.12
 	$(PYTHON) -m venv build/protobuf
 	build/protobuf/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
 	build/protobuf/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		exporter/push/remote_write.proto exporter/sources/kubernetes/pod_resources.proto
+		exporter/push/remote_write.proto exporter/sources/kubernetes/*.proto
 
 release: ## build all packages into dist/, equal in each build; SNAPSHOT=1 for a version without a section in CHANGELOG.md
 	@$(PYTHON) -m venv --clear build/release-tools
@@ -92,7 +92,7 @@ venv: .venv/run.stamp
 servers: ## install the servers, browser, container engine, Node.js and systemd that the tests use
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
 			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns mmdebstrap kubectl:kubernetes-client \
-			node:nodejs npm munged:munge mariadbd:mariadb-server slurmdbd slurmctld slurmd sbatch:slurm-client; do \
+			node:nodejs npm containerd munged:munge mariadbd:mariadb-server slurmdbd slurmctld slurmd sbatch:slurm-client; do \
 		PATH="$$PATH:/usr/sbin:/usr/lib/podman" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 

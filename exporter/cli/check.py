@@ -16,15 +16,15 @@ from tempfile import TemporaryFile
 
 import aiohttp
 
+from exporter.cli.check_discovery import discovery_lines
 from exporter.cli.check_gpus import CheckLine, gpu_lines
-from exporter.cli.kubernetes import kubelet_source, pods_of_node
+from exporter.cli.kubernetes import kubelet_source
 from exporter.cli.sources import cpu_source
 from exporter.config.reloadable_file import ConfigFileError
 from exporter.config.settings import Settings
 from exporter.config.values import OperationError, UsageError
 from exporter.contract.history import STATE_FILE
 from exporter.model import Poll, Source, SourceError
-from exporter.processes.cgroups import describe_visible_cgroups
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
 from exporter.sources.cpu_energy.choose import CpuSource
@@ -104,7 +104,7 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
     lines += await _board_lines(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled_line("hwmon")]
     lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
     lines += await _optional_sources(settings)
-    lines += await _discovery_lines(settings)
+    lines += await discovery_lines(settings)
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon_line(feed) for feed in feeds]
@@ -174,25 +174,6 @@ async def _kubelet_lines(assignments: PodGpuAssignments) -> list[CheckLine]:
     pods = {(gpu.namespace, gpu.pod) for gpu in read.gpus}
     counts = f"pods with GPUs: {len(pods)}, GPUs and MIG instances: {len({gpu.uuid for gpu in read.gpus})}"
     return [CheckLine(f"kubelet works: {counts}"), *(CheckLine(f"kubelet in part: {text}") for text in read.problems())]
-
-
-async def _discovery_lines(settings: Settings) -> list[CheckLine]:
-    """Describe what the discovery of runs can read. Raises UsageError."""
-    kinds = settings.discovered_kinds()
-    if not kinds:
-        return []
-    lines = [CheckLine(f"runs    discovered: {', '.join(kinds)}; it sees {describe_visible_cgroups()}")]
-    if "slurm" in kinds and not may_read_all():
-        lines.append(
-            CheckLine("runs    in part: it cannot read the environment of Slurm jobs; run it as root for their labels")
-        )
-    if "kubernetes" in kinds and (settings.discover != "auto" or settings.kubernetes_pods or settings.kubelet_socket):
-        try:
-            pods = await asyncio.to_thread(pods_of_node(settings))
-            lines.append(CheckLine(f"runs    pods with names: {len(pods)}"))
-        except SourceError as error:
-            lines.append(CheckLine(f"runs    in part: runs of pods have no names and no assigned GPUs: {error}"))
-    return lines
 
 
 async def _source_lines(source: Source) -> list[CheckLine]:

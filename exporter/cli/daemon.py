@@ -128,7 +128,7 @@ def make_daemon(
     directories: list[PodDirectory] = []
     if kinds:
         pods = pod_directory(settings, kinds, kubelet)
-        find_pod = pods.find if pods else lambda _: None
+        find_pod = pods.find if pods else lambda *_: None
         owners, labels = ProcessOwners(kinds), OwnerLabels(settings.discovered_labels(), find_pod=find_pod)
         jobs = JobMappingFolder(settings.job_mapping_folder) if settings.job_mapping_folder else None
         discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs, pods=pods))

@@ -13,7 +13,7 @@ from exporter.runs.discovery.pods import PodDirectory
 from exporter.sources.kubernetes.api_client import CREDENTIALS, KubernetesClient, api_server_url
 from exporter.sources.kubernetes.kubelet import KubeletSource
 from exporter.sources.kubernetes.pod_gpus import PodGpuAssignments
-from exporter.sources.kubernetes.pods import LOG_FOLDER, Pod, pod_reader
+from exporter.sources.kubernetes.pods import LOG_FOLDER, Pod, PodLogFolders, pod_reader
 from exporter.sources.kubernetes.resource_slices import ResourceSlices
 
 NODE = "NODE_NAME"
@@ -43,6 +43,11 @@ def pods_of_node(settings: Settings) -> Callable[[], Mapping[str, Pod]]:
         raise UsageError(f"--kubernetes.pods: {error}") from error
 
 
+def pod_names(settings: Settings) -> Callable[[], Mapping[str, Pod]] | None:
+    """Return the reader of pods while that of --kubernetes.pods fails; None if the folder of logs is not visible."""
+    return PodLogFolders().read if settings.kubernetes_pods and LOG_FOLDER.exists() else None
+
+
 def pod_directory(
     settings: Settings, kinds: Collection[GroupKind], kubelet: KubeletSource | None
 ) -> PodDirectory | None:
@@ -50,7 +55,8 @@ def pod_directory(
     is_node = kubelet is not None or settings.kubernetes_pods is not None or LOG_FOLDER.exists()
     if "kubernetes" not in kinds or not is_node:
         return None
-    return PodDirectory(pods_of_node(settings), kubelet.assignments.read if kubelet else None)
+    read_gpus = kubelet.assignments.read if kubelet else None
+    return PodDirectory(pods_of_node(settings), read_gpus, read_names=pod_names(settings))
 
 
 def _client(settings: Settings) -> KubernetesClient:

@@ -111,8 +111,12 @@ class RunService(Service):
         """Add a user's processes to the run; the kernel keeps those of other owners in their cgroup."""
         self._ledger.add_discovered_processes(run, processes)
 
-    async def end_discovered(self, run_id: str, end_s: float, outcome: contract.Outcome = "unknown") -> None:
+    async def end_discovered(
+        self, run_id: str, end_s: float, outcome: contract.Outcome = "unknown", note: str = ""
+    ) -> None:
         """End a run at `end_s` (CLOCK_BOOTTIME). Raises RunError."""
+        if note:
+            self._ledger.find(run_id).note(note)
         await self._end(run_id, EndRequest(outcome=outcome), end_s)
 
     async def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:

@@ -24,6 +24,11 @@ def field_of(number: int, value: str | bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(text)) + text
 
 
+def number_of(number: int, value: int) -> bytes:
+    """Return a field with a number."""
+    return _varint(number << 3) + _varint(value)
+
+
 def devices(resource: str, *ids: str) -> bytes:
     """Return devices with a topology (3), which the exporter ignores."""
     return field_of(1, resource) + b"".join(field_of(2, id_) for id_ in ids) + field_of(3, field_of(1, b"\x08\x01"))

@@ -42,7 +42,7 @@ class Description:
 
 
 class OwnerLabels:
-    """Descriptions of owners. `allowed`: the labels to export. `find_pod` returns a pod by its UID."""
+    """Descriptions of owners. `allowed`: the labels to export. `find_pod` returns a pod by its UID and its GPUs."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OwnerLabels:
         proc: Path = PROC,
         slurm_conf: Path = SLURM_CONF,
         login_name: Callable[[int], str] | None = None,
-        find_pod: Callable[[str], KnownPod | None] = lambda _: None,
+        find_pod: Callable[[str, Collection[str]], KnownPod | None] = lambda *_: None,
     ) -> None:
         self._allowed = allowed
         self._proc = proc
@@ -59,8 +59,13 @@ class OwnerLabels:
         self._login_name = login_name or find_login_name
         self._find_pod = find_pod
 
-    def describe(self, owner: CgroupOwner, pid: int | None, started_at: float) -> Description:
-        """Return the run id and the labels of an owner; `pid` is one of its processes, `started_at` Unix time."""
+    def describe(
+        self, owner: CgroupOwner, pid: int | None, started_at: float, seen_on: Collection[str] = ()
+    ) -> Description:
+        """Return the run id and the labels of an owner.
+
+        `pid` is one of its processes, `started_at` Unix time, `seen_on` the UUIDs of GPUs that its processes use.
+        """
         labels: dict[str, str] = {}
         gpus: tuple[str, ...] = ()
         match owner.kind:
@@ -72,7 +77,7 @@ class OwnerLabels:
                 run_id = owner_run_id("slurm", cluster, owner.id)
             case "kubernetes":
                 run_id = f"pod-{owner.id}"
-                pod = self._find_pod(owner.id)
+                pod = self._find_pod(owner.id, seen_on)
                 labels, gpus = (pod.labels(), pod.gpus) if pod else ({}, ())
             case "container":
                 run_id = f"container-{owner.id[:PREFIX_LENGTH]}"

@@ -3,82 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
-
-import aiohttp
+from dataclasses import dataclass
 
 from exporter.contract.run import Outcome
 from exporter.model import boottime
 from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.runs.discovery.container_exits import ContainerExits, ContainerRuntimes
 from exporter.runs.discovery.pods import PodDirectory
+from exporter.sources.kubernetes.pods import SIGTERM_CODES, Pod
 
 WAIT_S = 5.0
 """Longest wait for an outcome; the end of the run is the exit of its last process nevertheless."""
-_ENGINES = ("/run/docker.sock", "/run/podman/podman.sock")
-_ROOTLESS = "user/*/podman/podman.sock"
-_EXIT_S = 2.0
-"""Wait for a response about an exit; then the container may have ended just before the request."""
 _STEP_S = 0.2
-_SIGNALS = (130, 143)
-"""Exit codes after SIGINT and SIGTERM."""
+
+log = logging.getLogger(__name__)
 
 
-def engine_sockets(environment: Mapping[str, str] = os.environ, run: Path = Path("/run")) -> list[Path]:
-    """Return the API sockets of Docker and Podman on this node."""
-    named = [environment.get(name, "").removeprefix("unix://") for name in ("DOCKER_HOST", "CONTAINER_HOST")]
-    paths = [*map(Path, filter(None, [*named, *_ENGINES])), *run.glob(_ROOTLESS)]
-    return [path for path in dict.fromkeys(paths) if path.is_socket()]
+@dataclass(frozen=True, slots=True)
+class ReportedEnd:
+    """Outcome of a run. `note`: the exit codes of its failed containers."""
 
-
-class ContainerExits:
-    """Exit codes of containers: a request of the engine's API waits for each, also for one that is then removed."""
-
-    def __init__(self, sockets: Sequence[Path] | None = None) -> None:
-        self._sockets = sockets
-        self._waiting: dict[str, asyncio.Task[int | None]] = {}
-
-    def watch(self, containers: Collection[str]) -> None:
-        """Wait for the exits of these containers, by id, and of no others."""
-        for container in self._waiting.keys() - containers:
-            self._waiting.pop(container).cancel()
-        for container in containers - self._waiting.keys():
-            self._waiting[container] = asyncio.ensure_future(self._wait(container))
-
-    async def exit_code(self, container: str) -> int | None:
-        """Return the exit code of a container that has just ended; None if no engine has it."""
-        task = self._waiting.get(container)
-        if task is None:
-            return None
-        await asyncio.wait({task}, timeout=_EXIT_S)
-        return task.result() if task.done() and not task.cancelled() else await self._wait(container)
-
-    async def _wait(self, container: str) -> int | None:
-        for socket in engine_sockets() if self._sockets is None else self._sockets:
-            connector = aiohttp.UnixConnector(str(socket))
-            async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
-                with suppress(aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
-                    return await _wait_for_exit(session, f"http://localhost/containers/{container}")
-        return None
-
-    def close(self) -> None:
-        self.watch(())
-
-
-async def _wait_for_exit(session: aiohttp.ClientSession, url: str) -> int | None:
-    """Return the container's exit code once it has one. Raises ClientError and KeyError if this engine lacks it.
-
-    Of the conditions for which engines wait, Podman has the exit code of a removed container with `next-exit` only.
-    """
-    async with session.get(f"{url}/json", raise_for_status=True) as response:
-        state = (await response.json())["State"]
-    if not state["Running"]:
-        return int(state["ExitCode"])
-    async with session.post(f"{url}/wait", params={"condition": "next-exit"}, raise_for_status=True) as response:
-        exited = await response.json()
-    return None if exited.get("Error") else int(exited["StatusCode"])
+    outcome: Outcome = "unknown"
+    note: str = ""
 
 
 async def unit_outcome(unit: str, systemctl: str = "systemctl") -> Outcome | None:
@@ -117,32 +66,72 @@ async def _show(unit: str, systemctl: str) -> Mapping[str, str]:
 class Outcomes:
     """Outcomes of runs whose last process has ended. `pods`: those of Kubernetes."""
 
-    def __init__(self, pods: PodDirectory | None = None, containers: ContainerExits | None = None) -> None:
+    def __init__(
+        self,
+        pods: PodDirectory | None = None,
+        containers: ContainerExits | None = None,
+        runtimes: ContainerRuntimes | None = None,
+    ) -> None:
         self._pods = pods
-        self._containers = containers or ContainerExits()
+        self._runtimes = runtimes or ContainerRuntimes()
+        self._containers = containers or ContainerExits(runtimes=self._runtimes)
+        self._read: dict[str, asyncio.Task[Pod | None]] = {}
+        """Reads of the containers of pods, by UID."""
+        self._failure = ""
+
+    @property
+    def is_up(self) -> bool | None:
+        """True if the latest read of a container runtime succeeded; None before the first."""
+        return None if self._runtimes.failure is None else not self._runtimes.failure
 
     def watch(self, owners: Collection[CgroupOwner]) -> None:
         """Prepare for the ends of these owners, and of no others."""
         self._containers.watch({owner.id for owner in owners if owner.kind == "container"})
+        for uid in self._read.keys() - {owner.id for owner in owners}:
+            self._read.pop(uid).cancel()
 
-    async def find(self, owner: CgroupOwner) -> Outcome:
+    def read(self, owner: CgroupOwner) -> None:
+        """Read the exit codes of a pod's containers soon: they are removed a moment after the pod was deleted."""
+        if owner.kind == "kubernetes":
+            self._read[owner.id] = asyncio.ensure_future(asyncio.to_thread(self._runtimes.find, pod=owner.id))
+
+    async def find(self, owner: CgroupOwner) -> ReportedEnd:
         """Return the outcome within WAIT_S, `unknown` if none is reported by then."""
-        found: Outcome | None = None
+        found = ReportedEnd()
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
                 if owner.kind == "container":
-                    found = _of_exit_code(await self._containers.exit_code(owner.id))
+                    exited = await self._containers.find(owner.id)
+                    found = ReportedEnd(exited.outcome, exited.note) if exited else found
                 elif owner.kind == "service":
-                    found = await unit_outcome(owner.id)
-                elif owner.kind == "kubernetes" and self._pods:
-                    found = await self._pods.outcome(owner.id, boottime() + WAIT_S - 1.0)
-        return found or "unknown"
+                    found = ReportedEnd(await unit_outcome(owner.id) or "unknown")
+                elif owner.kind == "kubernetes":
+                    found = await self._of_pod(owner)
+        failure = self._runtimes.failure or ""
+        if failure and failure != self._failure:
+            log.warning("outcomes of containers are unknown: %s", failure)
+        self._failure = failure
+        return found
+
+    async def _of_pod(self, owner: CgroupOwner) -> ReportedEnd:
+        """Return the outcome that the pod's status or the container runtime has."""
+        if owner.id not in self._read:
+            self.read(owner)
+        read = self._read.pop(owner.id)
+        known = await self._pods.ended(owner.id, boottime() + WAIT_S - 1.0) if self._pods else None
+        of = known.containers if known else frozenset()
+        if known and (outcome := known.pod.outcome(of)):
+            return ReportedEnd(outcome, known.pod.failures(of))
+        if known and known.pod.is_interrupted:
+            return ReportedEnd("interrupted")
+        pod = await read
+        if pod is None or (outcome := pod.outcome(of)) is None:
+            return ReportedEnd()
+        failed = [code for code in pod.exit_codes(of).values() if code]
+        if failed and all(code in SIGTERM_CODES for code in failed):
+            return ReportedEnd("interrupted")
+        return ReportedEnd(outcome, pod.failures(of))
 
     def close(self) -> None:
-        self._containers.close()
-
-
-def _of_exit_code(code: int | None) -> Outcome | None:
-    if code is None:
-        return None
-    return "ok" if code == 0 else "interrupted" if code in _SIGNALS else "failed"
+        self.watch(())
+        self._runtimes.close()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from exporter.contract.run import Outcome
 from exporter.model import Service, SourceError, boottime
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup, pod_cgroups
@@ -29,6 +28,7 @@ AWAITED_S = 4.0
 KEPT_S = 60.0
 """Time for which a pod is known after it was deleted."""
 
+_NAMES = "the names of pods"
 _RUNTIME_PROCESSES = ("pause", "conmon")
 """Processes of a pod's cgroup that belong to the container runtime."""
 
@@ -91,7 +91,8 @@ class KnownPod:
 class PodDirectory(Service):
     """Known pods by UID. GPUs are read every 10 s, pods every minute; both soon after `request`.
 
-    `read_pods` and `read_gpus` block and raise SourceError; `read_gpus` is None without the kubelet's socket.
+    All three readers block and raise SourceError. `read_gpus` is None without the kubelet's socket. `read_names` is
+    read while `read_pods` fails.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class PodDirectory(Service):
         read_pods: Callable[[], Mapping[str, Pod]],
         read_gpus: Callable[[], PodGpus] | None = None,
         *,
+        read_names: Callable[[], Mapping[str, Pod]] | None = None,
         clock: Callable[[], float] = boottime,
         find_cgroups: Callable[[], Mapping[str, str]] = pod_cgroups,
     ) -> None:
@@ -106,6 +108,8 @@ class PodDirectory(Service):
         """Time at which the latest refresh that read the pods began (CLOCK_BOOTTIME)."""
         self._read_pods = read_pods
         self._read_gpus = read_gpus
+        self._read_names = read_names
+        self._gpus = PodGpus()
         self._clock = clock
         self._find_cgroups = find_cgroups
         self._pods: dict[str, KnownPod] = {}
@@ -137,11 +141,14 @@ class PodDirectory(Service):
         now_s = self._clock()
         gpus = await asyncio.to_thread(self._attempt, "the GPUs of pods", self._read_gpus) if self._read_gpus else None
         names = {(pod.namespace, pod.name) for pod in self._latest.values()}
+        self._gpus = gpus or self._gpus
         if with_pods or any((gpu.namespace, gpu.pod) not in names for gpu in (gpus.gpus if gpus else ())):
-            pods = await asyncio.to_thread(self._attempt, "the names of pods", self._read_pods)
-            if pods is None:
-                return
-            self._latest, self.read_s = pods, now_s
+            pods = await asyncio.to_thread(self._attempt, _NAMES, self._read_pods)
+            if pods is None and self._read_names:
+                read = await asyncio.to_thread(self._attempt, "the folders of the pods' logs", self._read_names)
+                pods = {uid: self._latest.get(uid, pod) for uid, pod in read.items()} if read else None
+            if pods is not None:
+                self._latest, self.read_s = pods, now_s
         known = await asyncio.to_thread(self._join, self._latest, gpus, now_s)
         kept = {uid: pod for uid, pod in self._pods.items() if now_s - pod.seen_s < KEPT_S}
         self._pods = kept | known
@@ -177,8 +184,25 @@ class PodDirectory(Service):
             known[uid] = KnownPod(pod, now_s, tuple(assigned[name]), frozenset(containers[name]), paths.get(uid))
         return known
 
-    def find(self, uid: str) -> KnownPod | None:
-        return self._pods.get(uid)
+    @property
+    def is_up(self) -> bool:
+        """False after a failed read of the pods."""
+        return _NAMES not in self._failures
+
+    def find(self, uid: str, on: Collection[str] = ()) -> KnownPod | None:
+        """Return a pod.
+
+        While pods cannot be read, a pod that alone holds the GPUs `on` by the kubelet's list has its name from there.
+        """
+        if uid in self._pods or not on or self.is_up:
+            return self._pods.get(uid)
+        holders = [{(gpu.namespace, gpu.pod) for gpu in self._gpus.gpus if gpu.parent == uuid} for uuid in on]
+        if any(len(pods) != 1 for pods in holders) or len(set().union(*holders)) != 1:
+            return None
+        ((namespace, name),) = holders[0]
+        held = [gpu for gpu in self._gpus.gpus if (gpu.namespace, gpu.pod) == (namespace, name)]
+        gpus = tuple(dict.fromkeys(gpu.parent for gpu in held))
+        return KnownPod(Pod(namespace, name), self._clock(), gpus, frozenset(gpu.container for gpu in held))
 
     def awaits(self, owner: CgroupOwner) -> bool:
         """Return True while a pod that now uses a GPU was not read since; for AWAITED_S at most."""
@@ -202,14 +226,16 @@ class PodDirectory(Service):
         holders = {owner: self._pods[uid].gpus for uid, owner in owners.items() if uid in self._pods}
         return {owner: AssignedJob(owner, gpus) for owner, gpus in holders.items() if gpus}
 
-    async def outcome(self, uid: str, until_s: float) -> Outcome | None:
-        """Return the outcome of a pod whose processes have ended, once its status has it; None if none is known."""
+    async def ended(self, uid: str, until_s: float) -> KnownPod | None:
+        """Return a pod whose processes have ended once its status has an outcome, or will have none; None if unknown.
+
+        It has none if it was deleted, or if its source has names only.
+        """
         while True:
             known = self.find(uid)
-            outcome = known.pod.outcome(known.containers) if known else None
-            if outcome or known is None or not known.pod.containers:
-                return outcome
+            if known is None or known.pod.outcome(known.containers) or not known.pod.containers:
+                return known
             if self._clock() > until_s or known.seen_s < self.read_s:  # it was deleted
-                return "interrupted" if known.pod.is_interrupted else None
+                return known
             self.request()
             await asyncio.sleep(SHORTEST_S / 2)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from exporter.contract.metrics import DISCOVERY_UNRESOLVED, RUNS_FOLDED
+from exporter.contract.metrics import DISCOVERY_SOURCE_UP, DISCOVERY_UNRESOLVED, RUNS_FOLDED
 from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
@@ -171,7 +171,8 @@ class DiscoveryService(Service):
         known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
         first = min(known, key=lambda process: process.started_s, default=None)
         begin_s = max(first.started_s, now.s - MAX_BEGIN_AGE_S) if first else now.s
-        described = self._labels.describe(owner, first.pid if first else None, now.at - (now.s - begin_s))
+        pid, started_at = first.pid if first else None, now.at - (now.s - begin_s)
+        described = self._labels.describe(owner, pid, started_at, tuple(use.gpus))
         found = DiscoveredRun(
             self._runs.unused_id(described.run_id),
             owner,
@@ -218,6 +219,8 @@ class DiscoveryService(Service):
                 return
             # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
             last_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+            if owner not in self._empty_s:
+                self._outcomes.read(owner)
             end_s = self._empty_s.setdefault(owner, max(last_s, run.alive_s))
             if now_s - end_s < RESTART_GAP_S and self._is_populated(owner.path):  # by the pod's pause process
                 return
@@ -226,9 +229,9 @@ class DiscoveryService(Service):
 
     async def _end(self, owner: CgroupOwner, run_id: str, end_s: float) -> None:
         try:
-            outcome = await self._outcomes.find(owner)
+            ended = await self._outcomes.find(owner)
             with suppress(RunError):  # a client has ended it
-                await self._runs.end_discovered(run_id, end_s, outcome)
+                await self._runs.end_discovered(run_id, end_s, ended.outcome, ended.note)
         finally:
             del self._ending[run_id]
 
@@ -244,6 +247,10 @@ class DiscoveryService(Service):
         counts = Counter(self._unresolved.values())
         for reason in _REMEDIES:
             yield Reading(DISCOVERY_UNRESOLVED, (reason,), float(counts[reason]))
+        if self._pods:
+            yield Reading(DISCOVERY_SOURCE_UP, ("pods",), float(self._pods.is_up))
+        if self._outcomes.is_up is not None:
+            yield Reading(DISCOVERY_SOURCE_UP, ("container_runtime",), float(self._outcomes.is_up))
         yield from self._live.counters.readings(RUNS_FOLDED)
 
 

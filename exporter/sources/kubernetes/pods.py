@@ -18,9 +18,12 @@ from exporter.sources.kubernetes.api_client import FROM_CACHE, KubernetesClient
 LOG_FOLDER = Path("/var/log/pods")
 """Folder of the kubelet with a folder NAMESPACE_NAME_UID for each pod."""
 _LOG_FOLDER_NAME = re.compile(r"(?P<namespace>[^_]+)_(?P<name>[^_]+)_(?P<uid>[0-9a-f-]{32,36})")
-_SIGTERM_CODES = (130, 137, 143)
-"""Exit codes of containers that SIGINT, SIGKILL or SIGTERM ended."""
+SIGTERM_CODES = (130, 143)
+"""Exit codes of containers that SIGINT or SIGTERM ended."""
+_KILLED_CODES = (*SIGTERM_CODES, 137)
+"""The same with SIGKILL, which follows SIGTERM."""
 _INTERRUPTIONS = ("Evicted", "NodeShutdown", "Terminated", "Preempting", "NodeLost")
+_OOM = "OOMKilled"
 _REMEDY = "allow the service account to read pods: discovery.pods in the Helm chart"
 
 PodOutcome = Literal["ok", "failed", "interrupted"]
@@ -28,7 +31,10 @@ PodOutcome = Literal["ok", "failed", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod. `containers`: the state of each, an exit code, or None while it has not ended."""
+    """A pod. `containers`: the state of each, an exit code, or None while it has not ended.
+
+    `reasons`: the container runtime's word for an exit, such as OOMKilled.
+    """
 
     namespace: str
     name: str
@@ -39,16 +45,37 @@ class Pod:
     containers: Mapping[str, int | None] = field(default_factory=dict)
     is_interrupted: bool = False
     """True if the pod was evicted, preempted or deleted."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def exit_codes(self, of: frozenset[str] = frozenset()) -> dict[str, int | None]:
+        """Return the exit codes of these containers, of all if none is named."""
+        return {name: code for name, code in self.containers.items() if name in of or not of & self.containers.keys()}
+
+    def failures(self, of: frozenset[str] = frozenset()) -> str:
+        """Return a text that names these containers with an exit code other than 0, empty for none."""
+        codes = self.exit_codes(of).items()
+        return "; ".join(self.failure(name, code, is_oom=self.is_oom(name)) for name, code in codes if code)
+
+    @staticmethod
+    def failure(name: str, code: int, *, is_oom: bool) -> str:
+        """Return a text about the exit code of a container; `name` is empty for the only one."""
+        return f"{f'container {name}' if name else 'the container'} ended with exit code {code}" + (
+            ": out of memory" if is_oom else ""
+        )
+
+    def is_oom(self, name: str) -> bool:
+        """Return True if the container was killed since it exceeded its memory."""
+        return self.reasons.get(name) == _OOM
 
     def outcome(self, of: frozenset[str] = frozenset()) -> PodOutcome | None:
         """Return the outcome of these containers, of all if none is named; None while one of them has no exit code."""
-        codes = [code for name, code in self.containers.items() if name in of or not of & self.containers.keys()]
+        codes = list(self.exit_codes(of).values())
         if not codes or any(code is None for code in codes):
             return None
         failed = [code for code in codes if code]
         if not failed:
             return "ok"
-        if self.is_interrupted and all(code in _SIGTERM_CODES for code in failed):
+        if self.is_interrupted and all(code in _KILLED_CODES for code in failed):
             return "interrupted"
         return "failed"
 
@@ -75,6 +102,7 @@ class _Metadata(_Object):
 
 class _Terminated(_Object):
     exit_code: int
+    reason: str = ""
 
 
 class _State(_Object):
@@ -125,6 +153,7 @@ def _pod(item: _Item) -> Pod:
     suffix = "-" + labels.get("pod-template-hash", "")
     if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
         kind, name = "Deployment", name.removesuffix(suffix)
+    ends = {container.name: _end(container) for container in status.container_statuses or []}
     return Pod(
         metadata.namespace,
         metadata.name,
@@ -132,17 +161,17 @@ def _pod(item: _Item) -> Pod:
         metadata.annotations or {},
         kind,
         name,
-        {container.name: _exit_code(container) for container in status.container_statuses or []},
+        {name: ended.exit_code if ended else None for name, ended in ends.items()},
         metadata.deletion_timestamp is not None or status.reason in _INTERRUPTIONS,
+        {name: ended.reason for name, ended in ends.items() if ended},
     )
 
 
-def _exit_code(container: _Container) -> int | None:
-    """Return the exit code of the last process; of a container that waits for its restart as well."""
+def _end(container: _Container) -> _Terminated | None:
+    """Return the end of the last process, None while one runs; of a container that waits for its restart as well."""
     if container.state.running is not None:
         return None
-    ended = container.state.terminated or container.last_state.terminated
-    return ended.exit_code if ended else None
+    return container.state.terminated or container.last_state.terminated
 
 
 class PodList:

@@ -147,3 +147,17 @@ def test_check_does_not_disturb_a_running_exporter(tmp_path):
         with running.simulation() as simulation:
             assert len(simulation.gpus) == 2
         assert running.value("wattline_gpu_energy_joules_total", gpu="0") >= before
+
+
+def test_check_reports_pods_that_cannot_be_read_and_where_their_names_are_from(tmp_path):
+    options = ("--idle-seconds", "0", "--simulate", "1xH200", "--state.path", str(tmp_path), "--no-collector.rapl")
+    pods = ("--runs.discover", "kubernetes", "--kubernetes.pods", "https://127.0.0.1:1/pods")
+    lines = exporter("check", *options, *pods).stdout.splitlines()
+    assert any(
+        line.startswith(
+            "runs    in part: runs of pods have no labels of --kubernetes.pods: cannot read https://127.0.0.1:1"
+        )
+        for line in lines
+    )
+    assert "runs    names of pods: from no source" in lines or any("from /var/log/pods" in line for line in lines)
+    assert any(line.startswith("runs    outcomes of containers: ") for line in lines)

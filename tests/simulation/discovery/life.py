@@ -6,13 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage
-from exporter.contract.run import Outcome
 from exporter.model import Service
 from exporter.processes.cgroup_paths import GROUP_KINDS, CgroupOwner
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.discovery.exits import ProcessExits
 from exporter.runs.discovery.labels import OwnerLabels
-from exporter.runs.discovery.outcomes import Outcomes
+from exporter.runs.discovery.outcomes import Outcomes, ReportedEnd
 from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
 from exporter.runs.discovery.service import DiscoveryService
 from exporter.runs.record import RunRecord
@@ -59,8 +58,11 @@ class _NoOutcomes(Outcomes):
     def watch(self, owners: Collection[CgroupOwner]) -> None:
         """Do nothing."""
 
-    async def find(self, owner: CgroupOwner) -> Outcome:
-        return "unknown"
+    def read(self, owner: CgroupOwner) -> None:
+        """Do nothing."""
+
+    async def find(self, owner: CgroupOwner) -> ReportedEnd:
+        return ReportedEnd()
 
 
 class _Discovery(DiscoveryService):

@@ -199,6 +199,11 @@ def test_claim_that_cannot_be_resolved_is_counted_and_logged_once(tmp_path, node
         exporter.wait_for_metric(lambda value: value == 1.0, name, reason="no_api")
         run = wait_for_run(exporter, state="running")  # by its process on the GPU
         assert run["labels"]["discovered"] == "kubernetes"
+        exporter.wait_for_metric(lambda value: value == 0.0, "wattline_discovery_source_up", source="pods")
+        other = node.add("train-2", gpus_of(exporter)["1"])
+        simulation.drive(1, 0.5, node.start(other).key.pid)
+        named = wait_for_run(exporter, run_id=f"pod-{other}")
+        assert (named["labels"]["namespace"], named["labels"]["pod"]) == ("ml", "train-2")  # as the kubelet lists it
         assert not {"namespace", "pod"} & run["labels"].keys()
         time.sleep(11.0)  # a further read of both
         log = exporter.log()
@@ -208,6 +213,7 @@ def test_claim_that_cannot_be_resolved_is_counted_and_logged_once(tmp_path, node
         node.api.slices = [resource_slice(NODE, slice_device("gpu-0", uuid=gpus_of(exporter)["0"]))]
         exporter.wait_for_metric(lambda value: value == 0.0, name, reason="no_api")
         eventually(lambda: "the names of pods are known again" in exporter.log(), "the recovery", exporter.log)
+        exporter.wait_for_metric(lambda value: value == 1.0, "wattline_discovery_source_up", source="pods")
         simulation.release(0, program.key.pid)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.runs.discovery import outcomes
-from exporter.runs.discovery.outcomes import ContainerExits, Outcomes, engine_sockets, unit_outcome
+from exporter.runs.discovery.container_exits import ContainerExits, engine_sockets, runtime_sockets
+from exporter.runs.discovery.outcomes import Outcomes, unit_outcome
 from tests.daemon import daemon
 from tests.exporter.runs.discovery.test_discovered_runs import OPTIONS, wait_for_run
 from tests.fakes.podman import IMAGE, podman_service
@@ -58,7 +59,7 @@ def test_container_outcome_follows_its_exit_code(podman, script, options, signal
         finally:
             found.close()
 
-    assert asyncio.run(ended()) == outcome
+    assert asyncio.run(ended()).outcome == outcome
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -71,7 +72,8 @@ def test_container_that_ended_before_the_watch_has_an_outcome(podman):
         found.watch([container(identity)])
         return await found.find(container(identity))
 
-    assert asyncio.run(ended()) == "failed"
+    found = asyncio.run(ended())
+    assert (found.outcome, found.note) == ("failed", "the container ended with exit code 4")
 
 
 def test_container_without_an_engine_is_unknown(tmp_path):
@@ -80,7 +82,7 @@ def test_container_without_an_engine_is_unknown(tmp_path):
         found.watch([container("4f1c")])
         return await found.find(container("4f1c"))
 
-    assert asyncio.run(ended()) == "unknown"
+    assert asyncio.run(ended()).outcome == "unknown"
 
 
 def test_engine_that_hangs_costs_a_bounded_time(tmp_path, monkeypatch):
@@ -99,7 +101,7 @@ def test_engine_that_hangs_costs_a_bounded_time(tmp_path, monkeypatch):
         await server.wait_closed()
         return outcome
 
-    assert asyncio.run(ended()) == "unknown"
+    assert asyncio.run(ended()).outcome == "unknown"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -133,6 +135,17 @@ def test_engine_sockets_are_those_of_the_environment_and_the_defaults(tmp_path):
         return [path for path in engine_sockets(named, tmp_path) if path.is_relative_to(tmp_path)]
 
     assert asyncio.run(sockets()) == [tmp_path / "podman.sock", tmp_path / "user/1000/podman/podman.sock"]
+
+
+def test_runtime_sockets_are_that_of_the_environment_and_the_defaults(tmp_path):
+    async def sockets():
+        paths = [tmp_path / "cri.sock", tmp_path / "crio/crio.sock"]
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            (await asyncio.start_unix_server(lambda *_: None, path)).close()
+        return runtime_sockets({"CONTAINER_RUNTIME_ENDPOINT": f"unix://{paths[0]}"}, tmp_path) == paths
+
+    assert asyncio.run(sockets())
 
 
 def systemctl(folder, *states):

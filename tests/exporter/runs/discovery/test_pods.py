@@ -128,6 +128,54 @@ def test_failure_keeps_the_pods_and_is_logged_once(cluster, directory, caplog):
     ]
 
 
+NEW = "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c03"
+
+
+def test_pod_that_cannot_be_read_has_the_name_of_the_holder_of_its_gpus(cluster, directory):
+    cluster.failure = SourceError("cannot read https://api", "check it")
+    cluster.gpus = (
+        PodGpu("ml", "sole", "main", "1", "GPU-b", "GPU-b"),
+        PodGpu("ml", "sole", "main", "2", "GPU-c", "GPU-c"),
+        *(PodGpu("ml", name, "main", "3", "GPU-d", "GPU-d") for name in ("first", "second")),
+    )
+    asyncio.run(directory.refresh())
+    assert not directory.is_up
+    found = directory.find(NEW, ["GPU-b"])
+    assert found.labels() | {"owner_kind": "", "owner_name": ""} == {
+        "namespace": "ml",
+        "pod": "sole",
+        "container": "main",
+        "owner_kind": "",
+        "owner_name": "",
+    }
+    assert found.gpus == ("GPU-b", "GPU-c")
+    assert directory.find(NEW, ["GPU-d"]) is None  # shared by two pods
+    assert directory.find(NEW, ["GPU-b", "GPU-d"]) is None
+    assert directory.find(NEW, ["GPU-e"]) is None
+    cluster.failure = None
+    asyncio.run(directory.refresh())
+    assert directory.is_up
+    assert directory.find(NEW, ["GPU-b"]) is None  # the API server does not know it
+
+
+def test_pods_that_cannot_be_read_have_the_names_of_their_log_folders(cluster):
+    directory = PodDirectory(
+        cluster.read_pods,
+        cluster.read_gpus,
+        read_names=lambda: {UID: Pod("ml", "train"), NEW: Pod("ml", "new")},
+        clock=lambda: cluster.now_s,
+        find_cgroups=cluster.cgroups,
+    )
+    asyncio.run(directory.refresh())
+    cluster.failure = SourceError("cannot read https://api", "check it")
+    cluster.gpus = (PodGpu("ml", "new", "main", "1", "GPU-b", "GPU-b"),)
+    asyncio.run(directory.refresh())
+    assert directory.find(UID).pod == TRAIN  # as it was read last
+    assert directory.find(NEW).labels()["pod"] == "new"
+    assert directory.find(NEW).gpus == ("GPU-b",)
+    assert not directory.is_up
+
+
 def test_deleted_pod_is_known_for_a_minute(cluster, directory):
     cluster.pods = {}
     cluster.now_s += KEPT_S - 1.0
@@ -138,8 +186,8 @@ def test_deleted_pod_is_known_for_a_minute(cluster, directory):
     assert directory.find(UID) is None
 
 
-def outcome(cluster, directory, *, deleted=False):
-    """Return the outcome of the pod while the directory is read, as by its service."""
+def ended(cluster, directory, *, deleted=False):
+    """Return the ended pod while the directory is read, as by its service."""
 
     async def found():
         if deleted:
@@ -147,7 +195,7 @@ def outcome(cluster, directory, *, deleted=False):
         reader = asyncio.ensure_future(directory.run())
         try:
             async with asyncio.timeout(10):
-                return await directory.outcome(UID, cluster.now_s + 30.0)
+                return await directory.ended(UID, cluster.now_s + 30.0)
         finally:
             reader.cancel()
 
@@ -156,22 +204,24 @@ def outcome(cluster, directory, *, deleted=False):
 
 def test_outcome_is_read_when_the_status_has_the_exit_code(cluster, directory):
     cluster.pods = {UID: replace(TRAIN, containers={"main": 0, "proxy": None})}
-    assert outcome(cluster, directory) == "ok"  # of the container with the GPUs
+    known = ended(cluster, directory)
+    assert known.pod.outcome(known.containers) == "ok"  # of the container with the GPUs
 
 
-@pytest.mark.parametrize(("is_interrupted", "expected"), [(True, "interrupted"), (False, None)])
-def test_pod_deleted_before_its_status_is_interrupted(cluster, is_interrupted, expected):
-    cluster.pods[UID] = replace(TRAIN, is_interrupted=is_interrupted)
+def test_pod_deleted_before_its_status_ends_without_an_outcome(cluster):
+    cluster.pods[UID] = replace(TRAIN, is_interrupted=True)
     directory = cluster.directory()
     asyncio.run(directory.refresh())
-    assert outcome(cluster, directory, deleted=True) == expected
+    known = ended(cluster, directory, deleted=True)
+    assert known.pod.outcome(known.containers) is None
+    assert known.pod.is_interrupted
 
 
 def test_pod_known_by_name_only_has_no_outcome_and_no_wait(cluster):
     cluster.pods = {UID: Pod("ml", "train")}
     directory = cluster.directory()
     asyncio.run(directory.refresh())
-    assert asyncio.run(directory.outcome(UID, cluster.now_s + 30.0)) is None
+    assert asyncio.run(directory.ended(UID, cluster.now_s + 30.0)).pod.outcome() is None
 
 
 @pytest.mark.skipif(cgroup2_mount() is None, reason="needs root and a writable cgroup v2")
