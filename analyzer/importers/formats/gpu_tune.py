@@ -137,7 +137,7 @@ def _is_another(before: _Batch, batch: _Batch, usual_s: float) -> bool:
 
 
 def _run(path: Path, run: _Batches, gpu: str) -> FileRun:
-    last, cap_w = run.last, run.first.cap_w
+    last, cap_w, tokens = run.last, run.first.cap_w, _tokens(run)
     results = {"tokens_per_second": last.tokens_per_s, "loss": last.loss}
     workload = "training" if "training" in path.name or last.loss is not None else "inference"
     return FileRun(
@@ -146,8 +146,28 @@ def _run(path: Path, run: _Batches, gpu: str) -> FileRun:
         start_s=run.first.t_s,
         end_s=last.t_s,
         labels={} if cap_w is None else {"power_limit_watts": f"{cap_w:g}"},
-        work={"steps": float(run.count - 1)},
+        work={"steps": float(run.count - 1)} | ({} if tokens is None else {"tokens": tokens}),
         results={name: value for name, value in results.items() if value is not None},
         gpus=(gpu,),
         caveats=() if gpu == ALL_GPUS else ("gpu0_only",),
     )
+
+
+def _tokens(run: _Batches) -> float | None:
+    """Return the tokens from the first row to the last, None if they are unknown.
+
+    `tokens_per_sec` counts from the start of the program, an unknown time d before the first row, which
+    follows from batches of equal size. A file of Wattline has no rate in its first row, which is the start.
+    """
+    first, last, elapsed_s = run.first, run.last, run.last.t_s - run.first.t_s
+    if last.tokens_per_s is None or last.tokens_per_s <= 0 or elapsed_s <= 0:
+        return None
+    if first.tokens_per_s is None:
+        return last.tokens_per_s * elapsed_s
+    n_first = first.iteration or 1.0
+    n_last = last.iteration or float(run.count)
+    denominator = n_last * first.tokens_per_s - n_first * last.tokens_per_s
+    if first.tokens_per_s <= 0 or denominator <= 0 or n_last <= n_first:
+        return None
+    d_s = n_first * last.tokens_per_s * elapsed_s / denominator
+    return (n_last - n_first) / n_first * first.tokens_per_s * d_s

@@ -47,3 +47,41 @@ def test_gpu_tune_appended_rerun_is_a_separate_run(imported, tmp_path):
         5_800,
         5_800,
     ]
+
+
+@pytest.mark.parametrize("first_batch_s", [10, 25])
+def test_gpu_tune_rates_are_work_in_tokens(imported, tmp_path, first_batch_s):
+    # batches of 70,000 tokens, each of 10 s after the first: the run has the 4 batches after the first row
+    lines = ["timestamp,tokens_per_sec,power_draw,max_watt,total_power_draw"]
+    ends_s = [first_batch_s + 10 * batch for batch in range(5)]
+    rates = [70_000 * count / end_s for count, end_s in enumerate(ends_s, 1)]
+    lines += [f"{local_time(end_s)},{rate:.6f},200,225,350" for end_s, rate in zip(ends_s, rates, strict=True)]
+    (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
+
+    work = {one.unit: one for one in single_report(imported(tmp_path / "inference_stats.csv")).work}
+
+    assert work["tokens"].amount == pytest.approx(280_000, rel=1e-6)
+    assert work["tokens"].energy_per_unit.value == pytest.approx(350 * 40 / 280_000)
+    assert work["steps"].amount == 4
+
+
+@pytest.mark.parametrize("rates", [(0, 0, 0), ("n/a", "n/a", "n/a"), (10, 5_000, 9_000)])
+def test_gpu_tune_unusable_rates_are_no_work(imported, tmp_path, rates):
+    lines = ["timestamp,tokens_per_sec,power_draw,max_watt,total_power_draw"]
+    lines += [f"{local_time(10 * row)},{rate},200,225,350" for row, rate in enumerate(rates)]
+    (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
+
+    work = single_report(imported(tmp_path / "inference_stats.csv")).work
+
+    assert [one.unit for one in work] == ["steps"]
+
+
+def test_gpu_tune_export_and_import_keep_the_tokens(imported, tmp_path):
+    # 7,000 tokens/s from the first row on, which has no rate
+    lines = ["timestamp,tokens_per_sec,power_draw,max_watt,total_power_draw"]
+    lines += [f"{local_time(t)},{'' if not t else 7_000},200,225,350" for t in range(0, 25, 5)]
+    (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
+
+    work = {one.unit: one.amount for one in single_report(imported(tmp_path / "inference_stats.csv")).work}
+
+    assert work["tokens"] == pytest.approx(140_000)
