@@ -39,7 +39,20 @@ def of_equal_work(sweep: Sweep, question: SweepQuestion) -> tuple[Sweep, str | N
             f"{sweep.title}: cannot compare equal work: {given} ({_units_by_setting(sweep, units)}); {_REMEDY}"
         )
     left = tuple(replace(run, unfit=f"it reports no {unit}") for run in sweep.runs if unit not in units[run.run_id])
-    return replace(sweep, runs=kept, unfit=(*sweep.unfit, *left)), unit
+    in_whole_runs = unit is not None and len({run.work[unit].phases for run in kept}) > 1
+    if in_whole_runs and unit:
+        kept = tuple(_in_whole_run(run, unit) for run in kept)
+    return replace(sweep, runs=kept, unfit=(*sweep.unfit, *left), in_whole_runs=in_whole_runs), unit
+
+
+def _in_whole_run(run: SweepRun, unit: str) -> SweepRun:
+    """Return the run with rate and energy per unit over the whole run, loading and warm-up included."""
+    work, host = run.work[unit], run.with_host
+    rate = work.amount / run.duration_s if run.duration_s > 0 else None
+    own = replace(work, per_second=rate, energy_per_unit=run.energy.scaled(1 / work.amount), phases=())
+    if host is not None and unit in host.per_unit:
+        host = replace(host, per_unit={**host.per_unit, unit: host.energy.scaled(1 / work.amount)})
+    return replace(run, work={**run.work, unit: own}, with_host=host)
 
 
 def _units(run: SweepRun) -> list[str]:

@@ -99,6 +99,8 @@ class Sweep:
     title: str
     runs: tuple[SweepRun, ...]
     unfit: tuple[SweepRun, ...] = ()
+    in_whole_runs: bool = False
+    """True if costs are of whole runs, since the phases of the work have no energy in some runs."""
 
     @property
     def settings(self) -> tuple[Setting, ...]:

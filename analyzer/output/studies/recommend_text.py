@@ -116,6 +116,11 @@ def advice_remarks(advice: Advice) -> Iterator[str]:
     unknown = [str(each.setting) for each in advice.candidates if each.binds is None]
     if unknown:
         yield f"unknown whether binding (no clock events, and too few samples of power): {'; '.join(unknown)}"
+    if advice.sweep.in_whole_runs:
+        yield (
+            "energy and time of whole runs, loading included: in some runs the phases of the work have no energy, for "
+            "example below 1 s; use more iterations"
+        )
     yield from _constraint_remarks(advice)
     yield from _excluded_runs(advice)
     if advice.candidates and any(run.simulated for run in advice.sweep.runs):

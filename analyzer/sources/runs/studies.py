@@ -73,6 +73,7 @@ def variability_rows(
     found = []
     units: defaultdict[str, list[str]] = defaultdict(list)
     models: defaultdict[str, list[str]] = defaultdict(list)
+    scopes: defaultdict[str, list[str]] = defaultdict(list)
     for frames in all_frames:
         try:
             report = _with_unit(assess.assess(frames), of.unit)
@@ -86,16 +87,28 @@ def variability_rows(
         value, unit = valued
         device = report.gpus[0]
         units[unit].append(report.run_id)
+        if of.name in ("time", "energy", "power"):
+            scopes[_scope(report)].append(report.run_id)
         models[device.name or "unknown GPU"].append(report.run_id)
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
         covariates = _covariates(source, frames, report) if comparable else {}
         gpu = f"{device.instance} {device.device}".strip()
         found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label))
-    for kinds, remedy in ((units, "select runs with --unit"), (models, "use a separate experiment for each model")):
+    for kinds, remedy in (
+        (units, "select runs with --unit"),
+        (models, "use a separate experiment for each model"),
+        (scopes, "a phase shorter than 1 s has no energy, use more iterations"),
+    ):
         if len(kinds) > 1:
             named = " and ".join(f"{kind} ({_some(run_ids)})" for kind, run_ids in sorted(kinds.items()))
             raise MixedQuantityError(f"the runs cannot be pooled: {named}; {remedy}")
     return found, next(iter(units), "")
+
+
+def _scope(report: Report) -> str:
+    """Return the part of the run to which rate and energy per unit refer."""
+    names = report.work[0].phases if report.work else ()
+    return f"in {' and '.join(names)}" if names else "of the whole run"
 
 
 def _some(run_ids: Sequence[str]) -> str:

@@ -57,6 +57,22 @@ def test_advise_settings_without_common_unit_are_refused(work, units, objective)
         advise(unequal_units(work), SweepQuestion(objective))
 
 
+def test_advise_phase_without_energy_in_some_runs_compares_whole_runs():
+    # 100 units each at 300 W and 500 W: whole runs of 60 and 50 J a unit, the phase of the work at 300 W of 10 J a unit
+    runs = []
+    for repeat in range(3):
+        in_phase = Work("steps", 100.0, 20.0, Interval(10.0 + repeat / 1000), ("measure",))
+        runs.append(sample_run(300, 6_000 + repeat, 20.0, repeat=repeat, work={"steps": in_phase}))
+        runs.append(sample_run(500, 5_000 + repeat, 10.0, repeat=repeat))
+
+    advice = advise(Sweep("short", tuple(runs)), SweepQuestion())
+
+    assert advice.best.setting.power_limit_w == 500
+    assert advice.candidates[0].saving.value == pytest.approx(-0.2, rel=0.001)
+    assert advice.candidates[0].slowdown.value == pytest.approx(1.0)
+    assert any(line.startswith("energy and time of whole runs") for line in recommend_text.advice_remarks(advice))
+
+
 def test_advise_whole_runs_with_work_are_refused():
     sweep = unequal_units(lambda cap_w, repeat: "steps" if cap_w == 500 else None)
 
