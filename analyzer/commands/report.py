@@ -141,7 +141,7 @@ def _write_report(
     from analyzer.output.plots.run import run_plot
 
     power = power_samples(frames, report)
-    plot = run_plot(report, power)
+    plot = run_plot(report, power, chart_samples)
     contents = {
         "report.html": html_page(report, frames, chart_samples, plot).encode(),
         "report.png": plot,

@@ -18,6 +18,8 @@ POWER_CAP = "sw_power_cap"
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 _NEAR_S = 60.0
 _LEAST_SAMPLES = 5
+_SLOW_READING_S = 1.0
+"""Age up to which a scrape has an earlier reading of temperature, utilization and memory."""
 
 Spans = Sequence[tuple[float, float]]
 
@@ -53,15 +55,16 @@ def gpu_conditions(raw: SampleTable, window: Window, uuid: str, work: Spans) -> 
         return GpuConditions()
     where = {"uuid": uuid}
     during = work or [(window.start_s, window.end_s)]
+    read_during = [(start_s + _SLOW_READING_S, end_s) for start_s, end_s in during]
     power, heat, clocks, busy_ratio, memory_ratio, memory = (
-        within(samples(raw, metric, **where, **more), during).value
-        for metric, more in (
-            (m.GPU_POWER, {}),
-            (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
-            (m.GPU_CLOCK, {"domain": "sm"}),
-            (m.GPU_UTILIZATION, {"engine": "gpu"}),
-            (m.GPU_UTILIZATION, {"engine": "memory"}),
-            (m.GPU_MEMORY_USED, {}),
+        within(samples(raw, metric, **where, **more), spans).value
+        for metric, more, spans in (
+            (m.GPU_POWER, {}, during),
+            (m.GPU_TEMPERATURE, {"sensor": "gpu"}, read_during),
+            (m.GPU_CLOCK, {"domain": "sm"}, during),
+            (m.GPU_UTILIZATION, {"engine": "gpu"}, read_during),
+            (m.GPU_UTILIZATION, {"engine": "memory"}, read_during),
+            (m.GPU_MEMORY_USED, {}, read_during),
         )
     )
     events_s = {

@@ -1,4 +1,4 @@
-"""Plot of a run: power over time and energy by device.
+"""Plot of a run: power and use of the GPUs over time, and energy by device.
 
 The colours are the colour-blind-safe palette of Okabe and Ito (jfly.uni-koeln.de/color).
 """
@@ -19,14 +19,23 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
+from analyzer.model.sample_table import SampleTable, samples
 from analyzer.model.samples import FloatArray, Samples, rests_s
 from analyzer.output import units
 from analyzer.output.chart import break_at_gaps, with_neighbors
 from analyzer.output.export import DeviceSeries
 from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
 _POINTS = 1_600
+_GAUGES: tuple[tuple[str, Metric, dict[str, str], float], ...] = (
+    ("GPU utilization, %", m.GPU_UTILIZATION, {"engine": "gpu"}, 100.0),
+    ("GPU temperature, °C", m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0),
+    ("GPU memory in use, GiB", m.GPU_MEMORY_USED, {}, 2.0**-30),
+)
+_NEAR_LIMIT = 0.7
+"""Smallest ratio of the highest power to the power limit with which the plot includes the limit."""
 _FEW = 30
 """Lines of at most so many samples get markers, because a sample between two gaps has no line."""
 
@@ -56,23 +65,47 @@ LIGHT = Theme(
 
 
 def run_plot(
-    report: Report, power: Sequence[DeviceSeries], theme: Theme = LIGHT, form: Literal["png", "svg"] = "png"
+    report: Report,
+    power: Sequence[DeviceSeries],
+    sensors: SampleTable | None = None,
+    theme: Theme = LIGHT,
+    form: Literal["png", "svg"] = "png",
 ) -> bytes:
-    """Return the plot; `power` is the result of `power_samples`."""
-    width_in, lines_in = 9.6, 3.1
+    """Return the plot; `power` is the result of `power_samples`, `sensors` has the samples of the other lines."""
+    gauges = list(_gauges(report, sensors)) if sensors is not None else []
+    width_in, lines_in, gauge_in = 9.6, 3.1, 1.15
     head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
-    height_in = head_in + lines_in + bars_in + 0.75
+    height_in = head_in + lines_in + gauge_in * len(gauges) + bars_in + 0.75
     engine = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08)
     with mpl.rc_context(plot_style(theme)):
         figure = Figure(figsize=(width_in, height_in), layout=engine)
-        lines, bars = figure.subplots(2, 1, height_ratios=[lines_in, bars_in])
+        heights = [lines_in, *[gauge_in] * len(gauges), bars_in]
+        lines, *others, bars = figure.subplots(len(heights), 1, height_ratios=heights)
         _draw_power(lines, report, power, theme)
+        for axes, (title, series) in zip(others, gauges, strict=True):
+            _draw_lines(axes, report, series, theme)
+            axes.set_title(title, loc="left", size="medium", weight="bold")
+        below = [lines, *others][-1]
+        unit = _time_unit(report.duration_s)[1]
+        below.set_xlabel(f"Time since the start of the run, {unit} (shaded: the run; lines join samples)")
         _draw_energy(bars, report, theme)
         _draw_title(figure, report, theme)
         target = io.BytesIO()
         metadata: dict[str, Any] = {"Software": "Wattline"} if form == "png" else {"Date": None}
         figure.savefig(target, format=form, dpi=160, metadata=metadata)
     return target.getvalue()
+
+
+def _gauges(report: Report, sensors: SampleTable) -> Iterator[tuple[str, list[DeviceSeries]]]:
+    """Yield title and lines of each further panel that has samples of the run."""
+    for title, metric, labels, factor in _GAUGES:
+        found = []
+        for gpu in report.gpus:
+            series = samples(sensors, metric, instance=gpu.instance, uuid=gpu.device, **labels)
+            if len(series.between(report.started_at_s, report.started_at_s + report.duration_s)):
+                found.append(DeviceSeries(gpu, metric, Samples(series.t, series.value * factor)))
+        if found:
+            yield title, found
 
 
 def plot_style(theme: Theme) -> Any:
@@ -113,25 +146,38 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
 
 
 def _draw_power(axes: Axes, report: Report, power: Sequence[DeviceSeries], theme: Theme) -> None:
-    scale_s, unit = _time_unit(report.duration_s)
+    highest_w = _draw_lines(axes, report, power, theme)
+    limits_w = {gpu.power_limit_w for gpu in report.gpus if gpu.power_limit_w is not None}
+    near_w = [limit_w for limit_w in limits_w if highest_w is not None and highest_w >= _NEAR_LIMIT * limit_w]
+    for limit_w in near_w:
+        axes.axhline(limit_w, color=theme.quiet, linewidth=1, linestyle="--")
+    axes.set_ylim(0, 1.08 * max([highest_w or 1.0, *near_w]))
+    shown = report.gpus or report.devices
+    title = "Power, W" + (" (dashed: power limit)" if near_w else "")
+    axes.set_title(
+        units.marked(title, any(device.estimated for device in shown)), loc="left", size="medium", weight="bold"
+    )
+    if highest_w is None:
+        axes.text(0.5, 0.5, "no power samples", transform=axes.transAxes, ha="center", color=theme.quiet)
+
+
+def _draw_lines(axes: Axes, report: Report, series: Sequence[DeviceSeries], theme: Theme) -> float | None:
+    """Draw a line per device from zero on; return the highest value, None without samples."""
+    scale_s, _ = _time_unit(report.duration_s)
     pad_s = max(0.08 * report.duration_s, 2.0)
     axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
     shown = report.gpus or report.devices
-    for color, (t, power_w) in _lines(report, power, theme, (-pad_s, report.duration_s + pad_s)):
+    for color, (t, values) in _lines(report, series, theme, (-pad_s, report.duration_s + pad_s)):
         width = 1.3 if len(shown) <= 4 else 0.9
         marker = "o" if len(t) <= _FEW else ""
-        axes.plot(t / scale_s, power_w, color=color, linewidth=width, solid_joinstyle="round", marker=marker, ms=3)
+        axes.plot(t / scale_s, values, color=color, linewidth=width, solid_joinstyle="round", marker=marker, ms=3)
+    highest = max((float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines), default=None)
     axes.set_xlim(-pad_s / scale_s, (report.duration_s + pad_s) / scale_s)
-    highest_w = max((float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines), default=1.0)
-    axes.set_ylim(0, 1.08 * highest_w or 1.0)
+    axes.set_ylim(0, 1.08 * (highest or 1.0))
     axes.grid(axis="y", color=theme.line, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, pad=6)
-    axes.set_xlabel(f"Time since the start of the run, {unit} (shaded: the run; lines join samples)")
-    estimated = any(device.estimated for device in shown)
-    axes.set_title(units.marked("Power, W", estimated), loc="left", size="medium", weight="bold")
-    if not axes.lines:
-        axes.text(0.5, 0.5, "no power samples", transform=axes.transAxes, ha="center", color=theme.quiet)
+    return highest
 
 
 def _lines(
