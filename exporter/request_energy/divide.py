@@ -42,9 +42,10 @@ class EnergyPart:
 class RequestEnergies:
     """Joules of N requests. `unassigned_j` is the energy of slots without requests, and idle energy that they lack.
 
-    `half_j` are the half-widths of the 95 % intervals of `dynamic_j`; `prefill` and `decode` are the totals of all
-    requests, None where the data cannot separate them. `context_token` is the energy of a token of context that a
-    generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted joules of the terms.
+    `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
+    `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
+    a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted
+    joules of the terms.
     """
 
     divided: DividedEnergy
@@ -52,6 +53,7 @@ class RequestEnergies:
     unassigned_j: float
     measured_j: float
     idle_j: float
+    idle_half_j: float
     prefill: EnergyPart | None
     decode: EnergyPart | None
     context_token: EnergyPart | None
@@ -90,7 +92,8 @@ def divide_energy(
     model = fit_model(terms[busy], dynamic_j, float(np.median(slots.widths_s)), used, other_terms)
     sums = RequestSums(len(spans), model.covariance, model.steps)
     for block in load_blocks(spans, slots):
-        sums.add(block, [block.divide(slots, each) for each in model.fits], block.scatter_j2(slots, model.joules_of))
+        energies = [block.divide(slots, each) for each in model.fits]
+        sums.add(block, energies, block.scatter_j2(slots, model.joules_of), block.edges_j(slots, energies[0]))
         progress(0.2 + 0.8 * block.final / len(slots.joules))
     sums.close()
     divided = sums.divided
@@ -98,8 +101,9 @@ def divide_energy(
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, sums.total_half_widths_j(), strict=True))
     certain = all(part.half_j <= SEPARABLE_RATIO * part.joules for part in (prefill, decode))
     separable = separate and certain and is_separable(model.windows)
-    _add_edges(sums.half_j, spans, divided, slots.age_s)
-    if not slots.idle_known:  # a part of the assumed idle energy may be caused by the requests
+    if slots.idle_known:
+        _add_idle(sums.half_j, slots.idle_ratio, divided)
+    else:  # a part of the assumed idle energy may be caused by the requests
         sums.half_j += divided.idle_j
         separable = False
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
@@ -109,6 +113,7 @@ def divide_energy(
         unassigned_j=measured_j - shared_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),
+        idle_half_j=slots.idle_ratio * float(slots.idle_j.sum()),
         prefill=prefill if separable else None,
         decode=decode if separable else None,
         context_token=_context_token(model) if CONTEXT in used and slots.idle_known else None,
@@ -123,13 +128,11 @@ def _context_token(model: EnergyModel) -> EnergyPart | None:
     return part if part.half_j <= part.joules else None
 
 
-def _add_edges(half_j: FloatArray, spans: RequestSpans, divided: DividedEnergy, age_s: float) -> None:
-    """Add to the half-widths the energy that may belong to the time before or after each request."""
+def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:
+    """Add the error of the idle power to the half-widths."""
     for start in range(0, len(half_j), _CHUNK):
         part = slice(start, start + _CHUNK)
-        duration_s = np.maximum(spans.ended_s[part] - spans.arrived_s[part], 1e-6)
-        dynamic_j = divided.prefill_j[part] + divided.decode_j[part]
-        half_j[part] = np.hypot(half_j[part], dynamic_j * np.minimum(1.0, age_s / duration_s))
+        half_j[part] = np.hypot(half_j[part], ratio * divided.idle_j[part])
 
 
 def _terms(spans: RequestSpans, slots: EnergySlots, progress: Progress) -> tuple[FloatArray, Mask]:

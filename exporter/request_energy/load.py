@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from exporter.request_energy.pace import Pace, PrefillClock, pace_of, union
 from exporter.request_energy.pieces import Density, FloatArray, Mask, Pieces, amounts_at
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 
@@ -31,14 +32,17 @@ class DividedEnergy:
 
 
 class LoadBlock:
-    """Requests within up to BLOCK_SLOTS slots. Times are relative to the first edge, so that no digits are lost."""
+    """Requests within up to BLOCK_SLOTS slots. Times are relative to the first edge, so that no digits are lost.
 
-    def __init__(self, spans: RequestSpans, speed: float, slots: EnergySlots, first: int, final: int) -> None:
+    Decodes are on a clock that is slower during prefills, on which the tokens of a request are generated evenly.
+    """
+
+    def __init__(self, spans: RequestSpans, pace: Pace, slots: EnergySlots, first: int, final: int) -> None:
         origin_s = slots.edges_s[first]
         edges_s = slots.edges_s[first : final + 1] - origin_s
         near = np.flatnonzero((spans.ended_s > origin_s) & (spans.arrived_s < origin_s + edges_s[-1]))
-        spans = spans.take(near)
-        arrived_s, started_s = spans.arrived_s - origin_s, spans.prefill_starts_s(speed) - origin_s
+        all_spans, spans = spans, spans.take(near)
+        arrived_s, started_s = spans.arrived_s - origin_s, spans.prefill_starts_s(pace.prefill_speed) - origin_s
         begun_s = np.maximum(spans.first_token_s - origin_s, started_s + _MIN_S)
         ended_s = np.maximum(spans.ended_s - origin_s, begun_s + _MIN_S)
         index = np.arange(len(near))
@@ -53,28 +57,36 @@ class LoadBlock:
         self._edges_s, self._widths_s = edges_s, np.diff(edges_s)
         self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
-        self._decode = Pieces.within(edges_s, begun_s, ended_s, index)
         self._prefill_rate = (spans.prefilled_tokens / (begun_s - started_s))[self._prefill.request]
+        self._covered_s = _union_s(arrived_s, ended_s, edges_s)
+        clock = _prefill_clock(all_spans, spans, pace, origin_s)
+        self._paced_s, begun_s, ended_s = (
+            clock.paced_s(times_s, pace.slowdown) for times_s in (edges_s, begun_s, ended_s)
+        )
+        ended_s = np.maximum(ended_s, begun_s + _MIN_S / 100)
+        paced_widths_s = np.diff(self._paced_s)
+        self._seconds_per_paced = self._widths_s / paced_widths_s
+        self._decode = Pieces.within(self._paced_s, begun_s, ended_s, index)
         rate = (np.maximum(spans.generated_tokens - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
         before = rate * (self._decode.begin_s - begun_s[self._decode.request])
         self._token_rate = rate
         self._context_rate = rate * (spans.prompt_tokens[self._decode.request] + before)
         self._context_slope = rate**2
         self._in_flight_s = self._flight.totals(edges_s, np.ones(len(self._flight.request)))
-        decoding_s = self._decode.totals(edges_s, np.ones(len(rate)))
-        self._active_s = decoding_s + self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
-        tokens = self._decode.totals(edges_s, rate)
-        steps = _quotient(tokens, decoding_s) * np.minimum(decoding_s, self._widths_s)
+        decoding_s = self._decode.totals(self._paced_s, np.ones(len(rate)))
+        prefilling_s = self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
+        self._active_s = decoding_s * self._seconds_per_paced + prefilling_s
+        tokens = self._decode.totals(self._paced_s, rate)
+        steps = _quotient(tokens, decoding_s) * np.minimum(decoding_s, paced_widths_s)
         self.terms = np.column_stack(
             [
                 self._prefill.totals(edges_s, self._prefill_rate),
-                self._decode.totals(edges_s, self._context_rate, self._context_slope),
+                self._decode.totals(self._paced_s, self._context_rate, self._context_slope),
                 steps,
                 tokens,
             ]
         )
         """Amount of each term in each slot, (K, 4)."""
-        self._covered_s = _union_s(arrived_s, ended_s, edges_s)
 
     @property
     def busy(self) -> Mask:
@@ -116,12 +128,33 @@ class LoadBlock:
         prefill, decode = self._modelled(joules_of, _quotient(difference_j**2 * others, model_j))
         return np.maximum(prefill + decode, 0.0)
 
+    def edges_j(self, slots: EnergySlots, shares: DividedEnergy) -> FloatArray:
+        """Return the energy of each request that may belong to the time before or after it, (n,).
+
+        That is its share of the error of the meter at its begin and at its end.
+        """
+        if slots.edge_half_j is None:
+            return np.zeros(len(self.requests))
+        flight, count = self._flight, len(self.requests)
+        half_j = slots.edge_half_j[self.slots.start : self.slots.stop + 1]
+        near_j = np.maximum(half_j[1:], half_j[:-1])
+        begins, ends = flight.begin_s > self._edges_s[0], flight.end_s < self._edges_s[-1]
+        error_j = np.where(begins, near_j[flight.first], 0.0) + np.where(ends, near_j[flight.final], 0.0)
+        meter = Density(self._edges_s, np.maximum(slots.joules[self.slots], 0.0) / self._widths_s)
+        meter_j = _by_request(flight, meter.integral(flight), count)
+        share = np.minimum(_quotient(shares.dynamic_j + shares.idle_j, meter_j), 1.0)
+        return share * _by_request(flight, error_j, count)
+
     def _modelled(self, joules_of: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the modelled joules of prefill and decode of each request, times the scale of each slot (K,)."""
         prefill = Density(self._edges_s, scale * joules_of[0])
-        context = Density(self._edges_s, scale * joules_of[1])
-        token = Density(self._edges_s, scale * joules_of[3])
-        step = Density(self._edges_s, _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s))
+        context = Density(self._paced_s, scale * joules_of[1])
+        token = Density(self._paced_s, scale * joules_of[3])
+        step_w = _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s)
+        step, paced_step = (
+            Density(self._edges_s, step_w),
+            Density(self._paced_s, step_w * self._seconds_per_paced),
+        )
         count = len(self.requests)
         prefill_j = _by_request(
             self._prefill, self._prefill_rate * prefill.integral(self._prefill) + step.integral(self._prefill), count
@@ -131,18 +164,27 @@ class LoadBlock:
             self._context_rate * context.integral(self._decode)
             + self._context_slope * context.moment(self._decode)
             + self._token_rate * token.integral(self._decode)
-            + step.integral(self._decode),
+            + paced_step.integral(self._decode),
             count,
         )
         return prefill_j, decode_j
 
 
-def load_blocks(spans: RequestSpans, slots: EnergySlots, speed: float | None = None) -> Iterator[LoadBlock]:
-    """Yield the load of consecutive slots, block by block; `speed` is that of the prefills, if it is known."""
-    speed = spans.prefill_speed() if speed is None else speed
+def load_blocks(spans: RequestSpans, slots: EnergySlots, pace: Pace | None = None) -> Iterator[LoadBlock]:
+    """Yield the load of consecutive slots, block by block; `pace` is that of the server, if it is known."""
+    pace = pace or pace_of(spans)
     total = len(slots.joules)
     for first in range(0, total, BLOCK_SLOTS):
-        yield LoadBlock(spans, speed, slots, first, min(first + BLOCK_SLOTS, total))
+        yield LoadBlock(spans, pace, slots, first, min(first + BLOCK_SLOTS, total))
+
+
+def _prefill_clock(spans: RequestSpans, near: RequestSpans, pace: Pace, origin_s: float) -> PrefillClock:
+    """Return the clock of all prefills during the requests `near`."""
+    if not pace.slowdown or not len(near):
+        return PrefillClock(np.empty(0), np.empty(0))
+    first_s, last_s = near.arrived_s.min(), near.ended_s.max()
+    during = spans.take(np.flatnonzero((spans.first_token_s > first_s) & (spans.arrived_s < last_s)))
+    return PrefillClock(during.prefill_starts_s(pace.prefill_speed) - origin_s, during.first_token_s - origin_s)
 
 
 def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:
@@ -156,12 +198,6 @@ def _quotient(amount: FloatArray, divisor: FloatArray) -> FloatArray:
 
 def _union_s(begin_s: FloatArray, end_s: FloatArray, edges_s: FloatArray) -> FloatArray:
     """Return the seconds of each slot in which an interval holds."""
-    if not len(begin_s):
-        return np.zeros(len(edges_s) - 1)
-    order = np.argsort(begin_s)
-    begin_s, reach_s = begin_s[order], np.maximum.accumulate(end_s[order])
-    starts = np.append(True, begin_s[1:] > reach_s[:-1])
-    firsts = np.flatnonzero(starts)
-    ends = reach_s[np.append(firsts[1:] - 1, len(reach_s) - 1)]
-    pieces = Pieces.within(edges_s, begin_s[firsts], ends, np.arange(len(firsts)))
+    begins_s, ends_s = union(begin_s, end_s)
+    pieces = Pieces.within(edges_s, begins_s, ends_s, np.arange(len(begins_s)))
     return pieces.totals(edges_s, np.ones(len(pieces.request)))

@@ -47,6 +47,7 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
         unassigned_j=prefill.unassigned_j + decode.unassigned_j,
         measured_j=prefill.measured_j + decode.measured_j,
         idle_j=prefill.idle_j + decode.idle_j,
+        idle_half_j=prefill.idle_half_j + decode.idle_half_j,
         prefill=_total(prefill, slots["prefill"]),
         decode=_total(decode, slots["decode"]),
         context_token=decode.context_token,
@@ -57,5 +58,5 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
 def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
     """Return the energy of a role; only the times of its samples are uncertain, and an idle power that is assumed."""
     joules = float(energies.divided.dynamic_j.sum())
-    edges_j = float(slots.joules.max(initial=0.0) / slots.widths_s.min()) * slots.age_s
+    edges_j = 0.0 if slots.edge_half_j is None else float(slots.edge_half_j[0] + slots.edge_half_j[-1])
     return EnergyPart(joules, edges_j + (0.0 if slots.idle_known else float(energies.divided.idle_j.sum())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from exporter.request_energy.pieces import FloatArray, IntArray
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
-_SAMPLES, _SAMPLE_REQUESTS = 16, 8_192
+SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
+IDLE_RATIO = 0.05
+"""Half-width of a measured idle power, relative to it: that of its level in `exporter.attribution.idle_level`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,12 @@ class RequestSpans:
         counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens
         return RequestSpans(*(one[chosen] for one in columns), *(one[chosen].astype(np.float64) for one in counts))
 
-    def prefill_speed(self, samples: int = _SAMPLES) -> float:
+    def groups(self, samples: int) -> list[RequestSpans]:
+        """Return up to `samples` groups of consecutive requests."""
+        starts = np.unique(np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), samples).astype(int))
+        return [self.take(slice(start, start + _SAMPLE_REQUESTS)) for start in starts]
+
+    def prefill_speed(self, samples: int = SAMPLE_GROUPS) -> float:
         """Return the usual speed of a prefill without the time in the queue, in tokens per second.
 
         Servers prefill in the order of arrival, so a prefill begins at the arrival or at the end of the one before. The
@@ -49,9 +57,8 @@ class RequestSpans:
         """
         if not len(self):
             return math.inf
-        starts = np.unique(np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), samples).astype(int))
-        groups = [self.take(slice(start, start + _SAMPLE_REQUESTS)).separate_speeds() for start in starts]
-        speed, tokens = (np.concatenate(column) for column in zip(*groups, strict=True))
+        speeds = [group.separate_speeds() for group in self.groups(samples)]
+        speed, tokens = (np.concatenate(column) for column in zip(*speeds, strict=True))
         order = np.argsort(speed)
         total = np.cumsum(tokens[order])
         return float(speed[order][np.searchsorted(total, total[-1] / 2)])
@@ -70,25 +77,53 @@ class RequestSpans:
         return tokens / np.maximum(first_s - np.maximum(self.arrived_s[order], before_s), 1e-6), tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergySlots:
     """Energy of a server's devices in K slots: `edges_s` (K + 1, rising, the clock of the requests), `joules` (K).
 
-    `idle_w` is the power of the devices without requests, `age_s` the largest age of the energy at an edge. Without
-    `idle_known`, `idle_w` is an assumption, and the true value may be lower.
+    `idle_w` is the power of the devices without requests, `edge_half_j` (K + 1) the half-width of the energy up to each
+    edge. Without `idle_known`, `idle_w` is an assumption, and the true value may be lower.
     """
 
     edges_s: FloatArray
     joules: FloatArray
     idle_w: float
-    age_s: float = 0.0
+    edge_half_j: FloatArray | None = None
     idle_known: bool = True
+
+    @classmethod
+    def of_samples(
+        cls, edges_s: FloatArray, joules: FloatArray, idle_w: float, age_s: float, *, idle_known: bool = True
+    ) -> EnergySlots:
+        """Return the slots between samples whose values are up to `age_s` old."""
+        power_w = joules / np.diff(edges_s)
+        highest_w = np.maximum(np.append(power_w, 0.0), np.append(0.0, power_w))
+        return cls(edges_s, joules, idle_w, highest_w * age_s / 2, idle_known)
 
     @property
     def widths_s(self) -> FloatArray:
         return np.diff(self.edges_s)
 
     @property
+    def idle_ratio(self) -> float:
+        """Half-width of the idle power, relative to it."""
+        return IDLE_RATIO if self.idle_known else 1.0
+
+    @cached_property
     def idle_j(self) -> FloatArray:
-        """Idle energy of each slot, at most its energy."""
-        return np.minimum(self.idle_w * self.widths_s, np.maximum(self.joules, 0.0))
+        """Idle energy of each slot, at most its energy.
+
+        A slot may lack energy that the next one has, by the errors of the edges. Idle energy that is missing is
+        therefore added to that of the next slot: otherwise, its excess would count as energy above idle.
+        """
+        expected_j, joules = self.idle_w * self.widths_s, np.maximum(self.joules, 0.0)
+        if self.edge_half_j is None:
+            return np.minimum(expected_j, joules)
+        found, missing_j = [], 0.0
+        for expected, measured, most in zip(
+            expected_j.tolist(), joules.tolist(), (2 * self.edge_half_j[1:]).tolist(), strict=True
+        ):
+            idle = min(expected + missing_j, measured)
+            missing_j = min(expected + missing_j - idle, most)
+            found.append(idle)
+        return np.array(found)

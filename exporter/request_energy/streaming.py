@@ -11,8 +11,9 @@ import numpy.typing as npt
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import LoadBlock, load_blocks
 from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
+from exporter.request_energy.pace import UNKNOWN_PACE, pace_of
 from exporter.request_energy.pieces import FloatArray
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
 from exporter.request_energy.sums import SCATTER_FACTOR, half_widths
 
 FIT_SLOTS = 1_200
@@ -24,10 +25,11 @@ LEAST_WAIT_S, DURATIONS = 5.0, 1.5
 """A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
 LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
-SPEED_SAMPLES = 2
-"""Groups of requests for the speed of prefills: those in progress are of the same minute."""
-_PARTS = 9
-"""Sums of each request: prefill, decode, idle, variance of the scaling, two variants, and slopes of three terms."""
+PACE_SAMPLES = 2
+"""Groups of requests for the pace of the server: those in progress are of the same minute."""
+_PARTS = 10
+"""Sums of each request: prefill, decode, idle, variance of the scaling, error of the edges, two variants, and slopes
+of three terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,9 @@ class StreamingDivision:
         self._keys = np.empty(0, dtype=key_type)
         self._missing_s = np.empty(0)
         self._sums = np.zeros((_PARTS, 0))
-        self._edges_s, self._joules = np.empty(0), np.empty(0)
+        self._edges_s, self._joules, self._edge_half_j = np.empty(0), np.empty(0), np.empty(0)
         self._terms, self._dynamic_j = np.empty((0, 4)), np.empty(0)
-        self._fitted_s, self._speed = -np.inf, np.inf
+        self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
         self._flight_s = self._shared_idle_j = 0.0
         self._error_ratio = LEAST_RATIO
@@ -108,14 +110,15 @@ class StreamingDivision:
         self._missing_s = np.append(self._missing_s, missing_s)
         self._sums = np.column_stack([self._sums, np.zeros((_PARTS, count))])
 
-    def extend(self, edges_s: FloatArray, joules: FloatArray) -> None:
-        """Add slots: the energies up to each of the edges. The first edge begins the first slot."""
+    def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
+        """Add slots: the energies up to each of the edges with half-widths. The first edge begins the first slot."""
         self._edges_s, self._joules = np.append(self._edges_s, edges_s), np.append(self._joules, joules)
+        self._edge_half_j = np.append(self._edge_half_j, half_j)
 
-    def measure_again(self, joules_at: Callable[[FloatArray], FloatArray]) -> None:
-        """Replace the energies of the slots that are not divided yet, for other devices."""
+    def measure_again(self, energy_at: Callable[[FloatArray], tuple[FloatArray, FloatArray]]) -> None:
+        """Replace the energies of the slots that are not divided yet, and their half-widths, for other devices."""
         if len(self._edges_s):
-            self._joules = joules_at(self._edges_s)
+            self._joules, self._edge_half_j = energy_at(self._edges_s)
 
     @property
     def last_edge_s(self) -> float | None:
@@ -143,18 +146,21 @@ class StreamingDivision:
         count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
         if count < 1:
             return self._take(np.zeros(len(self._keys), dtype=bool))
-        slots = EnergySlots(self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w)
+        slots = EnergySlots(
+            self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w, self._edge_half_j[: count + 1]
+        )
         self.measured_j += float(slots.joules.sum())
         self.rest_j += float(slots.joules.sum())
         is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
         if is_due and len(self):
-            self._speed = self._spans.prefill_speed(SPEED_SAMPLES)
-        for block in load_blocks(self._spans, slots, self._speed):
+            self._pace = pace_of(self._spans, PACE_SAMPLES)
+        for block in load_blocks(self._spans, slots, self._pace):
             self._note(block, slots)
             if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
                 self._fit(slots)
             self._add_block(block, slots)
         self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
+        self._edge_half_j = self._edge_half_j[count:]
         return self._take(self._spans.ended_s <= self._edges_s[0])
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
@@ -199,28 +205,28 @@ class StreamingDivision:
         self.rest_j -= float(best.dynamic_j.sum() + best.idle_j.sum())
         self._flight_s += block.flight_s
         self._shared_idle_j += float(best.idle_j.sum())
+        sums[4, near] += block.edges_j(slots, best)
         if self.model:
             sums[3, near] += block.scatter_j2(slots, joules_of)
             variants = [block.divide(slots, each).dynamic_j for each in self.model.fits[1:]]
-            sums[4, near] += variants[0]
-            sums[5, near] += variants[1]
-            for row, (raised, step) in enumerate(zip(variants[2:], self.model.steps, strict=True), start=6):
+            sums[5, near] += variants[0]
+            sums[6, near] += variants[1]
+            for row, (raised, step) in enumerate(zip(variants[2:], self.model.steps, strict=True), start=7):
                 sums[row, near] += (raised - best.dynamic_j) / step
         else:
-            sums[4:6, near] += best.dynamic_j
+            sums[5:7, near] += best.dynamic_j
 
     def _take(self, done: np.ndarray) -> DividedRequests:
         """Remove requests and return their sums."""
         final, left = np.flatnonzero(done), np.flatnonzero(~done)
-        prefill_j, decode_j, idle_j, scatter_j2, *variants = self._sums.take(final, axis=1)
+        prefill_j, decode_j, idle_j, scatter_j2, edges_j, *variants = self._sums.take(final, axis=1)
         best = prefill_j + decode_j
         if self.model:
             rows = np.array([best, *variants[:2], *(best + slope for slope in variants[2:])])
-            half_j = np.hypot(
-                half_widths(rows, self.model.covariance, np.ones(3)), SCATTER_FACTOR * np.sqrt(scatter_j2)
-            )
+            model_j = half_widths(rows, self.model.covariance, np.ones(3))
         else:
-            half_j = best.copy()
+            model_j = best
+        half_j = np.sqrt(model_j**2 + SCATTER_FACTOR**2 * scatter_j2 + edges_j**2 + (IDLE_RATIO * idle_j) ** 2)
         found = DividedRequests(
             self._keys[final],
             prefill_j,

@@ -40,23 +40,25 @@ class RequestSums:
         self._covariance, self._steps = covariance, steps
         self._open = np.empty(0, dtype=np.intp)
         variants = 3 + len(steps)
-        self._joules, self._scatter_j2 = np.empty((variants, 0)), np.empty(0)
+        self._joules, self._scatter_j2, self._edges_j = np.empty((variants, 0)), np.empty(0), np.empty(0)
         self._totals = np.zeros((variants, 2))
         self.divided = DividedEnergy(np.zeros(requests), np.zeros(requests), np.zeros(requests))
         """Energies of the fit; they are complete after the last block."""
         self.half_j = np.zeros(requests)
         """Half-width of each request, complete when it has ended."""
 
-    def add(self, block: LoadBlock, energies: Sequence[DividedEnergy], scatter_j2: FloatArray) -> None:
-        """Add the energies of a block for the fit and its variants (V)."""
+    def add(
+        self, block: LoadBlock, energies: Sequence[DividedEnergy], scatter_j2: FloatArray, edges_j: FloatArray
+    ) -> None:
+        """Add the energies of a block for the fit and its variants (V), and two other parts of their errors (n,)."""
         at, best = block.requests, energies[0]
         self.divided.prefill_j[at] += best.prefill_j
         self.divided.decode_j[at] += best.decode_j
         self.divided.idle_j[at] += best.idle_j
-        joules, scatter = np.array([one.dynamic_j for one in energies]), scatter_j2.copy()
+        joules, scatter, edges = np.array([one.dynamic_j for one in energies]), scatter_j2.copy(), edges_j.copy()
         self._totals += [(one.prefill_j.sum(), one.decode_j.sum()) for one in energies]
-        self._finish(np.setdiff1d(np.arange(len(self._open)), self._continued(at, joules, scatter)))
-        self._open, self._joules, self._scatter_j2 = at, joules, scatter
+        self._finish(np.setdiff1d(np.arange(len(self._open)), self._continued(at, joules, scatter, edges)))
+        self._open, self._joules, self._scatter_j2, self._edges_j = at, joules, scatter, edges
         self._finish(np.flatnonzero(block.ended))
         self._keep(np.flatnonzero(~block.ended))
 
@@ -69,17 +71,20 @@ class RequestSums:
         prefill, decode = (float(half_widths(self._totals[:, [k]], self._covariance, self._steps)[0]) for k in range(2))
         return prefill, decode
 
-    def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray) -> IntArray:
+    def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, edges: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""
         _, now, before = np.intersect1d(at, self._open, assume_unique=True, return_indices=True)
         joules[:, now] += self._joules[:, before]
         scatter[now] += self._scatter_j2[before]
+        edges[now] += self._edges_j[before]
         return np.asarray(before, dtype=np.intp)
 
     def _finish(self, chosen: IntArray) -> None:
         model_j = half_widths(self._joules[:, chosen], self._covariance, self._steps)
-        self.half_j[self._open[chosen]] = np.hypot(model_j, SCATTER_FACTOR * np.sqrt(self._scatter_j2[chosen]))
+        other_j2 = SCATTER_FACTOR**2 * self._scatter_j2[chosen] + self._edges_j[chosen] ** 2
+        self.half_j[self._open[chosen]] = np.hypot(model_j, np.sqrt(other_j2))
 
     def _keep(self, chosen: IntArray) -> None:
-        self._open, self._scatter_j2 = self._open[chosen], self._scatter_j2[chosen]
+        self._open, self._edges_j = self._open[chosen], self._edges_j[chosen]
+        self._scatter_j2 = self._scatter_j2[chosen]
         self._joules = self._joules[:, chosen]

@@ -54,7 +54,7 @@ class Server:
         """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
         if meters != self._meters:
             self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
-            self._division.measure_again(self._joules_at)
+            self._division.measure_again(self._energy_at)
 
     def add(
         self, requests: RequestColumns, id_hashes: list[int], labels: IntArray, number: int, now: ClockReading
@@ -147,11 +147,14 @@ class Server:
         if count < 1:
             return
         edges_s: FloatArray = from_s + SLOT_S * np.arange(count, dtype=np.float64)
-        self._division.extend(edges_s, self._joules_at(edges_s))
+        self._division.extend(edges_s, *self._energy_at(edges_s))
 
-    def _joules_at(self, edges_s: FloatArray) -> FloatArray:
-        """Return the energy of all GPUs up to each edge."""
-        return np.array([math.fsum(meter.mark(float(t_s)).joules for meter in self._meters) for t_s in edges_s])
+    def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the energy of all GPUs up to each edge, and its half-widths."""
+        marks = [[meter.mark(t_s) for meter in self._meters] for t_s in edges_s.tolist()]
+        joules = np.array([math.fsum(mark.joules for mark in each) for each in marks])
+        half_j = np.array([math.fsum(mark.half_width_j for mark in each) for each in marks])
+        return joules, half_j
 
     def _idle_power_w(self) -> float:
         """Return the idle power of all GPUs; where it is unknown, the lowest power of a second."""

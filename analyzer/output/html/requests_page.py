@@ -11,7 +11,7 @@ from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.html.page import page_style, page_template
 from analyzer.output.plots.requests import requests_plot
-from analyzer.output.studies.requests import RequestReport, groups_table, most_table
+from analyzer.output.studies.requests import RequestReport, groups_table, most_table, share_text
 from analyzer.output.table import Table
 
 _ROWS = 25
@@ -48,4 +48,4 @@ def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
         if energy:
             yield name, units.energy_of_one(energy), "above idle"
     if report.idle_share is not None:
-        yield "Idle energy", units.percent(report.idle_share), "of the energy of the GPUs"
+        yield "Idle energy", share_text(report.idle_share), "of the energy of the GPUs"

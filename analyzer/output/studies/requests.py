@@ -59,9 +59,11 @@ class RequestReport:
         )
 
     @property
-    def idle_share(self) -> float | None:
+    def idle_share(self) -> Interval | None:
         """Part of the measured energy that is idle energy."""
-        return self.energies.idle_j / self.energies.measured_j if self.energies.measured_j else None
+        energies = self.energies
+        whole_j = energies.measured_j
+        return Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j) if whole_j else None
 
     @property
     def joules(self) -> FloatArray:
@@ -120,8 +122,14 @@ def _headline(report: RequestReport) -> str:
     else:
         lines.append("prefill and decode cannot be separated in this run: only their sum is stated")
     if report.idle_share is not None:
-        lines.append(f"idle energy: {100 * report.idle_share:.1f} % of the energy of the GPUs")
+        lines.append(f"idle energy: {share_text(report.idle_share)} of the energy of the GPUs")
     return "\n".join(lines)
+
+
+def share_text(share: Interval) -> str:
+    """Return `26.7 ± 1.3 %`, or `at most 26.7 %` for one of which only the upper limit is known."""
+    percent, half = 100 * share.value, 100 * (share.half or 0.0)
+    return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
 
 
 def _each(energy: EnergyPart | None, tokens: float) -> Interval | None:
@@ -228,7 +236,7 @@ def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, 
         **quantity(prompt, "energy_per_prompt_token", "joules"),
         **quantity(generated, "energy_per_generated_token", "joules"),
         **quantity(context, "energy_per_1000_context_tokens", "joules"),
-        "idle_share_ratio": report.idle_share,
+        **quantity(report.idle_share, "idle_share", "ratio"),
         "currency": (report.price.currency or None) if report.price else None,
         "groups": groups,
         "notes": list(report.notes),

@@ -139,7 +139,7 @@ def _sum_of(slots: Mapping[Role, EnergySlots]) -> EnergySlots:
     edges = next(iter(slots.values())).edges_s[[0, -1]]
     joules = np.array([sum(float(one.joules.sum()) for one in slots.values())])
     is_known = all(one.idle_known for one in slots.values())
-    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), SENSOR_AGE_S, is_known)
+    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), idle_known=is_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
             "energy, and the energies of prefill and decode are not stated"
         )
     is_known = len(measured.idle_w) == measured.gpus
-    return EnergySlots(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, is_known)
+    return EnergySlots.of_samples(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, idle_known=is_known)
 
 
 def _slots(

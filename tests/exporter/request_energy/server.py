@@ -9,7 +9,7 @@ the mean over orders in which the requests join the step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ STEP_W = 120.0
 OVERHEAD_S = 0.002
 MAX_BATCH, CHUNK_TOKENS = 64, 512
 ORDERS = 4
+_STEPS_PER_S = 1 / (WEIGHTS_BYTES / BYTES_PER_S + OVERHEAD_S)
 
 TRAFFIC = {
     "conversation": ((1_020, 0.9), (129, 1.0)),
@@ -39,22 +40,43 @@ those of the Azure LLM inference trace of 2023."""
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Requests in the order of arrival, their true starts and Shapley joules, and steps (begin, seconds, joules)."""
+    """Requests in the order of arrival, their true starts and Shapley joules, and steps (begin, seconds, joules).
+
+    `prefill_j` are the Shapley joules of all prefills, `context_j` the energy of the context that the generated tokens
+    attend to, and `context_tokens` the number of tokens of that context.
+    """
 
     spans: RequestSpans
     started_s: FloatArray
     shapley_j: FloatArray
     steps: FloatArray
+    prefill_j: float
+    context_j: float
+    context_tokens: float
 
-    def slots(self, width_s: float, rng: np.random.Generator, noise_w: float = 1.0) -> EnergySlots:
-        """Return the energy that a sensor with updates every `width_s` measures."""
+    def energy_j(self, times_s: FloatArray) -> FloatArray:
+        """Return the true energy up to each time."""
         begin, seconds, joules = self.steps.T
-        edges = np.arange(0.0, begin[-1] + seconds[-1] + width_s, width_s)
         total = np.cumsum(joules)
         times = np.concatenate([[0.0], np.column_stack([begin, begin + seconds]).ravel()])
         energy = np.concatenate([[0.0], np.column_stack([total - joules, total]).ravel()])
-        measured = np.diff(np.interp(edges, times, energy)) + IDLE_W * width_s
-        return EnergySlots(edges, measured + rng.normal(0.0, noise_w * width_s, len(measured)), IDLE_W)
+        above_idle: FloatArray = np.interp(times_s, times, energy)
+        return above_idle + IDLE_W * times_s
+
+    def slots(
+        self,
+        width_s: float,
+        rng: np.random.Generator,
+        noise_w: float = 1.0,
+        age_s: float = 0.0,
+        idle_w: float = IDLE_W,
+    ) -> EnergySlots:
+        """Return the energy in samples every `width_s`, with values that are up to `age_s` old."""
+        begin, seconds, _ = self.steps.T
+        edges = np.arange(0.0, begin[-1] + seconds[-1] + width_s, width_s)
+        measured = np.diff(self.energy_j(edges - rng.uniform(0.0, age_s, len(edges)) if age_s else edges))
+        measured += rng.normal(0.0, noise_w * width_s, len(measured))
+        return EnergySlots.of_samples(edges, measured, idle_w, age_s)
 
 
 def serve(rng: np.random.Generator, traffic: str, load: float, seconds: float) -> Served:
@@ -67,9 +89,47 @@ def serve(rng: np.random.Generator, traffic: str, load: float, seconds: float) -
     burst = rng.choice([0.3, 1.0])
     count = max(8, int(rate * seconds))
     arrived = np.cumsum(rng.gamma(burst, 1 / (burst * rate), count))
+    prompt, output = _lengths(rng, traffic, count)
+    return Batches(arrived, prompt, output, rng).run()
+
+
+def serve_one_at_a_time(rng: np.random.Generator, traffic: str, seconds: float, power: float) -> Served:
+    """Return the requests of one user, each of which begins after the one before.
+
+    The pauses are 0, or 1 s on average. `power` is a factor of all power above idle; 0 for a server that works at the
+    idle power.
+    """
+    pause_s = rng.choice([0.0, 1.0])
+    prompt, output = _lengths(rng, traffic, max(8, int(seconds * _STEPS_PER_S)))
+    keep = 8 + int(np.searchsorted(np.cumsum(output / _STEPS_PER_S + pause_s), seconds))
+    prompt, output = prompt[:keep], output[:keep]
+    apart_s = np.arange(len(prompt)) * 1e4
+    served = Batches(apart_s, prompt, output, rng).run()
+    spans = served.spans
+    durations_s = spans.ended_s - apart_s
+    arrived_s = np.cumsum(rng.exponential(pause_s, len(prompt))) + np.cumsum(durations_s) - durations_s
+    shift_s = arrived_s - apart_s
+    steps = served.steps * [1.0, 1.0, power]
+    steps[:, 0] += shift_s[np.searchsorted(apart_s, steps[:, 0], side="right") - 1]
+    return replace(
+        served,
+        spans=replace(
+            spans, arrived_s=arrived_s, first_token_s=spans.first_token_s + shift_s, ended_s=spans.ended_s + shift_s
+        ),
+        started_s=served.started_s + shift_s,
+        shapley_j=served.shapley_j * power,
+        steps=steps,
+        prefill_j=served.prefill_j * power,
+        context_j=served.context_j * power,
+    )
+
+
+def _lengths(rng: np.random.Generator, traffic: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the prompt and the generated tokens of each request."""
+    (prompt_median, prompt_spread), (output_median, output_spread) = TRAFFIC[traffic]
     prompt = np.clip(rng.lognormal(np.log(prompt_median), prompt_spread, count), 8, 16_000).astype(int)
     output = np.clip(rng.lognormal(np.log(output_median), output_spread, count), 2, 2_000).astype(int)
-    return Batches(arrived, prompt, output, rng).run()
+    return prompt, output
 
 
 class Batches:
@@ -80,6 +140,7 @@ class Batches:
         self._made = np.zeros(count, dtype=int)
         self._started, self._first, self._ended = (np.full(count, np.nan) for _ in range(3))
         self._shapley_j = np.zeros(count)
+        self._prefill_j = self._context_j = self._context_tokens = 0.0
 
     def run(self) -> Served:
         now_s, next_arrival, waiting, running, steps = 0.0, 0, [], [], []
@@ -101,7 +162,15 @@ class Batches:
             running = [one for one in running if np.isnan(self._ended[one])]
         none = np.zeros(count)
         spans = RequestSpans(self._arrived, self._first, self._ended, self._prompt * 1.0, none, self._output * 1.0)
-        return Served(spans, self._started, self._shapley_j, np.array(steps))
+        return Served(
+            spans,
+            self._started,
+            self._shapley_j,
+            np.array(steps),
+            self._prefill_j,
+            self._context_j,
+            self._context_tokens,
+        )
 
     def _plan(self, running: list[int], now_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the requests of the next step and the tokens that it computes of each."""
@@ -119,16 +188,23 @@ class Batches:
         context = self._prompt[chosen] - self._left[chosen] + self._made[chosen]
         moved, computed = (context + tokens) * CONTEXT_BYTES, tokens * OPERATIONS
         seconds = max((WEIGHTS_BYTES + moved.sum()) / BYTES_PER_S, computed.sum() / OPERATIONS_PER_S)
-        share = np.zeros(len(chosen))
+        share, context_s = np.zeros(len(chosen)), np.zeros(len(chosen))
         for _ in range(ORDERS // 2):
             order = self._rng.permutation(len(chosen))
             for joined in (order, order[::-1]):
                 memory_s = (WEIGHTS_BYTES + np.cumsum(moved[joined])) / BYTES_PER_S
                 so_far = np.maximum(memory_s, np.cumsum(computed[joined]) / OPERATIONS_PER_S)
-                share[joined] += np.diff(so_far, prepend=0.0)
+                added_s = np.diff(so_far, prepend=0.0)
+                share[joined] += added_s
+                context_s[joined] += np.where(memory_s >= so_far, np.minimum(added_s, moved[joined] / BYTES_PER_S), 0.0)
         shared_j = JOULES_PER_BYTE * WEIGHTS_BYTES + STEP_W * OVERHEAD_S
         own_j = JOULES_PER_BYTE * moved + JOULES_PER_OPERATION * computed + STEP_W * share / ORDERS
         self._shapley_j[chosen] += own_j + shared_j / len(chosen)
+        decodes = self._left[chosen] == 0
+        self._prefill_j += float((own_j + shared_j / len(chosen))[~decodes].sum())
+        context_j = JOULES_PER_BYTE * context * CONTEXT_BYTES + STEP_W * context_s / ORDERS
+        self._context_j += float(context_j[decodes].sum())
+        self._context_tokens += float(context[decodes].sum())
         return seconds + OVERHEAD_S, float(own_j.sum() + shared_j)
 
     def _advance(self, chosen: np.ndarray, tokens: FloatArray, now_s: float) -> None:

@@ -130,6 +130,34 @@ def test_prefill_and_decode_that_always_grow_together_are_not_separated():
     assert found.decode is None
 
 
+def test_short_requests_at_idle_power_are_in_their_intervals():
+    """50 requests of 0.8 s, one after the other, with samples 1 s apart that are up to 0.1 s old: 78 W are 62.4 J."""
+    rng = np.random.default_rng(1)
+    spans = spans_of(*[(0.8 * k, 0.8 * k + 0.1, 0.8 * k + 0.8, 100, 30) for k in range(50)])
+    edges = np.arange(42.0)
+    samples_j = 78.0 * (edges - rng.uniform(0.0, 0.1, len(edges)))
+
+    found = divide_energy(spans, EnergySlots.of_samples(edges, np.diff(samples_j), 78.0, 0.1))
+
+    missed = np.abs(found.total_j - 62.4) > found.half_j
+    assert np.count_nonzero(missed) == 0
+    assert np.all(found.half_j < 0.2 * 62.4)
+    assert found.total_j.sum() == pytest.approx(50 * 62.4, rel=0.005)
+
+
+def test_energy_that_an_old_sample_lacks_is_no_energy_above_idle_of_the_next_slot():
+    """One request of 100 s at 80 W of idle power; the samples are 0 and 0.1 s old by turns."""
+    edges = np.arange(101.0)
+    samples_j = 80.0 * (edges - 0.1 * (np.arange(101) % 2))
+
+    found = divide_energy(
+        spans_of((0, 1, 100, 100, 1_000)), EnergySlots.of_samples(edges, np.diff(samples_j), 80.0, 0.1)
+    )
+
+    assert found.dynamic_j[0] <= found.half_j[0] < 500  # 5 % of 8,000 J, and the samples at both ends
+    assert found.dynamic_j[0] == pytest.approx(0.0, abs=16.1)
+
+
 def test_energy_without_requests_is_unassigned():
     spans = spans_of(*[(10 + 2.0 * k, 11 + 2.0 * k, 12 + 2.0 * k, 100, 10) for k in range(5)])
     energy = np.full(40, 250.0)
@@ -137,6 +165,7 @@ def test_energy_without_requests_is_unassigned():
     found = divide_energy(spans, EnergySlots(np.arange(41.0), energy, 100.0))
 
     assert found.unassigned_j == pytest.approx(30 * 250)
+    assert found.idle_half_j == pytest.approx(0.05 * 40 * 100)
     assert found.total_j.sum() == pytest.approx(10 * 250)
 
 

@@ -24,12 +24,12 @@ def stream(served, slots, until_s=None):
     division, found = StreamingDivision(WINDOW_S), {}
     total_j = np.concatenate([[0.0], np.cumsum(slots.joules)])
     last_s = float(slots.edges_s[-1])
-    division.extend(slots.edges_s[:1], total_j[:1])
+    division.extend(slots.edges_s[:1], total_j[:1], np.zeros(1))
     for now_s in np.arange(1.0, last_s + WINDOW_S + 2, 1.0):
         added = np.flatnonzero((served.spans.ended_s > now_s - 1) & (served.spans.ended_s <= now_s))
         division.add(columns(served.spans, added), added)
         new = (slots.edges_s > now_s - 1) & (slots.edges_s <= now_s)
-        division.extend(slots.edges_s[new], total_j[new])
+        division.extend(slots.edges_s[new], total_j[new], np.zeros(np.count_nonzero(new)))
         done = division.divide(now_s - division.wait_s(now_s), slots.idle_w)
         found |= {
             key: (joules, half)
@@ -85,7 +85,7 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
     division = StreamingDivision(WINDOW_S)
     edges_s = np.arange(0.0, 10.25, 0.25)
     total_j = np.cumsum(np.random.default_rng(1).uniform(20, 100, len(edges_s)))
-    division.extend(edges_s, total_j)
+    division.extend(edges_s, total_j, np.zeros(len(edges_s)))
     division.add(spans, np.array([7, 9]))
 
     found = division.divide(8.0, 80.0)
@@ -98,12 +98,25 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
 
 def test_time_before_the_first_slot_is_declared_as_missing():
     division = StreamingDivision(WINDOW_S)
-    division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0)
+    division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0, np.zeros(40))
     division.add(RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))), np.array([1]))
 
     found = division.divide(19.0, 100.0)
 
     assert found.missing_s == pytest.approx([6.0])
+
+
+def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
+    """One request at 200 W, all of it idle power; the energy is known to ± 3 J at each instant."""
+    division = StreamingDivision(WINDOW_S)
+    edges_s = np.arange(0.0, 10.25, 0.25)
+    division.extend(edges_s, 200.0 * edges_s, np.full(len(edges_s), 3.0))
+    division.add(RequestSpans(*(np.array([each]) for each in (2.1, 2.2, 4.1, 10.0, 0.0, 10.0))), np.array([1]))
+
+    found = division.divide(9.0, 200.0)
+
+    assert found.total_j == pytest.approx([400.0])
+    assert found.half_j == pytest.approx([np.hypot(6.0, 0.05 * 400)])
 
 
 def test_estimates_come_near_the_final_energies():
