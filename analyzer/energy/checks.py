@@ -37,6 +37,10 @@ _SUSPICIONS: Mapping[str, tuple[Level, str]] = {
         "warning",
         "no energy counter, and its sensor samples a part of the time: error up to 80 % with a load of similar period",
     ),
+    "stuck": (
+        "bad",
+        "no energy counter, and its power did not change for 5 s or more while work ran: the power is not measured",
+    ),
     "disagrees": (
         "warning",
         "energy counter and averaged power differed by more than 5 % for two minutes; at least one is inaccurate",

@@ -100,7 +100,8 @@ GPU_XID_TIMESTAMP = _gauge("wattline_gpu_xid_timestamp_seconds", (*_GPU, "xid"),
     "Unix time of the latest XID error of that number; absent before the first.")
 GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "1 while the energy is suspect: frozen, implausible (a jump; for one minute), disagrees (counter and "
-    "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time).")
+    "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time), stuck (no "
+    "counter, and a power that does not change while work runs).")
 GPU_MIG_INFO = _gauge("wattline_gpu_mig_info", _MIG,
     "Information about a MIG instance; only the parent GPU has power and energy.")
 GPU_POD_INFO = _gauge("wattline_gpu_pod_info", (*_GPU, "namespace", "pod", "container"),

@@ -11,6 +11,8 @@ from exporter.model import Reading
 
 MAX_DEVICE_W = 4_000.0
 """Power above any device's, where its limit is unknown."""
+PACKAGE_MAX_W = 1_000.0
+"""Power that no CPU package exceeds."""
 MAX_SERIES = 5_000
 """Series kept, more than a node of 64 GPUs has. Beyond, those not read for the longest time are discarded."""
 NO_RAW_VALUE = -1.0

@@ -6,20 +6,18 @@ import math
 from dataclasses import replace
 
 from exporter.energy.counter_track import LOST_S, STALLED_J, STALLED_S, CounterStep, CounterTracker
-from exporter.energy.counter_wraps import MAX_DEVICE_W, further_wraps_j
+from exporter.energy.counter_wraps import MAX_DEVICE_W, PACKAGE_MAX_W, further_wraps_j
 from exporter.energy.interpolation import TOLERANCE, bridged_points, integral_points
 from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
 from exporter.energy.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
 from exporter.energy.power_comparison import SensorComparison
-from exporter.energy.power_integral import LOWEST_SHARE, PowerIntegral, power_range_w, without_implausible_power
+from exporter.energy.power_integral import PowerIntegral, power_range_w, without_implausible_power
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5
 LIMIT_MARGIN = 1.5
 """`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
-PACKAGE_MAX_W = 1_000.0
-"""Power that no CPU package exceeds."""
 
 
 class DeviceMeter:
@@ -43,8 +41,6 @@ class DeviceMeter:
         """True after the driver was unloaded: the counter restarts from 0, and its next value may be higher."""
         self.max_w = MAX_DEVICE_W
         """Power that the device cannot exceed: LIMIT_MARGIN times its limit, where that is known."""
-        self.is_busy = False
-        """True while the device reports that work runs on it."""
         self.sensor_share = 1.0
         """Share of time that the instantaneous power covers. It is used only without averaged power."""
         self.implausible_s = -math.inf
@@ -101,7 +97,8 @@ class DeviceMeter:
         last, old = self.latest, self.totals
         if last and self._is_regular(last, poll):
             return self._follow(last, poll)
-        poll = self._plausible(poll)
+        if (checked := without_implausible_power(poll, self._lowest_w(poll.after_s), self.max_w)) is not poll:
+            poll, self.implausible_s = checked, poll.after_s
         self.display_w = poll.display_w
         elapsed_s = poll.after_s - last.after_s if last else math.inf
         if elapsed_s <= 0 or (poll.counter_j is None and poll.integrand_w is None):
@@ -117,6 +114,8 @@ class DeviceMeter:
             poll = poll._replace(counter_j=None)
         energy_j = max(old.energy_j, self._energy_j(counted, integral_j, integrated_j))
         unseen_j = self._unseen_j(counted, last, poll, energy_j - old.energy_j, known=known) if last else 0.0
+        if not is_counted and (doubt := self._integral.doubt(poll, self.most_w)):
+            unseen_j += self.comparison.note_stuck_power(doubt)
         raw_j, resets = self.counter.raw_at(energy_j, poll.counter_range_j), old.resets + (counted.kind == "restarted")
         variance_j2, unseen_j = old.variance_j2 + (0.0 if is_counted else variance_j2), old.unseen_j + unseen_j
         covered_s = old.covered_s + (elapsed_s if not gap and (known or is_counted) else 0.0)
@@ -145,7 +144,7 @@ class DeviceMeter:
     def _is_regular(self, last: Poll, poll: Poll) -> bool:
         """Return whether a GPU's poll continues the latest one, with a counter and powers that are plausible."""
         counter, max_w, t_s, elapsed_s = self.counter, self.max_w, poll.after_s, poll.after_s - last.after_s
-        instant_w, average_w, lowest_w = poll.instant_w, poll.average_w, self._lowest_w
+        instant_w, average_w, lowest_w = poll.instant_w, poll.average_w, self._lowest_w(t_s)
         return (
             (instant_w is not None and average_w is not None and last.average_w is not None)
             and lowest_w <= instant_w <= max_w
@@ -175,17 +174,13 @@ class DeviceMeter:
         self._compare_if_due(known=True)
         return totals.energy_j - old.energy_j
 
-    @property
-    def _lowest_w(self) -> float:
-        """Power below which a reading is in error."""
-        return LOWEST_SHARE * self.max_w / LIMIT_MARGIN if self.is_busy and self.max_w < MAX_DEVICE_W else 0.0
+    def note_busy(self, now_s: float, *, is_busy: bool) -> None:
+        """Note whether the device reports at `now_s` that work runs on it."""
+        self._integral.note_busy(now_s, is_busy=is_busy)
 
-    def _plausible(self, poll: Poll) -> Poll:
-        """Return the poll without powers that the device cannot have."""
-        checked = without_implausible_power(poll, self._lowest_w, self.max_w)
-        if checked is not poll:
-            self.implausible_s = poll.after_s
-        return checked
+    def _lowest_w(self, t_s: float) -> float:
+        """Return the power below which a reading is in error."""
+        return self._integral.lowest_w(t_s, self.max_w / LIMIT_MARGIN) if self.max_w < MAX_DEVICE_W else 0.0
 
     def _steady_s(self) -> float:
         """Return the longest time between two polls at the expected rate."""

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 from exporter.contract.power_sensors import sensor_window
 from exporter.energy.meter import DeviceMeter
 
-SuspectReason = Literal["frozen", "implausible", "disagrees", "aliasing"]
+SuspectReason = Literal["frozen", "implausible", "disagrees", "aliasing", "stuck"]
 REASONS: tuple[SuspectReason, ...] = get_args(SuspectReason)
 REASON_TEXTS: dict[SuspectReason, str] = {
     "frozen": "the energy counter does not change while the GPU draws power; "
@@ -16,6 +16,7 @@ REASON_TEXTS: dict[SuspectReason, str] = {
     "interval includes the energy that may be missing",
     "aliasing": "the only sensor measures a part of the time, and the energy of a load with a period near its own is "
     "off by up to 80 %; the interval includes the largest possible energy",
+    "stuck": "the power does not change while work runs; the interval includes the largest possible energy",
     "disagrees": "the energy counter and the power differ by more than their accuracy; the interval includes both",
 }
 FROZEN_S = 10.0
@@ -47,6 +48,8 @@ class EnergyCheck:
             reasons.add("frozen")
         if now_s - meter.implausible_s < REPORTED_S:
             reasons.add("implausible")
+        if now_s - meter.comparison.stuck_s < REPORTED_S:
+            reasons.add("stuck")
         if now_s - meter.comparison.disagreed_s < REPORTED_S:
             reasons.add("disagrees")
         self.reasons = frozenset(reasons)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from exporter.energy.counter_track import UpdateInterval
 from exporter.energy.interpolation import TOLERANCE
 from exporter.energy.marks import DoubtfulWindow, MeteredPoll, poll_time_s
-from exporter.energy.power_integral import power_range_w
+from exporter.energy.power_integral import STUCK_S, power_range_w
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 
 MEAN_S = 2.0
@@ -63,6 +63,8 @@ class PowerComparison:
     def __init__(self) -> None:
         self.disagreed_s = -math.inf
         """Time of the latest disagreement."""
+        self.stuck_s = -math.inf
+        """Time of the latest power that is in doubt, since it does not change."""
         self._kept: dict[int, ComparedEnergy] = {}
         self._count = 0
         self.latest_s = -math.inf
@@ -116,6 +118,13 @@ class PowerComparison:
             self._windows.append(DoubtfulWindow(begin_s, now_s, most_j, now_s))
         elif lags:
             self._windows[self._windows.index(stall)] = stall._replace(end_s=now_s)
+
+    def note_stuck_power(self, doubt: DoubtfulWindow) -> float:
+        """Note a power that does not change; return the joules by which the interval is wider."""
+        self.stuck_s = doubt.end_s
+        if doubt.end_s - doubt.begin_s >= STUCK_S:
+            self._windows.append(doubt)
+        return doubt.joules
 
     def doubt_j(self, t_s: float) -> tuple[float, float]:
         """Return the doubt at `t_s`, and what to add to the totals' unseen energy at `t_s`."""

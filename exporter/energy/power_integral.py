@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
-from exporter.energy.marks import MeteredPoll
+from exporter.energy.marks import DoubtfulWindow, MeteredPoll
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
@@ -12,6 +13,10 @@ LONGEST_ESTIMATE_S = 60.0
 """Longest time with implausible powers only that is estimated."""
 LOWEST_SHARE = 0.01
 """Power of a busy device as a share of its limit: a lower reading is in error."""
+PAUSE_S = 10.0
+"""Longest pause of work between two reports of the device."""
+STUCK_S = 5.0
+"""Time after which the same power of a busy device, to the milliwatt, is no measurement."""
 
 
 def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
@@ -41,11 +46,49 @@ def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
     return min(watts, default=0.0), max(watts, default=0.0)
 
 
+class StuckPower:
+    """Detects that a busy device without a usable counter reports one power again and again."""
+
+    def __init__(self) -> None:
+        self._powers_w: tuple[float | None, float | None] = None, None
+        self._since_s = self._read_s = self._doubted_s = -math.inf
+
+    def doubt(self, poll: Poll, most_w: float) -> DoubtfulWindow | None:
+        """Return the time up to the poll of which the power is in doubt: since its last change, then each step.
+
+        The true power is between 0 and `most_w`.
+        """
+        powers_w, power_w, t_s = (poll.instant_w, poll.average_w), poll.integrand_w, poll.after_s
+        if powers_w != self._powers_w or t_s - self._read_s > STUCK_S / 2:
+            self._powers_w, self._since_s = powers_w, t_s
+        self._read_s = t_s
+        if power_w is None or t_s - self._since_s < STUCK_S:
+            return None
+        begin_s, self._doubted_s = max(self._since_s, self._doubted_s), t_s
+        joules = max(power_w, most_w - power_w) * (t_s - begin_s)
+        return DoubtfulWindow(begin_s, t_s, joules, t_s, ((t_s, joules),))
+
+
 class PowerIntegral:
     """Integration of power, whose update times it estimates where no counter shows them."""
 
     def __init__(self) -> None:
+        self._busy_until_s = -math.inf
+        """Time until which work runs on the device, and the power is that of work or of its pauses."""
+        self._stuck = StuckPower()
         self._clock = SensorClockTracker()
+
+    def note_busy(self, now_s: float, *, is_busy: bool) -> None:
+        """Note whether the device reports at `now_s` that work runs on it."""
+        self._busy_until_s = math.inf if is_busy else min(self._busy_until_s, now_s + PAUSE_S)
+
+    def lowest_w(self, t_s: float, limit_w: float) -> float:
+        """Return the power below which a reading is in error."""
+        return LOWEST_SHARE * limit_w if t_s <= self._busy_until_s else 0.0
+
+    def doubt(self, poll: Poll, most_w: float) -> DoubtfulWindow | None:
+        """Return the time up to the poll of which the power is in doubt, since it does not change while work runs."""
+        return self._stuck.doubt(poll, most_w) if poll.after_s <= self._busy_until_s else None
 
     @property
     def slack_s(self) -> float:

@@ -111,7 +111,7 @@ class LiveState:
             gpu.readings[reading.metric.name, reading.labels] = reading
             if reading.metric is GPU_POWER_LIMIT:
                 self._take_limit(gpu, reading)
-        self.energy.meter(gpu.device).is_busy = gpu.is_busy()
+        self.energy.meter(gpu.device).note_busy(self._clock().s, is_busy=gpu.is_busy())
 
     def _take_limit(self, gpu: GpuHealth, reading: Reading) -> None:
         """Bound the GPU's power by its highest limit; the current one may just have been lowered."""

@@ -217,5 +217,5 @@ def _add_doubt(run: RunRecord, device: Device, meter: DeviceMeter, after_s: floa
     if not final or not doubt_j:
         return False
     run.final[device] = replace(final, half_width_j=final.half_width_j + doubt_j)
-    run.note(f"gpu {device.id}: {REASON_TEXTS['disagrees']}")
+    run.note(f"gpu {device.id}: {REASON_TEXTS['disagrees' if meter.has_counter else 'stuck']}")
     return True

@@ -66,7 +66,8 @@ MEANINGS = {
     "shared": "Other runs used the device at the same time; the headline is the energy of the whole device.",
     "simulated": "The GPUs are simulated.",
     "stuck_sensor": "The power sensor repeated one value; do not use the energy of this device.",
-    "suspect_*": "The exporter marked the energy as suspect: `frozen`, `implausible`, `aliasing` or `disagrees`.",
+    "suspect_*": "The exporter marked the energy as suspect: `frozen`, `stuck`, `implausible`, `aliasing` or "
+    "`disagrees`.",
     "systematic_band": "Known systematic error of the sensor for this architecture; not part of the interval.",
     "tagged_runs": "Runs were open in the untagged range; its energy includes theirs.",
     "token_counters": "Source and uncertainty of the work that the token servers counted.",

@@ -7,7 +7,7 @@ from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape_times
 from tests.analyzer.run_reports import POWER_STEPS, finding_codes, run_report
 
-REASONS = ("frozen", "implausible", "disagrees", "aliasing")
+REASONS = ("frozen", "implausible", "disagrees", "aliasing", "stuck")
 
 
 def suspect(reason, from_s, until_s, uuid="GPU-00000000"):
@@ -29,6 +29,7 @@ def suspect(reason, from_s, until_s, uuid="GPU-00000000"):
         ),
         ("implausible", "warning", "integrated power replaces the jump"),
         ("aliasing", "warning", "error up to 80 % with a load of similar period"),
+        ("stuck", "bad", "did not change for 5 s or more while work ran"),
         ("disagrees", "warning", "differed by more than 5 % for two minutes; at least one is inaccurate"),
     ],
 )

@@ -49,6 +49,40 @@ def test_plausibility_implausible_jump_is_flagged_for_a_minute():
     assert reasons_over(polls)[1] == set()
 
 
+def without_counter(powers_w, *, is_busy=True):
+    """Return a meter and its check after a poll of these powers every 0.1 s."""
+    meter, check = DeviceMeter(period_s=0.1), EnergyCheck()
+    meter.max_w = 1_050.0  # a limit of 700 W
+    meter.note_busy(0.0, is_busy=is_busy)
+    for number, watts in enumerate(powers_w):
+        meter.push(poll(number / 10, None, watts, watts))
+    check.update(meter, len(powers_w) / 10)
+    return meter, check.reasons
+
+
+def test_plausibility_power_that_stays_the_same_for_8_s_is_stuck():
+    meter, reasons = without_counter([300.0 + number % 7 for number in range(100)] + [300.0] * 81)
+
+    assert reasons == {"stuck"}
+    assert meter.totals.unseen_j == pytest.approx(400.0 * 8.0)  # up to 700 W for 8 s, or 400 W more than reported
+
+
+@pytest.mark.parametrize(
+    ("powers_w", "is_busy"),
+    [
+        ([300.0] * 50, True),  # 4.9 s
+        ([300.0 + number // 40 for number in range(200)], True),  # a change every 4 s
+        ([72.0] * 200, False),
+    ],
+    ids=["short", "changes", "idle"],
+)
+def test_plausibility_power_that_may_stay_the_same_is_not_stuck(powers_w, is_busy):
+    meter, reasons = without_counter(powers_w, is_busy=is_busy)
+
+    assert reasons == set()
+    assert meter.totals.unseen_j == 0.0
+
+
 @pytest.mark.parametrize("gain", [0.9, 1.1])
 def test_plausibility_ten_percent_error_is_flagged_within_a_minute(gain):
     polls = [poll(float(t), gain * 300.0 * t, 300.0, 300.0) for t in range(60)]
@@ -91,3 +125,13 @@ def test_plausibility_healthy_gpu_is_never_flagged(tmp_path, period_s, product, 
             t += step_s * random.uniform(0.95, 1.2)
 
     assert reasons_over(polls)[0] == set()
+
+
+def test_plausibility_low_power_in_a_pause_of_work_is_implausible():
+    meter, _ = without_counter([300.0] * 10)  # 700 W / 100 = 7 W
+    meter.note_busy(1.0, is_busy=False)
+
+    meter.push(poll(2.0, None, 0.3, 0.3))
+    assert meter.implausible_s == 2.0
+    meter.push(poll(12.0, None, 3.0, 3.0))
+    assert meter.implausible_s == 2.0

@@ -7,9 +7,6 @@ import pytest
 from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER, frozen, no_counter, slope
 from tests.exporter.faults.virtual_node import LEAD_S, LOADS, START_S, FaultyGpu, make_gpu, measure
 
-UNKNOWABLE = {"integral: power stuck at 300 W"}
-"""Faults that no other value of the driver contradicts."""
-
 
 def outcomes(name, fault, *, has_counter, seed):
     """Return the outcomes of the failing and of the healthy GPU."""
