@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from analyzer.carbon.emissions import ledger_emissions
 from analyzer.energy.clock import run_duration_s
 from analyzer.energy.phases import measurable_phases
-from analyzer.model.devices import AttributedDevice, MeasuredDevice, fields_of
+from analyzer.model.devices import AttributedDevice, GpuModel, MeasuredDevice, fields_of
 from analyzer.model.emissions import CarbonSlot, Emission
 from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.ledger import LedgerPhase, RunLedger
@@ -65,10 +65,17 @@ def measured_run(
 
 def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Interval]:
     return {
-        component: total(device.energy for device in devices if device.component == component)
+        component: total(_with_accuracy(device) for device in devices if device.component == component)
         for component in COMPONENTS
         if any(device.component == component for device in devices)
     }
+
+
+def _with_accuracy(device: MeasuredDevice) -> Interval:
+    """Return the energy of a device with the systematic error of its sensor, which only that of GPUs has."""
+    if device.component != "gpu":
+        return device.energy
+    return GpuModel(device.name, device.architecture).with_accuracy(device.energy)
 
 
 def _sum_known(values: Iterable[float | None]) -> float | None:
@@ -112,7 +119,7 @@ def _work(run: AttributedRun, ledger: RunLedger) -> Iterator[Work]:
         work = _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
         if share_j is not None and work.energy_per_unit:
             whole_j = run.energy[component].value
-            share = Interval(min(share_j, whole_j) / amount)
+            share = Interval(min(share_j, whole_j) / amount).with_accuracy_of(run.energy[component])
             work = replace(work, energy_per_unit=share, whole_devices=run.energy[component].scaled(1 / amount))
         yield work
 
@@ -131,6 +138,7 @@ def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, f
         inside = [phase for phase in measured if phase.name in names]
         duration_s = math.fsum(phase.duration_s for phase in inside)
         energy = total(phase.energy[component] for phase in inside) if component else None
+        energy = energy and energy.with_accuracy_of(run.energy[component])
     return Work(
         unit,
         amount,

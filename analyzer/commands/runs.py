@@ -73,7 +73,7 @@ def _since_text(since: str) -> str:
 
 
 def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
-    from analyzer.model.catalog import run_entry, simulated_gpus
+    from analyzer.model.catalog import gpu_models, run_entry
     from analyzer.sources.fetch import SeriesRequest, fetch, fetch_states, prefetch
     from analyzer.sources.runs import load
     from exporter.contract.metrics import GPU_INFO
@@ -91,12 +91,12 @@ def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[
         return []
     times_s = [row.t for rows in rows_by_run.values() for row in rows]
     about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - load.PATIENCE_S, max(times_s)))
-    simulated = simulated_gpus(fetch_states(source, about_gpus))
+    models = gpu_models(fetch_states(source, about_gpus))
     prefetch(source, requests[:_AT_ONCE])
     for number, (run_id, rows) in enumerate(rows_by_run.items()):
         prefetch(source, requests[number + _AT_ONCE :][:1])
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
-        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh, simulated=simulated))
+        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh, models=models))
     return found
 
 

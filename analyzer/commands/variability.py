@@ -53,7 +53,7 @@ def variability_command(
     """
     since_s = duration_option(since)
     from analyzer.commands.printing import print_output
-    from analyzer.model.catalog import Selector, simulated_gpus
+    from analyzer.model.catalog import Selector, gpu_models
     from analyzer.output.studies.variability import variability_output
     from analyzer.sources.runs.load import Clock, find_runs, load_runs
     from analyzer.sources.runs.studies import MixedQuantityError, VariedQuantity, variability_rows
@@ -79,7 +79,7 @@ def variability_command(
         result = gpu_variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    simulated = any(simulated_gpus(one.raw) for one in frames)
+    simulated = any(gpu.simulated for one in frames for gpu in gpu_models(one.raw).values())
     print_output(variability_output(result, measure).marked(simulated=simulated), form)
 
 

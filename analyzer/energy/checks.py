@@ -8,14 +8,13 @@ import numpy as np
 
 from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, Signals, counted_span, is_summed
-from analyzer.energy.error_budget import sensor_limits_j
 from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
 from analyzer.model.sample_table import SampleTable, around, rows_of
 from analyzer.model.samples import Gap, Samples, Stretch, distinct, gaps
 from analyzer.model.timeline import OtherRun, Window
 from exporter.contract import metrics as m
-from exporter.contract.power_sensors import systematic_band
+from exporter.contract.power_sensors import sensor_limits_j, systematic_band
 
 STUCK_SECONDS = 60.0
 _STUCK_SAMPLES = 10

@@ -16,7 +16,7 @@ from analyzer.energy.aliasing import Beat, updates
 from analyzer.model.devices import MeasuredDevice, UncertaintyBudget
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Gap, Samples, gaps, median_spacing_s
 from analyzer.model.timeline import Window
-from exporter.contract.power_sensors import SystematicBand, systematic_band
+from exporter.contract.power_sensors import gpu_limits_j
 
 _COVERAGE_FACTOR = 1.96
 _FASTEST = 6.0
@@ -40,8 +40,7 @@ def gpu_budget(
     spacing, not the ledger's figure.
     """
     energy_j, half_j = device.energy.value, device.energy.half
-    band = systematic_band(device.name, device.architecture)
-    sensor_j = None if device.simulated else sensor_limits_j(energy_j, band)
+    sensor_j = None if device.simulated else gpu_limits_j(energy_j, device.name, device.architecture)
     if not summed:
         return UncertaintyBudget(energy_j, half_j, sensor_j=sensor_j)
     sampling_j = integral_half_j(power, window)
@@ -54,12 +53,6 @@ def gpu_budget(
         sensor_j=sensor_j,
         aliasing_j=beat.most_ratio * energy_j if beat else None,
     )
-
-
-def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float]:
-    """Return the limits of the true value minus the reading; the band is of the reading, relative to the true value."""
-    truths_j = [energy_j / (1 + percent / 100) for percent in (band.high_percent, band.low_percent)]
-    return truths_j[0] - energy_j, truths_j[1] - energy_j
 
 
 def integral_half_j(power: Samples, window: Window) -> float | None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analyzer.live.model import Device, LiveGpu, LiveNode, LiveRun
+from analyzer.model.catalog import gpu_models
+from analyzer.model.devices import UNKNOWN_GPU, GpuModel
 from analyzer.model.interval import Interval, total
 from analyzer.model.sample_table import Row, SampleTable, join_tables, last, rows_of
 from exporter.contract import metrics as m
@@ -125,12 +127,13 @@ def live_runs(table: SampleTable, live: SampleTable, stale: AbstractSet[str]) ->
     """
     shown = join_tables([live, table.take(table.where("instance", stale))])
     starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
+    models = gpu_models(table)
     for run_id in dict.fromkeys(row.labels["run_id"] for row in starts):
         instances = tuple(row.instance for row in starts if row.labels["run_id"] == run_id)
         workloads = [row.labels.get("workload", "") for row in last(shown, m.RUN_INFO, run_id=run_id)]
         of_run = live.take(live.where("run_id", [run_id]))
         state = "stale" if stale & set(instances) else _state(of_run, len(instances))
-        yield _run(table, of_run, run_id, (next(iter(workloads), ""), state, instances))
+        yield _run(table, of_run, run_id, (next(iter(workloads), ""), state, instances), models)
 
 
 def _state(of_run: SampleTable, instances: int) -> str:
@@ -140,13 +143,19 @@ def _state(of_run: SampleTable, instances: int) -> str:
     return next((outcome for outcome in OUTCOMES if outcome in outcomes), "ended")
 
 
-def _run(table: SampleTable, of_run: SampleTable, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:
+def _run(
+    table: SampleTable,
+    of_run: SampleTable,
+    run_id: str,
+    known: tuple[str, str, tuple[str, ...]],
+    models: Mapping[str, GpuModel],
+) -> LiveRun:
     amounts: dict[str, float] = {}
     for row in last(of_run, m.RUN_WORK):
         amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
     done = primary_first(unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit))
     unit = next(iter(done), None)
-    energy = _energies(of_run)
+    energy = _energies(of_run, models)
     basis = _work_energy(of_run, known[1], unit, amounts[unit]) if unit and energy else None
     return LiveRun(
         run_id,
@@ -217,11 +226,14 @@ def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
     return found
 
 
-def _energies(of_run: SampleTable) -> dict[str, Interval]:
+def _energies(of_run: SampleTable, models: Mapping[str, GpuModel]) -> dict[str, Interval]:
     halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
     parts: dict[str, list[Interval]] = {}
     for row in last(of_run, m.RUN_ENERGY):
-        parts.setdefault(row.labels["component"], []).append(Interval(row.value, halves_j.get(_device(row))))
+        component, energy = row.labels["component"], Interval(row.value, halves_j.get(_device(row)))
+        if component == "gpu":
+            energy = models.get(row.labels["device"], UNKNOWN_GPU).with_accuracy(energy)
+        parts.setdefault(component, []).append(energy)
     return {component: total(known) for component, known in parts.items()}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from analyzer.model.devices import SIMULATED
+from analyzer.model.devices import UNKNOWN_GPU, GpuModel
 from analyzer.model.interval import Interval, total
 from analyzer.model.ledger import run_aliases
 from analyzer.model.sample_table import Row, SampleTable, last
@@ -38,16 +39,20 @@ class RunEntry:
     """Whether others than the run used a part of that energy."""
 
 
-def simulated_gpus(table: SampleTable) -> frozenset[str]:
-    """Return the UUIDs of the simulated GPUs that the table shows."""
-    rows = last(table, m.GPU_INFO)
-    return frozenset(row.labels["uuid"] for row in rows if row.labels.get("name", "").startswith(SIMULATED))
+def gpu_models(table: SampleTable) -> dict[str, GpuModel]:
+    """Return the models of the GPUs that the table shows, by UUID."""
+    return {
+        row.labels["uuid"]: GpuModel(row.labels.get("name", ""), row.labels.get("architecture", ""))
+        for row in last(table, m.GPU_INFO)
+    }
 
 
-def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool, simulated: Collection[str] = frozenset()) -> RunEntry:
+def run_entry(
+    ledger: SampleTable, run_id: str, *, fresh: bool, models: Mapping[str, GpuModel] = MappingProxyType({})
+) -> RunEntry:
     """Return the entry of a run from its own series.
 
-    `fresh` means that its last scrape is recent; `simulated` are the UUIDs of simulated GPUs.
+    `fresh` means that its last scrape is recent; `models` are those of the GPUs by UUID.
     """
     aliases = run_aliases(ledger, run_id)
     if aliases:
@@ -65,7 +70,10 @@ def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool, simulated: Colle
         (row.instance, row.labels["device"]): row.value
         for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
     }
-    energies = [Interval(joules, halves_j.get(gpu)) for gpu, joules in whole_j.items()]
+    energies = [
+        models.get(gpu[1], UNKNOWN_GPU).with_accuracy(Interval(joules, halves_j.get(gpu)))
+        for gpu, joules in whole_j.items()
+    ]
     duration_s = max((row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0)
     shares_j = _shares_j(ledger, run_id)
     highest_w = {(row.instance, row.labels["uuid"]): row.value for row in last(ledger, m.RUN_POWER_MAX, run_id=run_id)}
@@ -89,7 +97,7 @@ def run_entry(ledger: SampleTable, run_id: str, *, fresh: bool, simulated: Colle
         min(row.value for row in starts),
         duration_s,
         total(energies) if energies else None,
-        any(device in simulated for _, device in whole_j),
+        any(models.get(device, UNKNOWN_GPU).simulated for _, device in whole_j),
         math.fsum(min(shares_j[gpu], joules) for gpu, joules in whole_j.items()) if known else None,
         shared,
     )

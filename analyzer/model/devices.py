@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from analyzer.model.interval import Interval
+from exporter.contract.power_sensors import gpu_limits_j
 
 ESTIMATE = "model"
 """The energy method of --cpu.power-model: power estimated from utilization, not measured."""
 SCRAPED = "scraped_power"
 """The energy method of untagged ranges without a counter: the analyzer's integral of scraped power."""
 SIMULATED = "SIMULATED"
+
+
+class GpuModel(NamedTuple):
+    """Name and architecture of a GPU, which tell how accurate its sensor is."""
+
+    name: str
+    architecture: str
+
+    @property
+    def simulated(self) -> bool:
+        return self.name.startswith(SIMULATED)
+
+    def with_accuracy(self, energy: Interval) -> Interval:
+        """Return an energy of this GPU with the systematic error of its sensor; a simulated sensor has none."""
+        if self.simulated:
+            return energy
+        return replace(energy, systematic=gpu_limits_j(energy.value, self.name, self.architecture))
+
+
+UNKNOWN_GPU = GpuModel("", "")
 
 
 @dataclass(frozen=True, slots=True)

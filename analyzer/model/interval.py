@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 JOULES_PER_KWH = 3.6e6
@@ -19,13 +19,22 @@ class Interval:
     """A value and its 95 % confidence interval, or the limits of the true value.
 
     `half` is the half-width of a symmetric interval; `limits` are the ends of any other one. Both are None where the
-    interval is unknown. `n` is the number of repeats behind it, 0 where there are none.
+    interval is unknown. `n` is the number of repeats behind it, 0 where there are none. `systematic` are the limits of
+    the true value minus the value by the accuracy of a sensor, which the interval does not include.
     """
 
     value: float
     half: float | None = None
     limits: tuple[float, float] | None = None
     n: int = 0
+    systematic: tuple[float, float] | None = None
+
+    @property
+    def total_half(self) -> float | None:
+        """Half-width of random and systematic error together, which decides the digits of the value."""
+        if self.systematic is None:
+            return self.half
+        return math.hypot(self.half or 0.0, max(map(abs, self.systematic)))
 
     @property
     def low(self) -> float | None:
@@ -51,10 +60,21 @@ class Interval:
 
     def scaled(self, factor: float) -> Interval:
         half = None if self.half is None else self.half * abs(factor)
-        if self.limits is None:
-            return Interval(self.value * factor, half, n=self.n)
-        low, high = sorted(end * factor for end in self.limits)
-        return Interval(self.value * factor, half, (low, high), self.n)
+        limits, systematic = _scaled(self.limits, factor), _scaled(self.systematic, factor)
+        return Interval(self.value * factor, half, limits, self.n, systematic)
+
+    def with_accuracy_of(self, whole: Interval) -> Interval:
+        """Return the interval with the relative systematic error of `whole`, which the same sensors measured."""
+        if whole.systematic is None or not whole.value:
+            return self
+        return replace(self, systematic=_scaled(whole.systematic, self.value / whole.value))
+
+
+def _scaled(limits: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    if limits is None:
+        return None
+    low, high = sorted(limit * factor for limit in limits)
+    return low, high
 
 
 def total(intervals: Iterable[Interval]) -> Interval:
@@ -65,9 +85,10 @@ def total(intervals: Iterable[Interval]) -> Interval:
     """
     parts = list(intervals)
     value = math.fsum(part.value for part in parts)
-    if any(part.half is None for part in parts):
-        return Interval(value)
-    return Interval(value, math.fsum(part.half or 0.0 for part in parts))
+    known = [part.systematic for part in parts if part.systematic is not None]
+    systematic = (math.fsum(low for low, _ in known), math.fsum(high for _, high in known)) if known else None
+    half = None if any(part.half is None for part in parts) else math.fsum(part.half or 0.0 for part in parts)
+    return Interval(value, half, systematic=systematic)
 
 
 def total_limits(intervals: Iterable[Interval]) -> Interval:

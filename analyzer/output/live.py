@@ -178,8 +178,8 @@ def _run(run: LiveRun, of_j: float) -> list[Text | str]:
         f"{run.run_id} {run.workload}",
         Text(run.state, _STYLES.get(run.state, "")),
         "–" if run.duration_s is None else _duration(run.duration_s),
-        "–" if used is None else units.plain_energy(used.value, of_j) + ("" if "gpu" in run.energy else " CPU"),
-        "–" if per_unit is None or run.unit is None else _per_unit(per_unit, run.unit) + ("*" if run.shared else ""),
+        "–" if used is None else units.energy(used, of_j, half=False) + ("" if "gpu" in run.energy else " CPU"),
+        "–" if per_unit is None else _per_unit(run, per_unit) + ("*" if run.shared else ""),
         "–" if run.per_second is None or run.unit is None else f"{units.number(run.per_second)}/s",
     ]
 
@@ -192,9 +192,10 @@ def _duration(seconds: float) -> str:
     return " ".join(known) or "0 s"
 
 
-def _per_unit(joules: float, unit: str) -> str:
-    factor, prefix = next(((f, p) for f, p in ((1.0, ""), (1e-3, "m"), (1e-6, "µ")) if joules >= f), (1e-9, "n"))
-    return f"{units.number(joules / factor)} {prefix}J/{noun_of_one(unit)}"
+def _per_unit(run: LiveRun, joules: float) -> str:
+    each, used = Interval(joules), _used(run)
+    rounded = units.energy_of_one(each.with_accuracy_of(used) if used else each, half=False)
+    return f"{rounded}/{noun_of_one(run.unit or '')}"
 
 
 def _carbon(state: WatchState) -> Iterator[Text]:

@@ -21,10 +21,13 @@ def largest(values: Iterable[Interval | float | None]) -> float:
     return max((abs(value) for value in plain if value is not None), default=0.0)
 
 
-def energy(quantity: Interval, largest_j: float | None = None) -> str:
-    """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits `largest_j`."""
+def energy(quantity: Interval, largest_j: float | None = None, *, half: bool = True) -> str:
+    """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits `largest_j`.
+
+    The half-width is that of random and systematic errors together. It decides the digits, also with `half=False`.
+    """
     unit, joules = energy_unit(quantity.value if largest_j is None else largest_j)
-    return _with_unit(quantity.scaled(1 / joules), unit)
+    return _with_unit(quantity.scaled(1 / joules), unit, half=half)
 
 
 def marked(text: str, estimated: bool) -> str:
@@ -38,10 +41,48 @@ def plain_energy(value_j: float, largest_j: float | None = None) -> str:
 
 
 def energy_parts(quantity: Interval) -> tuple[str, str, str]:
-    """Return value, half-width of the 95 % CI (empty where unknown) and unit, as texts."""
+    """Return value, half-width of all errors together (empty where unknown) and unit, as texts."""
     unit, joules = energy_unit(quantity.value)
     value, half = _digits(quantity.scaled(1 / joules))
     return value, half, unit
+
+
+def random_error(quantity: Interval) -> str:
+    """Return `± 3.7 J (0.060 %)`, in the unit of the energy; empty where it is unknown."""
+    return "" if quantity.half is None else error_half(quantity.half, quantity.value, quantity.value)
+
+
+def systematic_error(quantity: Interval) -> str:
+    """Return `-180 to +610 J (9.9 %)`, in the unit of the energy; empty without one."""
+    return error_limits(quantity.systematic, quantity.value, quantity.value) if quantity.systematic else ""
+
+
+def error_half(half_j: float, energy_j: float, largest_j: float) -> str:
+    """Return a half-width in the unit that fits `largest_j`, with its ratio to the energy."""
+    unit, joules = energy_unit(largest_j)
+    return f"± {_two_digits(half_j / joules)} {unit}{_percent(half_j, energy_j)}"
+
+
+def error_limits(limits_j: tuple[float, float], energy_j: float, largest_j: float) -> str:
+    """Return limits of an error, with the ratio of the larger one to the energy."""
+    unit, joules = energy_unit(largest_j)
+    low, high = (_signed(limit / joules) for limit in limits_j)
+    return f"{low} to {high} {unit}{_percent(max(limits_j, key=abs), energy_j)}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{_two_digits(abs(value))}" if value else "0"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f" ({_two_digits(100 * abs(part) / whole)} %)" if whole > 0 else ""
+
+
+def _two_digits(value: float) -> str:
+    if value <= 0:
+        return "0"
+    decimals = 1 - math.floor(math.log10(value))
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
 def energy_bound(bound: Interval, largest_j: float | None = None) -> str:
@@ -49,7 +90,7 @@ def energy_bound(bound: Interval, largest_j: float | None = None) -> str:
     unit, joules = energy_unit(bound.value if largest_j is None else largest_j)
     low_j, high_j = bound.ends
     decimals = _decimals((high_j - low_j) / 2 / joules, bound.value / joules)
-    value, low, high = (f"{x / joules:,.{decimals}f}" for x in (bound.value, low_j, high_j))
+    value, low, high = (f"{x / joules:,.{max(decimals, 0)}f}" for x in (bound.value, low_j, high_j))
     return f"{value} {unit} ({low} to {high})"
 
 
@@ -59,30 +100,34 @@ def power(quantity: Interval) -> str:
     return _with_unit(quantity, "W")
 
 
-def mass(quantity: Interval, largest_g: float | None = None) -> str:
+def mass(quantity: Interval, largest_g: float | None = None, *, half: bool = True) -> str:
     """Return a mass of CO2eq in mg, g, kg or t."""
     for limit, factor, unit in ((1, 1e3, "mg"), (1e3, 1, "g"), (1e6, 1e-3, "kg")):
         if abs(quantity.value if largest_g is None else largest_g) < limit:
-            return f"{_with_unit(quantity.scaled(factor), unit)} CO₂eq"
-    return f"{_with_unit(quantity.scaled(1e-6), 't')} CO₂eq"
+            return f"{_with_unit(quantity.scaled(factor), unit, half=half)} CO₂eq"
+    return f"{_with_unit(quantity.scaled(1e-6), 't', half=half)} CO₂eq"
 
 
 def plain_mass(value_g: float, largest_g: float | None = None) -> str:
     return mass(Interval(value_g), largest_g)
 
 
-def energy_per_unit(quantity: Interval, unit: str, largest_j: float | None = None) -> str:
+def energy_per_unit(quantity: Interval, unit: str, largest_j: float | None = None, *, half: bool = True) -> str:
     """Return `46.7 ± 0.2 mJ per generated token`."""
-    return f"{energy_of_one(quantity, largest_j)} per {unit_of_one(unit)}"
+    return f"{energy_of_one(quantity, largest_j, half=half)} per {unit_of_one(unit)}"
 
 
-def energy_of_one(quantity: Interval, largest_j: float | None = None) -> str:
+def energy_of_one(quantity: Interval, largest_j: float | None = None, *, half: bool = True) -> str:
     """Return `46.7 ± 0.2 mJ`: SI prefixes below a joule, Wh and kWh above."""
-    size = abs(quantity.value if largest_j is None else largest_j)
-    if size >= 1 or size == 0:
-        return energy(quantity, largest_j)
-    factor, prefix = next(((f, p) for f, p in _SMALL if size >= f), _SMALL[-1])
-    return _with_unit(quantity.scaled(1 / factor), f"{prefix}J")
+    unit, joules = _unit_of_one(quantity.value if largest_j is None else largest_j)
+    return _with_unit(quantity.scaled(1 / joules), unit, half=half)
+
+
+def _unit_of_one(value_j: float) -> tuple[str, float]:
+    if abs(value_j) >= 1 or value_j == 0:
+        return energy_unit(value_j)
+    factor, prefix = next(((f, p) for f, p in _SMALL if abs(value_j) >= f), _SMALL[-1])
+    return f"{prefix}J", factor
 
 
 def amount(value: float, unit: str) -> str:
@@ -148,26 +193,28 @@ def energy_unit(value_j: float) -> tuple[str, float]:
     return ("Wh", _WATT_HOUR_J) if abs(value_j) < _KILOWATT_HOUR_J else ("kWh", _KILOWATT_HOUR_J)
 
 
-def _with_unit(quantity: Interval, unit: str) -> str:
-    value, half = _digits(quantity)
-    return f"{value} ± {half} {unit}" if half else f"{value} {unit}"
+def _with_unit(quantity: Interval, unit: str, *, half: bool = True) -> str:
+    value, half_text = _digits(quantity)
+    return f"{value} ± {half_text} {unit}" if half and half_text else f"{value} {unit}"
 
 
 def _digits(quantity: Interval) -> tuple[str, str]:
-    if not quantity.half:
+    half = quantity.total_half
+    if not half:
         return _significant(quantity.value), ""
-    decimals = _decimals(quantity.half, quantity.value)
-    return f"{quantity.value:z,.{decimals}f}", f"{quantity.half:,.{decimals}f}"
+    decimals = _decimals(half, quantity.value)
+    value_text, half_text = (f"{round(one, decimals):z,.{max(decimals, 0)}f}" for one in (quantity.value, half))
+    return value_text, half_text
 
 
 def _decimals(half: float, value: float) -> int:
     """Return the decimals that show two digits of a half-width that starts with 1 or 2, else one digit; and at most
-    seven digits of the value.
+    seven digits of the value. They are negative for a half-width above 30, since further digits are unknown.
     """
     exponent = math.floor(math.log10(half)) if half > 0 else -4
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
     allowed = 6 - math.floor(math.log10(abs(value))) if value else 6
-    return max(min(wanted, allowed), 0)
+    return min(wanted, max(allowed, 0))
 
 
 def _significant(value: float) -> str:

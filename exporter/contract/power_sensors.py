@@ -71,3 +71,14 @@ def sensor_window(name: str, architecture: str) -> SensorWindow | None:
 def systematic_band(name: str, architecture: str) -> SystematicBand:
     sensor = find_power_sensor(name, architecture)
     return sensor.band if sensor and sensor.band else UNKNOWN_BAND
+
+
+def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float]:
+    """Return the limits of the true value minus the reading; the band is of the reading, relative to the true value."""
+    truths_j = [energy_j / (1 + percent / 100) for percent in (band.high_percent, band.low_percent)]
+    return truths_j[0] - energy_j, truths_j[1] - energy_j
+
+
+def gpu_limits_j(energy_j: float, name: str, architecture: str) -> tuple[float, float]:
+    """Return the limits of the true value minus the reading of a GPU, by its name and architecture."""
+    return sensor_limits_j(energy_j, systematic_band(name, architecture))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -112,34 +111,15 @@ def _half_cell(half_j: float | None, energy_j: float, largest_j: float, remark: 
     """Return `± 12 J (0.4 %)`."""
     if half_j is None:
         return Cell()
-    unit, joules = units.energy_unit(largest_j)
-    return Cell(f"± {_two_digits(half_j / joules)} {unit}{_percent(half_j, energy_j)}{remark}", half_j, "J")
+    return Cell(f"{units.error_half(half_j, energy_j, largest_j)}{remark}", half_j, "J")
 
 
 def _limits_cell(limits_j: tuple[float, float] | None, energy_j: float, largest_j: float) -> Cell:
     """Return `-180 to +380 J (8 %)`, sorted by the limit that is farther from zero."""
     if limits_j is None:
         return Cell()
-    unit, joules = units.energy_unit(largest_j)
-    low, high = (_signed(limit / joules) for limit in limits_j)
-    widest_j = max(limits_j, key=abs)
-    text = f"{low} to {high} {unit}{_percent(widest_j, energy_j)}"
-    return Cell(text, abs(widest_j), "J", low=limits_j[0], high=limits_j[1])
-
-
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{_two_digits(abs(value))}" if value else "0"
-
-
-def _percent(part_j: float, energy_j: float) -> str:
-    return f" ({_two_digits(100 * abs(part_j) / energy_j)} %)" if energy_j > 0 else ""
-
-
-def _two_digits(value: float) -> str:
-    if value <= 0:
-        return "0"
-    decimals = 1 - math.floor(math.log10(value))
-    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+    text = units.error_limits(limits_j, energy_j, largest_j)
+    return Cell(text, max(map(abs, limits_j)), "J", low=limits_j[0], high=limits_j[1])
 
 
 def calibration_table(report: Report) -> Table | None:

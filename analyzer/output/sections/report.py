@@ -149,6 +149,8 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
     for component, quantity in report.energy.items():
         note = " (whole node: other runs overlapped)" if component in shared and component != "gpu" else ""
         yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
+        if quantity.systematic:
+            yield from _error_lines(quantity)
         for policy, joules in report.shares.get(component, {}).items():
             yield "  attributed", f"{_marked(report, component, Interval(joules))} by {policy}"
     if report.whole:
@@ -171,6 +173,13 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.mean_power_w:
         power = units.marked(units.power(report.mean_power_w), report.headline_estimated)
         yield "mean power", f"{power}{' over the time that the samples cover' if report.covers_part else ''}"
+
+
+def _error_lines(energy: Interval) -> Iterator[tuple[str, str]]:
+    """Yield the parts of the uncertainty of an energy that is rounded to both together."""
+    if energy.half is not None:
+        yield "  random", f"{units.random_error(energy)}, 95 % CI"
+    yield "  sensor accuracy", f"{units.systematic_error(energy)}; the same in every run on a GPU"
 
 
 def _lacks_intensity(report: Report) -> bool:
@@ -236,13 +245,16 @@ def _energy_sentence(report: Report) -> Iterator[Sentence]:
 def _interval(energy: Interval, estimated: bool) -> str:
     if estimated:
         return "; this is an estimate from utilization, not a measurement"
+    if energy.systematic:
+        random = f"random error {units.random_error(energy)}, 95 % CI; " if energy.half is not None else ""
+        return f" ({random}sensor accuracy {units.systematic_error(energy)})"
     value, half, unit = units.energy_parts(energy)
     if not half:
         return "; its uncertainty is unknown"
     middle, reach = (float(text.replace(",", "")) for text in (value, half))
     decimals = len(value.partition(".")[2])
     low, high = (f"{limit:,.{decimals}f}" for limit in (middle - reach, middle + reach))
-    return f" (95 % CI: {low} to {high} {unit}, without the sensor's systematic error)"
+    return f" (95 % CI: {low} to {high} {unit})"
 
 
 def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from analyzer.model.interval import Interval
@@ -14,6 +15,10 @@ from analyzer.studies.comparison.group_ratios import RatioDifference
 
 _SINGLE = "measurement uncertainty only; repeats may scatter more"
 _MARK = "*"
+_ROUNDED = (
+    "Energies are rounded to the accuracy of the GPUs' sensors, which the CI does not include: it is the same in every "
+    "run on a GPU, so differences between such runs are known better."
+)
 
 
 def comparison_output(comparison: GroupComparison) -> CommandOutput:
@@ -29,9 +34,12 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
     base = comparison.groups[0].name
     is_single = any(one and not one.repeated for line in comparison.lines for one in line.differences)
     notes = [f"{_MARK} {_SINGLE}."] if is_single else []
+    levels = ["Geometric means with 95 % CI."]
+    if any(level and level.systematic for line in comparison.lines for level in line.levels):
+        levels.append(_ROUNDED)
     titles = ("Figure", "Group", f"Difference from {short[0]}")
     parts: list[str | Table] = [
-        Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=["Geometric means with 95 % CI."]),
+        Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=levels),
         Table("", [Column(title, text=True) for title in titles], differences, notes=notes),
         *(f"warning: {text}" for text in comparison.warnings),
     ]
@@ -75,18 +83,22 @@ def _value_cells(line: ComparisonLine) -> list[Cell]:
 def _value_cell(figure: RunFigure, level: Interval | None, largest: float) -> Cell:
     if level is None:
         return Cell()
-    text = f"{value_text(figure, level.value, largest)}{_half_percent(level)}"
+    text = f"{value_text(figure, level, largest)}{_half_percent(level)}"
     return Cell(text, level.value, low=level.low, high=level.high)
 
 
-def value_text(figure: RunFigure, value: float, largest: float | None = None) -> str:
+def value_text(figure: RunFigure, level: Interval, largest: float | None = None) -> str:
+    """Return the value; the systematic error of the sensors, if it is known, decides its digits."""
     if figure.kind == "duration":
-        return units.duration(value)
+        return units.duration(level.value)
     if figure.kind == "rate":
-        return units.rate(value, figure.of)
+        return units.rate(level.value, figure.of)
+    half = None if level.systematic is None or level.limits is None else (level.limits[1] - level.limits[0]) / 2
+    quantity = replace(level, half=half)
     if figure.kind == "energy_per_unit":
-        return units.energy_per_unit(Interval(value), figure.of, largest)
-    return units.plain_mass(value, largest) if figure.kind == "emissions" else units.plain_energy(value, largest)
+        return units.energy_per_unit(quantity, figure.of, largest, half=False)
+    show = units.mass if figure.kind == "emissions" else units.energy
+    return show(quantity, largest, half=False)
 
 
 def _half_percent(level: Interval) -> str:

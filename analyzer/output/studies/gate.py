@@ -37,7 +37,7 @@ def gate_output(
 def gate_markdown(result: GateResult, groups: Sequence[RunGroup], max_increase: float, warnings: Sequence[str]) -> str:
     """Return the summary as Markdown, for the page of a CI job."""
     title, *lines = _lines(result, groups, max_increase)
-    baseline, candidate = (value_text(result.figure, value.value) for value in (result.baseline, result.candidate))
+    baseline, candidate = (value_text(result.figure, value) for value in (result.baseline, result.candidate))
     names = [group.name.replace("|", "\\|") for group in groups]
     table = [
         f"| {figure_name(result.figure)} | {names[0]} | {names[1]} | change | repeats |",
@@ -51,7 +51,7 @@ def gate_markdown(result: GateResult, groups: Sequence[RunGroup], max_increase: 
 def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) -> Iterator[str]:
     limit = signed_percent(max_increase)
     yield _TITLES[result.verdict]
-    values = [value_text(result.figure, value.value) for value in (result.baseline, result.candidate)]
+    values = [value_text(result.figure, value) for value in (result.baseline, result.candidate)]
     yield f"{figure_name(result.figure)}: {values[0]} → {values[1]}, {signed_percent(result.ratio - 1)}"
     method = "compared repeat by repeat" if result.paired else "compared as groups"
     yield f"repeats: {result.repeats} of at most {result.planned}, {method}"

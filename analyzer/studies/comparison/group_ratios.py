@@ -49,14 +49,14 @@ class RatioDifference:
 
 
 def geometric_means(groups: Sequence[Sequence[RunValue]], confidence: float = CONFIDENCE) -> list[Interval]:
-    """Return the geometric mean of each group with its CI."""
+    """Return the geometric mean of each group with its CI, and the systematic error of its first run."""
     pooled = _pooled_scatter(groups)
     out = []
     for group in groups:
         error, measured = _error_of_mean(group, pooled), _measurement(group)
         mean, half = _mean_log(group), _half_width(error, measured, confidence)
         limits = None if half is None else (math.exp(mean - half), math.exp(mean + half))
-        out.append(Interval(math.exp(mean), limits=limits, n=len(group)))
+        out.append(Interval(math.exp(mean), limits=limits, n=len(group)).with_accuracy_of(group[0].value))
     return out
 
 

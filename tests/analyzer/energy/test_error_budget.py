@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from analyzer.energy.error_budget import gap_limits_j, integral_half_j, sampling_half_j, sensor_limits_j, total_budget
+from analyzer.energy.error_budget import gap_limits_j, integral_half_j, sampling_half_j, total_budget
 from analyzer.model.devices import UncertaintyBudget
 from analyzer.model.samples import Gap, Samples, clean
 from analyzer.model.timeline import Window
 from analyzer.output.documents import report_document
 from analyzer.output.sections.report import report_tables
-from exporter.contract.power_sensors import SystematicBand
 from tests.analyzer.energy import loads
 from tests.analyzer.node import NodeRun
 from tests.analyzer.run_reports import run_report
@@ -74,14 +73,6 @@ def test_gap_limits_are_minimum_and_maximum_power():
 
     assert gap_limits_j(power, [Gap(2, 12)]) == (600, 3_000)
     assert gap_limits_j(power, []) is None
-
-
-def test_sensor_limits_invert_band_of_the_reading():
-    """A reading of 9,400 J that is 6 % too low is 10,000 J."""
-    low_j, high_j = sensor_limits_j(9_400, SystematicBand("GA100", -6, 3))
-
-    assert high_j == pytest.approx(600)
-    assert low_j == pytest.approx(9_400 / 1.03 - 9_400)
 
 
 def test_budget_random_parts_add_in_quadrature_without_limits():
