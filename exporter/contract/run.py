@@ -145,6 +145,7 @@ class RunGpu(BaseModel):
     gpu: str
     uuid: str
     name: str
+    architecture: str = ""
 
 
 class Gpus(BaseModel):
@@ -201,6 +202,9 @@ class RunView(BaseModel):
     energy_joules: dict[str, dict[str, float]]
     energy_uncertainty_joules: dict[str, dict[str, float]]
     """Half-widths of the 95 % confidence intervals of `energy_joules`, once the run has ended."""
+    energy_sensor_limits_joules: dict[str, dict[str, tuple[float, float]]] = {}
+    """Least and most by which the true energy differs from `energy_joules` by the accuracy of the GPUs' sensors, which
+    the interval does not include; none for simulated GPUs."""
     integrated_energy_joules: dict[str, float]
     """Integrated power as a cross-check, by GPU UUID."""
     emissions_grams: list[Emissions]

@@ -165,7 +165,8 @@ class SensorHub(Service):
             await asyncio.sleep(0.01)
 
     def answering_gpus(self) -> list[RunGpu]:
-        gpus = [RunGpu(gpu=g.info.index, uuid=g.info.uuid, name=g.info.name) for g in self.live.gpus.values() if g.up]
+        up = [gpu.info for gpu in self.live.gpus.values() if gpu.up]
+        gpus = [RunGpu(gpu=one.index, uuid=one.uuid, name=one.name, architecture=one.architecture) for one in up]
         return sorted(gpus, key=lambda gpu: int(gpu.gpu))
 
     # -- polled sources

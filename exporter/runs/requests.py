@@ -65,7 +65,7 @@ def job_of(request: BeginRequest) -> CgroupOwner | None:
 
 def _run_gpu(live: LiveState, uuid: str) -> RunGpu:
     info = live.gpus[uuid].info
-    return RunGpu(gpu=info.index, uuid=uuid, name=info.name)
+    return RunGpu(gpu=info.index, uuid=uuid, name=info.name, architecture=info.architecture)
 
 
 def _cpu_devices(live: LiveState) -> list[Device]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from exporter.contract import run as contract
+from exporter.contract.power_sensors import gpu_limits_j
 from exporter.contract.unit_energy import energies_per_unit
 from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
@@ -14,6 +16,9 @@ from exporter.model import Device
 from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, take_marks
 from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
+_Value = TypeVar("_Value")
+_SIMULATED = "SIMULATED"
+"""Start of the names of simulated GPUs."""
 _SCANNED_WITHIN_S = 2.0
 """Longest time since the last scan of a run's processes for which they count as alive."""
 
@@ -68,6 +73,7 @@ def run_view(
         energy_uncertainty_joules=_by_component(
             {device: e.half_width_j for device, e in energies.items() if run.final_settled or is_so_far}
         ),
+        energy_sensor_limits_joules=_by_component(_sensor_limits_j(run, energies)),
         integrated_energy_joules={d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"},
         emissions_grams=_grams(run, emissions),
         covered_ratio=_by_component(
@@ -89,6 +95,16 @@ def _energies_so_far(run: RunRecord, meters: Meters, now_s: float) -> dict[Devic
     now = take_marks(run, meters, now_s if now_s - known_s < _SCANNED_WITHIN_S else known_s, run.begin)
     begin = run.begin if run.begin_settled else take_marks(run, meters, run.begin_s, {}, run.begin)
     return {device: energy_between(begin[device], now[device]) for device in run.measured() if device in begin}
+
+
+def _sensor_limits_j(run: RunRecord, energies: Mapping[Device, MeasuredEnergy]) -> dict[Device, tuple[float, float]]:
+    """Return the limits of the systematic error of each GPU's energy; simulated sensors have none."""
+    gpus = {device: run.gpus[device.id] for device in energies if device.kind == "gpu"}
+    return {
+        device: gpu_limits_j(energies[device].joules, gpu.name, gpu.architecture)
+        for device, gpu in gpus.items()
+        if not gpu.name.startswith(_SIMULATED)
+    }
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:
@@ -180,8 +196,8 @@ def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseT
     return *add_segment(run, cut, until_s, energies), until_s
 
 
-def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]:
-    shaped: dict[str, dict[str, float]] = {}
+def _by_component(values: Mapping[Device, _Value]) -> dict[str, dict[str, _Value]]:
+    shaped: dict[str, dict[str, _Value]] = {}
     for device, value in values.items():
         if device.component:
             shaped.setdefault(device.component, {})[device.id] = value

@@ -15,6 +15,7 @@ import yaml
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes, write_history
+from wattline.client import figures
 
 RUN = ("--run-id", "train-1", "--since", "36500d")
 
@@ -35,6 +36,27 @@ RUN = ("--run-id", "train-1", "--since", "36500d")
 )
 def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected):
     assert units.energy(Interval(value_j, half_j)) == expected
+
+
+def test_energy_text_is_rounded_to_random_and_systematic_error():
+    """3.7 J and 610 J are 610 J together, of which one digit is known."""
+    read = Interval(6_160, 3.7, systematic=(-180.0, 610.0))
+
+    assert (read.half, read.total_half) == (3.7, pytest.approx(610.0, abs=0.02))
+    assert units.energy(read) == "1.71 ± 0.17 Wh"
+    assert units.energy(read.scaled(0.5)) == "3,100 ± 300 J"
+    assert units.energy(read, half=False) == "1.71 Wh"
+    assert units.energy_per_unit(read.scaled(1e-6), "steps", half=False) == "6.2 mJ per step"
+    assert (units.random_error(read), units.systematic_error(read)) == (
+        "± 0.0010 Wh (0.060 %)",
+        "-0.050 to +0.17 Wh (9.9 %)",
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 3.08, 99.96, 950.0, 1234.5, 98_765.0, 12_345_678.0])
+@pytest.mark.parametrize("half", [0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0])
+def test_figures_of_the_client_are_rounded_as_those_of_the_analyzer(value, half):
+    assert figures.with_half(value, half) == units.plain(value, half)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +91,11 @@ def test_report_table_piped_has_at_most_100_columns(analyzer, steady_history):
     assert completed.stderr == ""
     assert max(len(line) for line in completed.stdout.splitlines()) <= 100
     assert "\x1b" not in completed.stdout
-    assert "3.333 ± 0.006 Wh" in completed.stdout  # 2 x 6,000 J, 10 J each add up
+    assert "3.33 ± 0.21 Wh" in completed.stdout  # 2 x 6,000 J; 10 J each add up, and the sensors' -2.9 to +6.4 %
+    assert "± 0.0056 Wh (0.17 %), 95 % CI" in completed.stdout
+    assert "-0.097 to +0.21 Wh (6.4 %); the same in every run on a GPU" in completed.stdout
     assert re.search(r"6 min|20\.00 s", completed.stdout)
-    assert "12.000 ± 0.020 J per generated token" in completed.stdout
+    assert "12.0 ± 0.8 J per generated token" in completed.stdout
     assert "50.00 generated tokens/s" in completed.stdout
 
 
@@ -107,7 +131,7 @@ def test_runs_lists_newest_first_in_each_format(analyzer, steady_history):
     (row,) = csv.DictReader(io.StringIO(analyzer("runs", *where, "--format", "csv").stdout))
     assert row["labels"] == '{"model": "tiny"}'
     table = analyzer("runs", *where).stdout
-    assert "3.333 ± 0.006 Wh" in table
+    assert "3.33 ± 0.21 Wh" in table
     assert "model=tiny" in table
 
 

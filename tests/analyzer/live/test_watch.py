@@ -92,6 +92,16 @@ def test_live_run_has_energy_per_unit_and_recent_rate():
     assert result.per_second == 30.0
 
 
+def test_live_table_energies_have_the_digits_that_the_sensor_leaves():
+    """3,057 J in 10 s by a sensor of -2.9 to +6.4 %: 195 J, of which two digits are known."""
+    run = NodeRun(end_s=None, work={"steps": 7.0})
+    result = live_state(frame_of([gpu("0", 305.7)], run, seconds(0, 10)), NOW_S, {})
+
+    (row,) = [line for line in text_of(result, 120).splitlines() if line.startswith("train-1")]
+    assert " 3,060 J 437 J/step " in row  # 3,057 J / 7 = 436.7 J
+    assert result.runs[0].energy_per_unit_j == pytest.approx(3_057 / 7)
+
+
 def test_live_table_names_report_of_ended_run():
     ended = NodeRun(end_s=START_S + 8)
 

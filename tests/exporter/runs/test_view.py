@@ -119,4 +119,7 @@ def test_energy_so_far_is_known_from_the_first_second():
 
     half_j = view.energy_uncertainty_joules["gpu"][GPU.id]
     assert abs(view.energy_joules["gpu"][GPU.id] - 300 * 0.5) <= half_j < 300
+    assert view.energy_sensor_limits_joules["gpu"][GPU.id] == pytest.approx(  # the sensor reads -9 to +3 %
+        [view.energy_joules["gpu"][GPU.id] * (1 / ratio - 1) for ratio in (1.03, 0.91)]
+    )
     assert run_view(run, meters, BEGIN_S + 0.5, None).energy_joules == {}

@@ -141,9 +141,12 @@ def test_summary_sentences_state_energy_work_and_emissions(tmp_path):
 
     texts = [f"{entry.before} {entry.figure} {entry.after}" for entry in summary_sentences(report)]
 
-    # 300 W x 20 s = 6,000 J ± 10 J = 1.6667 Wh; at 200 g/kWh 0.3333 g
-    assert texts[0].startswith("The run used 1.6667 ± 0.0028 Wh on 1 GPU in 20.00 s (95 % CI: 1.6639 to 1.6695 Wh")
-    assert summary_sentences(report)[1] == Sentence("10 steps took", "600.0 ± 1.0 J per step", ", at 0.5000 steps/s.")
+    # 300 W x 20 s = 6,000 J ± 10 J = 1.6667 Wh, and the sensor's -2.9 to +6.4 %; at 200 g/kWh 0.3333 g
+    assert texts[0] == (
+        "The run used 1.67 ± 0.11 Wh on 1 GPU in 20.00 s (random error ± 0.0028 Wh (0.17 %), 95 % CI; "
+        "sensor accuracy -0.049 to +0.11 Wh (6.4 %))."
+    )
+    assert summary_sentences(report)[1] == Sentence("10 steps took", "600 ± 40 J per step", ", at 0.5000 steps/s.")
     assert "333.3 ± 0.6 mg CO₂eq" in texts[2]
     assert "at 200 g/kWh (given)" in texts[2]
 

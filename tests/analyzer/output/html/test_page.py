@@ -101,10 +101,10 @@ def test_chart_gap_has_no_line(tab):
 def test_page_summary_has_figures_with_intervals(tab):
     lead = tab.value("document.querySelector('.lead').innerText")
 
-    # 12,000 J ± 30 J (10 J each, which add up) are 3.333 ± 0.008 Wh; 1,000 tokens
-    assert "used 3.333 ± 0.008 Wh on 3 GPUs in 20.00 s" in lead
-    assert "(95 % CI: 3.325 to 3.341 Wh, without" in lead
-    assert "12.00 ± 0.03 J per generated token, at 50.00 generated tokens/s" in lead
+    # 12,000 J ± 30 J (10 J each, which add up) are 3.333 ± 0.008 Wh, and ± 0.21 Wh with the sensors; 1,000 tokens
+    assert "used 3.33 ± 0.21 Wh on 3 GPUs in 20.00 s" in lead
+    assert "(random error ± 0.0083 Wh (0.25 %), 95 % CI; sensor accuracy -0.097 to +0.21 Wh (6.4 %))" in lead
+    assert "12.0 ± 0.8 J per generated token, at 50.00 generated tokens/s" in lead
 
 
 def test_table_sorts_by_value_and_keeps_totals_last(tab):
@@ -217,7 +217,7 @@ def test_page_without_scripts_shows_tables_and_plot(chromium, file):
 
     assert page.value("document.documentElement.dataset.charts") is None
     text = page.value("document.body.innerText")
-    assert "3.333 ± 0.008 Wh" in text
+    assert "3.33 ± 0.21 Wh" in text
     assert "Minimum, median, maximum" not in text  # part of the charts
     assert page.value("document.querySelector('.live').hidden")
     assert page.value("document.querySelector('.picture img').getBoundingClientRect().height") > 200

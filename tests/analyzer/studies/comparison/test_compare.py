@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.model.interval import Interval
-from analyzer.output.studies.compare import difference_text
+from analyzer.output.studies.compare import comparison_output, difference_text
 from analyzer.studies.comparison.compare import (
     GroupMember,
     MixedRunsError,
@@ -48,6 +48,21 @@ def group(name, *values, half=None, **identity):
             for i, value in enumerate(values)
         ),
     )
+
+
+def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
+    """The runs differ by 3.8 %, which is clear, but neither energy is known better than to 12 %."""
+    groups = []
+    for name, joules in (("a", 3_160.0), ("b", 3_040.0)):
+        read = Interval(joules, 3.7, systematic=(-0.03 * joules, 0.12 * joules))
+        members = group(name, joules, joules).members
+        groups.append(RunGroup(name, tuple(dataclasses.replace(one, figures={ENERGY: read}) for one in members)))
+    output = comparison_output(compare_groups(groups))
+    levels, differences = output.parts[:2]
+
+    assert [cell.text for cell in levels.rows[0][1:]] == ["3,200 J (±0.083 %)", "3,000 J (±0.086 %)"]
+    assert differences.rows[0][2].text.startswith("saves 3.80 % (")
+    assert output.document["figures"][0]["value"] == pytest.approx(3_160.0)
 
 
 def difference(comparison):

@@ -37,9 +37,9 @@ def lines(**fields):
     ("unit", "amount", "line"),
     [
         ("steps", 30.0, "10 J of the GPUs per step during the phase measure"),
-        ("generated_tokens", 1_200.0, "0.25 J of the GPUs per generated token during the phase measure"),
+        ("generated_tokens", 1_200.0, "250 mJ of the GPUs per generated token during the phase measure"),
         ("images", 3.0, "100 J of the GPUs per image during the phase measure"),
-        ("flop", 3e14, "1e-12 J of the GPUs per flop during the phase measure"),
+        ("flop", 3e14, "1 pJ of the GPUs per flop during the phase measure"),
     ],
 )
 def test_summary_lines_have_energy_per_unit(unit, amount, line):
@@ -115,7 +115,7 @@ def test_summary_names_share_of_gpus_that_others_used():
         attributed_energy_joules={"gpu": {"GPU-0": 150.0}},
     )
 
-    assert "1,000.0 ± 2.5 J of the GPUs (mean 500 W; 550.0 J attributed to this run)" in line
+    assert "1,000.0 ± 2.5 J of the GPUs (mean 500 W; 550 J attributed to this run)" in line
 
 
 def test_summary_emissions_of_one_component_only_are_unknown():
@@ -128,11 +128,28 @@ def test_summary_emissions_of_one_component_only_are_unknown():
     assert (run.energy_j, run.half_j) == (650.0, None)
 
 
+def test_summary_energy_is_rounded_to_random_and_sensor_error():
+    """6,160 J ± 3.7 J by a sensor of -180 to +610 J: 610 J together, of which one digit is known."""
+    run = parsed(
+        energy_joules={"gpu": {"GPU-0": 6160.0}},
+        energy_uncertainty_joules={"gpu": {"GPU-0": 3.7}},
+        energy_sensor_limits_joules={"gpu": {"GPU-0": (-180.0, 610.0)}},
+        work={"steps": 9.0},
+    )
+    (line,) = summary.summary_lines(run, "ok", None)
+
+    assert "6,200 ± 600 J of the GPUs (± 3.7 J random, -180 to +610 J sensor accuracy; mean 3,100 W), " in line
+    assert ", 680 J per step; " in line
+    result = summary.RunResult.of("r", run)
+    assert (result.energy_joules, result.uncertainty_joules) == (6160.0, 3.7)
+    assert str(summary.EnergySoFar(6160.0, 3.7, result.total_uncertainty_joules)) == "6,200 ± 600 J"
+
+
 def test_summary_marks_simulated_gpus():
     gpus = [{"gpu": "0", "uuid": "GPU-0", "name": "SIMULATED NVIDIA H200"}]
     (line,) = lines(gpus=gpus, energy_joules={"gpu": {"GPU-0": 600.0}})
 
-    assert "600.0 J of the SIMULATED GPUs (mean 300 W)" in line
+    assert "600 J of the SIMULATED GPUs (mean 300 W)" in line
 
 
 def test_log_summary_of_unreadable_response_logs_one_line(capfd):

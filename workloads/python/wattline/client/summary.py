@@ -11,23 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wattline.client import figures
+from wattline.client.component_energy import (
+    DEVICES,
+    ComponentEnergy,
+    energies_by_component,
+    sum_half_j,
+    sum_j,
+    sum_total_half_j,
+)
 from wattline.client.messages import log_message
 
-_DEVICES = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
 _PERCENTILE = re.compile(r"_p\d\d$")
 _MOST_SHOWN = 6
 NO_GPU_FOUND = "no process of the run was found on a GPU"
 """Start of a note that also explains a run without energy; `exporter.contract.run` defines it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentEnergy:
-    """Energy of all devices of a component: their sum in joules, with the 95 % half-width, None if unknown."""
-
-    joules: float
-    half_j: float | None
-    attributed_j: float | None
-    """The run's part, None on devices that nothing else used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +63,17 @@ class EndedRun:
     @property
     def energy_j(self) -> float | None:
         """Sum over the components, None if none was measured."""
-        return _sum_j(self.energies) if self.energies else None
+        return sum_j(self.energies) if self.energies else None
 
     @property
     def half_j(self) -> float | None:
         """Half-width of `energy_j`: half-widths add, since one job loads all devices at the same time."""
-        return _sum_half_j(self.energies)
+        return sum_half_j(self.energies)
 
-
-def energies_by_component(run: Mapping[str, Any]) -> dict[str, ComponentEnergy]:
-    """Return the energies of a run of the run API."""
-    halves, shares = run.get("energy_uncertainty_joules", {}), run.get("attributed_energy_joules", {})
-    return {
-        name: _component(run["energy_joules"][name], halves.get(name, {}), shares.get(name, {}))
-        for name in _DEVICES
-        if run["energy_joules"].get(name)
-    }
-
-
-def _sum_j(energies: Mapping[str, ComponentEnergy]) -> float:
-    return math.fsum(one.joules for one in energies.values())
-
-
-def _sum_half_j(energies: Mapping[str, ComponentEnergy]) -> float | None:
-    halves = [one.half_j for one in energies.values() if one.half_j is not None]
-    return math.fsum(halves) if energies and len(halves) == len(energies) else None
-
-
-def _component(
-    joules: Mapping[str, float], halves_j: Mapping[str, float], shares_j: Mapping[str, float]
-) -> ComponentEnergy:
-    half_j = math.fsum(halves_j[device] for device in joules) if joules.keys() <= halves_j.keys() else None
-    share_j = math.fsum(shares_j.get(device, energy_j) for device, energy_j in joules.items()) if shares_j else None
-    return ComponentEnergy(math.fsum(joules.values()), half_j, share_j)
+    @property
+    def total_half_j(self) -> float | None:
+        """Half-width of `energy_j` with the accuracy of the GPUs' sensors."""
+        return sum_total_half_j(self.energies)
 
 
 def _grams(emissions: Any, energies: Mapping[str, ComponentEnergy]) -> float | None:
@@ -111,21 +87,23 @@ def _grams(emissions: Any, energies: Mapping[str, ComponentEnergy]) -> float | N
 
 @dataclass(frozen=True, slots=True)
 class EnergySoFar:
-    """Energy of a run up to now, `str(energy)` is `80.4 ± 1.4 J`."""
+    """Energy of a run up to now, `str(energy)` is `80.4 ± 1.4 J`, rounded to all errors together."""
 
     joules: float
     """Sum over the whole GPUs, CPUs and memory of the run."""
     uncertainty_joules: float | None
     """Half-width of its 95 % confidence interval, None if it is unknown."""
+    total_uncertainty_joules: float | None = None
+    """Half-width with the accuracy of the GPUs' sensors, None if it is unknown."""
 
     def __str__(self) -> str:
-        return f"{_number(self.joules, self.uncertainty_joules)} J"
+        return f"{figures.with_half(self.joules, self.total_uncertainty_joules or self.uncertainty_joules)} J"
 
     @classmethod
     def parse(cls, run: Mapping[str, Any]) -> EnergySoFar | None:
         """Return the energy of a run of the run API, None if nothing is measured yet."""
         parts = energies_by_component(run)
-        return cls(_sum_j(parts), _sum_half_j(parts)) if parts else None
+        return cls(sum_j(parts), sum_half_j(parts), sum_total_half_j(parts)) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +121,10 @@ class RunResult:
     """Emissions of `energy_joules` in g CO2eq."""
     joules_per_unit: Mapping[str, float] = field(default_factory=dict)
     """Energy per unit of work, by unit, the primary one first; on shared devices the part attributed to the run."""
+    total_uncertainty_joules: float | None = None
+    """`uncertainty_joules` with the accuracy of the GPUs' sensors."""
+    unit_names: Mapping[str, str] = field(default_factory=dict)
+    """Words for one of each unit of `joules_per_unit`, such as `generated token`."""
 
     @classmethod
     def of(cls, run_id: str | None, ended: EndedRun | None) -> RunResult:
@@ -156,6 +138,8 @@ class RunResult:
             ended.half_j,
             ended.grams,
             {str(one["unit"]): float(one["joules"]) for one in ended.per_unit},
+            ended.total_half_j,
+            {str(one["unit"]): str(one["name"]) for one in ended.per_unit},
         )
 
 
@@ -201,27 +185,35 @@ def _energy_and_hint(run: EndedRun, source: str | None) -> str:
 
 
 def _energy_text(run: EndedRun, component: str) -> str:
-    energy, devices = run.energies[component], _DEVICES[component]
+    energy, devices = run.energies[component], DEVICES[component]
     if component == "gpu" and run.simulated:
         devices = f"SIMULATED {devices}"
-    mean = f"mean {energy.joules / run.duration_s:.4g} W" if run.duration_s > 0 else ""
-    share = "" if energy.attributed_j is None else f"{_number(energy.attributed_j, None)} J attributed to this run"
-    details = "; ".join(filter(None, (mean, share)))
-    return f"{_number(energy.joules, energy.half_j)} J of the {devices}" + (f" ({details})" if details else "")
+    mean = f"mean {_derived(energy, energy.joules / run.duration_s)} W" if run.duration_s > 0 else ""
+    share = "" if energy.attributed_j is None else f"{_derived(energy, energy.attributed_j)} J attributed to this run"
+    details = "; ".join(filter(None, (_error_parts(energy), mean, share)))
+    whole = f"{figures.with_half(energy.joules, energy.total_half_j)} J of the {devices}"
+    return whole + (f" ({details})" if details else "")
 
 
-def _number(value: float, half: float | None) -> str:
-    """Return the value with two digits of its half-width, or with four digits."""
-    digits = 4 if not half or not math.isfinite(half) else None
-    if digits is not None:
-        decimals = max(0, digits - 1 - _magnitude(value))
-        return f"{value:,.{decimals}f}"
-    decimals = max(0, 1 - _magnitude(half or 0.0))
-    return f"{value:,.{decimals}f} ± {half:,.{decimals}f}"
+def _error_parts(energy: ComponentEnergy) -> str:
+    """Return random error and sensor accuracy, if the energy is rounded to both together."""
+    if energy.limits_j is None:
+        return ""
+    random = f"± {figures.two_digits(energy.half_j)} J random, " if energy.half_j else ""
+    low, high = (f"{'-' if limit < 0 else '+'}{figures.two_digits(abs(limit))}" for limit in energy.limits_j)
+    return f"{random}{low} to {high} J sensor accuracy"
 
 
-def _magnitude(value: float) -> int:
-    return math.floor(math.log10(abs(value))) if value else 0
+def _derived(energy: ComponentEnergy, value: float) -> str:
+    """Return a figure that is proportional to the energy, with as many digits as the energy has."""
+    ratio = energy.rounding_ratio
+    return figures.rounded(value, value * ratio) if ratio and value else figures.plain(value)
+
+
+def _each(run: EndedRun, one: Mapping[str, Any], key: str = "joules") -> str:
+    """Return an energy per unit, with as many digits as the energy of its devices has."""
+    energy = run.energies.get(one["component"])
+    return figures.small_energy(one[key], energy.rounding_ratio if energy else None)
 
 
 def _results(run: EndedRun) -> Iterator[str]:
@@ -241,18 +233,19 @@ def _primary(run: EndedRun) -> str:
     first = run.per_unit[0]
     share = " attributed" if first["whole_device_joules"] is not None else ""
     phases = f" in {' and '.join(first['phases'])}" if first["phases"] else ""
-    return f", {first['joules']:.4g} J{share} per {first['name']}{phases}"
+    return f", {_each(run, first)}{share} per {first['name']}{phases}"
 
 
 def _energies_per_unit(run: EndedRun) -> Iterator[str]:
     """Yield the exporter's energy per unit, the primary one first."""
     for one in run.per_unit:
-        name, devices, whole_j = one["name"], _DEVICES[one["component"]], one["whole_device_joules"]
-        if whole_j is not None:
+        name, devices = one["name"], DEVICES[one["component"]]
+        if one["whole_device_joules"] is not None:
+            whole = _each(run, one, "whole_device_joules")
             yield (
-                f"{one['joules']:.4g} J per {name} over the whole run, attributed to it, since others used its "
-                f"{devices} as well ({whole_j:.4g} J of the whole {devices})"
+                f"{_each(run, one)} per {name} over the whole run, attributed to it, since others used its "
+                f"{devices} as well ({whole} of the whole {devices})"
             )
         else:
             where = f"during the phase {' and '.join(one['phases'])}" if one["phases"] else "over the whole run"
-            yield f"{one['joules']:.4g} J of the {devices} per {name} {where}"
+            yield f"{_each(run, one)} of the {devices} per {name} {where}"

@@ -68,7 +68,7 @@ def _summary(result: RunResult) -> str:
     if result.energy_joules is None:
         parts.append("no energy was measured; exporter check lists what this machine can measure")
     else:
-        parts.append(str(EnergySoFar(result.energy_joules, result.uncertainty_joules)))
+        parts.append(str(EnergySoFar(result.energy_joules, result.uncertainty_joules, result.total_uncertainty_joules)))
         parts += [f"mean {result.energy_joules / duration_s:.4g} W"] if duration_s else []
     parts += [] if result.emissions_grams is None else [f"{result.emissions_grams:.3g} g CO2eq"]
     return ", ".join(parts) + ("" if result.run_id is None else f"; run {result.run_id}")

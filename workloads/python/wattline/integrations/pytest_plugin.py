@@ -44,11 +44,12 @@ class Budget:
         """Compare the result of the run with the limits. A limit is exceeded if the whole interval is above it."""
         if result.energy_joules is None:
             return
+        from wattline.client.figures import small_energy
         from wattline.client.summary import EnergySoFar
 
         self.is_measured = True
         half_j = result.uncertainty_joules or 0.0
-        self.used = str(EnergySoFar(result.energy_joules, half_j))
+        self.used = str(EnergySoFar(result.energy_joules, half_j, result.total_uncertainty_joules))
         low_ratio = max(0.0, 1 - half_j / result.energy_joules) if result.energy_joules else 0.0
         if self.joules is not None and result.energy_joules * low_ratio > self.joules:
             self.problems.append(f"{self.used}, more than the budget of {self.joules:g} J")
@@ -57,9 +58,10 @@ class Budget:
             if used_j is None:
                 self.problems.append(f"no work in {unit!r}: report it with energy_run.work({unit}=…)")
                 continue
-            self.used += f", {used_j:.4g} J per {unit}"
+            each = f"{small_energy(used_j)} per {result.unit_names.get(unit, unit)}"
+            self.used += f", {each}"
             if used_j * low_ratio > limit_j:
-                self.problems.append(f"{used_j:.4g} J per {unit}, more than the budget of {limit_j:g} J")
+                self.problems.append(f"{each}, more than the budget of {limit_j:g} J")
 
 
 _BUDGET = pytest.StashKey[Budget]()

@@ -167,7 +167,7 @@ class Run(RunLifecycle):
         self._require_start()
         if self._ended:
             joules = self._ended.energy_j
-            return None if joules is None else EnergySoFar(joules, self._ended.half_j)
+            return None if joules is None else EnergySoFar(joules, self._ended.half_j, self._ended.total_half_j)
         if self.run_id is None:
             return None
         view = self.view()
