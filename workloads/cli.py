@@ -64,6 +64,12 @@ Out = Annotated[
     typer.Option(metavar="DIR", help="Parent of the run's folder DIR/RUN_ID with events.jsonl and metrics.yml."),
 ]
 
+Unit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="UNIT", help="Primary unit of work, e.g. samples; default: that of the job, else the first it reports."
+    ),
+]
 Nsys = Annotated[
     bool,
     typer.Option(
@@ -102,6 +108,7 @@ class _Options:
     run_id: str | None
     out: Path | None
     nsys: bool = False
+    unit: str | None = None
 
 
 @app.callback()
@@ -128,9 +135,10 @@ def run_program(
     run_id: RunId = None,
     out: Out = None,
     nsys: Nsys = False,
+    unit: Unit = None,
 ) -> None:
     """Measure COMMAND as a run. Exits with the exit code of COMMAND."""
-    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys))
+    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys, unit))
 
 
 @app.command(
@@ -208,6 +216,7 @@ def _run(
             sees_only_its_gpus,
             options.out,
             config or {},
+            options.unit,
             options.nsys,
         )
         code = runner.run_command(job_to_run, lambda: find_exporter(options.exporter, os.environ), os.environ)

@@ -153,7 +153,8 @@ def _run(
     amounts: dict[str, float] = {}
     for row in last(of_run, m.RUN_WORK):
         amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
-    done = primary_first(unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit))
+    primary = next((row.labels["unit"] for row in last(of_run, m.RUN_WORK_UNIT)), None)
+    done = primary_first((unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit)), primary)
     unit = next(iter(done), None)
     energy = _energies(of_run, models)
     basis = _work_energy(of_run, known[1], unit, amounts[unit]) if unit and energy else None

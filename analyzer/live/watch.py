@@ -22,7 +22,7 @@ WATCHED = (
     *(m.GPU_PROCESS_MEMORY, m.CPU_POWER, m.CARBON_INTENSITY),
     *(m.RUN_INFO, m.RUN_GPU_INFO, m.RUN_START, m.RUN_END, m.RUN_OUTCOME, m.RUN_DURATION, m.RUN_ENERGY),
     *(m.RUN_ENERGY_UNCERTAINTY, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY, m.RUN_ENERGY_BEFORE_USE, m.RUN_POWER_MAX),
-    *(m.RUN_PHASE_SECONDS, m.RUN_PHASE_ENERGY, m.RUN_PHASE_WORK),
+    *(m.RUN_PHASE_SECONDS, m.RUN_PHASE_ENERGY, m.RUN_PHASE_WORK, m.RUN_WORK_UNIT),
 )
 PATIENCE_S = 5.0
 """Time for which a node is live at least; otherwise three scrape intervals. Without a run, an exporter's own history

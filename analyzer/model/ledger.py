@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -187,11 +187,16 @@ def _phases(table: SampleTable, run_id: str) -> list[LedgerPhase]:
 
 
 def _work(table: SampleTable, run_id: str) -> dict[str, float]:
-    """Return the amounts by unit; each instance counts the contributors that reported to it."""
+    """Return the amounts by unit, the primary one first; each instance counts the contributors that reported to it.
+
+    A primary unit that was declared only is left out.
+    """
     amounts: defaultdict[str, float] = defaultdict(float)
     for row in last(table, m.RUN_WORK, run_id=run_id):
         amounts[row.labels["unit"]] += row.value
-    return {unit: amounts[unit] for unit in primary_first(amounts)}
+    declared = Counter(row.labels["unit"] for row in last(table, m.RUN_WORK_UNIT, run_id=run_id))
+    primary = max(sorted(declared), key=lambda unit: declared[unit], default=None)
+    return {unit: amounts[unit] for unit in primary_first(amounts, primary) if amounts[unit] or unit != primary}
 
 
 def _phase_work(table: SampleTable, run_id: str) -> dict[str, dict[str, float]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzer.studies.objective import QuestionError, SweepQuestion
 from analyzer.studies.sweep import Sweep, SweepRun
-from exporter.contract.work import is_useful, primary_first
+from exporter.contract.work import is_useful, most_common_first
 
 WHOLE_RUNS = "runs"
 """Unit of work with which the user says that each run does the same work."""
@@ -57,7 +57,7 @@ def _in_whole_run(run: SweepRun, unit: str) -> SweepRun:
 
 def _units(run: SweepRun) -> list[str]:
     """Return the units of which the run did more than nothing, the primary one first."""
-    return primary_first(unit for unit, work in run.work.items() if work.amount > 0)
+    return [unit for unit, work in run.work.items() if work.amount > 0]
 
 
 def _common_unit(sweep: Sweep, units: Mapping[str, Sequence[str]]) -> str | None:
@@ -65,7 +65,7 @@ def _common_unit(sweep: Sweep, units: Mapping[str, Sequence[str]]) -> str | None
     counts = Counter(unit for run in sweep.runs for unit in units[run.run_id] if is_useful(unit))
     common = [
         unit
-        for unit in primary_first(counts)
+        for unit in most_common_first([unit for unit in units[run.run_id] if unit in counts] for run in sweep.runs)
         if all(any(unit in units[run.run_id] for run in sweep.runs if run.setting == one) for one in sweep.settings)
     ]
     return max(common, key=lambda unit: counts[unit], default=None)
@@ -74,7 +74,7 @@ def _common_unit(sweep: Sweep, units: Mapping[str, Sequence[str]]) -> str | None
 def _units_by_setting(sweep: Sweep, units: Mapping[str, Sequence[str]]) -> str:
     found = []
     for one in sweep.settings:
-        names = primary_first({unit for run in sweep.runs if run.setting == one for unit in units[run.run_id]})
+        names = most_common_first(units[run.run_id] for run in sweep.runs if run.setting == one)
         found.append(f"{one}: {', '.join(names) or 'no work'}")
     return "; ".join(found)
 
@@ -85,7 +85,7 @@ def _whole_runs(sweep: Sweep, question: SweepQuestion, units: Mapping[str, Seque
     Less power makes equal work slower. Runs of equal time that use different energies may do different amounts of work.
     """
     if question.unit == WHOLE_RUNS:
-        reported = primary_first({unit for names in units.values() for unit in names})
+        reported = most_common_first(units.values())
         if reported:
             raise QuestionError(
                 f"{sweep.title}: cannot compare whole runs: they report {', '.join(reported)}; choose one with --unit"

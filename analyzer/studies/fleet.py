@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from exporter.contract.work import is_amount
+from exporter.contract.work import is_amount, primary_first
 
 NO_LABEL = "(none)"
 NO_RUN = "(no run)"
@@ -54,10 +54,10 @@ class Counts:
     """Sums of the server, in joules except `work` (in its unit), `grams`, `device_grams` and `runs`.
 
     `working` is the energy of the runs that report a unit, `unmeasured` the work of those without energy. `idle` is the
-    energy of GPUs without a run. `gpu_seconds`,
-    `squared_halves` (sum of squared half-widths of the 95 % CI, in J²) and `certain` (energy of the runs with such an
-    interval) are of the groups; they and `nodes` are empty if not requested. `by_owners`: the energy is of the counters
-    by owner. `emissions_left_out`: these have no emissions by this policy.
+    energy of GPUs without a run, `primary` the number of runs by their primary unit. `gpu_seconds`, `squared_halves`
+    (sum of squared half-widths, in J²) and `certain` (energy of the runs with a half-width) are of the groups; they and
+    `nodes` are empty if not requested. `by_owners`: the energy is of the counters by owner. `emissions_left_out`: these
+    have no emissions by this policy.
     """
 
     devices: Sums
@@ -79,6 +79,7 @@ class Counts:
     by_owners: bool = False
     emissions_left_out: bool = False
     unmeasured: Sums = field(default_factory=dict)
+    primary: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class FleetGroup:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Energy of a fleet; `groups` by falling energy, `unattributed` is the energy of no run."""
+    """Energy of a fleet; `groups` by falling energy, `unattributed` of no run, `primary` the runs by primary unit."""
 
     by: Keys
     policy: str
@@ -146,9 +147,14 @@ class Fleet:
     means: Means
     nodes: NodeTimes = field(default_factory=NodeTimes)
     by_owners: bool = False
-    """True if the energy is of the counters by owner."""
     emissions_left_out: bool = False
-    """True if the counters by owner have no emissions by the policy."""
+    primary: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def units(self) -> list[str]:
+        """Units of work of all groups; those come first that are the primary one of most runs."""
+        units = primary_first({unit for group in self.groups for unit in group.work})
+        return sorted(units, key=lambda unit: -self.primary.get(unit, 0.0))
 
     @property
     def device_j(self) -> float:
@@ -249,6 +255,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         counts.nodes,
         counts.by_owners,
         counts.emissions_left_out and grams_per_kwh is None,
+        counts.primary,
     )
 
 

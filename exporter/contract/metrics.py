@@ -175,6 +175,8 @@ RUN_EMISSIONS = _counter("wattline_run_emissions_grams_total", ("run_id", "compo
     "Emissions in g CO2eq of the run's energy, each joule times the intensity of its time slot; while the run is open, "
     "without the last 6 s.")
 RUN_WORK = _counter("wattline_run_work_total", ("run_id", "unit"), "Work of the run; never sum over unit.")
+RUN_WORK_UNIT = _gauge("wattline_run_work_unit_info", ("run_id", "unit"),
+    "Primary unit of work of the run, constant 1: the one that the job declares, else the first one that it reports.")
 RUN_WORK_TIMESTAMP = _gauge("wattline_run_work_timestamp_seconds", ("run_id",),
     "Unix time of the latest report of work of the run.")
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
@@ -245,8 +247,9 @@ METRICS: tuple[Metric, ...] = (
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
-    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START,
-    RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK, OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
+    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_UNIT, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS,
+    RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK,
+    OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
     REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED,
     DISCOVERY_SOURCE_UP, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,

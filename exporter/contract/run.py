@@ -193,6 +193,8 @@ class RunView(BaseModel):
     duration_seconds: float
     phases: list[PhaseView]
     work: dict[str, float]
+    work_unit: str | None = None
+    """Primary unit of work: the one that the job declared, else the first one that it reported."""
     work_reported_at: float | None = None
     """Unix time of the latest report of work; None without one, and for runs of older exporters."""
     results: dict[str, float]

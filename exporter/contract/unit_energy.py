@@ -25,7 +25,8 @@ def energies_per_unit(run: RunView) -> Iterator[EnergyPerUnit]:
         for phase in run.phases
         if component in phase.energy_joules and phase.duration_seconds >= least_s
     }
-    for unit in primary_first(unit for unit, amount in run.work.items() if amount > 0 and is_useful(unit)):
+    units = (unit for unit, amount in run.work.items() if amount > 0 and is_useful(unit))
+    for unit in primary_first(units, run.work_unit):
         amount, name = run.work[unit], unit_of_one(unit)
         if shares_j:
             whole_device_j = whole_j / amount

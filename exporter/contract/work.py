@@ -10,7 +10,8 @@ The energy per unit is the energy of the GPUs, or of the CPUs in a run without G
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,9 +54,29 @@ def is_useful(unit: str) -> bool:
     return unit not in _SECONDARY and is_amount(unit)
 
 
-def primary_first(units: Iterable[str]) -> list[str]:
-    """Return the units with the primary one first, then units that are not known here, then auxiliary ones."""
-    return sorted(units, key=_rank)
+def is_declaration(totals: Mapping[str, float]) -> bool:
+    """Return True for the report of one unit with no work yet, with which a job declares its primary unit."""
+    return list(totals.values()) == [0.0]
+
+
+def is_main(unit: str) -> bool:
+    """Return False for a unit that measures the effort of the useful work or accompanies it, and for a result."""
+    return unit not in _AUXILIARY and is_amount(unit)
+
+
+def primary_first(units: Iterable[str], primary: str | None = None) -> list[str]:
+    """Return the units with the `primary` one of the job first, then by usefulness; unknown ones are before auxiliary.
+
+    Without a primary unit, as in runs of older exporters, the most useful one is the first.
+    """
+    return sorted(units, key=lambda unit: (unit != primary, _rank(unit)))
+
+
+def most_common_first(orders: Iterable[Sequence[str]]) -> list[str]:
+    """Return the units of several runs, those first that are the primary one of most runs; each run has an order."""
+    known = [order for order in orders if order]
+    counts = Counter(order[0] for order in known)
+    return sorted({unit for order in known for unit in order}, key=lambda unit: (-counts[unit], _rank(unit)))
 
 
 def unit_of_one(unit: str) -> str:
@@ -148,14 +169,17 @@ class WorkQueries:
         return f"({self.joules()} / ({self.amount()} > 0))"
 
     def primary(self, values: str) -> str:
-        """Return the values of each run's primary unit; of several unknown units, it is the one with the most work.
+        """Return the values of each run's primary unit.
 
-        Runs with auxiliary units only have none.
+        Runs of older exporters have no such series: theirs is the most useful unit, and of several unknown ones that
+        with the most work; those with auxiliary units only have none.
         """
+        declared = self.counter(m.RUN_WORK_UNIT, ("unit",), "")
         known = "|".join((*_PRIMARY, *_AUXILIARY, *_RESULTS, ".+_seconds"))
         other = self._amount_of('unit!~"' + known + '"')
         unknown = f"topk by ({self.run}) (1, {other})"
-        choices = [*map(self._amount_of_unit, _PRIMARY), unknown]
+        choices = [f"({self._amount_of('')} and on ({self.run}, unit) {declared})"]
+        choices += [*map(self._amount_of_unit, _PRIMARY), unknown]
         return f"({values} and on ({self.run}, unit) ({f' or on ({self.run}) '.join(choices)}))"
 
     def _amount_of_unit(self, unit: str) -> str:

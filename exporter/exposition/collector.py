@@ -41,6 +41,7 @@ from exporter.contract.metrics import (
     RUN_START,
     RUN_WORK,
     RUN_WORK_TIMESTAMP,
+    RUN_WORK_UNIT,
 )
 from exporter.contract.run import RunView
 from exporter.energy.plausibility import REASONS
@@ -139,6 +140,8 @@ def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
         yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
     for unit, amount in run.work.items():
         yield Reading(RUN_WORK, (run.run_id, unit), amount)
+    if run.work_unit is not None:
+        yield Reading(RUN_WORK_UNIT, (run.run_id, run.work_unit), 1.0)
     if run.work_reported_at is not None:
         yield Reading(RUN_WORK_TIMESTAMP, identity, run.work_reported_at)
     for name, value in run.results.items():

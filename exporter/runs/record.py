@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from exporter.attribution.owner_counters import Owner
 from exporter.contract.run import Outcome, RunGpu
+from exporter.contract.work import is_declaration, is_main
 from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
 from exporter.processes.cgroup_paths import CgroupOwner
@@ -116,6 +117,8 @@ class RunRecord:
     phases: list[PhaseTotal] = field(default_factory=list)
     phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
     """Work reported during each phase, by unit."""
+    work_unit: str = ""
+    """Primary unit of work; empty before the first report of it, and in records of older versions."""
     work_reported_at: float | None = None
     """Time of the latest report of work; None without one, and in records of older versions."""
     emissions: list[RunEmission] = field(default_factory=list)
@@ -198,6 +201,8 @@ class RunRecord:
                 # in this order rounding never decreases the sum
                 phase_totals[unit] = phase_totals.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
+        is_declared = is_declaration(totals)
+        self.work_unit = self.work_unit or next((unit for unit in totals if is_declared or is_main(unit)), "")
         self.work_reported_at = self.started_at + now_s - self.begin_s
 
     def note(self, text: str) -> None:

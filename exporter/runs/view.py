@@ -66,6 +66,7 @@ def run_view(
             for p in phases
         ],
         work=run.work(),
+        work_unit=run.work_unit or None,
         work_reported_at=run.work_reported_at,
         results=run.results,
         settled_until=None if run.final_settled else run.started_at + settled_s - run.begin_s,

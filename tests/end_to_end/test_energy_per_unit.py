@@ -1,5 +1,6 @@
-"""Energy per unit of one run on a shared GPU: the same figure in every command, dashboard and summary."""
+"""Energy per unit of a run on a GPU of its own and of one on a shared GPU: the same in every command and dashboard."""
 
+import json
 from contextlib import closing
 
 import numpy as np
@@ -11,7 +12,8 @@ from analyzer.model.sample_table import table_of
 from analyzer.output.live import live_document
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
-from analyzer.studies.comparison.compare import group_member
+from analyzer.studies.comparison.compare import RunGroup, group_member
+from analyzer.studies.comparison.gate import gate_figure
 from analyzer.studies.fleet import fleet
 from exporter.contract import metrics as m
 from exporter.contract.run import PhaseView, RunView
@@ -21,9 +23,11 @@ from tests import servers
 from tests.analyzer.fleet_nodes import NodeSeries, write_prometheus_blocks
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
 from tests.analyzer.run_reports import run_frames, terminal_text
+from tests.fork_server import ForkServer
 from tests.grafana.panel_values import View
 from wattline.client.summary import EndedRun, summary_lines
 
+ANALYZER = ForkServer("analyzer.cli", "requests", "rich.table", "scipy.stats")
 DURATION_S, LOAD_S, POWER_W = 60.0, 20.0, 300.0
 WHOLE_J = POWER_W * DURATION_S
 SHARE_J = 12_000.0
@@ -52,14 +56,38 @@ def share(t):
         yield m.RUN_POWER_MAX, {"run_id": RUN.run_id, "gpu": GPU.index, "uuid": GPU.uuid}, POWER_W
 
 
+ALONE_GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="1")
+ALONE = NodeRun(
+    run_id="alone",
+    workload="classify",
+    end_s=START_S + DURATION_S,
+    work={"flop": 1e12, "generated_tokens": TOKENS, "verdicts": 900.0},
+)
+PER_VERDICT_J = WHOLE_J / 900
+"""20 J; the job declares verdicts, although it reports generated tokens as well."""
+
+
+def all_of_gpu(t):
+    """Primary unit of the run, and its attributed energy: all of the GPU's."""
+    if t >= START_S:
+        yield m.RUN_WORK_UNIT, {"run_id": ALONE.run_id, "unit": "verdicts"}, 1.0
+        labels = {"run_id": ALONE.run_id, "component": "gpu", "device": ALONE_GPU.uuid, "policy": SHARE_POLICY}
+        yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * min(t - START_S, DURATION_S)
+
+
 def series(times):
     return series_of_scrapes(((t, [*scrape([GPU], RUN, t), *share(t)]) for t in times), "node:9847")
+
+
+def series_alone(times):
+    return series_of_scrapes(((t, [*scrape([ALONE_GPU], ALONE, t), *all_of_gpu(t)]) for t in times), "other:9847")
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prometheus")
-    entries = series(scrape_times(15, START_S - 300, START_S + 300))
+    times = scrape_times(15, START_S - 300, START_S + 300)
+    entries = [*series(times), *series_alone(times)]
     columns = [(entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in entries]
     write_prometheus_blocks(folder, [NodeSeries(*column) for column in columns])
     with servers.prometheus(folder, [], flags=["--storage.tsdb.retention.time=3000d"]) as address:
@@ -79,6 +107,55 @@ def test_report_and_compare_shared_gpu_use_the_attributed_share(tmp_path):
     assert "J per generated token for the whole GPU, with the other users' part" in terminal_text(report)
 
 
+def test_report_and_compare_put_the_unit_of_the_job_first(tmp_path):
+    times = scrape_times(1, START_S - 60.5, START_S + 90)
+    frames = run_frames(tmp_path, ALONE, gpus=[ALONE_GPU], times=times, extra=all_of_gpu)
+    report = assess(frames)
+    member = group_member(frames, report)
+    figures = {figure.key: value for figure, value in member.figures.items()}
+
+    assert [work.unit for work in report.work] == ["verdicts", "generated_tokens", "flop"]
+    assert report.work[0].energy_per_unit.value == pytest.approx(PER_VERDICT_J)
+    assert figures["energy_per_verdicts_joules"].value == pytest.approx(PER_VERDICT_J)
+    assert gate_figure([RunGroup("a", (member,))]).of == "verdicts"
+    assert "J per verdict" in terminal_text(report)
+
+
+def test_watch_shows_the_unit_of_the_job():
+    frame = table_of(
+        (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series_alone([START_S + 50, START_S + 70])
+    )
+    (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]
+
+    assert (run["unit"], run["energy_per_unit_is_attributed"]) == ("verdicts", False)
+    assert run["energy_per_unit_joules"] == pytest.approx(PER_VERDICT_J)
+
+
+def analyzer(*arguments):
+    program = ["-c", "from analyzer.cli import main; main()", *map(str, arguments)]
+    return ANALYZER.run(program, {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}).stdout
+
+
+@pytest.mark.parametrize("command", ["fleet", "usage"])
+def test_fleet_and_usage_have_the_same_figures_of_both_runs(prometheus, command):
+    window = ("--since", str(START_S - 60), "--until", str(START_S + 240))
+    options = ("--by", "workload", "--no-rules", *window, "--source", prometheus)
+    groups = json.loads(analyzer(command, *options, "--format", "json"))["groups"]
+    table = analyzer(command, *options)
+    by_workload = {group["workload"]: group["work"] for group in groups}
+
+    assert by_workload["classify"]["verdicts"]["energy_per_unit_joules"] == pytest.approx(PER_VERDICT_J)
+    assert by_workload["train"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(PER_TOKEN_J)
+    assert "per generated token, whole run" in " ".join(table.split())
+    assert "per verdict, whole run" in " ".join(table.split())
+
+
+def test_dashboards_show_the_unit_of_the_job(prometheus):
+    view = View(prometheus, START_S + 240)
+
+    assert view.table("wattline-runs", "Runs", "run")[ALONE.run_id]["per unit"] == pytest.approx(PER_VERDICT_J)
+
+
 def test_watch_shared_gpu_uses_the_attributed_share():
     frame = table_of(
         (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series([START_S + 50, START_S + 70])
@@ -92,14 +169,16 @@ def test_watch_shared_gpu_uses_the_attributed_share():
 def test_fleet_shared_gpu_uses_the_attributed_share(prometheus):
     request = FleetRequest(("workload",), SHARE_POLICY, START_S - 60, START_S + 240)
     with closing(InstantServer(prometheus)) as server:
-        (group,) = fleet(("workload",), SHARE_POLICY, fetch_fleet(server, request, print)).groups
+        groups = fleet(("workload",), SHARE_POLICY, fetch_fleet(server, request, print)).groups
 
+    (group,) = [one for one in groups if one.keys == (RUN.workload,)]
     assert group.work["generated_tokens"].joules_per_unit == pytest.approx(PER_TOKEN_J)
 
 
 def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):
     view = View(prometheus, START_S + 240)
-    per_unit = view.table("wattline-runs", "Energy per unit of work", "unit")
+    rows = view.table("wattline-runs", "Energy per unit of work", "run", "unit")
+    per_unit = {unit: row for (run_id, unit), row in rows.items() if run_id == RUN.run_id}
 
     assert view.table("wattline-runs", "Runs", "run")[RUN.run_id]["per unit"] == pytest.approx(PER_TOKEN_J)
     assert per_unit["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
@@ -107,6 +186,24 @@ def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):
     by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "unit")
     assert by_gpu["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
     assert by_gpu["generated_tokens"]["time per unit"] == pytest.approx((DURATION_S - LOAD_S) / TOKENS)
+
+
+def ended_run(**fields):
+    """Answer of the run API at the end of a run."""
+    empty = {"energy_uncertainty_joules": {}, "integrated_energy_joules": {}, "covered_ratio": {}, "results": {}}
+    times = {"started_at": 0.0, "ended_at": DURATION_S, "duration_seconds": DURATION_S}
+    known = {"run_id": RUN.run_id, "workload": "train", "labels": {}, "gpus": [], "state": "ended", "outcome": "ok"}
+    lists = {"emissions_grams": [], "notes": [], "phases": []}
+    run = RunView.model_validate(empty | times | known | lists | fields)
+    return run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
+
+
+def test_runner_last_line_has_the_unit_of_the_job():
+    energy = {"gpu": {ALONE_GPU.uuid: WHOLE_J}}
+    answer = ended_run(run_id=ALONE.run_id, work=ALONE.work, work_unit="verdicts", energy_joules=energy)
+    *_, line = summary_lines(EndedRun.parse(answer), "ok", None)
+
+    assert ", 20 J per verdict; analyzer report" in line
 
 
 def test_runner_shared_gpu_prints_the_attributed_share():
@@ -120,31 +217,12 @@ def test_runner_shared_gpu_prints_the_attributed_share():
         )
         for name, (seconds, joules) in PHASES.items()
     ]
-    empty = {
-        "energy_uncertainty_joules": {},
-        "integrated_energy_joules": {},
-        "covered_ratio": {},
-        "emissions_grams": [],
-    }
-    run = RunView(
-        **empty,
-        run_id=RUN.run_id,
-        workload="train",
-        labels={},
-        gpus=[],
-        state="ended",
-        outcome="ok",
-        started_at=0.0,
-        ended_at=DURATION_S,
-        duration_seconds=DURATION_S,
+    answer = ended_run(
         phases=phases,
         work=WORK,
-        results={},
         energy_joules={"gpu": {GPU.uuid: WHOLE_J}},
         attributed_energy_joules={"gpu": {GPU.uuid: SHARE_J}},
-        notes=[],
     )
-    answer = run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
     line = next(iter(summary_lines(EndedRun.parse(answer), "ok", None)))
 
     assert line.startswith(

@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_connections()
     from workloads.jobs.llm_load.measure import measure_endpoint
 
-    with unwind_on_signal(), wattline.run("llm-server") as run:
+    with unwind_on_signal(), wattline.run("llm-server", unit="generated_tokens") as run:
         measure_endpoint(options, key, run)
     return 0
 

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shadow.exit_if_shadowed()
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
         sys.exit("resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus 0,1")
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run("resnet") as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run("resnet", unit="images") as run:
         try:
             run.phase("load")
             images = training.find_images(options.images) if options.images else None

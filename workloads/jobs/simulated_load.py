@@ -114,7 +114,7 @@ def _watts(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(_JOB) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(_JOB, unit="steps") as run:
         if run.simulation is None:
             sys.exit(
                 f"{_JOB}: the GPUs of this run are not simulated; start exporter serve --simulate "

@@ -82,6 +82,8 @@ class JobRequest:
     """Folder in which the run's folder is created; None for no folder."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Options of the job, with their defaults."""
+    unit: str | None = None
+    """Primary unit of work; None for that of the job."""
     nsys: bool = False
     """True to profile with Nsight Systems; its report is in the run's folder."""
 
@@ -102,6 +104,7 @@ def run_command(job: JobRequest, find_exporter: Callable[[], ExporterConnection]
             folder.discard()
         raise
     api = connection.api
+    _declare_unit(job, api, run.run_id)
     with ForwardedSignals() as signals, results_file() as results, _lease(api, run.run_id):
         membership = RunMembership(api, run.run_id, contributor.run_cgroup(environ), ExporterError, log_message)
         membership.add(os.getpid())  # keeps the run open between the job's exit and the call of `end`
@@ -168,6 +171,11 @@ def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> RunView:
             raise
         log_message(f"cannot measure the GPUs of the environment: {error}; measuring the GPUs that the job uses")
         return _running(api.post("/runs", {**body, "gpus": []}))
+
+
+def _declare_unit(job: JobRequest, api: Api, run_id: str) -> None:
+    if job.unit is not None:
+        contributor.Contributor(api, run_id, "").declare(job.unit)
 
 
 def _running(answer: dict[str, Any]) -> RunView:

@@ -20,7 +20,7 @@ from analyzer.output.table import (
     text_cells,
 )
 from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Keys
-from exporter.contract.work import primary_first, unit_of_one
+from exporter.contract.work import unit_of_one
 
 _MOST_UNITS = 3
 RUN_EMISSIONS = (
@@ -28,15 +28,20 @@ RUN_EMISSIONS = (
     "at the end of the window"
 )
 """Note on the emissions of groups from the series of runs."""
+WHOLE_RUN = (
+    "energy of the GPUs attributed to the whole runs with that unit, of the CPUs in runs without GPUs, by the work; on "
+    "GPUs of its own, analyzer report has that of the phases in which the work was done"
+)
+"""Note on the energy per unit of groups."""
 
 
 def fleet_output(fleet: Fleet, top: int | None) -> CommandOutput:
     """Return the `top` groups by energy, or all; the others are one row."""
     shown, rest = _cut(fleet.groups, top)
-    unit_names = _units(fleet.groups)
+    unit_names = fleet.units[:_MOST_UNITS]
     kinds = list(dict.fromkeys(kind for group in fleet.groups for kind in group.grams))
     titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
-    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}")]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}, whole run")]
     columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
     listed = [*shown, *([_rest(rest, fleet.by)] if rest else []), *_unattributed(fleet, top)]
     rows = list(zip(*_cells_by_column(fleet, listed, kinds, unit_names), strict=True))
@@ -110,10 +115,7 @@ def _notes(fleet: Fleet) -> list[str]:
                 "the scrape configuration drops some of its series"
             )
     if any(group.work for group in fleet.groups):
-        notes.append(
-            f"energy per unit: the energy of GPUs attributed to the whole runs ({fleet.policy}), of CPUs in runs "
-            "without GPUs; analyzer report gives that of the phases in which the work was done"
-        )
+        notes.append(f"per …, whole run: {WHOLE_RUN}")
     notes += unmeasured_notes(fleet)
     why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
     transfer = f" ({fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB)" if fleet.means.asked else ""
@@ -123,7 +125,7 @@ def _notes(fleet: Fleet) -> list[str]:
 
 def unmeasured_notes(fleet: Fleet) -> Iterator[str]:
     """Yield a note for each unit of work in runs without energy."""
-    for unit in primary_first({unit for group in fleet.groups for unit in group.work}):
+    for unit in fleet.units:
         amount = sum(group.work[unit].unmeasured for group in fleet.groups if unit in group.work)
         if amount > 0:
             text = f"{units.amount(amount, '').strip()} {unit.replace('_', ' ')}"
@@ -134,11 +136,6 @@ def _percent(ratio: float) -> str:
     """Return a difference in percent, without a sign if it rounds to zero."""
     text = f"{100 * ratio:+.2f} %"
     return "0.00 %" if text[1:] == "0.00 %" else text
-
-
-def _units(groups: Sequence[FleetGroup]) -> list[str]:
-    """Return the units that are shown, the primary one first."""
-    return primary_first({unit for group in groups for unit in group.work})[:_MOST_UNITS]
 
 
 def _cut(groups: Sequence[FleetGroup], top: int | None) -> tuple[Sequence[FleetGroup], Sequence[FleetGroup]]:

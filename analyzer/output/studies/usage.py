@@ -9,7 +9,7 @@ from typing import Any
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Price
 from analyzer.output import units
-from analyzer.output.studies.fleet import RUN_EMISSIONS, unmeasured_notes
+from analyzer.output.studies.fleet import RUN_EMISSIONS, WHOLE_RUN, unmeasured_notes
 from analyzer.output.studies.usage_rows import UsageRow, rest_row, total_rows
 from analyzer.output.table import (
     Cell,
@@ -22,7 +22,7 @@ from analyzer.output.table import (
     text_cells,
 )
 from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup
-from exporter.contract.work import primary_first, unit_of_one
+from exporter.contract.work import unit_of_one
 
 _MOST_UNITS = 3
 _SHOWN_REMAINDER = 1e-6
@@ -56,10 +56,10 @@ def _is_shown(fleet: Fleet, row: UsageRow) -> bool:
 def _table(fleet: Fleet, price: Price | None, shown: Sequence[UsageRow], totals: Sequence[UsageRow]) -> Table:
     rows = [*shown, *totals]
     bases = list(dict.fromkeys(basis for basis, _ in (*fleet.device_grams, *_kinds(fleet))))
-    unit_names = primary_first({unit for group in fleet.groups for unit in group.work})[:_MOST_UNITS]
+    unit_names = fleet.units[:_MOST_UNITS]
     titles = ["Runs", "kWh", "± (95 %)", "GPU hours", *([price.currency or "Cost"] if price else [])]
     titles += ["g CO₂eq" if len(bases) == 1 else f"g CO₂eq ({basis})" for basis in bases]
-    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}")]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}, whole run")]
     columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
     cells = list(zip(*_cells(price, rows, bases, unit_names), strict=True))
     return Table("", columns, cells[: len(shown)], cells[len(shown) :]).without_empty_columns()
@@ -149,7 +149,7 @@ def _notes(fleet: Fleet, price: Price | None) -> Iterator[str]:
     if not fleet.by_owners and any(kind != GIVEN for group in fleet.groups for kind in group.grams):
         yield RUN_EMISSIONS
     if any(group.work for group in fleet.groups):
-        yield "energy per unit: that of the GPUs in the runs with that unit, of the CPUs in runs without GPUs"
+        yield f"per …, whole run: {WHOLE_RUN}"
     yield from unmeasured_notes(fleet)
     origin = "counters by owner" if fleet.by_owners else f"series of runs ({fleet.means.by})"
     shared = "divided among its runs" if fleet.by_owners else "counted for each of its runs"

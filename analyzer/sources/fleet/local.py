@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from analyzer.sources.base import SampleSource
@@ -64,6 +64,7 @@ class LocalFleet:
             work=work,
             working=_summed(self._working()) if work else {},
             unmeasured=_summed(self._unmeasured()) if work else {},
+            primary=self._primary_units(),
             grams=_summed(self._grams()) if device_grams else {},
             device_grams=device_grams,
             runs=_summed(self._runs()),
@@ -97,6 +98,10 @@ class LocalFleet:
     def _work(self) -> Iterator[tuple[Keys | None, Keys, float]]:
         for tally in self.window.of(m.RUN_WORK):
             yield self._keys.of_run(run_of(tally)), (tally.labels["unit"],), self.window.increase(tally)
+
+    def _primary_units(self) -> dict[str, float]:
+        runs = {(tally.labels["run_id"], tally.labels["unit"]) for tally in self.window.of(m.RUN_WORK_UNIT)}
+        return {unit: float(count) for unit, count in Counter(unit for _, unit in runs).items()}
 
     def _working(self) -> Iterator[tuple[Keys | None, Keys, float]]:
         """Yield the energy of runs by unit; a run on several nodes may count its work on one of them."""

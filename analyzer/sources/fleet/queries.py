@@ -146,6 +146,12 @@ def unmeasured_work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Itera
     yield _work(cut, f"({amounts} unless on ({label_list(identity)}) ({joules} > 0))")
 
 
+def primary_unit_query(cut: FleetCut) -> str:
+    """Return the query for the number of runs by their primary unit of work."""
+    units = f"max_over_time({m.RUN_WORK_UNIT.name}{cut.whole.range})"
+    return f"count by (unit) (group by (run_id, unit) ({units}))"
+
+
 def _work(cut: FleetCut, amounts: str) -> str:
     return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, _all_of_runs(cut), RUN))
 

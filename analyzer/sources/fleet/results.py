@@ -123,6 +123,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
     if request.policy != q.POLICY:
         idle = client.sums(rises(replace(cut, policy=q.POLICY), q.unattributed_energy_queries), _COMPONENT, device_keys)
     work = client.sums(counted(cut, q.work_queries), _UNIT)
+    primary = client.values(q.primary_unit_query(cut)) if work else None
     device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys) if request.emissions else {}
     return Counts(
         devices=devices,
@@ -136,6 +137,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
         work=work,
         working=client.sums(counted(cut, q.working_energy_queries), _UNIT) if work else {},
         unmeasured=client.sums(counted(cut, q.unmeasured_work_queries), _UNIT) if work else {},
+        primary={one.labels["unit"]: one.value for one in primary or ()},
         grams=client.sums(counted(cut, q.emission_queries), _BASIS) if device_grams else {},
         device_grams=device_grams,
         runs=client.once(q.run_count_query(cut)),

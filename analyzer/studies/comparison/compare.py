@@ -12,7 +12,7 @@ from analyzer.model.report import Report
 from analyzer.model.sample_table import RunFrames, last
 from analyzer.studies.comparison.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
-from exporter.contract.work import is_useful, primary_first
+from exporter.contract.work import is_useful, most_common_first
 
 _SAVES = ("saves {}", "costs {} more")
 _LASTS = ("takes {} less time", "takes {} more time")
@@ -50,7 +50,7 @@ class GroupMember:
     gpus: frozenset[str]
     figures: Mapping[RunFigure, Interval]
     work: Mapping[str, float] = field(default_factory=dict)
-    """Amount of work of the whole run, by unit."""
+    """Amount of work of the whole run, by unit, the primary one first."""
     started_at_s: float = 0.0
 
 
@@ -193,7 +193,7 @@ def _has(one: GroupMember, figure: RunFigure) -> bool:
 def unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
     """Yield the primary unit of which the runs of two groups did different amounts."""
     amounts = [[one.work for one in group.members] for group in groups]
-    units = primary_first({unit for group in amounts for work in group for unit in work if is_useful(unit)})
+    units = most_common_first([unit for unit in work if is_useful(unit)] for group in amounts for work in group)
     for unit in units[:1]:
         means = [sum(work.get(unit, 0.0) for work in group) / len(group) for group in amounts if group]
         if min(means) < (1 - _EQUAL_RATIO) * max(means):

@@ -18,7 +18,7 @@ from analyzer.model.interval import Interval, student_quantile
 from analyzer.studies.comparison.compare import GroupMember, RunFigure, RunGroup, unequal_work
 from analyzer.studies.comparison.group_ratios import FEWEST_PAIRS
 from analyzer.studies.stats import FloatArray
-from exporter.contract.work import is_useful, primary_first
+from exporter.contract.work import is_useful, most_common_first, primary_first
 
 FALSE_ALARM = 0.01
 """Largest probability of `regression` where the energy did not increase."""
@@ -77,7 +77,8 @@ def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure
             raise GateError(f"not every run has the figure {key!r}; use one of: {', '.join(sorted(by_key)) or 'none'}")
         return by_key[key]
     units = {figure.of for figure in by_key.values() if figure.kind == "energy_per_unit" and is_useful(figure.of)}
-    for unit in primary_first(units)[:1]:
+    orders = [[unit for unit in one.work if unit in units] for one in members]
+    for unit in (most_common_first(orders) or primary_first(units))[:1]:
         return by_key[f"energy_per_{unit}_joules"]
     for warning in unequal_work(groups):
         raise GateError(f"no common energy per unit, and {warning}; or choose a figure with --figure")

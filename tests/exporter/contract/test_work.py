@@ -3,7 +3,7 @@ import pytest
 from analyzer.studies.objective import Objective, SweepQuestion
 from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import Sweep, setting_of
-from exporter.contract.work import is_amount, noun_of_one, primary_first, unit_of_one
+from exporter.contract.work import is_amount, most_common_first, noun_of_one, primary_first, unit_of_one
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.run_reports import finding_texts, run_report
 from tests.analyzer.studies.sample_sweeps import sample_run
@@ -20,6 +20,19 @@ def test_primary_first_prefers_useful_work_to_its_effort():
         "verdicts",
         "flop",
         "padding_tokens",
+    ]
+
+
+def test_primary_first_prefers_the_unit_of_the_job():
+    assert primary_first(["tokens", "verdicts", "steps"], "verdicts") == ["verdicts", "tokens", "steps"]
+    assert primary_first(["tokens", "verdicts"], "never_reported") == ["tokens", "verdicts"]
+
+
+def test_most_common_first_prefers_the_primary_unit_of_most_runs():
+    assert most_common_first([["steps", "tokens"], ["verdicts", "tokens"], ["verdicts"], []]) == [
+        "verdicts",
+        "steps",
+        "tokens",
     ]
 
 

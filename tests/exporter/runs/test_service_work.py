@@ -32,6 +32,26 @@ def test_work_invalid_amount_is_rejected(exporter, body):
     assert end(exporter, run_id)["work"] == {}
 
 
+@pytest.mark.parametrize(
+    ("reports", "unit"),
+    [
+        (({"samples": 0}, {"steps": 5, "samples": 64}), "samples"),  # declared
+        (({"flop": 0}, {"generated_tokens": 5, "flop": 9}), "flop"),
+        (({"verdicts": 1, "generated_tokens": 5}, {"steps": 3}), "verdicts"),  # the first
+        (({"padding_tokens": 1, "flop": 5}, {"chapters": 3}), "chapters"),  # never an auxiliary one
+    ],
+)
+def test_work_unit_is_the_declared_or_first_one(exporter, reports, unit):
+    run_id = begin(exporter)["run_id"]
+    for number, report in enumerate(reports):
+        exporter.post(f"/api/v1/runs/{run_id}/work", {"contributor": f"rank-{number}", **report})
+    run = end(exporter, run_id)
+
+    assert run["work_unit"] == unit
+    assert run["energy_per_unit"][0]["unit"] == unit
+    assert exporter.value("wattline_run_work_unit_info", run_id=run_id, unit=unit) == 1
+
+
 def test_work_empty_body_renews_the_lease(exporter):
     run_id = begin(exporter, lease_seconds=2.0)["run_id"]
     for _ in range(4):

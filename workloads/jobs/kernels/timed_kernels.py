@@ -137,7 +137,7 @@ def run_kernel_job(
 ) -> int:
     """Run a kernel job; `devices` takes the path of the simulation's state file, or None, and may raise ValueError."""
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(kernel.job) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(kernel.job, unit=kernel.unit) as run:
         try:
             run.phase("load")
             with devices(run.simulation) as launches:

@@ -21,6 +21,8 @@ from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 if TYPE_CHECKING:
     import torch
 
+UNITS = {"llm-forward": "prompt_tokens", "llm-generate": "generated_tokens", "llm-train": "trained_tokens"}
+"""Primary unit of work of each job."""
 _OTHERS_WITHIN = dt.timedelta(minutes=10)
 _RELEASED_WITHIN_S = 1.0
 _POLL_S = 0.0005
@@ -29,7 +31,7 @@ _POLL_S = 0.0005
 def run_job(name: str, options: argparse.Namespace, measure: Callable[[wattline.Run, argparse.Namespace], None]) -> int:
     """Measure within a run; an error ends the process with a one-line message."""
     shadow.exit_if_shadowed()
-    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(name) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(name, unit=UNITS[name]) as run:
         try:
             measure(run, options)
         except ModelError as error:

@@ -115,7 +115,7 @@ def test_summary_names_share_of_gpus_that_others_used():
         attributed_energy_joules={"gpu": {"GPU-0": 150.0}},
     )
 
-    assert "1,000.0 ± 2.5 J of the GPUs (mean 500 W; 550 J attributed to this run)" in line
+    assert "1,000.0 ± 2.5 J of the GPUs (mean 500 W; 550.0 J attributed to this run)" in line
 
 
 def test_summary_emissions_of_one_component_only_are_unknown():
@@ -149,7 +149,7 @@ def test_summary_marks_simulated_gpus():
     gpus = [{"gpu": "0", "uuid": "GPU-0", "name": "SIMULATED NVIDIA H200"}]
     (line,) = lines(gpus=gpus, energy_joules={"gpu": {"GPU-0": 600.0}})
 
-    assert "600 J of the SIMULATED GPUs (mean 300 W)" in line
+    assert "600.0 J of the SIMULATED GPUs (mean 300 W)" in line
 
 
 def test_log_summary_of_unreadable_response_logs_one_line(capfd):

@@ -33,6 +33,23 @@ def test_run_of_python_job_reports_work_phase_and_result(exporter, script):
     assert len(exporter.api.pids[run.run_id]) == 1
 
 
+def test_run_declares_its_unit_of_work_before_its_work(exporter, script):
+    done = exporter.python(
+        script("""
+        for _ in range(2):
+            with wattline.run("train", unit="samples") as run:
+                run.work(steps=1)
+                run.work(samples=64, steps=1)
+        """),
+        WATTLINE_RUN_ID="",
+    )
+    first, *_ = bodies = exporter.api.bodies("/work")
+
+    assert (done.returncode, done.stderr.count("cannot")) == (0, 0)
+    assert {name: value for name, value in first.items() if name != "contributor"} == {"samples": 0.0}
+    assert sum(body.get("steps") == 2 for body in bodies) == 2
+
+
 def test_run_has_energy_after_its_end(exporter, script):
     exporter.api.known_gpus = ("GPU-0", "GPU-1")  # 100 J each
     done = exporter.python(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message_once
-from wattline.client.values import MAX_UNITS
+from wattline.client.values import MAX_UNITS, valid_work
 
 _POST_EVERY_S = 0.25
 _THREAD_ENDS_WITHIN_S = 15.0
@@ -61,6 +61,17 @@ class Contributor:
             self._unposted = True
         self.start()
         self._wake.set()
+
+    def declare(self, unit: str) -> None:
+        """Declare the primary unit of the run, by a first report of it without work; see `exporter.contract.work`."""
+        amounts = valid_work({unit: 0.0})
+        with self._lock:
+            if self._totals or not amounts:
+                return  # the run has its unit
+        try:
+            self._api.post(self._path, {"contributor": self.name, **amounts})
+        except ExporterError as error:
+            log_message_once(f"cannot declare the unit of work {unit}: {error}")
 
     def start(self) -> None:
         with self._lock:

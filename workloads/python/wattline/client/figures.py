@@ -14,7 +14,7 @@ _MOST_DIGITS = 7
 def with_half(value: float, half: float | None) -> str:
     """Return `1,710 ± 170`, or four digits where the half-width is unknown."""
     if not half or not math.isfinite(half):
-        return plain(value)
+        return f"{value:,.{max(3 - _magnitude(value), 0)}f}"
     return f"{rounded(value, half)} ± {rounded(half, half, value)}"
 
 

@@ -189,7 +189,7 @@ def _energy_text(run: EndedRun, component: str) -> str:
     if component == "gpu" and run.simulated:
         devices = f"SIMULATED {devices}"
     mean = f"mean {_derived(energy, energy.joules / run.duration_s)} W" if run.duration_s > 0 else ""
-    share = "" if energy.attributed_j is None else f"{_derived(energy, energy.attributed_j)} J attributed to this run"
+    share = "" if energy.attributed_j is None else f"{_share(energy, energy.attributed_j)} J attributed to this run"
     details = "; ".join(filter(None, (_error_parts(energy), mean, share)))
     whole = f"{figures.with_half(energy.joules, energy.total_half_j)} J of the {devices}"
     return whole + (f" ({details})" if details else "")
@@ -208,6 +208,10 @@ def _derived(energy: ComponentEnergy, value: float) -> str:
     """Return a figure that is proportional to the energy, with as many digits as the energy has."""
     ratio = energy.rounding_ratio
     return figures.rounded(value, value * ratio) if ratio and value else figures.plain(value)
+
+
+def _share(energy: ComponentEnergy, share_j: float) -> str:
+    return _derived(energy, share_j) if energy.rounding_ratio else figures.with_half(share_j, None)
 
 
 def _each(run: EndedRun, one: Mapping[str, Any], key: str = "joules") -> str:

@@ -59,7 +59,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         if self.run is None or self._energy is None:
             return
         steps, self._step = state.global_step - self._step, state.global_step
-        work: dict[str, float] = {"steps": steps} if state.is_world_process_zero else {}
+        work: dict[str, float] = {}  # the first unit is the primary one
         if tokens := _tokens(state):
             # the Trainer adds up the tokens of all processes
             added, self._tokens = tokens - self._tokens, tokens
@@ -68,7 +68,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
             samples = min(args.train_batch_size * args.gradient_accumulation_steps * steps, self._left_samples)
             self._left_samples -= samples
             work["samples"] = samples
-        self.run.work(**work)
+        self.run.work(**work | ({"steps": steps} if state.is_world_process_zero else {}))
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.run is not None and self._energy is not None and not self._is_evaluating:

@@ -39,10 +39,15 @@ class RunLifecycle:
         *,
         quiet: bool = False,
         known_run: str | None = None,
+        unit: str | None = None,
     ) -> None:
-        """Prepare a run that `start` or `with` begins; `known_run` is one that this process is already part of."""
+        """Prepare a run that `start` or `with` begins.
+
+        `known_run` is one that this process is already part of; `unit` is the primary unit of work.
+        """
         environ = os.environ
         self._request = RunRequest(workload, dict(labels), gpus, known_run)
+        self._unit = unit
         self._quiet = quiet or environ.get(QUIET) == "1"
         self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
         self._leads = ranks.is_node_leader(environ)
@@ -105,10 +110,11 @@ class RunLifecycle:
         if not begun.has_process:
             register_this_process(self._api, begun.run_id)
         self.run_id, self.simulation = begun.run_id, self.simulation or begun.simulation
-        if begun.is_own:
-            contributor = self._contributor()
-            if contributor is not None:
-                contributor.start()
+        contributor = self._contributor()
+        if contributor is not None and self._unit is not None:
+            contributor.declare(self._unit)
+        if contributor is not None and begun.is_own:
+            contributor.start()
 
     def end(self, outcome: str = "ok") -> RunResult:
         """End the run and return its figures; `with` does it, too. A run of the runner or of another rank continues.

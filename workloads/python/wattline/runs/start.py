@@ -15,34 +15,38 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def run(
+def run(  # noqa: PLR0913  # the options of a run
     workload: str,
     *,
     labels: Mapping[str, object] | None = None,
     gpus: str | None = None,
     exporter: str | None = None,
     quiet: bool = False,
+    unit: str | None = None,
 ) -> Run:
     """Return a run for a `with` statement; `gpus` has the form of `workloads run --gpus`.
 
     Under a runner (WATTLINE_RUN_ID is set) it joins the runner's run and never ends it. Under a launcher (RANK is set)
     the first rank of the node starts and ends the run, and only its phases and results count; the other ranks join.
     Within another run of this process it has the GPUs of that run, unless `gpus` are given. With `quiet` it prints no
-    summary at its end.
+    summary at its end. `unit` is the primary unit of work, of which the energy per unit is stated first; the default is
+    the first unit that the job reports.
     """
-    return Run(workload, {name: str(value) for name, value in (labels or {}).items()}, gpus, exporter, quiet=quiet)
+    texts = {name: str(value) for name, value in (labels or {}).items()}
+    return Run(workload, texts, gpus, exporter, quiet=quiet, unit=unit)
 
 
-def start(
+def start(  # noqa: PLR0913  # the options of a run
     workload: str,
     *,
     labels: Mapping[str, object] | None = None,
     gpus: str | None = None,
     exporter: str | None = None,
     quiet: bool = False,
+    unit: str | None = None,
 ) -> Run:
     """Start a run and return it; `run.end()` ends it, at the latest the exit of Python. See `run`."""
-    return run(workload, labels=labels, gpus=gpus, exporter=exporter, quiet=quiet).start()
+    return run(workload, labels=labels, gpus=gpus, exporter=exporter, quiet=quiet, unit=unit).start()
 
 
 @overload
@@ -57,6 +61,7 @@ def measure(
     gpus: str | None = None,
     exporter: str | None = None,
     quiet: bool = False,
+    unit: str | None = None,
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]: ...
 
 
