@@ -3,6 +3,8 @@
 import re
 
 MAX_ID_LENGTH = 64
+MAX_PHASES = 16
+"""Limit of the phases of a run."""
 MAX_RUNNING = 64
 """Default limit of open runs."""
 RUN_TAIL_S = 600.0

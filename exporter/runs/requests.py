@@ -11,7 +11,6 @@ from pathlib import Path
 
 from exporter.contract.run import (
     MAX_CONTRIBUTORS,
-    MAX_PHASES,
     MAX_PROCESSES,
     MAX_RECENT_PHASES,
     MAX_UNITS,
@@ -20,6 +19,7 @@ from exporter.contract.run import (
     RunGpu,
     unknown_gpu,
 )
+from exporter.contract.run_limits import MAX_PHASES
 from exporter.model import ClockReading, Device, RunError
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner

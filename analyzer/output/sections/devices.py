@@ -26,6 +26,7 @@ from analyzer.output.table import (
     text_cell,
     watts_cell,
 )
+from exporter.contract.run_limits import MAX_PHASES
 
 _INTERVAL = ", 95 % CI"
 _COLUMNS = (
@@ -184,8 +185,10 @@ def _phase_notes(report: Report) -> Iterator[str]:
         yield f"{ABSENT}: shorter than {least_s:g} s, which is {FEWEST_UPDATES} updates of the GPU's sensor."
     if not all(too_short):
         yield f"{ABSENT}{' in other rows' if any(too_short) else ''}: the exporter recorded no energy."
+    is_full = len(report.phases) >= MAX_PHASES
     rest_s = report.duration_s - math.fsum(phase.duration_s for phase in report.phases)
     if rest_s >= _LEAST_REST_S and report.ended_at_s is None:
         yield f"Not in any phase yet: {units.duration(rest_s)}; the exporter counts phases 6 s later than energy."
     elif rest_s >= _LEAST_REST_S:
-        yield f"Not in any phase: {units.duration(rest_s)} of the run."
+        limit = f" A run has at most {MAX_PHASES} phases; further ones are not counted." if is_full else ""
+        yield f"Not in any phase: {units.duration(rest_s)} of the run.{limit}"

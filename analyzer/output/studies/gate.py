@@ -23,6 +23,8 @@ def gate_output(
         "ratio": result.ratio,
         "ratio_low": result.low,
         "ratio_high": result.high,
+        "confidence_low": 1 - FALSE_ALARM,
+        "confidence_high": 1 - FALSE_PASS,
         "max_increase": max_increase,
         "repeats": result.repeats,
         "max_repeats": result.planned,
@@ -61,9 +63,9 @@ def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) 
     low, high = signed_percent(result.low - 1), signed_percent(result.high - 1)
     match result.verdict:
         case Verdict.PASS:
-            yield f"The increase is at most {high}, less than {limit}. Probability of error: {FALSE_PASS:.0%} or less."
+            yield f"The change is between {low} and {high}, so it is less than {limit}."
         case Verdict.REGRESSION:
-            yield f"The energy increased: by at least {low}. Probability of a false alarm: {FALSE_ALARM:.0%} or less."
+            yield f"The energy increased: the change is between {low} and {high}."
         case Verdict.CANNOT_TELL if result.repeats < result.planned:
             yield f"The change is between {low} and {high}, so it may be 0 or more than {limit}: run each side again."
         case _:
@@ -71,6 +73,10 @@ def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) 
                 f"The change is between {low} and {high} after all repeats: use longer runs, more repeats or a larger "
                 "--max-increase."
             )
+    yield (
+        f"Confidence of the limits, over all repeats together: {100 * (1 - FALSE_ALARM):g} % that the change is above "
+        f"the lower one, {100 * (1 - FALSE_PASS):g} % that it is below the upper one."
+    )
     if not _interleaved(groups):
         yield "The runs were not interleaved, so a drift between baseline and candidate counts as a change."
 

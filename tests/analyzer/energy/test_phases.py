@@ -90,6 +90,14 @@ def test_phase_table_states_why_energy_is_absent_and_remaining_time(tmp_path):
     assert "Not in any phase: 1.10 s of the run." in text
 
 
+def test_phase_table_of_a_full_run_states_that_further_phases_do_not_count(tmp_path):
+    """16 phases of one second; 4 s were in the 17th."""
+    phases = {f"epoch{number}": (1.0, 300) for number in range(16)}
+    text = terminal_text(run_report(tmp_path, NodeRun(phases=phases)))
+
+    assert "Not in any phase: 4.00 s of the run. A run has at most 16 phases; further ones are not counted." in text
+
+
 def test_phase_table_without_gaps_has_no_notes(tmp_path):
     text = terminal_text(run_report(tmp_path, NodeRun(phases={"load": (2.0, 600), "measure": (18.0, 5_400)})))
 

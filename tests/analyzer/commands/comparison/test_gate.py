@@ -33,6 +33,8 @@ def test_gate_equal_energy_exits_zero(analyzer, history):
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("pass\nenergy per unit, steps: 30.0")
     assert "compared repeat by repeat" in result.stdout
+    assert ", so it is less than +3.0 %.\n" in result.stdout
+    assert "99 % that the change is above the lower one, 95 % that it is below the upper one" in result.stdout
 
 
 def test_gate_ten_percent_more_exits_three_with_a_summary(analyzer, history, tmp_path):
@@ -47,6 +49,8 @@ def test_gate_ten_percent_more_exits_three_with_a_summary(analyzer, history, tmp
     text = summary.read_text()
     assert text.startswith("before\n### Energy gate: regression\n")
     assert "| geometric mean | 30.0" in text
+    assert "- The energy increased: the change is between +9." in text
+    assert (document["confidence_low"], document["confidence_high"]) == (0.99, 0.95)
 
 
 def test_gate_allows_the_given_increase(analyzer, history):
@@ -64,6 +68,7 @@ def test_gate_one_repeat_each_exits_four(analyzer, history):
     assert result.returncode == 4
     assert result.stdout.startswith("cannot tell\n")
     assert "run each side again" in result.stdout
+    assert "Confidence" not in result.stdout
 
 
 @pytest.mark.parametrize("text", ["0.5", "0.03", "3", "-3%", "0%", "three", "nan%"])
