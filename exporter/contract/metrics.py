@@ -176,7 +176,7 @@ RUN_EMISSIONS = _counter("wattline_run_emissions_grams_total", ("run_id", "compo
     "without the last 6 s.")
 RUN_WORK = _counter("wattline_run_work_total", ("run_id", "unit"), "Work of the run; never sum over unit.")
 RUN_WORK_UNIT = _gauge("wattline_run_work_unit_info", ("run_id", "unit"),
-    "Primary unit of work of the run, constant 1: the one that the job declares, else the first one that it reports.")
+    "Primary unit of work: declared by the job, else the first one reported.")
 RUN_WORK_TIMESTAMP = _gauge("wattline_run_work_timestamp_seconds", ("run_id",),
     "Unix time of the latest report of work of the run.")
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
@@ -223,13 +223,13 @@ SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("sourc
 SOURCE_READS = _counter("wattline_source_reads_total", ("source", "outcome"), "Reads by outcome: ok, failed, late.")
 SOURCE_READ_SECONDS = _counter("wattline_source_read_seconds_total", ("source", "outcome"), "Duration of the reads.")
 SOURCE_RESTARTS = _counter("wattline_source_restarts_total", ("source",),
-    "Number of replacements of the source's process.")
+    "Replacements of the source's process.")
 PROCESS_CPU = _counter("wattline_process_cpu_seconds_total", ("role",), "CPU time of Wattline's own processes.")
 PROCESS_MEMORY = _gauge("wattline_process_memory_bytes", ("role",), "Resident memory of Wattline's own processes.")
 STATE_UP = _gauge("wattline_state_up", (), "1 if the latest write to the state folder succeeded.")
 PUSH_UP = _gauge("wattline_push_up", (), "1 if the server of --push.url responded to the latest request, else 0.")
 PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
-    "Unix time of the newest sample that the server has accepted or refused.")
+    "Unix time of the newest sample that the server accepted or refused.")
 PUSH_SAMPLES = _counter("wattline_push_samples_total", ("outcome",),
     "Pushed samples by outcome: accepted, refused, or dropped from the history before they were sent.")
 NODE_INFO = _gauge("wattline_node_info", ("node", "machine_id", "simulated"),
