@@ -120,6 +120,8 @@ def recommend_command(  # a command's options are its arguments
     _print_advices(advices, name, form)
     if out is not None:
         _write_advices(out, advices, name, for_others=bool(compatible))
+    if all(advice.verdict == "no_sweep" for advice in advices):
+        raise typer.Exit(1)
 
 
 def _parse_slos(texts: list[str]) -> dict[str, float]:

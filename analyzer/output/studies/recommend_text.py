@@ -26,7 +26,8 @@ def advice_headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each ver
     chosen, base = advice.advised, advice.baseline
     match advice.verdict:
         case "no_sweep":
-            return f"nothing to compare: {len(advice.sweep.settings)} setting"
+            count = len(advice.sweep.settings)
+            return f"nothing to compare: {count} setting{'s' if count != 1 else ''} with a run that counts"
         case "no_cap_bound":
             return "no power limit was binding: the power stayed below all limits; try a clock lock"
         case "not_feasible":

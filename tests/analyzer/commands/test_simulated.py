@@ -58,3 +58,10 @@ def test_runs_on_simulated_gpus_are_marked(analyzer, simulated_history, steady_h
     assert all(row["simulated"] for row in on_gpus)
     assert table.count("SIMULATED") == sum(row["simulated"] for row in rows)
     assert "Hardware" not in real
+
+
+def test_recommend_of_a_single_setting_exits_one(analyzer, steady_history):
+    result = analyzer("recommend", "--run-id", "train-1", "--since", "36500d", "--source", steady_history)
+
+    assert result.returncode == 1
+    assert "nothing to compare: 1 setting" in result.stdout

@@ -49,7 +49,7 @@ def test_budget_per_unit_uses_the_reported_work(session):
     body = "energy_run.work(samples=100); time.sleep(1)"
     done = session(budget("joules_per_unit={'samples': 0.1}, gpus='all'", body, "energy_run"))
     assert done.returncode == 1  # 78 J or more for 100 samples
-    assert "J per samples, more than the budget of 0.1 J" in done.stdout
+    assert "J per sample, more than the budget of 0.1 J" in done.stdout
     done = session(budget("joules_per_unit={'samples': 5}, gpus='all'", body, "energy_run"))
     assert done.returncode == 0, done.stdout
 

@@ -34,9 +34,9 @@ class ComponentEnergy:
 
     @property
     def rounding_ratio(self) -> float | None:
-        """Relative half-width of figures derived from this energy; None if only its random error is known."""
+        """Relative half-width of figures derived from this energy; None if it is unknown."""
         half_j = self.total_half_j
-        return half_j / self.joules if self.limits_j and half_j and self.joules > 0 else None
+        return half_j / self.joules if half_j and self.joules > 0 else None
 
 
 def energies_by_component(run: Mapping[str, Any]) -> dict[str, ComponentEnergy]:
