@@ -97,7 +97,7 @@ GPU_ECC_ERRORS = _counter("wattline_gpu_ecc_errors_total", (*_GPU, "type"),
 GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"),
     "XID errors by number; 48, 74, 79, 94, 95 and 119 are 0 before the first, others absent.")
 GPU_XID_TIMESTAMP = _gauge("wattline_gpu_xid_timestamp_seconds", (*_GPU, "xid"),
-    "Unix time of the latest XID error of that number; absent before the first.")
+    "Unix time of the latest XID error of that number.")
 GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "1 while the energy is suspect: frozen, implausible (a jump; for one minute), disagrees (counter and "
     "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time), stuck (no "
@@ -212,7 +212,7 @@ REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
     "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
 DISCOVERY_SOURCE_UP = _gauge("wattline_discovery_source_up", ("source",),
-    "1 if the latest read succeeded: pods (--kubernetes.pods), container_runtime (containerd, CRI-O: outcomes).")
+    "1 if the latest read succeeded: pods, container_runtime.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
     'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
 OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
@@ -227,6 +227,8 @@ SOURCE_RESTARTS = _counter("wattline_source_restarts_total", ("source",),
 PROCESS_CPU = _counter("wattline_process_cpu_seconds_total", ("role",), "CPU time of Wattline's own processes.")
 PROCESS_MEMORY = _gauge("wattline_process_memory_bytes", ("role",), "Resident memory of Wattline's own processes.")
 STATE_UP = _gauge("wattline_state_up", (), "1 if the latest write to the state folder succeeded.")
+STATE_FREE = _gauge("wattline_state_free_bytes", (), "Free space of the state folder's disk.")
+STATE_USED = _gauge("wattline_state_used_bytes", (), "Size of the files in the state folder.")
 PUSH_UP = _gauge("wattline_push_up", (), "1 if the server of --push.url responded to the latest request, else 0.")
 PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
     "Unix time of the newest sample that the server accepted or refused.")
@@ -253,7 +255,8 @@ METRICS: tuple[Metric, ...] = (
     REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED,
     DISCOVERY_SOURCE_UP, RUNS_FOLDED, OTLP_SPANS,
     SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
-    PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
+    PROCESS_CPU, PROCESS_MEMORY, STATE_UP, STATE_FREE, STATE_USED,
+    PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, NODE_INFO, BUILD_INFO,
 )
 # fmt: on
 

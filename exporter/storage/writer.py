@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import shutil
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from exporter.contract.metrics import STATE_UP
+from exporter.contract.metrics import STATE_FREE, STATE_UP, STATE_USED
 from exporter.model import Reading, Service
 from exporter.storage.history import AROUND_S, SPARSE_S, EndedRuns, History
 from exporter.storage.saved_state import StateChanges
@@ -23,12 +26,19 @@ from exporter.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 
+SPACE_S = 10.0
+"""Time between two measurements of the space on the disk."""
+
+
 class DiskHealth:
-    """Errors of the last writes to the state folder `folder`, logged once per outage."""
+    """Errors of the last writes to the state folder `folder`, logged once per outage, and the space on its disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._errors: dict[str, str] = {}
+        self._space: tuple[int, int] | None = None
+        """Free bytes of the disk, and bytes of the files in the folder."""
+        self._measured_s = -math.inf
         self._logged: tuple[str, str] | None = None
         """File and error that were logged last, during an outage."""
 
@@ -36,12 +46,22 @@ class DiskHealth:
         """Run `write` in the thread. Return False if it failed; the daemon goes on in any case."""
         error = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(thread, write)
+            await asyncio.get_running_loop().run_in_executor(thread, self._write, write)
         except (sqlite3.Error, OSError) as raised:
             error = str(raised)
         self._errors[file] = error
         self._log(file)
         return not error
+
+    def _write(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        finally:
+            if time.monotonic() - self._measured_s >= SPACE_S:
+                self._measured_s = time.monotonic()
+                with suppress(OSError):
+                    used = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self._folder))
+                    self._space = shutil.disk_usage(self._folder).free, used
 
     @property
     def error(self) -> str:
@@ -50,6 +70,10 @@ class DiskHealth:
 
     def readings(self) -> Iterator[Reading]:
         yield Reading(STATE_UP, (), float(not self.error))
+        if self._space:
+            free, used = self._space
+            yield Reading(STATE_FREE, (), float(free))
+            yield Reading(STATE_USED, (), float(used))
 
     def _log(self, file: str) -> None:
         """Log an outage once, although a full disk affects both files."""

@@ -92,6 +92,8 @@ PROCESSES = (
 SERVICES = (
     Reading(m.NODE_INFO, ("gpu-7", "0123456789abcdef0123456789abcdef", "false"), 1.0),
     Reading(m.STATE_UP, (), 1.0),
+    Reading(m.STATE_FREE, (), 5e9),
+    Reading(m.STATE_USED, (), 7e6),
     Reading(m.DISCOVERY_UNRESOLVED, ("not_visible",), 0.0),
     Reading(m.DISCOVERY_UNRESOLVED, ("no_owner",), 2.0),
     Reading(m.DISCOVERY_SOURCE_UP, ("pods",), 1.0),

@@ -1,8 +1,10 @@
 """Separate threads of the two files: a busy history does not delay runs."""
 
 import asyncio
+import os
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -96,6 +98,20 @@ def test_writer_saves_runs_while_the_history_is_busy(node):
     asyncio.run(asyncio.wait_for(run_node(), 60))
 
     assert node.moments() == 5  # four seconds, and the final save
+
+
+def test_writer_measures_the_space_of_the_state_folder(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(5_000))
+    health = DiskHealth(tmp_path)
+    assert [reading.metric.name for reading in health.readings()] == [
+        "wattline_state_up"
+    ]  # no file is read for a scrape
+    with ThreadPoolExecutor(1) as thread:
+        asyncio.run(health.write(thread, "file", lambda: None))
+    space = {reading.metric.name: reading.value for reading in health.readings()}
+    assert space["wattline_state_used_bytes"] == 5_000
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    assert space["wattline_state_free_bytes"] == pytest.approx(free, abs=1e9)
 
 
 def test_writer_limits_seconds_queued_for_a_busy_history(node):
