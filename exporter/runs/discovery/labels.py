@@ -33,12 +33,14 @@ _SLURM_LABELS = {
 class Description:
     """Run id and labels of an owner. A second run of the same owner has the same `run_id`.
 
-    `gpus`: indices or UUIDs of the GPUs that the scheduler assigned; empty if they are unknown.
+    `gpus`: indices or UUIDs of all GPUs that the scheduler assigned; empty if they are unknown. `some_gpus`: those of a
+    part of the owner, as of one step of a Slurm job.
     """
 
     run_id: str
     labels: dict[str, str]
     gpus: tuple[str, ...] = ()
+    some_gpus: tuple[str, ...] = ()
 
 
 class OwnerLabels:
@@ -68,13 +70,17 @@ class OwnerLabels:
         """
         labels: dict[str, str] = {}
         gpus: tuple[str, ...] = ()
+        some_gpus: tuple[str, ...] = ()
         match owner.kind:
             case "slurm":
                 environment = _environment(pid, self._proc) if pid else {}
                 labels = {name: environment.get(variable, "") for name, variable in _SLURM_LABELS.items()}
                 cluster = environment.get("SLURM_CLUSTER_NAME") or _cluster_name(self._slurm_conf)
-                gpus = tuple(gpu for gpu in environment.get("SLURM_JOB_GPUS", "").split(",") if gpu)
-                run_id = owner_run_id("slurm", cluster, owner.id)
+                # srun alone sets the GPUs of its step only; both name GPUs as NVML does, not as the job's cgroup
+                gpus, some_gpus = (_listed(environment, name) for name in ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS"))
+                restarts = environment.get("SLURM_RESTART_COUNT", "")
+                attempt = int(restarts) + 1 if restarts.isdecimal() else 1
+                run_id = owner_run_id("slurm", cluster, owner.id if attempt == 1 else f"{owner.id}.{attempt}")
             case "kubernetes":
                 run_id = f"pod-{owner.id}"
                 pod = self._find_pod(owner.id, seen_on)
@@ -93,7 +99,11 @@ class OwnerLabels:
             for name, text in labels.items()
             if text and name in self._allowed
         }
-        return Description(run_id, {"discovered": owner.kind, **kept}, gpus)
+        return Description(run_id, {"discovered": owner.kind, **kept}, gpus, some_gpus)
+
+
+def _listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(filter(None, environment.get(name, "").split(",")))
 
 
 def _environment(pid: int, proc: Path) -> Mapping[str, str]:

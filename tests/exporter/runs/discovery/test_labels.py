@@ -49,6 +49,13 @@ def test_describe_slurm_job_takes_its_environment(labels, tmp_path):
     }
 
 
+def test_describe_requeued_slurm_job_counts_its_attempts_as_slurm_does(labels, tmp_path):
+    environment(tmp_path, 17, SLURM_RESTART_COUNT="2", SLURM_STEP_GPUS="1,3")
+    described = labels.describe(JOB, 17, STARTED_AT)
+    assert described.run_id == "slurm-alps-4711.3"
+    assert (described.gpus, described.some_gpus) == ((), ("1", "3"))
+
+
 def test_describe_slurm_job_replaces_bidirectional_characters(labels, tmp_path):
     environment(tmp_path, 17, SLURM_JOB_NAME="train\u202egpj.exe\u2069 é")
     assert labels.describe(JOB, 17, STARTED_AT).labels["job_name"] == "train\ufffdgpj.exe\ufffd é"
