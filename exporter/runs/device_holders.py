@@ -248,6 +248,8 @@ class DeviceHolders:
 
     def _is_gone(self, run: RunRecord, at_s: float) -> bool:
         """Return True if the run had no process at `at_s`; it then holds no device until it has a process again."""
+        if run.end_until_s is not None:
+            return True
         return not run.cgroup and self._gone_s.get(run.run_id, at_s) < at_s
 
 

@@ -59,7 +59,7 @@ class Ledger:
         self.runs |= {run.run_id: run for run in [*ended, *running]}
         for run in running:
             self._unsaved.add(run.run_id)
-            lifecycle.restore(run, last, self._clock() if same_boot else None)
+            lifecycle.restore(run, last, self._clock() if same_boot else None, self._is_alive)
             self.ended += not run.running
         self.attribution.hold(self.open_runs)
 

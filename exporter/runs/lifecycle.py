@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from exporter.energy.emissions import SlotLookup, slots_since
@@ -15,7 +14,7 @@ from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
 from exporter.processes.procfs import is_process_alive, login_name, process_user
-from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks
+from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks, time_text
 from exporter.runs.record import Cut, Marks, RunRecord
 from exporter.storage.saved_state import SavedState
 
@@ -97,13 +96,20 @@ def find_death(
 ) -> tuple[float, str] | None:
     """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
     if is_alive(run):
-        run.alive_s = now_s
+        _note_alive(run, now_s)
     gone_s = DISCOVERED_GONE_S if run.discovered else GONE_S
-    if (run.processes or run.cgroup) and now_s - run.alive_s > gone_s:
+    watched_s = run.unwatched[1] if run.unwatched else run.alive_s
+    if (run.processes or run.cgroup) and now_s - max(run.alive_s, watched_s) > gone_s:
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
         return run.lease_until_s, "its lease ran out"
     return None
+
+
+def _note_alive(run: RunRecord, now_s: float) -> None:
+    run.alive_s, run.end_until_s = now_s, None
+    if not (run.discovered and run.discovered.kind == "kubernetes"):  # a pod's containers end before its cgroup
+        run.unwatched = None
 
 
 def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord], bool]) -> bool:
@@ -112,6 +118,8 @@ def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord
     if death is None:
         return False
     run.end_s, reason = death
+    if run.unwatched and run.end_until_s is None:
+        run.end_until_s = now.s
     run.ended_at, run.outcome = now.at - (now.s - run.end_s), "unknown" if run.discovered else "interrupted"
     if not run.discovered:
         run.note(reason)
@@ -209,12 +217,21 @@ def last_shutdown(saved: SavedState) -> Shutdown:
     return Shutdown(saved.saved_s, saved.saved_at, marks_at)
 
 
-def restore(run: RunRecord, last: Shutdown, now: ClockReading | None) -> None:
+def restore(
+    run: RunRecord,
+    last: Shutdown,
+    now: ClockReading | None,
+    is_alive: Callable[[RunRecord], bool] = has_living_process,
+) -> None:
     """Continue or end a run that a previous exporter left open; `now` is None if the machine was restarted since."""
     if run.end_s is not None:
         end_late(run, last)
     elif now is not None:
         resume(run, last, now)
+        if run.processes or run.cgroup:
+            run.unwatched, run.end_until_s = (run.alive_s, now.s), now.s
+            if is_alive(run):
+                _note_alive(run, now.s)
     else:
         end_by_reboot(run, last)
 
@@ -228,7 +245,7 @@ def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
         adjust_to_clock(run, step_s, 0.0)
     run.lease_until_s += away_s  # clients could not renew it
     run.note(
-        f"the exporter was not running for {away_s:.1f} s from {_time_text(last.at)}: power was not sampled; energy "
+        f"the exporter was not running for {away_s:.1f} s from {time_text(last.at)}: power was not sampled; energy "
         "counters cover that time, and the uncertainty includes the rest"
     )
 
@@ -236,7 +253,7 @@ def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
 def end_by_reboot(run: RunRecord, last: Shutdown) -> None:
     """End a run that a previous boot of the machine left open."""
     _fix_marks(run, last)
-    run.note(f"the machine was restarted; the run ended when it was last recorded, {_time_text(last.at)}")
+    run.note(f"the machine was restarted; the run ended when it was last recorded, {time_text(last.at)}")
     run.end_s, run.ended_at, run.outcome = last.s, last.at, "interrupted"
     _close_at_last_marks(run, last.marks_at(last.s))
 
@@ -264,7 +281,3 @@ def _fix_marks(run: RunRecord, last: Shutdown) -> None:
         marks = cut.marks or (run.begin if cut.t_s == run.begin_s else last.marks_at(cut.t_s))
         cut.marks, cut.settled = raise_marks(marks, before), True
         before = cut.marks
-
-
-def _time_text(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

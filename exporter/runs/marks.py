@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from exporter.contract.run import NO_GPU_FOUND
 from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_totals
@@ -146,7 +147,29 @@ def finish(run: RunRecord, meters: Meters) -> None:
         cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
     run.final = take_marks(run, meters, run.end_s, before)
+    if run.end_until_s is not None and run.end_until_s > run.end_s:
+        _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
     close(run)
+
+
+def _widen_end(run: RunRecord, latest: Marks) -> None:
+    """Widen the interval of a run that ended while no exporter ran by the energy up to its `latest` possible end."""
+    assert run.end_s is not None
+    assert run.ended_at is not None
+    assert run.end_until_s is not None
+    for device, mark in run.final.items():
+        if device in latest:
+            further_j = latest[device].joules + latest[device].half_width_j - mark.joules
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, further_j))
+    until_at = run.ended_at + run.end_until_s - run.end_s
+    run.note(
+        f"it ended between {time_text(run.ended_at)} and {time_text(until_at)}, while the exporter was not running: "
+        "the energy is that until the first of these times, and the uncertainty includes the rest"
+    )
+
+
+def time_text(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def close(run: RunRecord) -> None:

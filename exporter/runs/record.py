@@ -131,6 +131,11 @@ class RunRecord:
     """True if the request named no GPUs: the run has all GPUs present at its start."""
     discovered: CgroupOwner | None = None
     """Owner of the processes of a run that the exporter began automatically."""
+    unwatched: tuple[float, float] | None = None
+    """Last scan of the previous exporter that found a process of the run, and the start of this exporter; None once a
+    process was found since."""
+    end_until_s: float | None = None
+    """Latest possible end of a run that ended while no exporter ran; its earliest one is `end_s`."""
     login: str = ""
     """Login name of the user of its processes; empty if it is unknown or a label names the owner."""
     first_use: Marks = field(default_factory=dict)
@@ -164,6 +169,10 @@ class RunRecord:
         """Return the last instant up to `t_s` at which the run is known to be alive, which may become its end."""
         t_s = min(t_s, self.lease_until_s)
         return min(t_s, self.alive_s) if self.processes or self.cgroup else t_s
+
+    def note_alive(self) -> None:
+        """Note that the run had a process after the start of this exporter."""
+        self.unwatched = self.end_until_s = None
 
     def measured(self) -> list[Device]:
         """Return the devices whose energy counts for the run.

@@ -9,8 +9,8 @@ from tests.polling import eventually
 
 _SCRIPT = """
 import asyncio, sys
-from exporter.runs.discovery.outcomes import unit_outcome
-print(asyncio.run(unit_outcome(sys.argv[1])))
+from exporter.runs.discovery.outcomes import unit_end
+print(asyncio.run(unit_end(sys.argv[1])).outcome)
 """
 
 
@@ -22,7 +22,7 @@ print(asyncio.run(unit_outcome(sys.argv[1])))
         ("killed", "ExecStart=/bin/sh -c 'kill -KILL $$$$'", "failed"),
         ("later", "ExecStart=/bin/sh -c 'exit 3'\nRestart=on-failure\nRestartSec=1h", "failed"),
         ("slow-stop", "ExecStart=/bin/true\nExecStopPost=/bin/sleep 1", "ok"),
-        ("running", "ExecStart=/bin/sleep 600", "None"),
+        ("running", "ExecStart=/bin/sleep 600", "unknown"),
     ],
 )
 def test_service_outcome_is_the_result_of_systemd(machine: Machine, name: str, lines: str, outcome: str) -> None:
@@ -37,4 +37,4 @@ def test_service_outcome_is_the_result_of_systemd(machine: Machine, name: str, l
 
 def test_unit_that_systemd_does_not_know_has_no_outcome(machine: Machine) -> None:
     found = machine.run("env", f"PYTHONPATH={SOURCE}", "/opt/wattline/bin/python3", "-c", _SCRIPT, "wl-none.service")
-    assert found.stdout.strip() == "None", found.stderr
+    assert found.stdout.strip() == "unknown", found.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_pascal
 
 from exporter.contract.command_line import install
 from exporter.contract.run import Outcome
@@ -54,10 +57,14 @@ def _is_socket(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """Exit code of a container. `is_oom`: it was killed since it exceeded its memory."""
+    """Exit code of a container, and its Unix time if that is known.
+
+    `is_oom`: it was killed since it exceeded its memory.
+    """
 
     code: int
     is_oom: bool = False
+    ended_at: float | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -139,7 +146,8 @@ class ContainerExits:
         known = await asyncio.to_thread(self._runtimes.find, container=container)  # CRI-O, and the reason
         for name, code in known.containers.items() if known else ():
             if code is not None:
-                return ContainerExit(code, known is not None and known.is_oom(name))
+                assert known
+                return ContainerExit(code, known.is_oom(name), known.ended_at.get(name))
         return exited
 
     async def _wait(self, container: str) -> ContainerExit | None:
@@ -149,9 +157,9 @@ class ContainerExits:
                 with suppress(aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
                     return await _wait_for_exit(session, f"http://localhost/containers/{container}")
         for runtime in await asyncio.to_thread(self._runtimes.clients):
-            code = await runtime.wait(container)
-            if code is not None:
-                return ContainerExit(code)
+            if exited := await runtime.wait(container):
+                code, ended_at = exited
+                return ContainerExit(code, ended_at=ended_at)
         return None
 
     def close(self) -> None:
@@ -164,25 +172,37 @@ async def _wait_for_exit(session: aiohttp.ClientSession, url: str) -> ContainerE
     Of the conditions for which engines wait, Podman has the exit code of a removed container with `next-exit` only.
     """
     state = await _state(session, url)
-    if not state["Running"]:
-        return ContainerExit(state["ExitCode"], bool(state.get("OOMKilled")))
+    if not state.running:
+        return state.exit()
     async with session.post(f"{url}/wait", params={"condition": "next-exit"}, raise_for_status=True) as response:
         exited = await response.json()
     if exited.get("Error"):
         return None
-    code = int(exited["StatusCode"])
-    is_oom = False
-    if code:
-        with suppress(aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):  # it was removed
-            is_oom = bool((await _state(session, url)).get("OOMKilled"))
-    return ContainerExit(code, is_oom)
+    with suppress(aiohttp.ClientError, ValueError, KeyError):  # it was removed
+        state = await _state(session, url)
+        if not state.running:
+            return state.exit()
+    return ContainerExit(int(exited["StatusCode"]), ended_at=time.time())
 
 
-async def _state(session: aiohttp.ClientSession, url: str) -> Mapping[str, int]:
-    """Return the state of a container; of its fields only numbers and truth values are read."""
+class _State(BaseModel):
+    """State of a container of Docker or Podman."""
+
+    model_config = ConfigDict(alias_generator=to_pascal)
+
+    running: bool
+    exit_code: int
+    oom_killed: bool = Field(default=False, alias="OOMKilled")
+    finished_at: AwareDatetime | None = None
+
+    def exit(self) -> ContainerExit:
+        ended_at = self.finished_at.timestamp() if self.finished_at else None
+        return ContainerExit(self.exit_code, self.oom_killed, ended_at)
+
+
+async def _state(session: aiohttp.ClientSession, url: str) -> _State:
     async with session.get(f"{url}/json", raise_for_status=True) as response:
-        state: Mapping[str, int] = (await response.json())["State"]
-    return state
+        return _State.model_validate((await response.json())["State"])
 
 
 def describe_sockets(engines: Sequence[Path], runtimes: Sequence[Path]) -> Iterator[tuple[bool, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,36 +19,44 @@ from exporter.sources.kubernetes.pods import SIGTERM_CODES, Pod
 WAIT_S = 5.0
 """Longest wait for an outcome; the end of the run is the exit of its last process nevertheless."""
 _STEP_S = 0.2
+_PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainExitTimestampMonotonic"
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedEnd:
-    """Outcome of a run. `note`: the exit codes of its failed containers."""
+    """Outcome of a run. `note`: the exit codes of its failed containers.
+
+    `ended_at`: Unix time of its end, at most `within_s` too early, None if it is unknown.
+    """
 
     outcome: Outcome = "unknown"
     note: str = ""
+    ended_at: float | None = None
+    within_s: float = 0.0
 
 
-async def unit_outcome(unit: str, systemctl: str = "systemctl") -> Outcome | None:
-    """Return the result of a unit that has just stopped; None if it runs again, or systemd does not know it."""
+async def unit_end(unit: str, systemctl: str = "systemctl") -> ReportedEnd:
+    """Return the end of a unit that has just stopped; `unknown` if it runs again, or systemd does not know it."""
     state: Mapping[str, str] = {}
     while state.get("ActiveState") not in ("inactive", "failed") and state.get("SubState") != "auto-restart":
         if state.get("ActiveState") in ("active", "activating", "reloading"):
-            return None
+            return ReportedEnd()
         await asyncio.sleep(_STEP_S if state else 0.0)  # deactivating
         state = await _show(unit, systemctl)
         if state.get("LoadState") != "loaded":
-            return None
-    return "ok" if state.get("Result") == "success" else "failed"
+            return ReportedEnd()
+    exited_us = int(state.get("ExecMainExitTimestampMonotonic") or 0)
+    ended_at = time.time() - (time.monotonic() - exited_us / 1e6) if exited_us else None
+    return ReportedEnd("ok" if state.get("Result") == "success" else "failed", ended_at=ended_at)
 
 
 async def _show(unit: str, systemctl: str) -> Mapping[str, str]:
     """Return the unit's state; empty without systemd."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *(systemctl, "show", "--property=LoadState,ActiveState,SubState,Result", "--", unit),
+            *(systemctl, "show", "--property=" + _PROPERTIES, "--", unit),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -102,9 +111,9 @@ class Outcomes:
             async with asyncio.timeout(WAIT_S):
                 if owner.kind == "container":
                     exited = await self._containers.find(owner.id)
-                    found = ReportedEnd(exited.outcome, exited.note) if exited else found
+                    found = ReportedEnd(exited.outcome, exited.note, exited.ended_at) if exited else found
                 elif owner.kind == "service":
-                    found = ReportedEnd(await unit_outcome(owner.id) or "unknown")
+                    found = await unit_end(owner.id)
                 elif owner.kind == "kubernetes":
                     found = await self._of_pod(owner)
         failure = self._runtimes.failure or ""
@@ -121,7 +130,7 @@ class Outcomes:
         known = await self._pods.ended(owner.id, boottime() + WAIT_S - 1.0) if self._pods else None
         of = known.containers if known else frozenset()
         if known and (outcome := known.pod.outcome(of)):
-            return ReportedEnd(outcome, known.pod.failures(of))
+            return ReportedEnd(outcome, known.pod.failures(of), known.pod.last_end_at(of), within_s=1.0)
         if known and known.pod.is_interrupted:
             return ReportedEnd("interrupted")
         pod = await read
@@ -129,8 +138,8 @@ class Outcomes:
             return ReportedEnd()
         failed = [code for code in pod.exit_codes(of).values() if code]
         if failed and all(code in SIGTERM_CODES for code in failed):
-            return ReportedEnd("interrupted")
-        return ReportedEnd(outcome, pod.failures(of))
+            return ReportedEnd("interrupted", ended_at=pod.last_end_at(of))
+        return ReportedEnd(outcome, pod.failures(of), pod.last_end_at(of))
 
     def close(self) -> None:
         self.watch(())

@@ -112,8 +112,8 @@ class DiscoveryService(Service):
         assigned = await asyncio.to_thread(self._jobs.read) if self._jobs else {}
         running = self._running(using.keys() | assigned.keys())
         assigned = {**assigned, **(self._pods.assigned([*using, *running]) if self._pods else {})}
+        self._note_uses(using, running)
         for owner, use in using.items():
-            self._processes[owner] |= use.processes
             if owner not in running:
                 # an epilog may have ended the run of a job whose last processes are about to end
                 is_alive = owner.kind == "user" or self._is_populated(owner.path)
@@ -132,6 +132,12 @@ class DiscoveryService(Service):
                 self._end_if_empty(owner, run)
         for owner in self._processes.keys() - running.keys() - using.keys():
             self._forget(owner)
+
+    def _note_uses(self, using: Mapping[CgroupOwner, _GpuUse], running: Mapping[CgroupOwner, RunRecord]) -> None:
+        for owner, use in using.items():
+            self._processes[owner] |= use.processes
+            if owner in running:
+                running[owner].note_alive()
 
     def _running(self, seen: Collection[CgroupOwner]) -> dict[CgroupOwner, RunRecord]:
         """Return the running runs by owner.
@@ -179,7 +185,7 @@ class DiscoveryService(Service):
             begin_s,
             described.labels,
             gpus=tuple(assigned_gpus(self._live, job.gpus if job else described.gpus)),
-            seen_on=tuple(use.gpus),
+            seen_on=tuple(dict.fromkeys([*use.gpus, *assigned_gpus(self._live, described.some_gpus)])),
             processes=list(use.processes) if owner.kind == "user" else [],
         )
         if self._runs.has_room:
@@ -213,27 +219,40 @@ class DiscoveryService(Service):
             end_s = max(last_s, run.begin_s, run.alive_s)
             if self._processes.get(owner) or now_s - end_s < USER_GAP_S or self._is_alive(run):
                 return  # after a restart of the exporter, the GPUs may not have been read yet
+            if run.unwatched:
+                run.end_until_s = run.end_until_s or now_s
         else:
             if self._has_process(owner):
                 self._empty_s.pop(owner, None)
+                run.note_alive()
                 return
-            # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
-            last_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+            if run.unwatched:  # it became empty while no exporter ran
+                run.end_until_s = run.end_until_s or now_s
+                run.alive_s = last_s = run.unwatched[0]
+            else:
+                # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
+                last_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
             if owner not in self._empty_s:
                 self._outcomes.read(owner)
             end_s = self._empty_s.setdefault(owner, max(last_s, run.alive_s))
             if now_s - end_s < RESTART_GAP_S and self._is_populated(owner.path):  # by the pod's pause process
                 return
         self._forget(owner)
-        self._ending[run.run_id] = asyncio.ensure_future(self._end(owner, run.run_id, end_s))
+        self._ending[run.run_id] = asyncio.ensure_future(self._end(owner, run, end_s))
 
-    async def _end(self, owner: CgroupOwner, run_id: str, end_s: float) -> None:
+    async def _end(self, owner: CgroupOwner, run: RunRecord, end_s: float) -> None:
         try:
             ended = await self._outcomes.find(owner)
+            now = self._clock()
+            if run.end_until_s is not None and ended.ended_at is not None:
+                reported_s = now.s - (now.at - ended.ended_at)
+                if end_s - SCAN_S <= reported_s <= run.end_until_s:
+                    end_s = max(end_s, reported_s)
+                    run.end_until_s = min(end_s + ended.within_s, run.end_until_s)
             with suppress(RunError):  # a client has ended it
-                await self._runs.end_discovered(run_id, end_s, ended.outcome, ended.note)
+                await self._runs.end_discovered(run.run_id, end_s, ended.outcome, ended.note)
         finally:
-            del self._ending[run_id]
+            del self._ending[run.run_id]
 
     def _report_unresolved(self, owned: Mapping[int, OwnedProcess]) -> None:
         """Log each process whose owner is unknown in two scans, once: a driver also lists a process that just ended."""

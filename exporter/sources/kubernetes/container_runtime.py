@@ -62,15 +62,17 @@ class ContainerRuntime:
             return None
         codes: dict[str, int | None] = dict.fromkeys(latest)
         reasons: dict[str, str] = {}
+        ends: dict[str, float] = {}
         for name, container in latest.items():
             if container.state == CONTAINER_EXITED:
                 request = ContainerStatusRequest(container_id=container.id)
                 status = self._call(_CRI + "ContainerStatus", request, ContainerStatusResponse).status
                 codes[name], reasons[name] = status.exit_code, status.reason
-        return Pod("", "", containers=codes, reasons=reasons)
+                ends[name] = status.finished_at / 1e9
+        return Pod("", "", containers=codes, reasons=reasons, ended_at=ends)
 
-    async def wait(self, identity: str) -> int | None:
-        """Return the exit code of a container of containerd at its exit; None if it has no such container.
+    async def wait(self, identity: str) -> tuple[int, float] | None:
+        """Return exit code and time of a container of containerd at its exit; None if it has no such container.
 
         A container of any namespace is found, as those of nerdctl and ctr, also one that is then removed.
         """
@@ -82,7 +84,7 @@ class ContainerRuntime:
                     return None
             await asyncio.sleep(RETRY_S)
 
-    async def _wait(self, identity: str) -> int | None:
+    async def _wait(self, identity: str) -> tuple[int, float] | None:
         with suppress(SourceError):  # CRI-O has no namespaces
             listed = await asyncio.to_thread(self._call, _NAMESPACES, ListNamespacesRequest(), ListNamespacesResponse)
             for namespace in listed.namespaces:
@@ -93,8 +95,8 @@ class ContainerRuntime:
                         raise
         return None
 
-    async def _wait_in(self, namespace: str, identity: str) -> int:
-        """Return the exit code once the container has one. Raises RpcError."""
+    async def _wait_in(self, namespace: str, identity: str) -> tuple[int, float]:
+        """Return exit code and time once the container has ended. Raises RpcError."""
         call = self._open().unary_unary(
             _WAIT, request_serializer=_serialize, response_deserializer=WaitResponse.FromString
         )
@@ -112,7 +114,8 @@ class ContainerRuntime:
             await ended.wait()
         finally:
             waiting.cancel()
-        return waiting.result().exit_status
+        exited = waiting.result()
+        return exited.exit_status, exited.exited_at.seconds + exited.exited_at.nanos / 1e9
 
     def _call(self, method: str, request: Message, response: type[_Response]) -> _Response:
         call = self._open().unary_unary(

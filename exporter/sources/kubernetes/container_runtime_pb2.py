@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3exporter/sources/kubernetes/container_runtime.proto\x12\nruntime.v1\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x9b\x01\n\x0f\x43ontainerFilter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x46\n\x0elabel_selector\x18\x04 \x03(\x0b\x32..runtime.v1.ContainerFilter.LabelSelectorEntry\x1a\x34\n\x12LabelSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"D\n\x15ListContainersRequest\x12+\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerFilter\"\x87\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08metadata\x18\x03 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\"C\n\x16ListContainersResponse\x12)\n\ncontainers\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Container\".\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"_\n\x0f\x43ontainerStatus\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x11\n\texit_code\x18\x07 \x01(\x05\x12\x0e\n\x06reason\x18\n \x01(\t\"F\n\x17\x43ontainerStatusResponse\x12+\n\x06status\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerStatus\"\x17\n\x15ListNamespacesRequest\"\x19\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\"C\n\x16ListNamespacesResponse\x12)\n\nnamespaces\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Namespace\"#\n\x0bWaitRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"#\n\x0cWaitResponse\x12\x13\n\x0b\x65xit_status\x18\x01 \x01(\r*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3exporter/sources/kubernetes/container_runtime.proto\x12\nruntime.v1\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x9b\x01\n\x0f\x43ontainerFilter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x46\n\x0elabel_selector\x18\x04 \x03(\x0b\x32..runtime.v1.ContainerFilter.LabelSelectorEntry\x1a\x34\n\x12LabelSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"D\n\x15ListContainersRequest\x12+\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerFilter\"\x87\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08metadata\x18\x03 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\"C\n\x16ListContainersResponse\x12)\n\ncontainers\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Container\".\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"t\n\x0f\x43ontainerStatus\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x13\n\x0b\x66inished_at\x18\x06 \x01(\x03\x12\x11\n\texit_code\x18\x07 \x01(\x05\x12\x0e\n\x06reason\x18\n \x01(\t\"F\n\x17\x43ontainerStatusResponse\x12+\n\x06status\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerStatus\"\x17\n\x15ListNamespacesRequest\"\x19\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\"C\n\x16ListNamespacesResponse\x12)\n\nnamespaces\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Namespace\"#\n\x0bWaitRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"M\n\x0cWaitResponse\x12\x13\n\x0b\x65xit_status\x18\x01 \x01(\r\x12(\n\texited_at\x18\x02 \x01(\x0b\x32\x15.runtime.v1.Timestamp\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,8 +23,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_CONTAINERFILTER_LABELSELECTORENTRY']._options = None
   _globals['_CONTAINERFILTER_LABELSELECTORENTRY']._serialized_options = b'8\001'
-  _globals['_CONTAINERSTATE']._serialized_start=966
-  _globals['_CONTAINERSTATE']._serialized_end=1073
+  _globals['_CONTAINERSTATE']._serialized_start=1074
+  _globals['_CONTAINERSTATE']._serialized_end=1181
   _globals['_CONTAINERMETADATA']._serialized_start=67
   _globals['_CONTAINERMETADATA']._serialized_end=117
   _globals['_CONTAINERFILTER']._serialized_start=120
@@ -40,17 +40,19 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_CONTAINERSTATUSREQUEST']._serialized_start=554
   _globals['_CONTAINERSTATUSREQUEST']._serialized_end=600
   _globals['_CONTAINERSTATUS']._serialized_start=602
-  _globals['_CONTAINERSTATUS']._serialized_end=697
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=699
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=769
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=771
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=794
-  _globals['_NAMESPACE']._serialized_start=796
-  _globals['_NAMESPACE']._serialized_end=821
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=823
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=890
-  _globals['_WAITREQUEST']._serialized_start=892
-  _globals['_WAITREQUEST']._serialized_end=927
-  _globals['_WAITRESPONSE']._serialized_start=929
-  _globals['_WAITRESPONSE']._serialized_end=964
+  _globals['_CONTAINERSTATUS']._serialized_end=718
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=720
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=790
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=792
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=815
+  _globals['_NAMESPACE']._serialized_start=817
+  _globals['_NAMESPACE']._serialized_end=842
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=844
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=911
+  _globals['_WAITREQUEST']._serialized_start=913
+  _globals['_WAITREQUEST']._serialized_end=948
+  _globals['_WAITRESPONSE']._serialized_start=950
+  _globals['_WAITRESPONSE']._serialized_end=1027
+  _globals['_TIMESTAMP']._serialized_start=1029
+  _globals['_TIMESTAMP']._serialized_end=1072
 # @@protoc_insertion_point(module_scope)

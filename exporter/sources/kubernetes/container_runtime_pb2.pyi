@@ -71,14 +71,16 @@ class ContainerStatusRequest(_message.Message):
     def __init__(self, container_id: _Optional[str] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
-    __slots__ = ("state", "exit_code", "reason")
+    __slots__ = ("state", "finished_at", "exit_code", "reason")
     STATE_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     state: ContainerState
+    finished_at: int
     exit_code: int
     reason: str
-    def __init__(self, state: _Optional[_Union[ContainerState, str]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, state: _Optional[_Union[ContainerState, str]] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ContainerStatusResponse(_message.Message):
     __slots__ = ("status",)
@@ -109,7 +111,17 @@ class WaitRequest(_message.Message):
     def __init__(self, container_id: _Optional[str] = ...) -> None: ...
 
 class WaitResponse(_message.Message):
-    __slots__ = ("exit_status",)
+    __slots__ = ("exit_status", "exited_at")
     EXIT_STATUS_FIELD_NUMBER: _ClassVar[int]
+    EXITED_AT_FIELD_NUMBER: _ClassVar[int]
     exit_status: int
-    def __init__(self, exit_status: _Optional[int] = ...) -> None: ...
+    exited_at: Timestamp
+    def __init__(self, exit_status: _Optional[int] = ..., exited_at: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
+
+class Timestamp(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from exporter.model import SourceError
@@ -33,7 +33,8 @@ PodOutcome = Literal["ok", "failed", "interrupted"]
 class Pod:
     """A pod. `containers`: the state of each, an exit code, or None while it has not ended.
 
-    `reasons`: the container runtime's word for an exit, such as OOMKilled.
+    `reasons`: the container runtime's word for an exit, such as OOMKilled. `ended_at`: Unix time of each exit, in whole
+    seconds from Kubernetes.
     """
 
     namespace: str
@@ -46,10 +47,15 @@ class Pod:
     is_interrupted: bool = False
     """True if the pod was evicted, preempted or deleted."""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    ended_at: Mapping[str, float] = field(default_factory=dict)
 
     def exit_codes(self, of: frozenset[str] = frozenset()) -> dict[str, int | None]:
         """Return the exit codes of these containers, of all if none is named."""
         return {name: code for name, code in self.containers.items() if name in of or not of & self.containers.keys()}
+
+    def last_end_at(self, of: frozenset[str] = frozenset()) -> float | None:
+        """Return the Unix time at which the last of these containers ended; None if it is unknown."""
+        return max((self.ended_at[name] for name in self.exit_codes(of) if name in self.ended_at), default=None)
 
     def failures(self, of: frozenset[str] = frozenset()) -> str:
         """Return a text that names these containers with an exit code other than 0, empty for none."""
@@ -103,6 +109,7 @@ class _Metadata(_Object):
 class _Terminated(_Object):
     exit_code: int
     reason: str = ""
+    finished_at: AwareDatetime | None = None
 
 
 class _State(_Object):
@@ -164,6 +171,7 @@ def _pod(item: _Item) -> Pod:
         {name: ended.exit_code if ended else None for name, ended in ends.items()},
         metadata.deletion_timestamp is not None or status.reason in _INTERRUPTIONS,
         {name: ended.reason for name, ended in ends.items() if ended},
+        {name: ended.finished_at.timestamp() for name, ended in ends.items() if ended and ended.finished_at},
     )
 
 

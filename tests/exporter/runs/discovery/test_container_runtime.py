@@ -16,7 +16,7 @@ from exporter.runs.discovery.container_exits import ContainerExits, ContainerRun
 from exporter.runs.discovery.outcomes import Outcomes
 from exporter.runs.discovery.pods import PodDirectory
 from exporter.sources.kubernetes.pods import Pod
-from tests.daemon import daemon
+from tests.daemon import daemon, start, wait_until_it_serves
 from tests.exporter.runs.discovery.test_discovered_runs import OPTIONS, wait_for_run
 from tests.fakes.containerd import containerd_service
 from tests.polling import eventually
@@ -145,3 +145,29 @@ def test_discovered_pod_has_the_outcome_of_its_container(tmp_path, containerd):
     assert (run["run_id"], run["outcome"]) == (f"pod-{pod.uid}", "failed")
     assert run["ended_at"] == pytest.approx(killed_at, abs=1.5)
     assert "container main ended with exit code 137" in run["notes"]
+
+
+def test_pod_that_ended_while_the_exporter_was_down_ends_with_its_container(tmp_path, containerd):
+    environment = {"CONTAINER_RUNTIME_ENDPOINT": f"unix://{containerd.socket}"}
+    options = (*OPTIONS, "--runs.discover", "kubernetes")
+    first = start(tmp_path, *options, env=environment)
+    wait_until_it_serves(first)
+    with first.simulation() as simulation:
+        pod = containerd.pod("late")
+        pid = containerd.pid(containerd.container(pod, "sleep 600"))
+        simulation.drive(0, 0.5, pid)
+        wait_for_run(first, state="running")
+        time.sleep(2.0)  # until it is saved
+        first.process.kill()
+        first.process.wait(30)
+        time.sleep(1.0)
+        os.kill(pid, signal.SIGTERM)
+        killed_at = time.time()
+        simulation.release(0, pid)
+        time.sleep(2.0)
+        containerd.stop(pod)
+        with daemon(tmp_path, *options, env=environment) as second:
+            run = wait_for_run(second, state="ended")
+    assert run["ended_at"] == pytest.approx(killed_at, abs=0.3)
+    assert run["outcome"] == "interrupted"
+    assert not any("it ended between" in note for note in run["notes"])

@@ -92,6 +92,22 @@ def test_job_container_service_and_script_become_runs_with_true_energies(tmp_pat
     assert ended["user"]["labels"] == {"discovered": "user", "user": "root"}
 
 
+def test_job_of_srun_has_the_gpus_of_its_step_from_its_start_and_others_later(tmp_path, groups):
+    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+        job = groups.start(JOB.format(4712), SLURM_CLUSTER_NAME="lab", SLURM_RESTART_COUNT="1", SLURM_STEP_GPUS="0,4")
+        simulation.drive(0, 0.4, job.key.pid)
+        running = wait_for_run(exporter, state="running")
+        assert running["run_id"] == "slurm-lab-4712.2"  # on all nodes of the second attempt
+        simulation.drive(2, 0.4, job.key.pid)
+        eventually(lambda: len(runs(exporter)[0]["gpus"]) == 3, "the third GPU", exporter.log)
+        job.stop()
+        for gpu in (0, 2):
+            simulation.release(gpu, job.key.pid)
+        ended = wait_for_run(exporter, state="ended")
+        assert_energies_are_true(exporter, ended)
+    assert [gpu["gpu"] for gpu in ended["gpus"]] == ["0", "2", "4"]
+
+
 def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
     first = start(tmp_path, *OPTIONS, "--runs.discover", "slurm")
     wait_until_it_serves(first)
@@ -112,20 +128,37 @@ def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
     assert ended["started_at"] == pytest.approx(before["started_at"], abs=TICK_S)
 
 
-def test_job_that_ends_while_the_exporter_is_down_ends_with_it(tmp_path, groups):
-    first = start(tmp_path, *OPTIONS, "--runs.discover", "slurm")
+@pytest.mark.parametrize(("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(14), 12.0)])
+def test_program_that_ends_while_the_exporter_is_down_has_its_energy_in_the_interval(tmp_path, groups, cgroup, down_s):
+    first = start(tmp_path, *OPTIONS, "--runs.discover", "auto")
     wait_until_it_serves(first)
-    job = groups.start(JOB.format(13))
+    program = groups.start(cgroup)
     with first.simulation() as simulation:
-        simulation.drive(0, 0.5, job.key.pid)
-        wait_for_run(first, workload="slurm", state="running")
-        assert first.stop() == 0
-        job.stop()
-        simulation.release(0, job.key.pid)
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as second:
-        ended = wait_for_run(second, workload="slurm", state="ended")
-        assert ended["outcome"] == "unknown"
-        assert_energies_are_true(second, ended)
+        simulation.drive(0, 0.9, program.key.pid)
+        begun = wait_for_run(first, state="running")
+        begin_s = begun["started_at"] - (time.time() - simulation.now())
+        time.sleep(SEEN_WITHIN_S)
+        first.process.kill()
+        first.process.wait(30)
+        killed_at = time.time()
+        time.sleep(1.0)
+        program.stop()
+        end_s = simulation.now()
+        time.sleep(down_s)  # at the power of the program, as of another one after it
+        true_j = simulation.energy_j(0, begin_s, end_s)
+        with daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as second:
+            served_at = time.time()
+            ended = wait_for_run(second, state="ended")
+        simulation.release(0, program.key.pid)
+    assert killed_at - 2 * SEEN_WITHIN_S < ended["ended_at"] < served_at - down_s
+    assert "while the exporter was not running" in " ".join(ended["notes"])
+    (energy_j,), (half_width_j,) = (
+        ended[name]["gpu"].values() for name in ("energy_joules", "energy_uncertainty_joules")
+    )
+    assert abs(energy_j - true_j) < half_width_j
+    assert energy_j < true_j  # it is that until the last scan
+    assert half_width_j < 700.0 * (down_s + 8.0)
+    assert ended["attributed_energy_joules"].get("gpu", {}).get(ended["gpus"][0]["uuid"], 0.0) < true_j
 
 
 @pytest.mark.parametrize("cgroup", [None, f"docker-{ID}.scope"])

@@ -11,7 +11,7 @@ import pytest
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.runs.discovery import outcomes
 from exporter.runs.discovery.container_exits import ContainerExits, engine_sockets, runtime_sockets
-from exporter.runs.discovery.outcomes import Outcomes, unit_outcome
+from exporter.runs.discovery.outcomes import Outcomes, unit_end
 from tests.daemon import daemon
 from tests.exporter.runs.discovery.test_discovered_runs import OPTIONS, wait_for_run
 from tests.fakes.podman import IMAGE, podman_service
@@ -168,8 +168,8 @@ def systemctl(folder, *states):
         (["LoadState=loaded,ActiveState=failed,SubState=failed,Result=exit-code"], "failed"),
         (["LoadState=loaded,ActiveState=failed,SubState=failed,Result=oom-kill"], "failed"),
         (["LoadState=loaded,ActiveState=activating,SubState=auto-restart,Result=signal"], "failed"),
-        (["LoadState=loaded,ActiveState=active,SubState=running,Result=success"], None),
-        (["LoadState=not-found,ActiveState=inactive,SubState=dead,Result=success"], None),
+        (["LoadState=loaded,ActiveState=active,SubState=running,Result=success"], "unknown"),
+        (["LoadState=not-found,ActiveState=inactive,SubState=dead,Result=success"], "unknown"),
         (
             [
                 "LoadState=loaded,ActiveState=deactivating,SubState=stop-post,Result=timeout",
@@ -180,8 +180,8 @@ def systemctl(folder, *states):
     ],
 )
 def test_unit_outcome_is_the_result_that_systemd_reports(tmp_path, states, outcome):
-    assert asyncio.run(unit_outcome(UNIT, systemctl(tmp_path, *states))) == outcome
+    assert asyncio.run(unit_end(UNIT, systemctl(tmp_path, *states))).outcome == outcome
 
 
 def test_node_without_systemd_has_no_outcome_of_units(tmp_path):
-    assert asyncio.run(unit_outcome(UNIT, str(tmp_path / "none"))) is None
+    assert asyncio.run(unit_end(UNIT, str(tmp_path / "none"))).outcome == "unknown"
