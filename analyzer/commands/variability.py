@@ -80,7 +80,7 @@ def variability_command(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     simulated = any(gpu.simulated for one in frames for gpu in gpu_models(one.raw).values())
-    print_output(variability_output(result, measure).marked(simulated=simulated), form)
+    print_output(variability_output(result, measure, rows).marked(simulated=simulated), form)
 
 
 def _warn_about_sweep(sightings: Iterable[ScrapedRun]) -> None:

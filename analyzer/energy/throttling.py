@@ -19,7 +19,7 @@ SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_po
 _NEAR_S = 60.0
 _LEAST_SAMPLES = 5
 _SLOW_READING_S = 1.0
-"""Age up to which a scrape has an earlier reading of temperature, utilization and memory."""
+"""Age of the readings of clocks, temperature, utilization and memory that a scrape may have."""
 
 Spans = Sequence[tuple[float, float]]
 
@@ -55,13 +55,13 @@ def gpu_conditions(raw: SampleTable, window: Window, uuid: str, work: Spans) -> 
         return GpuConditions()
     where = {"uuid": uuid}
     during = work or [(window.start_s, window.end_s)]
-    read_during = [(start_s + _SLOW_READING_S, end_s) for start_s, end_s in during]
+    read_during = read_spans(during)
     power, heat, clocks, busy_ratio, memory_ratio, memory = (
         within(samples(raw, metric, **where, **more), spans).value
         for metric, more, spans in (
             (m.GPU_POWER, {}, during),
             (m.GPU_TEMPERATURE, {"sensor": "gpu"}, read_during),
-            (m.GPU_CLOCK, {"domain": "sm"}, during),
+            (m.GPU_CLOCK, {"domain": "sm"}, read_during),
             (m.GPU_UTILIZATION, {"engine": "gpu"}, read_during),
             (m.GPU_UTILIZATION, {"engine": "memory"}, read_during),
             (m.GPU_MEMORY_USED, {}, read_during),
@@ -81,6 +81,11 @@ def gpu_conditions(raw: SampleTable, window: Window, uuid: str, work: Spans) -> 
         float(memory_ratio.mean()) if len(memory_ratio) else None,
         float(memory.max()) if len(memory) else None,
     )
+
+
+def read_spans(spans: Spans) -> Spans:
+    """Return the parts of the spans in which a scrape has no reading from before the span, except of power."""
+    return [(start_s + _SLOW_READING_S, end_s) for start_s, end_s in spans]
 
 
 def is_unused(raw: SampleTable, device: MeasuredDevice, window: Window) -> bool:

@@ -43,6 +43,7 @@ class GpuRun:
     covariates: Mapping[str, float] = field(default_factory=dict)
     label: str = ""
     """Name of the GPU on its node, such as `GPU 0`."""
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from analyzer.output.table import (
     estimate_record,
     text_cell,
 )
-from analyzer.studies.variability import GpuSpread, Variability
+from analyzer.studies.variability import GpuRun, GpuSpread, Variability
 
 _MOST_GPUS = 40
 _NOTES = (
@@ -26,8 +26,8 @@ _NOTES = (
 )
 
 
-def variability_output(variability: Variability, quantity: str) -> CommandOutput:
-    """Return the variability of `quantity`, a name with its unit."""
+def variability_output(variability: Variability, quantity: str, runs: Sequence[GpuRun]) -> CommandOutput:
+    """Return the variability of `quantity`, a name with its unit; the document has the values of the `runs`."""
     ratios = [
         ("whisker range over median, runs", variability.whisker_runs),
         ("whisker range over median, GPUs", variability.whisker_gpus),
@@ -55,7 +55,9 @@ def variability_output(variability: Variability, quantity: str) -> CommandOutput
         ]
         columns = [Column("Placement", text=True), Column(f"Change from {variability.reference}"), Column("GPUs")]
         parts.append(Table("", columns, effects))
-    return CommandOutput(parts, _document(variability, quantity), _gpu_table(variability.gpus, quantity).records())
+    return CommandOutput(
+        parts, _document(variability, quantity, runs), _gpu_table(variability.gpus, quantity).records()
+    )
 
 
 def _gpu_table(gpus: Sequence[GpuSpread], quantity: str, notes: Sequence[str] = ()) -> Table:
@@ -83,7 +85,7 @@ def _gpu_row(gpu: GpuSpread) -> list[Cell]:
     ]
 
 
-def _document(variability: Variability, quantity: str) -> dict[str, Any]:
+def _document(variability: Variability, quantity: str, runs: Sequence[GpuRun]) -> dict[str, Any]:
     return {
         "version": 1,
         "value": quantity,
@@ -100,5 +102,16 @@ def _document(variability: Variability, quantity: str) -> dict[str, Any]:
         "placements": [
             {"placement": one.placement, "gpus": one.effect.n, **estimate_record(one.effect, "effect_ratio")}
             for one in variability.placements
+        ],
+        "values": [
+            {
+                "run_id": run.run_id,
+                "gpu": run.gpu,
+                "label": run.label,
+                "placement": run.placement,
+                "value": run.value,
+                **{f"median_{name}": value for name, value in run.covariates.items() if math.isfinite(value)},
+            }
+            for run in runs
         ],
     }

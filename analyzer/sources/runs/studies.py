@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzer.assess import run as assess
 from analyzer.energy.phases import run_phase_spans
-from analyzer.energy.throttling import within
+from analyzer.energy.throttling import read_spans, within
 from analyzer.model.catalog import ScrapedRun
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import Report
@@ -93,7 +93,7 @@ def variability_rows(
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
         covariates = _covariates(source, frames, report) if comparable else {}
         gpu = f"{device.instance} {device.device}".strip()
-        found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label))
+        found.append(GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label, report.run_id))
     for kinds, remedy in (
         (units, "select runs with --unit"),
         (models, "use a separate experiment for each model"),
@@ -164,14 +164,15 @@ def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict
     inside = [(span.start_s, span.end_s) for span in spans if span.phase in names]
     inside = inside or [(run_window.start_s, run_window.end_s)]
     window = inside[0][0], inside[-1][1]
-    own = {**where, "uuid": device.device}
+    table = source.fetch([m.GPU_CLOCK, m.GPU_TEMPERATURE, m.GPU_POWER], {**where, "uuid": device.device}, *window)
     found = {}
     for name, metric, more in (
         ("sm_clock_hertz", m.GPU_CLOCK, {"domain": "sm"}),
+        ("memory_clock_hertz", m.GPU_CLOCK, {"domain": "memory"}),
         ("temperature_celsius", m.GPU_TEMPERATURE, {"sensor": "gpu"}),
         ("power_watts", m.GPU_POWER, {}),
     ):
-        rows = within(samples(source.fetch([metric], {**own, **more}, *window), metric, **more), inside)
+        rows = within(samples(table, metric, **more), inside if metric is m.GPU_POWER else read_spans(inside))
         found[name] = sample_median(rows.value) if len(rows) else float("nan")
     return found
 

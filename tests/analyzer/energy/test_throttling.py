@@ -14,6 +14,7 @@ def test_gpu_conditions_exclude_readings_from_before_the_work():
     of_gpu = {"uuid": "GPU-0"}
     series = [
         ({"__name__": m.GPU_TEMPERATURE.name, "sensor": "gpu", **of_gpu}, t, np.where(t < 105, 35.0, 30.0)),
+        ({"__name__": m.GPU_CLOCK.name, "domain": "sm", **of_gpu}, t, np.where(t < 105, 3e8, 2e9)),
         ({"__name__": m.GPU_UTILIZATION.name, "engine": "gpu", **of_gpu}, t, np.where(t < 105, 0.0, 1.0)),
     ]
     window = Window(100.0, 110.0, ended=True, duration_s=10.0)
@@ -22,4 +23,5 @@ def test_gpu_conditions_exclude_readings_from_before_the_work():
     short_work = gpu_conditions(table_of(series), window, "GPU-0", [(103.5, 104.5)])
 
     assert (long_work.temperature_celsius, long_work.utilization) == (30.0, 1.0)
+    assert gpu_conditions(table_of(series), window, "GPU-0", [(104.5, 111)]).sm_clock_hz == 2e9
     assert (short_work.temperature_celsius, short_work.utilization) == (None, None)
