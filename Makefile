@@ -62,10 +62,12 @@ protobuf: ## regenerate the protobuf classes with protoc 25 (Python 3.11 or 3.12
 release: ## build all packages into dist/, equal in each build; SNAPSHOT=1 for a version without a section in CHANGELOG.md
 	@$(PYTHON) -m venv --clear build/release-tools
 	@build/release-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/packages/build.txt
-	@build/release-tools/bin/python deploy/packages/release.py $(if $(SNAPSHOT),--snapshot) $(if $(OUT),--out $(OUT))
+	@build/release-tools/bin/python -m deploy.packages.release $(if $(SNAPSHOT),--snapshot) $(if $(OUT),--out $(OUT))
 
-release-test: .venv/test.stamp ## build twice, compare, and measure with the zipapp (minutes; not in CI)
-	WATTLINE_RELEASE_TEST=1 $(BIN)/python -m pytest tests/deploy/test_release.py
+release-test: .venv/test.stamp ## build twice, compare, install each package in a clean root and measure (minutes; not in CI)
+	@missing=; for name in mmdebstrap podman runc rpmbuild:rpm rpm2cpio cpio qemu-aarch64-static:qemu-user-static; do \
+		command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; test -z "$$missing" || deploy/apt.sh $$missing
+	WATTLINE_RELEASE_TEST=1 $(BIN)/python -m pytest --timeout=3600 tests/deploy/packages
 
 format: .venv/test.stamp
 	$(BIN)/ruff check --fix .

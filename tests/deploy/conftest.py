@@ -13,4 +13,5 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     if os.geteuid() != 0 or not SYSTEMD.exists():
         pytest.skip("to boot a systemd takes root and Debian's package systemd")
     with Machine(tmp_path_factory.mktemp("machine")) as booted:
+        booted.install_checkout()
         yield booted

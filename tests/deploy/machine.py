@@ -1,4 +1,4 @@
-"""Machine with a real systemd as its first process: this host's files in an overlay, in new namespaces.
+"""Machine with a real systemd as its first process: files of a root folder in an overlay, in new namespaces.
 
 It needs root and Debian's `systemd`. Changes to its files are discarded.
 """
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +27,11 @@ set -eu
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 upper "$1"
 mkdir "$1/up" "$1/work" "$1/root"
-mount -t overlay -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" overlay "$1/root"
+mount -t overlay -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" overlay "$1/root"
 cd "$1/root"
-mkdir -p old ".$4" ".$5"
-mount --bind "$2" ".$4"
-mount --bind "$3" ".$5"
+mkdir -p old
+shift 2
+while [ $# -gt 0 ]; do mkdir -p ".$2"; mount --bind "$1" ".$2"; shift 2; done
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
@@ -55,22 +56,24 @@ sys.exit(main())
 class Machine:
     """Machine that boots when the context is entered and is killed when it is left."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._group = _cgroups() / f"wattline-machine-{os.getpid()}"
+    def __init__(self, folder: Path, root: Path = Path("/"), binds: Mapping[Path, Path] | None = None) -> None:
+        """Take the files of `root`, and each folder of the keys of `binds` at the path of its value."""
+        self._folder, self._root = folder, root
+        self._binds = {REPOSITORY: SOURCE, Path(sys.base_prefix): _PYTHON} if binds is None else binds
+        self._group = _cgroups() / f"wattline-machine-{os.getpid()}-{folder.name}"
         self._log = folder / "boot.log"
 
     def __enter__(self) -> Self:
         upper = self._folder / "upper"
         upper.mkdir(parents=True)
         self._group.mkdir()
-        boot = ["sh", "-c", _BOOT, "boot", str(upper), str(REPOSITORY), sys.base_prefix, str(SOURCE), str(_PYTHON)]
+        binds = [str(path) for pair in self._binds.items() for path in pair]
+        boot = ["sh", "-c", _BOOT, "boot", str(upper), str(self._root), *binds]
         spaces = ["unshare", "--pid", "--mount", "--uts", "--ipc", "--net", "--cgroup", "--fork", "--kill-child"]
         enter = f'echo $$ > "{self._group}/cgroup.procs"; exec "$@"'
         with self._log.open("w") as log:
             self._outside = subprocess.Popen(["sh", "-c", enter, "sh", *spaces, *boot], stdout=log, stderr=log)
         eventually(self._is_up, "systemd is up", self._log.read_text, within_s=60)
-        self._install()
         return self
 
     def __exit__(
@@ -110,7 +113,7 @@ class Machine:
             self._group.rmdir()
         return not self._group.exists()
 
-    def _install(self) -> None:
+    def install_checkout(self) -> None:
         """Install this checkout in /opt/wattline as the README does; a service cannot see files below /root."""
         packages = SOURCE / Path(sysconfig.get_path("purelib")).relative_to(REPOSITORY)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -196,18 +196,19 @@ def test_service_stops_cleanly(node: Machine) -> None:
     node.run("systemctl", "start", UNIT)
 
 
-def test_state_of_a_newer_version_ends_the_service_without_restarts(node: Machine) -> None:
+@pytest.mark.parametrize("version", [1, 9])
+def test_state_of_another_version_ends_the_service_without_restarts(node: Machine, version: int) -> None:
     node.run("systemctl", "stop", UNIT)
     change = "UPDATE meta SET value = {} WHERE key = 'schema_version'"
     path = "/var/lib/wattline/state.sqlite"
     command = f"import sqlite3, sys\nwith sqlite3.connect('{path}') as state: state.execute(sys.argv[1])"
-    node.run("/opt/wattline/bin/python3", "-c", command, change.format(9))
+    node.run("/opt/wattline/bin/python3", "-c", command, change.format(version))
     try:
         node.run("systemctl", "start", UNIT)
         state = ("ActiveState", "ExecMainStatus", "NRestarts")
         failed = {"ActiveState": "failed", "ExecMainStatus": "78", "NRestarts": "0"}
         eventually(lambda: unit_property(node, *state) == failed, "the service has failed", lambda: log(node))
-        assert "mv /var/lib/wattline /var/lib/wattline.schema-9" in log(node)
+        assert f"mv /var/lib/wattline /var/lib/wattline.schema-{version}" in log(node)
     finally:
         node.run("systemctl", "stop", UNIT)
         node.run("/opt/wattline/bin/python3", "-c", command, change.format(2))

@@ -1,0 +1,51 @@
+"""Tar archive whose bytes depend on its files and their time only."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import dataclass, field
+
+
+@dataclass
+class TarFiles:
+    """Members of an archive by name; none is newer than `epoch`."""
+
+    epoch: int
+    _members: dict[str, tuple[tarfile.TarInfo, bytes]] = field(default_factory=dict)
+
+    def add(self, member: tarfile.TarInfo, content: bytes = b"") -> None:
+        member.name = member.name.removeprefix("./").rstrip("/")
+        member.mtime = min(int(member.mtime), self.epoch)
+        member.uname = member.gname = ""
+        member.pax_headers = {}
+        if member.name not in ("", "."):
+            self._members[member.name] = (member, content)
+
+    def folder(self, name: str, mode: int = 0o755, owner: int = 0) -> None:
+        member = tarfile.TarInfo(name)
+        member.type, member.mode, member.uid, member.gid, member.mtime = tarfile.DIRTYPE, mode, owner, owner, self.epoch
+        self.add(member)
+
+    def link(self, name: str, target: str) -> None:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname, member.mode, member.mtime = tarfile.SYMTYPE, target, 0o777, self.epoch
+        self.add(member)
+
+    def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode, member.mtime = len(content), mode, self.epoch
+        self.add(member, content)
+
+    def read(self, prefix: str, suffix: str) -> bytes:
+        """Return the contents of matching files in the order of their names."""
+        found = [name for name in sorted(self._members) if name.startswith(prefix) and name.endswith(suffix)]
+        return b"".join(self._members[name][1] for name in found)
+
+    def archive(self) -> bytes:
+        result = io.BytesIO()
+        with tarfile.open(fileobj=result, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            for name in sorted(self._members):
+                member, content = self._members[name]
+                tar.addfile(member, io.BytesIO(content) if member.isreg() else None)
+        return result.getvalue()
