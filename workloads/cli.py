@@ -32,7 +32,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cli.app, name="caps")
-plan_cli.register(app)
 # Newer versions of typer include click, so that click's classes are available through typer only.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
@@ -190,6 +189,9 @@ def list_jobs(
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         print(f"{row['name']:<{width}} {row['description']}")
+
+
+plan_cli.register(app)  # after the commands for a single run, in the order of --help
 
 
 def _run(

@@ -136,6 +136,8 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
             if work.whole_devices:
                 whole = units.energy_per_unit(work.whole_devices, work.unit)
                 yield "", f"{whole} for {_whole_devices(report)}, with the other users' part"
+    if sum(work.energy_per_unit is not None for work in report.work) > 1:
+        yield "", "each unit is divided into the same energy, so that these figures do not add up"
     for sum_ in report.emission_totals:
         origin = f"{sum_.components}; {sum_.intensity}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
