@@ -100,8 +100,8 @@ _PER_TOKEN = Panel(
         ),
     ),
     "table",
-    columns={"label_model": "model", "Value": "per token"},
-    units={"per token": "joule"},
+    columns={"label_model": "model", "Value": "per token, whole run"},
+    units={"per token, whole run": "joule"},
     remedy="No run that generated tokens is recorded in the time range.",
 )
 _NAMESPACE_KWH = named(f"sum by (label_namespace) ({_over_range(_OWNERS)}) / {_KWH}", "label_namespace")
