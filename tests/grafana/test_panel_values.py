@@ -225,7 +225,8 @@ def test_fleet_week_adds_up(server):
     kwh = samples * 112_500 / 3.6e6
     assert owned == {"namespace": "nlp", "energy": pytest.approx(kwh), "cost": pytest.approx(kwh * 0.25)}
     # a third of a token for each joule of serving; tuning made none
-    assert week.table(fleet, "Energy per generated token", "model")["llama-8b"]["per token, whole run"] == pytest.approx(3)
+    per_token = week.table(fleet, "Energy per generated token", "model")["llama-8b"]
+    assert per_token["per token, whole run"] == pytest.approx(3)
 
 
 def test_fleet_mean_power_of_a_week_uses_all_samples(server):
