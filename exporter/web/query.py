@@ -101,8 +101,9 @@ def query_processes(request: web.Request) -> ProcessesRequest | None:
     if "pid" not in request.query:
         return None
     pids, namespaces = request.query.getall("pid"), request.query.getall("pid_namespace", [])[:1]
-    if wrong := next((text for text in (*pids, *namespaces) if not re.fullmatch("[1-9][0-9]{0,17}", text)), None):
-        raise RunError(400, f"pid, pid_namespace: expected whole numbers from 1 on, not {wrong[:40]!r}")
+    wrong = [text for text in (*pids, *namespaces) if not re.fullmatch("[1-9][0-9]{0,17}", text)]
+    if wrong:
+        raise RunError(400, f"pid, pid_namespace: expected whole numbers from 1 on, not {wrong[0][:40]!r}")
     pids, namespace = pids[:MAX_PROCESSES], next(map(int, namespaces), None)
     return ProcessesRequest(pids=[int(pid) for pid in pids], pid_namespace=namespace)
 

@@ -152,3 +152,4 @@ def test_list_runs_by_pid_of_other_namespace_is_rejected(exporter):
     assert exporter.get(f"{path}{namespace}") == (200, [])
     assert_problem(exporter.get(f"{path}{namespace + 1}"), 422, "pids", "WATTLINE_CGROUP")
     assert_problem(exporter.get("/api/v1/runs?pid=x"), 400, "pid", "whole numbers")
+    assert_problem(exporter.get("/api/v1/runs?pid="), 400, "pid", "whole numbers")
