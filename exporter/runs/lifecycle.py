@@ -194,10 +194,11 @@ def note_doubts(run: RunRecord, live: LiveState, now_s: float | None = None) -> 
 
 
 def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
-    """Update the run's maximum power per GPU with the samples within the run."""
+    """Update the maximum power of each of the run's GPUs with the samples within the run."""
+    own = {device.id for device in run.devices if device.kind == "gpu"}
     for device_id, t_s, power_w in samples:
         is_within = run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s)
-        if is_within and power_w > run.power_max_w.get(device_id, 0.0):
+        if device_id in own and is_within and power_w > run.power_max_w.get(device_id, 0.0):
             run.power_max_w[device_id] = power_w
 
 

@@ -7,7 +7,7 @@ import pytest
 from exporter.attribution.policy import AttributionChanges
 from exporter.contract.run import EndRequest, WorkRequest
 from exporter.energy.marks import MeterTotals, energy_between
-from exporter.model import Poll, Slot
+from exporter.model import Device, Poll, Slot
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.record import STORED
 from exporter.storage.saved_state import StateChanges, StoredRun
@@ -147,6 +147,7 @@ def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     run.end_s = node.now_s  # as `end` does before it waits
     node.live.energy.push([Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0)])
     node.live.energy.push([Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0)])
+    node.live.energy.push([Poll(Device("gpu", "GPU-of-another-run"), run.end_s - 0.01, run.end_s - 0.01, 0.0, 650.0)])
     state.close()
 
     node.ledger.update()
