@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: release release-test demo test pytest lint types layers simulate metamorphic bench exam calibrate gpu docs metrics format venv servers clean
+.PHONY: release release-test demo test pytest lint types layers simulate metamorphic bench exam faults calibrate gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
@@ -35,6 +35,9 @@ metamorphic: .venv/test.stamp ## figures that a change of samples, source or tim
 
 bench: .venv/test.stamp ## speed, memory and accuracy, compared with other tools in the same run
 	$(BIN)/python -m tests.bench
+
+faults: .venv/test.stamp ## inject each kind of sensor fault N times, by default once (3 minutes), and check the intervals
+	@$(BIN)/python -m tests.fault_trials --trials $(or $(N),1) $(if $(SEED),--seed $(SEED))
 
 METER ?= wattline
 exam: .venv/test.stamp ## score an energy meter on simulated GPUs: make exam METER=NAME or METER="COMMAND"

@@ -15,6 +15,8 @@ from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
 from tests.exporter.exposition import series_counts
+from tests.fault_trials import kills
+from tests.fault_trials import table as fault_trials
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
@@ -42,6 +44,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ranks": coverage.rank_table,
     "hardware conventions": hardware_conventions.markdown,
     "share errors": shares.share_table,
+    "fault trials": fault_trials.markdown,
+    "kills": kills.markdown,
     "series counts": series_counts.count_table,
     "series of a fleet": series_counts.fleet_table,
 }

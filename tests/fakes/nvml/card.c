@@ -57,6 +57,9 @@ EXPORT result nvmlDeviceGetMinorNumber(device handle, unsigned *minor) { return 
 
 EXPORT result nvmlDeviceGetUUID(device handle, char *uuid, unsigned size) {
     LOOK_AT_ANY(handle)
+    if (instance == NULL && has_other_uuid(&gpu, now)) {
+        return put_text(uuid, size, "GPU-00000000-0000-0000-0000-000000000000");
+    }
     return put_text(uuid, size, instance ? instance->uuid : gpu.uuid);
 }
 

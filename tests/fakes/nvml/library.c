@@ -75,6 +75,10 @@ EXPORT result nvmlInitWithFlags(unsigned flags) {
     if (!header.driver_loaded) {
         return DRIVER_NOT_LOADED;
     }
+    int error = scheduled_driver_error(header.clock_s > 0 ? header.clock_s : boottime_s());
+    if (error != SUCCESS) {
+        return (result)error;
+    }
     pthread_mutex_lock(&lock);
     references++;
     initialized_for_s = header.driver_loaded_at_s;
@@ -114,7 +118,7 @@ result call(struct header *header) {
     if (header->call_latency_us) {
         sleep_us(header->call_latency_us);
     }
-    return SUCCESS;
+    return (result)scheduled_driver_error(header->clock_s > 0 ? header->clock_s : boottime_s());
 }
 
 result look_at_any(device handle, struct gpu *gpu, double *now, const struct instance **instance) {

@@ -77,6 +77,14 @@ static void fill(struct field_value *value, const struct gpu *gpu, double now) {
     if (lacking & FAULT_NO_FIELDS) {
         return;
     }
+    bool is_power = value->field_id == FIELD_POWER_AVERAGE || value->field_id == FIELD_POWER_INSTANT;
+    if (is_power || value->field_id == FIELD_ENERGY) {
+        int error = scheduled_field_error(gpu, now, is_power ? QUANTITY_POWER : QUANTITY_COUNTER);
+        if (error != SUCCESS) {
+            value->result = (uint32_t)error;
+            return;
+        }
+    }
     if (value->field_id == FIELD_ENERGY && !(lacking & FAULT_NO_COUNTER)) {
         value->value_type = TYPE_UNSIGNED_LONG_LONG;
         value->value.ull = reported_counter_mj(gpu, now);
@@ -89,6 +97,7 @@ static void fill(struct field_value *value, const struct gpu *gpu, double now) {
     } else if (!fill_other(value, gpu, now)) {
         return;
     }
+    value->value_type = reported_type(gpu, now, value->value_type);
     value->result = SUCCESS;
 }
 
@@ -97,7 +106,7 @@ EXPORT result nvmlDeviceGetFieldValues(device handle, int count, struct field_va
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     for (int i = 0; i < count; i++) {
-        values[i].timestamp_us = wall.tv_sec * INT64_C(1000000) + wall.tv_nsec / 1000;
+        values[i].timestamp_us = reported_us(&gpu, now, wall.tv_sec * INT64_C(1000000) + wall.tv_nsec / 1000);
         fill(&values[i], &gpu, now);
     }
     return SUCCESS;
@@ -109,7 +118,7 @@ EXPORT result nvmlDeviceGetTotalEnergyConsumption(device handle, unsigned long l
         return NOT_SUPPORTED;
     }
     *millijoules = reported_counter_mj(&gpu, now);
-    return SUCCESS;
+    return (result)scheduled_field_error(&gpu, now, QUANTITY_COUNTER);
 }
 
 /* A 1 s average from Ampere on, GA100 (compute capability 8.0) excepted. */
@@ -118,7 +127,7 @@ EXPORT result nvmlDeviceGetPowerUsage(device handle, unsigned *milliwatts) {
     bool is_ga100 = gpu.compute_major == 8 && gpu.compute_minor == 0;
     bool averages = gpu.architecture >= AMPERE && !is_ga100;
     *milliwatts = reported_mw(&gpu, now, averages ? average_mw(&gpu, now) : instant_mw(&gpu, now));
-    return SUCCESS;
+    return (result)scheduled_field_error(&gpu, now, QUANTITY_POWER);
 }
 
 static unsigned milliwatts_of(double watts) { return (unsigned)lround(watts * 1e3); }

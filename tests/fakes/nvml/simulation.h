@@ -97,10 +97,41 @@ uint64_t process_sample_us(const struct gpu *gpu, double t);
 double instance_percent(const struct gpu *gpu, const struct instance *instance);
 uint64_t memory_used_bytes(const struct gpu *gpu, const struct instance *instance); /* NULL for the whole GPU */
 
-/* Scheduled faults at `now`: NVML's error code or 0; the power and the counter that calls report. */
+/* Kinds of scheduled faults, as tests/fakes/nvml_faults.py describes them. */
+enum {
+    KIND_ERROR = 1,
+    KIND_POWER,
+    KIND_COUNTER_SLOPE,
+    KIND_COUNTER_STEP,
+    KIND_COUNTER_RESTART,
+    KIND_COUNTER_SCALE,
+    KIND_COUNTER_READS,
+    KIND_COUNTER_NOISE,
+    KIND_COUNTER_LATE,
+    KIND_POWER_SCALE,
+    KIND_POWER_RANDOM,
+    KIND_FIELD_ERROR,
+    KIND_FIELD_TYPE,
+    KIND_FIELD_TIME,
+    KIND_SLOW,
+    KIND_SPIN,
+    KIND_END,
+    KIND_UUID,
+    KIND_PROCESSES,
+};
+enum quantity { ANY_QUANTITY, QUANTITY_COUNTER, QUANTITY_POWER };
+
+/* Scheduled faults at `now`: NVML's error code or 0, after the delay or the end of the process that they schedule; what
+ * calls report; the number of processes or 0. */
+int scheduled_driver_error(double now);
 int scheduled_error(const struct gpu *gpu, double now);
+int scheduled_field_error(const struct gpu *gpu, double now, enum quantity quantity);
+uint32_t reported_type(const struct gpu *gpu, double now, uint32_t type);
+int64_t reported_us(const struct gpu *gpu, double now, int64_t timestamp_us);
 uint32_t reported_mw(const struct gpu *gpu, double now, uint32_t milliwatts);
 uint64_t reported_counter_mj(const struct gpu *gpu, double now);
+uint32_t reported_processes(const struct gpu *gpu, double now);
+bool has_other_uuid(const struct gpu *gpu, double now);
 
 /* Energy and capped time since the file was created; power of the load without a limit; recorded trace of the file. */
 double cumulative_j(const struct gpu *gpu, double t);
