@@ -97,14 +97,18 @@ class RequestColumns:
         first_s = np.where(np.isnan(self.first_token_at), likely_s, self.first_token_at - offset_s)
         return RequestSpans(arrived_s, first_s, ended_s, self.prompt_tokens, self.cached_tokens, self.generated_tokens)
 
-    def packed(self) -> tuple[list[list[tuple[str, str]]], list[str | None], list[bytes]]:
+    def packed(self) -> tuple[list[list[tuple[str, str]]], list[str | None], list[tuple[str, bytes]]]:
         """Return labels, roles, and the columns of the stored form. See `exporter.contract.requests.stored`."""
         roles = list(dict.fromkeys(each.role for each in self.sets))
         role = np.array([roles.index(each.role) for each in self.sets], dtype=np.intp)[self.set_numbers]
         times = self.started_at, self.first_token_at, self.ended_at
         counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens, self.set_numbers, role
-        columns = [
-            *(each.astype("<f8").tobytes() for each in times),
-            *(each.astype("<u4").tobytes() for each in counts),
-        ]
+        columns = [*(("d", each.astype("<f8").tobytes()) for each in times), *map(_smallest, counts)]
         return [list(each.labels.items()) for each in self.sets], roles, columns
+
+
+def _smallest(counts: FloatArray | IntArray) -> tuple[str, bytes]:
+    """Return the shortest type of `array` that holds the counts, and the counts in it."""
+    most = counts.max(initial=0)
+    code = "B" if most < 1 << 8 else "H" if most < 1 << 16 else "I"
+    return code, counts.astype(np.dtype(code).newbyteorder("<")).tobytes()
