@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 from exporter.request_energy.spans import RequestSpans
@@ -107,7 +108,36 @@ class RequestColumns:
         return [list(each.labels.items()) for each in self.sets], roles, columns
 
 
-def _smallest(counts: FloatArray | IntArray) -> tuple[str, bytes]:
+class HeldRows:
+    """Rows at the end of an array: new ones are appended, the oldest ones removed, without a copy of the others."""
+
+    def __init__(self, empty: np.ndarray) -> None:
+        self._array, self._begin, self._end = empty, 0, 0
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def values(self) -> np.ndarray:
+        return self._array[..., self._begin : self._end]
+
+    def append(self, new: int) -> np.ndarray:
+        """Return a number of new rows to be set."""
+        if self._end + new > self._array.shape[-1]:
+            count = len(self)
+            moved = self._array
+            if 2 * (count + new) > moved.shape[-1]:
+                moved = np.empty((*moved.shape[:-1], 2 * (count + new)), moved.dtype)
+            moved[..., :count] = self.values
+            self._array, self._begin, self._end = moved, 0, count
+        self._end += new
+        return self._array[..., self._end - new : self._end]
+
+    def remove(self, count: int) -> None:
+        self._begin += count
+
+
+def _smallest(counts: npt.NDArray[Any]) -> tuple[str, bytes]:
     """Return the shortest type of `array` that holds the counts, and the counts in it."""
     most = counts.max(initial=0)
     code = "B" if most < 1 << 8 else "H" if most < 1 << 16 else "I"

@@ -58,7 +58,7 @@ class LoadBlock:
         self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
         self._prefill_rate = (spans.prefilled_tokens / (begun_s - started_s))[self._prefill.request]
-        self._covered_s = _union_s(arrived_s, ended_s, edges_s)
+        self._covered_s = union_s(arrived_s, ended_s, edges_s)
         clock = _prefill_clock(all_spans, spans, pace, origin_s)
         self._paced_s, begun_s, ended_s = (
             clock.paced_s(times_s, pace.slowdown) for times_s in (edges_s, begun_s, ended_s)
@@ -77,7 +77,7 @@ class LoadBlock:
         prefilling_s = self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
         self._active_s = decoding_s * self._seconds_per_paced + prefilling_s
         tokens = self._decode.totals(self._paced_s, rate)
-        steps = _quotient(tokens, decoding_s) * np.minimum(decoding_s, paced_widths_s)
+        steps = quotient(tokens, decoding_s) * np.minimum(decoding_s, paced_widths_s)
         self.terms = np.column_stack(
             [
                 self._prefill.totals(edges_s, self._prefill_rate),
@@ -107,10 +107,10 @@ class LoadBlock:
         idle_j = slots.idle_j[self.slots]
         dynamic_j = np.where(self.busy, slots.joules[self.slots] - idle_j, 0.0)
         model_j = self.terms @ joules_of
-        scale = _quotient(dynamic_j, model_j)
+        scale = quotient(dynamic_j, model_j)
         unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
-        waiting = Density(self._edges_s, _quotient(unmodelled_j, self._in_flight_s))
-        idle = Density(self._edges_s, _quotient(idle_j * self._covered_s / self._widths_s, self._in_flight_s))
+        waiting = Density(self._edges_s, quotient(unmodelled_j, self._in_flight_s))
+        idle = Density(self._edges_s, quotient(idle_j * self._covered_s / self._widths_s, self._in_flight_s))
         count = len(self.requests)
         prefill_j, decode_j = self._modelled(joules_of, scale)
         prefill_j += _by_request(self._flight, waiting.integral(self._flight), count)
@@ -125,7 +125,7 @@ class LoadBlock:
         model_j = self.terms @ joules_of
         difference_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots] - model_j, 0.0)
         others = 1.0 - 1.0 / np.maximum(self._flight.counts(len(model_j)), 1)
-        prefill, decode = self._modelled(joules_of, _quotient(difference_j**2 * others, model_j))
+        prefill, decode = self._modelled(joules_of, quotient(difference_j**2 * others, model_j))
         return np.maximum(prefill + decode, 0.0)
 
     def edges_j(self, slots: EnergySlots, shares: DividedEnergy) -> FloatArray:
@@ -142,7 +142,7 @@ class LoadBlock:
         error_j = np.where(begins, near_j[flight.first], 0.0) + np.where(ends, near_j[flight.final], 0.0)
         meter = Density(self._edges_s, np.maximum(slots.joules[self.slots], 0.0) / self._widths_s)
         meter_j = _by_request(flight, meter.integral(flight), count)
-        share = np.minimum(_quotient(shares.dynamic_j + shares.idle_j, meter_j), 1.0)
+        share = np.minimum(quotient(shares.dynamic_j + shares.idle_j, meter_j), 1.0)
         return share * _by_request(flight, error_j, count)
 
     def _modelled(self, joules_of: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -150,7 +150,7 @@ class LoadBlock:
         prefill = Density(self._edges_s, scale * joules_of[0])
         context = Density(self._paced_s, scale * joules_of[1])
         token = Density(self._paced_s, scale * joules_of[3])
-        step_w = _quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s)
+        step_w = quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s)
         step, paced_step = (
             Density(self._edges_s, step_w),
             Density(self._paced_s, step_w * self._seconds_per_paced),
@@ -191,12 +191,12 @@ def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:
     return amounts_at(pieces.request, amount, count)
 
 
-def _quotient(amount: FloatArray, divisor: FloatArray) -> FloatArray:
+def quotient(amount: FloatArray, divisor: FloatArray) -> FloatArray:
     """Return amount / divisor, 0 where the divisor is 0."""
     return np.divide(amount, divisor, out=np.zeros_like(amount), where=divisor > 0.0)
 
 
-def _union_s(begin_s: FloatArray, end_s: FloatArray, edges_s: FloatArray) -> FloatArray:
+def union_s(begin_s: FloatArray, end_s: FloatArray, edges_s: FloatArray) -> FloatArray:
     """Return the seconds of each slot in which an interval holds."""
     begins_s, ends_s = union(begin_s, end_s)
     pieces = Pieces.within(edges_s, begins_s, ends_s, np.arange(len(begins_s)))

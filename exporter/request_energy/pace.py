@@ -55,18 +55,65 @@ class PrefillClock:
         begins_s, ends_s = union(begin_s, end_s)
         lengths_s = ends_s - begins_s
         total_s = np.cumsum(lengths_s)
-        self._times_s = np.column_stack([begins_s, ends_s]).ravel()
+        self.times_s = np.column_stack([begins_s, ends_s]).ravel()
         self._prefills_s = np.column_stack([total_s - lengths_s, total_s]).ravel()
 
     def prefills_s(self, t_s: FloatArray) -> FloatArray:
         """Return the time with prefills up to each time."""
-        if not len(self._times_s):
+        if not len(self.times_s):
             return np.zeros_like(t_s)
-        return np.interp(t_s, self._times_s, self._prefills_s).astype(np.float64)
+        return np.interp(t_s, self.times_s, self._prefills_s).astype(np.float64)
 
     def paced_s(self, t_s: FloatArray, slowdown: float) -> FloatArray:
         """Return times on a clock that is slower during prefills, as decode is."""
         return t_s - slowdown * self.prefills_s(t_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEdges:
+    """Edges of K slots (K + 1) in seconds since the first one, and on the clock of decode, which prefills slow down."""
+
+    real_s: FloatArray
+    paced_s: FloatArray
+
+    @property
+    def count(self) -> int:
+        return len(self.real_s) - 1
+
+
+class DecodeClock:
+    """Clock of a server's decodes, which is slower during prefills. It is extended, and never changed."""
+
+    def __init__(self) -> None:
+        self._real_s, self._paced_s = np.zeros(1), np.zeros(1)
+
+    def extend(self, spans: RequestSpans, pace: Pace, from_s: float, until_s: float) -> None:
+        """Set the clock from its end, or else from a time, up to another one, by the prefills of requests."""
+        fixed_s = max(float(self._real_s[-1]), from_s)
+        if until_s <= fixed_s:
+            return
+        if pace.slowdown:
+            near = spans.take(np.flatnonzero((spans.first_token_s > fixed_s) & (spans.arrived_s < until_s)))
+            clock = PrefillClock(near.prefill_starts_s(pace.prefill_speed), near.first_token_s)
+            inner_s = clock.times_s[(clock.times_s > fixed_s) & (clock.times_s < until_s)]
+        else:
+            clock, inner_s = PrefillClock(np.empty(0), np.empty(0)), np.empty(0)
+        real_s = np.concatenate([[fixed_s], inner_s, [until_s]])
+        added_s = clock.paced_s(real_s, pace.slowdown)
+        paced_s = self.paced_s(real_s[:1]) + added_s - added_s[0]
+        self._real_s, self._paced_s = np.append(self._real_s, real_s), np.append(self._paced_s, paced_s)
+
+    def forget(self, before_s: float) -> None:
+        """Forget the clock before a time; it is not slower there."""
+        first = max(0, int(np.searchsorted(self._real_s, before_s)) - 1)
+        self._real_s, self._paced_s = self._real_s[first:], self._paced_s[first:]
+
+    def paced_s(self, t_s: FloatArray) -> FloatArray:
+        """Return times on this clock."""
+        first_s, last_s = self._real_s[0], self._real_s[-1]
+        outer_s = np.minimum(t_s - first_s, 0.0) + np.maximum(t_s - last_s, 0.0)
+        result: FloatArray = np.interp(t_s, self._real_s, self._paced_s) + outer_s
+        return result
 
 
 def union(begin_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArray]:

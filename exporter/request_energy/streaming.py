@@ -8,14 +8,28 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from exporter.request_energy.columns import HeldRows
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
-from exporter.request_energy.load import LoadBlock, load_blocks
 from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
-from exporter.request_energy.pace import UNKNOWN_PACE, pace_of
+from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.slot_table import (
+    COUNT,
+    FLIGHT_S,
+    RATES,
+    Phases,
+    RunningIntegrals,
+    SummedEnergy,
+    covered_s,
+    joules_per_load,
+    load_terms,
+    slot_loads,
+)
 from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
 from exporter.request_energy.sums import SCATTER_FACTOR, half_widths
 
+SLOT_S = 0.25
+"""Width of a slot, two or more updates of the usual sensors."""
 FIT_SLOTS = 1_200
 """Most slots with requests in a fit, five minutes of slots of 0.25 s."""
 FIT_EVERY_S = 5.0
@@ -27,9 +41,10 @@ LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
 PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
-_PARTS = 10
-"""Sums of each request: prefill, decode, idle, variance of the scaling, error of the edges, two variants, and slopes
-of three terms."""
+_COMPARED = 1_000
+"""Most requests of a division whose estimates are compared with their energies."""
+_COLUMNS = 11
+"""Columns of `Phases.of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +67,19 @@ class DividedRequests:
 class StreamingDivision:
     """Requests of one server and its energy. Times are seconds of one clock, `window_s` the longest wait of a slot.
 
-    After each division, the energies of all requests and `rest_j` add up to `measured_j`. `key_type` is the type of the
-    caller's keys.
+    Requests become final in the order in which they were added. After each division, the energies of all requests and
+    `rest_j` add up to `measured_j`. `key_type` is the type of the caller's keys. All slots have the width `slot_s`.
     """
 
-    def __init__(self, window_s: float, key_type: npt.DTypeLike = np.int64) -> None:
-        self._window_s = window_s
-        self._spans = RequestSpans(*np.empty((6, 0)))
-        self._added: list[tuple[RequestSpans, np.ndarray]] = []
-        self._keys = np.empty(0, dtype=key_type)
-        self._missing_s = np.empty(0)
-        self._sums = np.zeros((_PARTS, 0))
+    def __init__(self, window_s: float, key_type: npt.DTypeLike = np.int64, slot_s: float = SLOT_S) -> None:
+        self._window_s, self._slot_s = window_s, slot_s
+        self._held, self._keys = HeldRows(np.empty((_COLUMNS, 0))), HeldRows(np.empty(0, dtype=key_type))
+        self._counted = 0
+        """Requests whose load is in the slots; the later ones were added since the last division."""
         self._edges_s, self._joules, self._edge_half_j = np.empty(0), np.empty(0), np.empty(0)
+        self._decode = DecodeClock()
+        self._loads, self._rates = np.zeros((8, 0)), np.zeros((RATES, 0))
+        """Loads of the slots that are not divided, and joules per load of those before them."""
         self._terms, self._dynamic_j = np.empty((0, 4)), np.empty(0)
         self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
@@ -74,41 +90,33 @@ class StreamingDivision:
         self.separable = False
 
     def __len__(self) -> int:
-        return len(self._keys) + sum(len(keys) for _, keys in self._added)
+        return len(self._keys)
 
     def add(self, spans: RequestSpans, keys: np.ndarray) -> None:
         """Add requests that ended, by keys of the caller (N,)."""
         if len(spans):
-            self._added.append((spans, keys))
+            for row, column in zip(self._held.append(len(spans)), _columns(spans), strict=False):
+                row[:] = column
+            self._keys.append(len(spans))[:] = keys
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
             self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
 
     def held(self) -> tuple[np.ndarray, RequestSpans]:
         """Return the keys and spans of the requests that are not final."""
-        self._join_added()
-        return self._keys, self._spans
+        return self._keys.values, RequestSpans(*self._held.values[:6])
 
     def take_all(self) -> np.ndarray:
         """Remove all requests that are not final; return their keys. Their energy becomes a part of the rest."""
-        self._join_added()
-        self.rest_j += float(self._sums[:3].sum())
-        return self._take(np.ones(len(self._keys), dtype=bool)).keys
+        self.rest_j += self.open_j
+        keys = self._keys.values.copy()
+        self._remove(len(keys))
+        return keys
 
-    def _join_added(self) -> None:
-        """Join the requests added since the last division, all at once since this copies those that are held."""
-        if not self._added:
-            return
-        added, self._added = self._added, []
-        known_s = self._edges_s[0] if len(self._edges_s) else -np.inf
-        count = sum(len(keys) for _, keys in added)
-        columns = [_columns(spans) for spans, _ in added]
-        self._spans = RequestSpans(
-            *(np.concatenate(each) for each in zip(_columns(self._spans), *columns, strict=True))
-        )
-        self._keys = np.concatenate([self._keys, *(keys for _, keys in added)])
-        missing_s = np.maximum(known_s - self._spans.arrived_s[-count:], 0.0)
-        self._missing_s = np.append(self._missing_s, missing_s)
-        self._sums = np.column_stack([self._sums, np.zeros((_PARTS, count))])
+    @property
+    def open_j(self) -> float:
+        """Divided energy of the requests that are not final."""
+        best = self._energy(slice(0, self._counted)).best
+        return float(best.dynamic_j.sum() + best.idle_j.sum())
 
     def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
         """Add slots: the energies up to each of the edges with half-widths. The first edge begins the first slot."""
@@ -135,6 +143,11 @@ class StreamingDivision:
         """Time up to which the energy is divided."""
         return float(self._edges_s[0]) if len(self._edges_s) else -np.inf
 
+    @property
+    def _base_s(self) -> float:
+        """Begin of the first slot in the table of rates."""
+        return self.divided_s - self._slot_s * self._rates.shape[1]
+
     def wait_s(self, now_s: float) -> float:
         """Return the time for which a slot waits: no known duration makes a longer one likely."""
         wait_s = LEAST_WAIT_S + DURATIONS * self._longest_s
@@ -142,26 +155,19 @@ class StreamingDivision:
 
     def divide(self, until_s: float, idle_w: float) -> DividedRequests:
         """Divide the slots that ended up to `until_s`; return the requests that are final."""
-        self._join_added()
         count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
-        if count < 1:
-            return self._take(np.zeros(len(self._keys), dtype=bool))
-        slots = EnergySlots(
-            self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w, self._edge_half_j[: count + 1]
-        )
-        self.measured_j += float(slots.joules.sum())
-        self.rest_j += float(slots.joules.sum())
-        is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
-        if is_due and len(self):
-            self._pace = pace_of(self._spans, PACE_SAMPLES)
-        for block in load_blocks(self._spans, slots, self._pace):
-            self._note(block, slots)
-            if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
-                self._fit(slots)
-            self._add_block(block, slots)
-        self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
-        self._edge_half_j = self._edge_half_j[count:]
-        return self._take(self._spans.ended_s <= self._edges_s[0])
+        if count >= 1:
+            slots = EnergySlots(
+                self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w, self._edge_half_j[: count + 1]
+            )
+            is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
+            if is_due and len(self):
+                self._pace = pace_of(self.held()[1], PACE_SAMPLES)
+            self._count_loads(float(slots.edges_s[-1]), count)
+            self._divide_slots(slots, is_due=is_due)
+            self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
+            self._edge_half_j = self._edge_half_j[count:]
+        return self._take_final()
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a model.
@@ -184,71 +190,108 @@ class StreamingDivision:
         joules = amounts @ self.model.joules_of + idle_j
         return joules, joules * max(LEAST_RATIO, self._error_ratio)
 
-    def _note(self, block: LoadBlock, slots: EnergySlots) -> None:
-        dynamic_j = (slots.joules - slots.idle_j)[block.slots]
-        self._terms = np.concatenate([self._terms, block.terms[block.busy]])[-FIT_SLOTS:]
-        self._dynamic_j = np.append(self._dynamic_j, dynamic_j[block.busy])[-FIT_SLOTS:]
+    def _slot_edges(self, begin_s: float, slots: int) -> SlotEdges:
+        real_s: FloatArray = self._slot_s * np.arange(slots + 1, dtype=np.float64)
+        paced_s = self._decode.paced_s(begin_s + real_s)
+        return SlotEdges(real_s, paced_s - paced_s[0])
 
-    def _fit(self, slots: EnergySlots) -> None:
-        width_s = float(np.median(slots.widths_s))
-        self.model = fit_model(self._terms, self._dynamic_j, width_s, SHARED_STEP, SEPARATE_TOKENS)
-        self.separable = is_separable(self.model.windows)
-        self._fitted_s = float(slots.edges_s[-1])
+    def _phases(self, chosen: slice, edge_s: float) -> Phases:
+        paced_edge_s = float(self._decode.paced_s(np.array([edge_s]))[0])
+        return Phases.of(self._held.values[:, chosen], edge_s, paced_edge_s)
 
-    def _add_block(self, block: LoadBlock, slots: EnergySlots) -> None:
-        joules_of = self.model.joules_of if self.model else np.zeros(4)
-        best = block.divide(slots, joules_of)
-        sums, near = self._sums, block.requests
-        sums[0, near] += best.prefill_j
-        sums[1, near] += best.decode_j
-        sums[2, near] += best.idle_j
-        self.rest_j -= float(best.dynamic_j.sum() + best.idle_j.sum())
-        self._flight_s += block.flight_s
-        self._shared_idle_j += float(best.idle_j.sum())
-        sums[4, near] += block.edges_j(slots, best)
+    def _count_loads(self, until_s: float, slots: int) -> None:
+        """Add the load of new requests that arrived until then to the slots from the first one that is not divided.
+
+        Later ones wait, since the clock of decode is fixed up to their ends.
+        """
+        (due,) = np.nonzero(self._held.values[0, self._counted :] < until_s)
+        if len(due):
+            new = slice(self._counted, self._counted + int(due[-1]) + 1)
+            columns, (_, spans) = self._held.values[:, new], self.held()
+            ends_s = float(max(columns[2].max(), until_s))
+            self._decode.extend(spans, self._pace, self.divided_s, ends_s + 1.0)
+            columns[6] = RequestSpans(*columns[:6]).prefill_starts_s(self._pace.prefill_speed)
+            columns[7] = self.divided_s
+            for paced, real in ((8, np.maximum(columns[1], columns[6])), (9, columns[2]), (10, columns[7])):
+                columns[paced] = self._decode.paced_s(real)
+            edges = self._slot_edges(self.divided_s, int((ends_s - self.divided_s) / self._slot_s) + 2)
+            loads = slot_loads(self._phases(new, self.divided_s), edges)
+            self._loads = _with_slots(self._loads, edges.count)
+            self._loads[:, : edges.count] += loads
+            self._counted = new.stop
+        self._loads = _with_slots(self._loads, slots)
+
+    def _divide_slots(self, slots: EnergySlots, *, is_due: bool) -> None:
+        count = len(slots.joules)
+        loads, self._loads = self._loads[:, :count], self._loads[:, count:]
+        edges = self._slot_edges(self.divided_s, count)
+        terms, busy = load_terms(loads, edges), loads[COUNT] > 0
+        self._terms = np.concatenate([self._terms, terms[busy]])[-FIT_SLOTS:]
+        self._dynamic_j = np.append(self._dynamic_j, (slots.joules - slots.idle_j)[busy])[-FIT_SLOTS:]
+        if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
+            self.model = fit_model(self._terms, self._dynamic_j, self._slot_s, SHARED_STEP, SEPARATE_TOKENS)
+            self.separable = is_separable(self.model.windows)
+            self._fitted_s = float(slots.edges_s[-1])
+        covered = covered_s(loads, lambda: self._phases(slice(0, self._counted), self.divided_s), edges)
+        rates = joules_per_load(loads, edges, slots, covered, self.model)
+        self._rates = np.concatenate([self._rates, rates], axis=1)
+        shared_idle_j = float((slots.idle_j * covered / slots.widths_s).sum())
+        self._flight_s += float(loads[FLIGHT_S].sum())
+        self._shared_idle_j += shared_idle_j
+        self.measured_j += float(slots.joules.sum())
+        self.rest_j += float((slots.joules - np.where(busy, slots.joules - slots.idle_j, 0.0)).sum()) - shared_idle_j
+
+    def _energy(self, chosen: slice) -> SummedEnergy:
+        """Return the energies of requests up to the end of the divided slots."""
+        edges = self._slot_edges(self._base_s, self._rates.shape[1])
+        return RunningIntegrals(self._rates, edges).energy(self._phases(chosen, self._base_s).until(edges))
+
+    def _take_final(self) -> DividedRequests:
+        """Remove the first requests that ended in divided slots, and return their energies."""
+        latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
+        count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
+        final = slice(0, count)
+        energy = self._energy(final)
+        best, dynamic_j = energy.best, energy.best.dynamic_j
+        model_j = dynamic_j
         if self.model:
-            sums[3, near] += block.scatter_j2(slots, joules_of)
-            variants = [block.divide(slots, each).dynamic_j for each in self.model.fits[1:]]
-            sums[5, near] += variants[0]
-            sums[6, near] += variants[1]
-            for row, (raised, step) in enumerate(zip(variants[2:], self.model.steps, strict=True), start=7):
-                sums[row, near] += (raised - best.dynamic_j) / step
-        else:
-            sums[5:7, near] += best.dynamic_j
-
-    def _take(self, done: np.ndarray) -> DividedRequests:
-        """Remove requests and return their sums."""
-        final, left = np.flatnonzero(done), np.flatnonzero(~done)
-        prefill_j, decode_j, idle_j, scatter_j2, edges_j, *variants = self._sums.take(final, axis=1)
-        best = prefill_j + decode_j
-        if self.model:
-            rows = np.array([best, *variants[:2], *(best + slope for slope in variants[2:])])
+            short, other, *slopes = energy.variants_j
+            rows = np.array([dynamic_j, short, other, *(dynamic_j + slope for slope in slopes)])
             model_j = half_widths(rows, self.model.covariance, np.ones(3))
-        else:
-            model_j = best
-        half_j = np.sqrt(model_j**2 + SCATTER_FACTOR**2 * scatter_j2 + edges_j**2 + (IDLE_RATIO * idle_j) ** 2)
-        found = DividedRequests(
-            self._keys[final],
-            prefill_j,
-            decode_j,
-            idle_j,
-            half_j,
-            self._missing_s[final],
-            self.separable,
+        half_j = np.sqrt(
+            model_j**2 + SCATTER_FACTOR**2 * energy.scatter_j2 + energy.edges_j**2 + (IDLE_RATIO * best.idle_j) ** 2
         )
-        self._compare(self._spans.take(final), found)
-        self._spans, self._keys = self._spans.take(left), self._keys[left]
-        self._missing_s = self._missing_s[left]
-        self._sums = self._sums.take(left, axis=1)
+        spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
+        missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
+        keys = self._keys.values[final].copy()
+        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, self.separable)
+        if count:
+            self._compare(spans, found)
+            self._remove(count)
         return found
+
+    def _remove(self, count: int) -> None:
+        """Remove the first requests, and the rates of slots before all others."""
+        self._held.remove(count)
+        self._keys.remove(count)
+        self._counted = max(0, self._counted - count)
+        columns = self._held.values[:, : self._counted]
+        first_s = float(np.maximum(columns[0], columns[7]).min(initial=self.divided_s))
+        self._rates = self._rates[:, max(0, int((first_s - self._base_s) / self._slot_s)) :]
+        self._decode.forget(self._base_s)
 
     def _compare(self, spans: RequestSpans, found: DividedRequests) -> None:
         """Follow the 95 % quantile of the errors of estimates."""
-        estimated = self.estimate(spans) if len(spans) else None
-        if estimated:
-            errors = np.abs(estimated[0] - found.total_j) / np.maximum(estimated[0], 1e-9)
+        some = slice(None, None, 1 + len(spans) // _COMPARED)
+        if estimated := self.estimate(spans.take(some)):
+            errors = np.abs(estimated[0] - found.total_j[some]) / np.maximum(estimated[0], 1e-9)
             weight = min(1.0, len(spans) / 100)
             self._error_ratio += weight * (float(np.quantile(errors, 0.95)) - self._error_ratio)
+
+
+def _with_slots(loads: FloatArray, slots: int) -> FloatArray:
+    """Return the loads with slots of 0 up to their number."""
+    return np.pad(loads, ((0, 0), (0, max(0, slots - loads.shape[1]))))
 
 
 def _columns(spans: RequestSpans) -> list[FloatArray]:

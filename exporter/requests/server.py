@@ -13,7 +13,7 @@ from exporter.model import ClockReading
 from exporter.request_energy.columns import RequestColumns
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
-from exporter.request_energy.streaming import DividedRequests, StreamingDivision
+from exporter.request_energy.streaming import SLOT_S, DividedRequests, StreamingDivision
 from exporter.requests.final import (
     ENERGY_FIELDS,
     FINAL_TYPE,
@@ -25,8 +25,6 @@ from exporter.requests.final import (
     FinalEnergy,
 )
 
-SLOT_S = 0.25
-"""Width of a slot, two or more updates of the usual sensors."""
 BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
 EXTEND_S = 4.0

@@ -1,0 +1,299 @@
+"""Loads of equal slots, and energies of requests as integrals over them.
+
+A request is read twice: its load is added to the slots when it is reported, and its energy is the difference of running
+integrals at its arrival, first token and end. Requests in progress cost nothing, however many slots they last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from exporter.request_energy.load import DividedEnergy, quotient, union_s
+from exporter.request_energy.model import EnergyModel
+from exporter.request_energy.pace import SlotEdges
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
+from exporter.request_energy.spans import EnergySlots, RequestSpans
+
+_MIN_S = 1e-6
+PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
+"""Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of decode on its clock, of
+prefill, and in flight, the number of requests, and of those that last for the whole slot."""
+_VARIANTS = 7
+"""Sums of joules: the fit, its two variants, slopes of its three terms, and the variance of the scaling."""
+_SCATTER = 6
+_KINDS = 6
+"""Joules per prefilled token, second of prefill, second in flight, and on the clock of decode, per token of context,
+generated token and second."""
+_REAL = 3 * _VARIANTS
+_IDLE, _METER, _EDGE = (_KINDS * _VARIANTS + k for k in range(3))
+RATES = _KINDS * _VARIANTS + 3
+"""Joules per load of each variant; idle energy per second in flight, energy per second, and error of the edges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Phases of N requests in seconds since an edge, and their loads per second. Only what follows a cut counts.
+
+    Decodes are on the clock of decode, too.
+    """
+
+    arrived_s: FloatArray
+    started_s: FloatArray
+    begun_s: FloatArray
+    ended_s: FloatArray
+    decode_begun_s: FloatArray
+    decode_ended_s: FloatArray
+    prefill_rate: FloatArray
+    token_rate: FloatArray
+    context: FloatArray
+    """Tokens of context at the edge, which rise by `token_rate`."""
+    is_cut: Mask
+
+    @classmethod
+    def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
+        """Return the phases since an edge of requests, by their columns (11, N).
+
+        The columns are those of `RequestSpans`, the begin of the prefill, the cut, and the begin and end of the decode
+        and the cut on the clock of decode.
+        """
+        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:]
+        started = started_s - edge_s
+        begun = np.maximum(spans.first_token_s - edge_s, started + _MIN_S)
+        ended = np.maximum(spans.ended_s - edge_s, begun + _MIN_S)
+        decode_begun = paced_begun_s - paced_edge_s
+        decode_ended = np.maximum(paced_ended_s - paced_edge_s, decode_begun + _MIN_S / 100)
+        rate = np.maximum(spans.generated_tokens - 1, 0.0) / (decode_ended - decode_begun)
+        cut, paced_cut = cut_s - edge_s, paced_cut_s - paced_edge_s
+        return cls(
+            np.maximum(spans.arrived_s - edge_s, cut),
+            np.maximum(started, cut),
+            np.maximum(begun, cut),
+            np.maximum(ended, cut),
+            np.maximum(decode_begun, paced_cut),
+            np.maximum(decode_ended, paced_cut),
+            spans.prefilled_tokens / (begun - started),
+            rate,
+            spans.prompt_tokens - rate * decode_begun,
+            spans.arrived_s - edge_s < cut,
+        )
+
+    def until(self, edges: SlotEdges) -> Phases:
+        """Return the phases up to the last edge."""
+        end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
+        return replace(
+            self,
+            arrived_s=np.minimum(self.arrived_s, end_s),
+            started_s=np.minimum(self.started_s, end_s),
+            begun_s=np.minimum(self.begun_s, end_s),
+            ended_s=np.minimum(self.ended_s, end_s),
+            decode_begun_s=np.minimum(self.decode_begun_s, paced_end_s),
+            decode_ended_s=np.minimum(self.decode_ended_s, paced_end_s),
+        )
+
+
+class _Instants:
+    """Instants (N,) in seconds since the first edge, by slot."""
+
+    def __init__(self, t_s: FloatArray, edges_s: FloatArray, slot: IntArray) -> None:
+        self.slot, self._edges_s = slot, edges_s
+        self.edge_s = edges_s.take(slot)
+        self.into_s = t_s - self.edge_s
+        self.moment = self.into_s * (self.edge_s + self.into_s / 2)
+
+    def steps(self, rate: FloatArray | None = None) -> FloatArray:
+        """Return for each slot the integral of rates that hold from the instants on; None for 1 each."""
+        widths_s, slots = np.diff(self._edges_s), len(self._edges_s) - 1
+        left_s = widths_s.take(self.slot) - self.into_s
+        within = amounts_at(self.slot, left_s if rate is None else rate * left_s, slots)
+        risen = np.bincount(self.slot, rate, minlength=slots).astype(np.float64)
+        return within + widths_s * (np.cumsum(risen) - risen)
+
+    def ramps(self, slope: FloatArray) -> FloatArray:
+        """Return for each slot the integral of slope · t from the instants on."""
+        slots = len(self._edges_s) - 1
+        full = np.diff(self._edges_s**2) / 2
+        within = amounts_at(self.slot, slope * (full.take(self.slot) - self.moment), slots)
+        risen = amounts_at(self.slot, slope, slots)
+        return within + full * (np.cumsum(risen) - risen)
+
+
+class _Points:
+    """Instants of the phases, by slot. Instants at the last edge are in a slot after it, without width."""
+
+    def __init__(self, phases: Phases, edges: SlotEdges) -> None:
+        width_s = edges.real_s[1] if edges.count else 1.0
+        slots = [
+            np.minimum((t_s / width_s).astype(np.intp), edges.count)
+            for t_s in (phases.arrived_s, phases.started_s, phases.begun_s, phases.ended_s)
+        ]
+        real_s, paced_s = edges.real_s, edges.paced_s
+        self.arrived = _Instants(phases.arrived_s, real_s, slots[0])
+        self.started = _Instants(phases.started_s, real_s, slots[1])
+        self.begun = _Instants(phases.begun_s, real_s, slots[2])
+        self.ended = _Instants(phases.ended_s, real_s, slots[3])
+        begun, ended = (
+            np.minimum(np.searchsorted(paced_s, t_s, side="right") - 1, edges.count)
+            for t_s in (phases.decode_begun_s, phases.decode_ended_s)
+        )
+        self.decode_begun = _Instants(phases.decode_begun_s, paced_s, np.maximum(begun, 0))
+        self.decode_ended = _Instants(phases.decode_ended_s, paced_s, np.maximum(ended, 0))
+
+
+def slot_loads(phases: Phases, edges: SlotEdges) -> FloatArray:
+    """Return the loads (8, K) of requests that end before the last edge of K slots."""
+    at = _Points(phases, edges)
+    rate, at_edge, slope = phases.token_rate, phases.token_rate * phases.context, phases.token_rate**2
+    context = at.decode_begun.steps(at_edge) - at.decode_ended.steps(at_edge)
+    context += at.decode_begun.ramps(slope) - at.decode_ended.ramps(slope)
+    counts, filled = _counts(at.arrived, at.ended, edges.count)
+    loads = np.array(
+        [
+            at.started.steps(phases.prefill_rate) - at.begun.steps(phases.prefill_rate),
+            context,
+            at.decode_begun.steps(rate) - at.decode_ended.steps(rate),
+            at.decode_begun.steps() - at.decode_ended.steps(),
+            at.started.steps() - at.begun.steps(),
+            at.arrived.steps() - at.ended.steps(),
+            counts,
+            filled,
+        ]
+    )
+    loads[:, counts == 0] = 0.0  # instead of the rounding errors of the sums
+    np.maximum(loads, 0.0, out=loads)
+    return loads
+
+
+def _counts(arrived: _Instants, ended: _Instants, slots: int) -> tuple[IntArray, IntArray]:
+    """Return for each slot the number of requests in flight, and of those that last for the whole slot."""
+    first_whole, after = arrived.slot + (arrived.into_s > 0), ended.slot + (ended.into_s > 0)
+    lasts = ended.edge_s + ended.into_s > arrived.edge_s + arrived.into_s
+    whole = ended.slot > first_whole
+    in_flight, filled = (
+        np.bincount(first[kept], minlength=slots + 1) - np.bincount(final[kept], minlength=slots + 1)
+        for first, final, kept in ((arrived.slot, after, lasts), (first_whole, ended.slot, whole))
+    )
+    return np.cumsum(in_flight)[:slots], np.cumsum(filled)[:slots]
+
+
+def load_terms(loads: FloatArray, edges: SlotEdges) -> FloatArray:
+    """Return the terms of the model (K, 4) of slots with these loads."""
+    steps = quotient(loads[TOKENS], loads[DECODING_S]) * np.minimum(loads[DECODING_S], np.diff(edges.paced_s))
+    return np.column_stack([loads[PREFILL], loads[CONTEXT], steps, loads[TOKENS]])
+
+
+def covered_s(loads: FloatArray, phases: Callable[[], Phases], edges: SlotEdges) -> FloatArray:
+    """Return the seconds of each slot in which a request is in flight; `phases` returns those of all such requests."""
+    if ((loads[COUNT] > 0) == (loads[FILLED] > 0)).all():
+        return np.where(loads[COUNT] > 0, np.diff(edges.real_s), 0.0)
+    held = phases()
+    return union_s(held.arrived_s, held.ended_s, edges.real_s)
+
+
+def joules_per_load(
+    loads: FloatArray, edges: SlotEdges, slots: EnergySlots, covered: FloatArray, model: EnergyModel | None
+) -> FloatArray:
+    """Return the joules per load in each slot, (RATES, K)."""
+    terms, busy, idle_j, flight_s = load_terms(loads, edges), loads[COUNT] > 0, slots.idle_j, loads[FLIGHT_S]
+    dynamic_j = np.where(busy, slots.joules - idle_j, 0.0)
+    rates = np.zeros((_KINDS, _VARIANTS, len(dynamic_j)))
+    seconds_per_paced = np.diff(edges.real_s) / np.diff(edges.paced_s)
+    per_active = quotient(terms[:, 2], loads[DECODING_S] * seconds_per_paced + loads[PREFILLING_S])
+
+    def scaled(joules_of: FloatArray, scale: FloatArray, rest_j: FloatArray) -> FloatArray:
+        prefill, context, step, token = (scale * each for each in joules_of)
+        step = step * per_active
+        return np.array([prefill, step, quotient(rest_j, flight_s), context, token, step * seconds_per_paced])
+
+    def shares(joules_of: FloatArray) -> FloatArray:
+        model_j = terms @ joules_of
+        return scaled(joules_of, quotient(dynamic_j, model_j), np.where(model_j > 0.0, 0.0, dynamic_j))
+
+    if model is None:
+        rates[:, :3] = shares(np.zeros(4))[:, np.newaxis]
+    else:
+        best, *others = (shares(each) for each in model.fits)
+        rates[:, 0], rates[:, 1], rates[:, 2] = best, others[0], others[1]
+        for k, (raised, step) in enumerate(zip(others[2:], model.steps, strict=True), start=3):
+            rates[:, k] = (raised - best) / step
+        model_j = terms @ model.joules_of
+        difference_j = np.where(busy, slots.joules - idle_j - model_j, 0.0)
+        alone = 1.0 - 1.0 / np.maximum(loads[COUNT], 1)
+        scale = quotient(difference_j**2 * alone, model_j)
+        rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
+    idle = quotient(idle_j * covered / slots.widths_s, flight_s)
+    meter_w = np.maximum(slots.joules, 0.0) / slots.widths_s
+    half_j = np.zeros(len(meter_w) + 1) if slots.edge_half_j is None else slots.edge_half_j
+    others_of = [idle, meter_w, np.maximum(half_j[1:], half_j[:-1])]
+    return np.concatenate([rates.reshape(_KINDS * _VARIANTS, -1), others_of])
+
+
+class SummedEnergy(NamedTuple):
+    """Joules of N requests: of the fit, of its variants (5, N), variance of the scaling and error of the edges (N,)."""
+
+    best: DividedEnergy
+    variants_j: FloatArray
+    scatter_j2: FloatArray
+    edges_j: FloatArray
+
+
+class RunningIntegrals:
+    """Integrals of joules per load (RATES, K) from the first edge of K slots on."""
+
+    def __init__(self, rates: FloatArray, edges: SlotEdges) -> None:
+        self._edges = edges
+        none = np.zeros((RATES, 1))
+        self._rates = np.concatenate([rates, none], axis=1)
+        widths_s = np.repeat([np.diff(edges.real_s)], RATES, axis=0)
+        widths_s[_REAL:_IDLE] = np.diff(edges.paced_s)
+        self._sums = np.concatenate([none, np.cumsum(rates * widths_s, axis=1)], axis=1)
+        moments = np.cumsum(rates[_REAL : _REAL + _VARIANTS] * np.diff(edges.paced_s**2) / 2, axis=1)
+        self._moments = np.concatenate([none[:_VARIANTS], moments], axis=1)
+        self._is_used = [bool(each.any()) for each in rates]
+
+    def energy(self, phases: Phases) -> SummedEnergy:
+        """Return the energies of requests that ended before the last edge."""
+        at = _Points(phases, self._edges)
+        at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
+        joules = np.zeros((_VARIANTS, len(phases.ended_s)))
+        prefill_j = np.zeros(len(phases.ended_s))
+        for v in range(_VARIANTS):
+            prefill, prefilling, flight, context, token, decoding = (v + _VARIANTS * k for k in range(_KINDS))
+            total = joules[v]
+            if self._is_used[prefill]:
+                total += phases.prefill_rate * self._between(prefill, at.started, at.begun)
+            if self._is_used[prefilling]:
+                total += self._between(prefilling, at.started, at.begun)
+            if self._is_used[flight]:
+                total += self._between(flight, at.arrived, at.ended)
+            if v == 0:
+                prefill_j = total.copy()
+            if self._is_used[decoding]:
+                total += self._between(decoding, at.decode_begun, at.decode_ended)
+            if self._is_used[context]:
+                total += at_edge * self._between(context, at.decode_begun, at.decode_ended)
+                total += slope * (self._moment(v, at.decode_ended) - self._moment(v, at.decode_begun))
+            if self._is_used[token]:
+                total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
+        best = DividedEnergy(prefill_j, joules[0] - prefill_j, self._between(_IDLE, at.arrived, at.ended))
+        error_j = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
+        error_j += self._rates[_EDGE].take(at.ended.slot)
+        share = quotient(joules[0] + best.idle_j, self._between(_METER, at.arrived, at.ended))
+        edges_j = np.minimum(share, 1.0) * error_j
+        return SummedEnergy(best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), edges_j)
+
+    def _between(self, row: int, begin: _Instants, end: _Instants) -> FloatArray:
+        return self._to(row, end) - self._to(row, begin)
+
+    def _to(self, row: int, instants: _Instants) -> FloatArray:
+        sums, rates = self._sums[row].take(instants.slot), self._rates[row].take(instants.slot)
+        result: FloatArray = sums + rates * instants.into_s
+        return result
+
+    def _moment(self, variant: int, instants: _Instants) -> FloatArray:
+        rates = self._rates[_REAL + variant].take(instants.slot)
+        result: FloatArray = self._moments[variant].take(instants.slot) + rates * instants.moment
+        return result
