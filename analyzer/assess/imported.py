@@ -6,6 +6,7 @@ The importer stores the origin in the labels and results of the run.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from analyzer.model.report import (
     CLAIMED_ENERGY,
@@ -27,12 +28,13 @@ from analyzer.model.report import (
 _CLOSE = 0.05
 _COVERED = 0.99
 _MEAN_COLUMNS = ("power.draw", "power.draw.average")
+_MEAN_S = 1.0
 
 
 def import_findings(run: MeasuredRun) -> list[Finding]:
     if FORMAT_LABEL not in run.labels:
         return []
-    notes = _notes(run)
+    notes = _notes(run.labels)
     found = [Finding("note", "imported", "", _origin(run))]
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
@@ -55,8 +57,8 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     return [*found, *_uncovered(run), *_claimed(run), *_wall(run)]
 
 
-def _notes(run: MeasuredRun) -> list[str]:
-    return [note for name in NOTES_LABELS for note in run.labels.get(name, "").split(",")]
+def _notes(labels: Mapping[str, str]) -> list[str]:
+    return [note for name in NOTES_LABELS for note in labels.get(name, "").split(",")]
 
 
 def _uncovered(run: MeasuredRun) -> list[Finding]:
@@ -82,21 +84,27 @@ def _origin(run: MeasuredRun) -> str:
         origin += ", the energy is its own counter's"
     if run.devices and not known:
         origin += "; its uncertainty is unknown"
-    column = _power_column(run)
+    column = _power_column(run.labels)
     if column:
         origin += f"; power is the column {column}"
     if column in _MEAN_COLUMNS:
         origin += (
             ", which from the Ampere architecture on is a mean over the last second: the energy lags the load by up to "
-            "a second at start and end"
+            "a second at start and end, which is part of the interval"
         )
     return origin
 
 
-def _power_column(run: MeasuredRun) -> str:
-    return next(
-        (note.removeprefix(POWER_COLUMN_NOTE) for note in _notes(run) if note.startswith(POWER_COLUMN_NOTE)), ""
-    )
+def averaging_s(labels: Mapping[str, str]) -> float | None:
+    """Return the time over which the power of an imported run is a mean, None for other runs."""
+    if FORMAT_LABEL not in labels:
+        return None
+    return _MEAN_S if _power_column(labels) in _MEAN_COLUMNS else 0.0
+
+
+def _power_column(labels: Mapping[str, str]) -> str:
+    notes = (note for note in _notes(labels) if note.startswith(POWER_COLUMN_NOTE))
+    return next((note.removeprefix(POWER_COLUMN_NOTE) for note in notes), "")
 
 
 def _claimed(run: MeasuredRun) -> list[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from analyzer.assess.boundaries import energy_boundaries
-from analyzer.assess.imported import import_findings
+from analyzer.assess.imported import averaging_s, import_findings
 from analyzer.assess.measure import RunOrigin, attributed_run, measured_run
 from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
@@ -102,8 +102,8 @@ def _measure(frames: RunFrames) -> _Measured:
     ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
     offsets = clock_offsets(ledger, frames.raw)
     known = offsets.windows(ledger)
-    imported = FORMAT_LABEL in ledger.labels
-    raw = RawSeries(offsets.usable(frames.raw), frames.exact, frames.age_s, frames.untagged, imported)
+    mean_s = averaging_s(ledger.labels)
+    raw = RawSeries(offsets.usable(frames.raw), frames.exact, frames.age_s, frames.untagged, mean_s)
     others = other_runs(frames.others, frames.run_id)
     devices = tuple(
         measure_device(device, raw, known[device.instance], others, several=len(known) > 1)
@@ -231,8 +231,8 @@ def _check_gpu(
         sensor = sensor_window(device.name, device.architecture)
         counted = not {"integral", SCRAPED} & set(device.methods)
         about_aliasing = aliasing.aliasing_findings(device.label, beat, sensor, power, counted=counted)
-    summed = is_summed(device, imported=raw.imported)
-    budget = gpu_budget(device, signals.power, window, beat if about_aliasing else None, summed=summed)
+    summed_s = (raw.mean_s or 0.0) if is_summed(device, imported=raw.imported) else None
+    budget = gpu_budget(device, signals.power, window, beat if about_aliasing else None, summed_s)
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 

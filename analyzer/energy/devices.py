@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from analyzer.energy import integrate
-from analyzer.energy.error_budget import integral_half_j
+from analyzer.energy.error_budget import averaging_half_j, integral_half_j
 from analyzer.model.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice, fields_of
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import LedgerDevice
@@ -34,14 +35,19 @@ class RawSeries:
     """The nodes' series around a run.
 
     `exact` has figures of GPU power before downsampling, by instance and UUID. `age_s` is the greatest age of a scraped
-    counter, by GPU. `imported` is True if the run is from a file.
+    counter, by GPU. `mean_s` is the time over which the power of an imported run is a mean, None for other runs.
     """
 
     table: SampleTable
     exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
     age_s: Mapping[str, float] = field(default_factory=dict)
     untagged: bool = False
-    imported: bool = False
+    mean_s: float | None = None
+
+    @property
+    def imported(self) -> bool:
+        """True if the run is from a file."""
+        return self.mean_s is not None
 
     def spacing_at_rest_s(self, instance: str) -> float:
         """Return the longest spacing of samples that is not a gap in an integral."""
@@ -92,7 +98,9 @@ def measure_device(
         return MeasuredSignals(device, window, other_runs, None)
     signals = _signals(raw, device, window)
     if is_summed(device, imported=raw.imported) and device.energy.half is None:
-        half_j = integral_half_j(signals.power, window)
+        half_j = math.hypot(
+            integral_half_j(signals.power, window) or 0.0, averaging_half_j(signals.power, window, raw.mean_s or 0.0)
+        )
         device = replace(device, energy=Interval(device.energy.value, half_j or None))
     on_gpu = [run for run in others if run.instance == device.instance and device.device in run.gpus]
     return MeasuredSignals(_with_samples(device, raw, window, signals, on_gpu), window, other_runs, signals)

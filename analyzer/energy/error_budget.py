@@ -32,22 +32,25 @@ def device_budget(device: MeasuredDevice) -> UncertaintyBudget | None:
 
 
 def gpu_budget(
-    device: MeasuredDevice, power: Samples, window: Window, beat: Beat | None, *, summed: bool
+    device: MeasuredDevice, power: Samples, window: Window, beat: Beat | None, summed_s: float | None
 ) -> UncertaintyBudget:
     """Return the budget of a GPU.
 
-    `beat` is a suspected aliasing. `summed` says that the energy is the integral of `power`, with the interval of its
-    spacing, not the ledger's figure.
+    `beat` is a suspected aliasing. `summed_s` is None if the energy is the ledger's figure. If it is the integral of
+    `power`, with the interval of its spacing, it is the time over which each value is a mean, 0 for instant values.
     """
     energy_j, half_j = device.energy.value, device.energy.half
     sensor_j = None if device.simulated else gpu_limits_j(energy_j, device.name, device.architecture)
-    if not summed:
+    if summed_s is None:
         return UncertaintyBudget(energy_j, half_j, sensor_j=sensor_j)
     sampling_j = integral_half_j(power, window)
+    edges_j = None if half_j == sampling_j else half_j
+    if summed_s:
+        edges_j = averaging_half_j(power, window, summed_s) or None
     found = [gap for gap in gaps(power, window.start_s, window.end_s) if gap.duration_s > integrate.SENSOR_S]
     return UncertaintyBudget(
         energy_j,
-        edges_j=None if half_j == sampling_j else half_j,
+        edges_j=edges_j,
         sampling_j=None if half_j is None else sampling_j,
         gaps_j=gap_limits_j(power.between(window.start_s, window.end_s), found),
         sensor_j=sensor_j,
@@ -69,6 +72,24 @@ def integral_half_j(power: Samples, window: Window) -> float | None:
     first, last = np.searchsorted(power.t, window.start_s, "right") - 1, np.searchsorted(power.t, window.end_s) + 1
     touching = Samples(power.t[max(first, 0) : last], power.value[max(first, 0) : last])
     return sampling_half_j(touching, max(GAP_FACTOR * spacing_s, integrate.SENSOR_S))
+
+
+def averaging_half_j(power: Samples, window: Window, mean_s: float) -> float:
+    """Return the error limit of the integral of a power that is a mean over the last `mean_s`.
+
+    The integral from a to b lacks S(b) − S(a), where S(x) is between 0 and `mean_s` times the power: half of that if
+    the power was constant in the time before x, and at most `mean_s` / 8 times the range of the power from it.
+    """
+    if not mean_s or not len(power):
+        return 0.0
+    edges_s = np.array([window.start_s, window.end_s])
+    start_w, end_w = np.interp(edges_s, power.t, power.value)
+    half_j = mean_s / 2 * abs(float(end_w - start_w))
+    reach_s = max(mean_s, median_spacing_s(power) or 0.0)
+    for at_s in edges_s:
+        near_w = power.between(at_s - reach_s, at_s + reach_s).value
+        half_j += mean_s / 8 * float(np.ptp(near_w)) if len(near_w) else 0.0
+    return half_j
 
 
 def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | None:

@@ -37,7 +37,11 @@ def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path
 
     report = single_report(imported(log))
 
-    assert report.headline.half == report.devices[0].budget.random_j == report.devices[0].budget.sampling_j
+    budget = report.devices[0].budget
+    assert report.headline.half == budget.random_j
+    assert budget.edges_j == pytest.approx(
+        100
+    )  # power.draw is a mean over 1 s: 300 W before the start, 100 W at the end
     assert report.headline.half == pytest.approx(1.96 * 200 * (jumps / 12) ** 0.5, rel=0.3)
     assert "its 95 % CI is for changes of the power" in finding_texts_of(report, "imported")[0]
 
@@ -166,3 +170,25 @@ def test_power_log_of_same_node_and_time_is_not_merged(call, imported, tmp_path)
 
     assert code == 1
     assert "--node" in stderr
+
+
+@pytest.mark.parametrize("starts_at_s", [20.0, 20.4, 21.0])
+@pytest.mark.parametrize("ends_at_s", [40.0, 39.5])
+def test_nvidia_smi_interval_contains_the_lag_of_a_mean_over_a_second(imported, tmp_path, starts_at_s, ends_at_s):
+    # 100 W, 600 W from `starts_at_s` to `ends_at_s`, then 100 W; each value is the mean over the second before it
+    def joules(t_s):
+        return 100 * t_s + 500 * (min(max(t_s, starts_at_s), ends_at_s) - starts_at_s)
+
+    lines = ["timestamp,index,uuid,power.draw [W]"]
+    times_s = [0.1 * step for step in range(600)]
+    lines += [f"{local_time(t_s, '%Y-%m-%d %H:%M:%S.%f')},0,G,{joules(t_s) - joules(t_s - 1):.3f}" for t_s in times_s]
+    (tmp_path / "smi.csv").write_text("\n".join(lines))
+    edges = ("--start", local_time(20), "--end", local_time(40))
+
+    report = single_report(imported(tmp_path / "smi.csv", *edges))
+    (gpu,) = report.gpus
+
+    error_j = gpu.energy.value - (joules(40) - joules(20))
+    assert abs(error_j) <= gpu.energy.half
+    assert gpu.energy.half < 500
+    assert gpu.budget.edges_j == pytest.approx(gpu.energy.half, rel=0.2)
