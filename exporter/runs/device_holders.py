@@ -167,17 +167,18 @@ class DeviceHolders:
         yield from self.energies.readings(readable)
         yield from self.energies.owners.readings(recorded=recorded)
 
-    def shares_j(self, run: RunRecord) -> dict[Device, float]:
-        """Return the energy attributed to the run so far on each of its devices, by policy idle_shared.
+    def take_shares(self, run: RunRecord) -> None:
+        """Set the energy attributed to an ended run on each of its devices, by policy idle_shared.
 
-        It includes the energy from the run's start to its first use of a GPU that nothing else used then.
+        It includes the energy from the run's start to its first use of a GPU that nothing else used then, at most as
+        much as the shares leave of the run's energy: the power between two polls is divided as if it were constant.
         """
         self.divide()
-        return {
-            device: joules + run.before_use_j(device)
-            for device in run.measured()
-            if (joules := self.energies.share_j(device, SHARE_POLICY, run.run_id)) is not None
-        }
+        shares_j = {device: self.energies.share_j(device, SHARE_POLICY, run.run_id) for device in run.measured()}
+        known = {device: joules for device, joules in shares_j.items() if joules is not None}
+        for device, joules in known.items():
+            marks.bound_first_use(run, device, joules)
+        run.attributed_j = {device: joules + run.before_use_j(device) for device, joules in known.items()}
 
     def held_j(self, run: RunRecord) -> float:
         """Return the energy that is attributed to the run so far, by policy idle_shared."""

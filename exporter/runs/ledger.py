@@ -191,7 +191,7 @@ class Ledger:
         self._record_power()
         lifecycle.note_doubts(run, self._live, self._clock().s)
         marks.finish(run, self._live.energy.meters)
-        run.attributed_j = self.attribution.shares_j(run)
+        self.attribution.take_shares(run)
         self._doubts.watch(run, self._clock().s)
         self.ended += 1
         self._unsaved.add(run.run_id)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from exporter.contract.run import NO_GPU_FOUND
-from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_totals
+from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, energy_between, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
@@ -73,6 +73,14 @@ def mark_first_use(
     """Take the marks of GPUs that the run uses from `t_s` on, except those that other runs hold."""
     held = {device for other in others for device in other.measured()}
     run.first_use |= {gpu: meters[gpu].mark(t_s) for gpu in gpus if gpu in meters and gpu not in held}
+
+
+def bound_first_use(run: RunRecord, device: Device, share_j: float) -> None:
+    """Lower the energy of an ended run before its first use of a device to what its share leaves."""
+    begin, first, final = run.begin.get(device), run.first_use.get(device), run.final.get(device)
+    if begin and first and final:
+        most_j = max(0.0, energy_between(begin, final).joules - share_j)
+        run.first_use[device] = replace(first, joules=min(first.joules, begin.joules + most_j))
 
 
 def mark_end(run: RunRecord, meters: Meters) -> None:

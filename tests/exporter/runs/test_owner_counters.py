@@ -169,6 +169,24 @@ def test_owner_counters_late_use_in_a_discovered_run_is_not_shared(node):
     assert client.attributed_j[Device("gpu", "GPU-1")] == pytest.approx(13 * 480.0, rel=0.001)
 
 
+def test_share_with_the_energy_before_the_first_use_is_at_most_the_runs_energy(node):
+    """The first use lies between two slow polls, in which the power falls: the energy before it is first too high."""
+    gpu = Device("gpu", "GPU-1")
+    node.watts[0] = 480.0
+    node.run_for(30)
+    node.s += 0.9
+    node.gpu_j[0] += 0.9 * 80.0
+    node.ledger.attribution.tick(node.ledger.runs.values(), node.s)
+    found = DiscoveredRun("user", CgroupOwner("user", "0", ""), node.s - 0.9, {}, (), ("GPU-1",), [ProcessKey(11, 1.0)])
+    user = node.ledger.begin_discovered(found)
+    node.watts[0] = 80.0
+    node.run_for(10)
+    node.end(user)
+    energy_j = user.final[gpu].joules - user.begin[gpu].joules
+    assert user.before_use_j(gpu) > 0.0
+    assert user.attributed_j[gpu] == pytest.approx(energy_j, rel=1e-6)
+
+
 def test_owner_counters_survive_a_kill_at_their_saved_values(node):
     node.run_for(5)
     node.begin("job", job(1), {"user": "ada"}, [0])
