@@ -60,6 +60,7 @@ def write_bom(site: Path, path: Path, version: str, epoch: int) -> None:
     run(*syft, f"--output=cyclonedx-json={path}")
     bom = json.loads(path.read_text())
     del bom["serialNumber"]
+    bom["metadata"]["component"]["bom-ref"] = "wattline"  # syft takes it from the path of the folder
     bom["metadata"]["timestamp"] = datetime.fromtimestamp(epoch, UTC).isoformat()
     path.write_text(json.dumps(bom, indent=1, sort_keys=True) + "\n")
 
