@@ -201,7 +201,14 @@ class RunRecord:
         return total
 
     def add_work(self, contributor: str, totals: Mapping[str, float], now_s: float, *, in_phase: bool = True) -> None:
-        """Set a contributor's totals at `now_s`; with `in_phase`, add the increase to the current phase."""
+        """Set a contributor's totals at `now_s`; with `in_phase`, add the increase to the current phase.
+
+        A declaration of the primary unit is no work.
+        """
+        is_declared = is_declaration(totals) and not totals.keys() & self.work()
+        self.work_unit = self.work_unit or next((unit for unit in totals if is_declared or is_main(unit)), "")
+        if is_declared:
+            return
         old = self.contributors.get(contributor, {})
         phase = self.cuts[-1].phase if self.cuts and in_phase else None
         if phase is not None:
@@ -210,8 +217,6 @@ class RunRecord:
                 # in this order rounding never decreases the sum
                 phase_totals[unit] = phase_totals.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
-        is_declared = is_declaration(totals)
-        self.work_unit = self.work_unit or next((unit for unit in totals if is_declared or is_main(unit)), "")
         self.work_reported_at = self.started_at + now_s - self.begin_s
 
     def note(self, text: str) -> None:

@@ -28,6 +28,7 @@ from exporter.contract.run import (
     RunView,
     WorkRequest,
 )
+from exporter.contract.work import is_declaration
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,9 @@ class RunApi:
 
     def _work(self, run: RunView, request: WorkRequest) -> None:
         contributors = self.totals.setdefault(run.run_id, {})
+        if is_declaration(request.amounts):
+            run.work_unit = run.work_unit or next(iter(request.amounts))
+            return
         before = contributors.get(request.contributor, {})
         for unit, amount in request.amounts.items():
             if amount < before.get(unit, 0):

@@ -44,7 +44,8 @@ def test_work_invalid_amount_is_rejected(exporter, body):
 def test_work_unit_is_the_declared_or_first_one(exporter, reports, unit):
     run_id = begin(exporter)["run_id"]
     for number, report in enumerate(reports):
-        exporter.post(f"/api/v1/runs/{run_id}/work", {"contributor": f"rank-{number}", **report})
+        answer = exporter.post(f"/api/v1/runs/{run_id}/work", {"contributor": f"rank-{number}", **report})[1]
+        assert 0 not in answer["work"].values()  # a declaration is no work
     run = end(exporter, run_id)
 
     assert run["work_unit"] == unit
