@@ -45,10 +45,9 @@ def trainer(tmp_path, *callbacks, **options):
         per_device_train_batch_size=BATCH,
         logging_steps=1,
         save_strategy="no",
-        report_to=[],
         use_cpu=True,
         disable_tqdm=True,
-        **options,
+        **{"report_to": []} | options,
     )
     return Trainer(TinyModel(), arguments, train_dataset=data, eval_dataset=data[:2], callbacks=list(callbacks))
 

@@ -95,6 +95,10 @@ class EnergySoFar:
     """Half-width of its 95 % confidence interval, None if it is unknown."""
     total_uncertainty_joules: float | None = None
     """Half-width with the accuracy of the GPUs' sensors, None if it is unknown."""
+    emissions_grams: float | None = None
+    """Emissions in g CO2eq up to a few seconds ago, None where the carbon intensity is unknown."""
+    duration_seconds: float | None = None
+    """Time since the start of the run."""
 
     def __str__(self) -> str:
         return f"{figures.with_half(self.joules, self.total_uncertainty_joules or self.uncertainty_joules)} J"
@@ -103,7 +107,16 @@ class EnergySoFar:
     def parse(cls, run: Mapping[str, Any]) -> EnergySoFar | None:
         """Return the energy of a run of the run API, None if nothing is measured yet."""
         parts = energies_by_component(run)
-        return cls(sum_j(parts), sum_half_j(parts), sum_total_half_j(parts)) if parts else None
+        if not parts:
+            return None
+        grams = _grams(run.get("emissions_grams", ()), parts)
+        halves = sum_half_j(parts), sum_total_half_j(parts)
+        return cls(sum_j(parts), *halves, grams, run.get("duration_seconds"))
+
+    def metrics(self) -> dict[str, float]:
+        """Return the known figures by name with unit."""
+        half_j = self.total_uncertainty_joules or self.uncertainty_joules
+        return _metrics(self.joules, half_j, self.emissions_grams, self.duration_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,29 @@ class RunResult:
             ended.total_half_j,
             {str(one["unit"]): str(one["name"]) for one in ended.per_unit},
         )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the known figures by name with unit, for trackers: `mlflow.log_metrics(result.metrics())`.
+
+        Empty if nothing was measured.
+        """
+        if self.energy_joules is None:
+            return {}
+        half_j = self.total_uncertainty_joules or self.uncertainty_joules
+        known = _metrics(self.energy_joules, half_j, self.emissions_grams, self.duration_seconds)
+        names = {unit: self.unit_names.get(unit, unit).replace(" ", "_") for unit in self.joules_per_unit}
+        return known | {f"joules_per_{names[unit]}": joules for unit, joules in self.joules_per_unit.items()}
+
+
+def _metrics(energy_j: float, half_j: float | None, grams: float | None, duration_s: float | None) -> dict[str, float]:
+    values = {
+        "energy_joules": energy_j,
+        "energy_uncertainty_joules": half_j,
+        "mean_power_watts": energy_j / duration_s if duration_s else None,
+        "emissions_grams": grams,
+        "duration_seconds": duration_s,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def outcome_of(error: BaseException | None) -> str:

@@ -21,8 +21,9 @@ from wattline.integrations.training_energy import TrainingEnergy
 class EnergyCallback(Callback):
     """Measures a fit as a run, or as a part of the run that is open.
 
-    `workload`, `labels` and `gpus` are those of `wattline.run`. Epochs and validations are phases. `energy_joules` and
-    `energy_joules_per_step` are logged with `log_dict`, so that each logger and `trainer.callback_metrics` have them.
+    `workload`, `labels` and `gpus` are those of `wattline.run`. Epochs and validations are phases. Energy, power and
+    emissions are logged with `log_dict`, so that each logger and `trainer.callback_metrics` have them; the loggers also
+    get the final figures.
     """
 
     def __init__(
@@ -61,7 +62,11 @@ class EnergyCallback(Callback):
         self._end("interrupted" if isinstance(exception, KeyboardInterrupt) else "failed")
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        energy = self._energy
         self._end("ok")
+        values = energy.final_values(trainer.global_step) if energy is not None and trainer.is_global_zero else {}
+        for logger in trainer.loggers if values else ():
+            logger.log_metrics(values, step=trainer.global_step)
 
     def _start_phase(self, name: str) -> None:
         if self.run is not None and self._energy is not None:

@@ -17,6 +17,9 @@ import wattline
 from wattline.integrations.epochs import EVALUATION, epoch_phase
 from wattline.integrations.training_energy import TrainingEnergy
 
+_LAST_LOG = {"train_loss", "train_steps_per_second"}
+"""Values that the Trainer adds to its last log only."""
+
 
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not analyzed
     """Measures the training as a run, or as a part of the run that is open.
@@ -83,18 +86,25 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: MutableMapping[str, Any] | None = None, **_: Any
     ) -> None:
-        if self._energy is None or logs is None or not state.is_world_process_zero:
+        if self.run is None or self._energy is None or logs is None:
             return
-        # only the last log of a training has the loss of the whole training
-        values = self._energy.values(state.global_step, is_last="train_loss" in logs)
+        energy = self._energy
+        is_last = logs.keys() >= _LAST_LOG
+        if is_last:
+            self._end()  # before the trackers read the log, so that they have the final figures
+        if not state.is_world_process_zero:
+            return
+        values = energy.final_values(state.global_step) if is_last else energy.values(state.global_step)
         logs.update(values)
         if state.log_history:
             state.log_history[-1].update(values)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.run is None:
-            return
-        self.run.end()
+        self._end()
+
+    def _end(self) -> None:
+        if self.run is not None and self._energy is not None:
+            self.run.end()
         self._energy = None
 
 

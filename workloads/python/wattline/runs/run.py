@@ -19,7 +19,7 @@ from wattline.client import values as numbers
 from wattline.client.api import ExporterError
 from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message_once
-from wattline.client.summary import EnergySoFar
+from wattline.client.summary import EnergySoFar, RunResult
 from wattline.runs.lifecycle import RunLifecycle
 
 _REST = "rest"
@@ -172,6 +172,16 @@ class Run(RunLifecycle):
             return None
         view = self.view()
         return EnergySoFar.parse(view) if view is not None else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return energy, mean power, emissions and duration by name with unit, up to now or of the ended run.
+
+        For trackers: `mlflow.log_metrics(run.metrics())`. Unknown figures are left out; empty without a measurement.
+        """
+        if self._ended:
+            return RunResult.of(self.run_id, self._ended).metrics()
+        energy = self.energy()
+        return energy.metrics() if energy is not None else {}
 
     def view(self) -> dict[str, Any] | None:
         """Return the run as the run API shows it, running or ended; None without an exporter."""
