@@ -79,6 +79,9 @@ class RunTool(StrEnum):
     AI_ENERGY_SCORE = "ai-energy-score"
     CYCLONEDX = "cyclonedx"
     SPDX = "spdx"
+    EU_GPAI = "eu-gpai"
+    ML_ENERGY = "ml-energy"
+    INFERENCE_X = "inferencex"
 
 
 class SweepTool(StrEnum):
@@ -122,10 +125,12 @@ def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames
 
 def compatible_contents(tools: list[RunTool] | None, report: Report, samples: SampleTable | None) -> dict[str, bytes]:
     """Return the files' contents by name."""
+    from analyzer.output.compatible.benchmarks import inference_x_files, ml_energy_files
     from analyzer.output.compatible.gpu_tune import gpu_tune_files
     from analyzer.output.compatible.iris import iris_files
     from analyzer.output.compatible.model_documents import (
         cyclonedx_files,
+        documentation_form_files,
         energy_score_files,
         model_card_files,
         spdx_files,
@@ -140,6 +145,9 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         RunTool.AI_ENERGY_SCORE: energy_score_files,
         RunTool.CYCLONEDX: cyclonedx_files,
         RunTool.SPDX: spdx_files,
+        RunTool.EU_GPAI: documentation_form_files,
+        RunTool.ML_ENERGY: ml_energy_files,
+        RunTool.INFERENCE_X: inference_x_files,
     }
     contents = {
         f"{tool}/{name}": content
@@ -147,7 +155,10 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         for name, content in writers[tool](report, samples).items()
     }
     if not contents:
-        print_message("no file for another tool: the source has no power of any GPU, or no emissions, of the run")
+        print_message(
+            "no file for another tool: the source has no power of any GPU, no emissions, or no work of the kind that "
+            "the tool needs"
+        )
     return contents
 
 

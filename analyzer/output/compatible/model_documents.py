@@ -1,6 +1,10 @@
-"""Energy of a run for documents of a model: Hugging Face model card, AI Energy Score, CycloneDX and SPDX.
+"""Energy of a run for documents of a model: Hugging Face, AI Energy Score, CycloneDX, SPDX and the EU's form.
 
 All files have the energy of the whole devices, and the emissions of all measured components by average intensity.
+
+The form is the Model Documentation Form of the GPAI Code of Practice, chapter Transparency (10 July 2025): its items
+"Amount of energy used for training", in MWh with at least two significant figures, and "Measurement methodology".
+For inference it asks for an amount of computation, not for energy.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from analyzer.model.sample_table import SampleTable
 from analyzer.output.compatible.gpu_tune import is_training
 
 _JOULES_PER_WH = 3_600.0
+_JOULES_PER_MWH = 3.6e9
 _GRAMS_PER_TONNE = 1e6
+_COMPONENTS = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
 _FINE_TUNING = ("finetun", "fine-tun", "fine_tun")
 _GENERATED = "generated_tokens"
 _SPDX_STAGES = {
@@ -120,6 +126,39 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     ]
     document = {"@context": "https://spdx.org/rdf/3.0.1/spdx-context.jsonld", "@graph": graph}
     return {"model.spdx.json": json.dumps(document, indent=2, ensure_ascii=False).encode()}
+
+
+def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]:
+    """Return the two items on the energy of a training; empty without energy, or for other work."""
+    energy = report.whole or report.headline
+    if energy is None or _activity(report) not in ("training", "fine-tuning"):
+        return {}
+    half = "" if energy.half is None else f" The 95 % confidence interval is ±{100 * energy.half / energy.value:.2g} %."
+    started, names = (
+        datetime.fromtimestamp(report.started_at_s, UTC),
+        ", ".join(_COMPONENTS[one] for one in _parts(report)),
+    )
+    text = f"""# Model Documentation Form: energy consumption
+
+Amount of energy used for training: {_megawatt_hours(energy.value)} MWh
+
+Measurement methodology: measured by Wattline, run {report.run_id}, as the energy of the whole {names} of the training \
+({_hardware(report) or "no GPU"}) from {started:%Y-%m-%d %H:%M:%S} UTC for {report.duration_s / 3_600:.3g} h.{half} \
+Power supplies, network, storage and cooling are not included.
+"""
+    return {"energy.md": text.encode()}
+
+
+def _parts(report: Report) -> tuple[str, ...]:
+    """Return the components of the energy in the documents."""
+    return tuple(report.energy) if report.whole else tuple(report.energy)[:1]
+
+
+def _megawatt_hours(energy_j: float) -> str:
+    """Return the amount with three significant figures, as `0.0123` or `2.78*10^-6`."""
+    amount = f"{energy_j / _JOULES_PER_MWH:#.3g}".rstrip(".")
+    digits, _, exponent = amount.partition("e")
+    return f"{digits}*10^{int(exponent)}" if exponent else digits
 
 
 def _activity(report: Report) -> str:

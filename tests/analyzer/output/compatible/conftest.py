@@ -36,10 +36,10 @@ def call(capsys, monkeypatch):
 
 @pytest.fixture(scope="module")
 def compatible_folder(analyzer, tmp_path_factory):
-    """Return the folder of a report: GPUs at 300 W and 200 W for 20 s, the second idle for 5 s, 50 tokens a second."""
+    """Return the folder of a report: GPUs at 300 W and 200 W for 20 s, the second idle for 5 s, 50 units a second."""
 
     @cache
-    def make(tool, workload="serve", unit="generated_tokens", loss=None):
+    def make(tool, workload="serve", unit="generated_tokens", loss=None, rates=()):
         folder = tmp_path_factory.mktemp(tool)
         begin_s = float(int(time.time()) - 600)
         ends = [(begin_s + DURATION_S, 60.0)]
@@ -47,7 +47,8 @@ def compatible_folder(analyzer, tmp_path_factory):
         labels, results = {"power_limit_watts": "350"}, {} if loss is None else {"loss": loss}
         run = NodeRun("job", begin_s, begin_s + DURATION_S, workload, labels, work={}, results=results)
         times = scrape_times(1, begin_s - 60.3, begin_s + 60)
-        series = series_of_scrapes((t, [*scrape(gpus, run, t), *extra_series(gpus, run, unit, t)]) for t in times)
+        rates = dict(rates) | {unit: 50.0}
+        series = series_of_scrapes((t, [*scrape(gpus, run, t), *extra_series(gpus, run, rates, t)]) for t in times)
         history = write_history(folder, series)
         out = folder / "out"
         options = ("--run-id", "job", "--out", out, "--compatible", tool, "--carbon", "200")
@@ -58,7 +59,7 @@ def compatible_folder(analyzer, tmp_path_factory):
     return make
 
 
-def extra_series(gpus, run, unit, t):
+def extra_series(gpus, run, rates, t):
     for gpu in gpus:
         labels = {"gpu": gpu.index, "uuid": gpu.uuid}
         idle = gpu.index == "1" and t < run.start_s + 5
@@ -68,8 +69,8 @@ def extra_series(gpus, run, unit, t):
         yield m.GPU_TEMPERATURE, {**labels, "sensor": "gpu"}, 50.0
         yield m.GPU_CLOCK, {**labels, "domain": "graphics"}, 1.41e9
     if run.start_s <= t <= run.end_s + 600:
-        units = 50.0 * (min(t, run.end_s) - run.start_s)
-        yield m.RUN_WORK, {"run_id": run.run_id, "unit": unit}, units
+        for unit, rate in rates.items():
+            yield m.RUN_WORK, {"run_id": run.run_id, "unit": unit}, rate * (min(t, run.end_s) - run.start_s)
 
 
 @pytest.fixture

@@ -55,3 +55,16 @@ def test_spdx_document_has_the_energy_of_the_stage(compatible_folder, workload, 
     assert float(description.ai_energyQuantity) == pytest.approx(ENERGY_KWH)
     assert description.ai_energyUnit == spdx.ai_EnergyUnitType.kilowattHour
     assert not objects.missing_ids
+
+
+def test_documentation_form_has_the_megawatt_hours_of_a_training(compatible_folder):
+    text = (compatible_folder("eu-gpai", workload="train", unit="steps") / "energy.md").read_text()
+
+    # 10,000 J are 2.78e-6 MWh
+    assert "\nAmount of energy used for training: 2.78*10^-6 MWh\n" in text
+    assert "run job, as the energy of the whole GPUs of the training (2 x " in text
+    assert " UTC for 0.00556 h" in text
+
+
+def test_documentation_form_of_inference_asks_for_no_energy(compatible_folder):
+    assert not compatible_folder("eu-gpai").exists()
