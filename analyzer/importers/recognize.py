@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from analyzer.importers.formats import events as run_record
-from analyzer.importers.formats import gpu_tune, iris, nvidia_smi
+from analyzer.importers.formats import gpu_tune, iris, nvidia_smi, ptdaemon
 from analyzer.importers.formats import llm_benchmarks as aiperf
 from analyzer.importers.formats import power_meters as wall_meter
 from analyzer.importers.text import first_line, parse_json_object, read_columns, read_text
@@ -24,6 +24,7 @@ READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
     wall_meter.AIPOWERMETER_FORMAT: wall_meter.read_aipowermeter,
     nvidia_smi.NVIDIA_SMI_FORMAT: nvidia_smi.read_nvidia_smi,
     wall_meter.WALL_METER_FORMAT: wall_meter.read_wall_meter,
+    ptdaemon.PTDAEMON_FORMAT: ptdaemon.read_ptdaemon,
     aiperf.AIPERF_FORMAT: aiperf.read_aiperf,
     aiperf.ML_ENERGY_FORMAT: aiperf.read_ml_energy,
 }
@@ -85,7 +86,7 @@ def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], 
             yield iris.read_iris_totals(path, options)
         if path.name in _WITH_ANOTHER:
             continue
-        if path.suffix not in _SUFFIXES:
+        if path.suffix not in _SUFFIXES and path.name not in ptdaemon.PTDAEMON_FILES:
             unknown.append(path)
             continue
         kind = recognize_format(path) if form == AUTO else form
@@ -132,6 +133,8 @@ def recognize_format(path: Path) -> str | None:
             return wall_meter.AIPOWERMETER_FORMAT
         document = _object(read_text(path))
         return next((form for recognizes, form in _DOCUMENTS if recognizes(document)), None)
+    if path.name in ptdaemon.PTDAEMON_FILES or ptdaemon.is_ptdaemon(first_line(path)):
+        return ptdaemon.PTDAEMON_FORMAT
     columns = read_columns(path)
     return next((form for recognizes, form in _TABLES if recognizes(columns)), None)
 
