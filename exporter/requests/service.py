@@ -73,6 +73,8 @@ class RequestService(Service):
         self._counters = RequestCounters(settings.labels)
         self._rate = RateLimit(settings.per_second)
         self._ids: dict[str, RequestIds] = {}
+        self._saving: dict[str, set[asyncio.Task[None]]] = {}
+        """Batches that are being saved, by run."""
         self._servers: dict[str, Server] = {}
         self._final: FinalEnergies | None = None
         self._divided: dict[str, int] = {}
@@ -131,15 +133,28 @@ class RequestService(Service):
         for reason, count in refused.items():
             self._counters.reject(reason, count)
             self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
+        saving = self._saving.setdefault(run_id, set())
+        waiting = set(saving) if refused["duplicate"] else set()  # a repeated call is answered when the first is saved
         if id_hashes:
-            try:
-                number = await self._store.add(run_id, accepted)
-            except RunError:
-                self._ids_of(run_id).withdraw(id_hashes)
-                raise
-            server = self._servers.get(run_id) or self._new_server(run_id, run)
-            server.add(accepted, id_hashes, self._label_numbers(accepted), number, now)
+            task = asyncio.create_task(self._save_batch(run_id, run, accepted, id_hashes, now))
+            saving.add(task)
+            task.add_done_callback(saving.discard)
+            waiting.add(task)
+        if waiting:
+            await self._store.wait(waiting)
         return refused
+
+    async def _save_batch(
+        self, run_id: str, run: RunDevices, requests: RequestColumns, id_hashes: list[int], now: ClockReading
+    ) -> None:
+        """Save requests and add them to their server. Raises sqlite3.Error and OSError."""
+        try:
+            number = await self._store.add(run_id, requests)
+        except (sqlite3.Error, OSError):
+            self._ids_of(run_id).withdraw(id_hashes)
+            raise
+        server = self._servers.get(run_id) or self._new_server(run_id, run)
+        server.add(requests, id_hashes, self._label_numbers(requests), number, now)
 
     def _label_numbers(self, requests: RequestColumns) -> IntArray:
         """Return the number of the labels of each request in the metrics, (N,)."""
@@ -210,6 +225,7 @@ class RequestService(Service):
                 self._divided[run_id] = number
             if not server.is_busy and self._has_ended(run_id):
                 del self._servers[run_id]
+                self._saving.pop(run_id, None)
         await self._save()
 
     def _has_ended(self, run_id: str) -> bool:

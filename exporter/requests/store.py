@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -67,10 +67,10 @@ class RequestStore:
     Raises FileVersionError.
     """
 
-    def __init__(self, folder: Path, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(self, folder: Path, keep_bytes: int = KEEP_BYTES, within_s: float = WITHIN_S) -> None:
         self.path = folder / REQUESTS_FILE
         check_file_version(self.path)
-        self._keep_bytes = keep_bytes
+        self._keep_bytes, self.within_s = keep_bytes, within_s
         self._thread = ThreadPoolExecutor(1, "requests")
         self._connection: sqlite3.Connection | None = None
         self._queue: list[_Waiting] = []
@@ -109,20 +109,23 @@ class RequestStore:
             raise RunError(429, f"{MAX_QUEUED} calls wait for the disk; send the requests again later", 1)
 
     async def add(self, run_id: str, requests: RequestColumns) -> int:
-        """Save a batch, in one write with all that came meanwhile. Return its number. Raises RunError."""
+        """Save a batch, in one write with all that came meanwhile. Return its number.
+
+        Raises sqlite3.Error and OSError.
+        """
         waiting = _Waiting(run_id, requests, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_queue())
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                return await asyncio.shield(waiting.saved)
-        except (TimeoutError, sqlite3.Error, OSError) as error:
-            cause = str(error) or "the disk does not answer"
-            waiting.saved.add_done_callback(lambda saved: saved.exception())
-            raise RunError(
-                503, f"the requests are not saved: {cause}; check the disk that holds --state.path", 5
-            ) from error
+        return await waiting.saved
+
+    async def wait(self, saving: Collection[asyncio.Task[None]]) -> None:
+        """Wait for calls of `add`, which continue in any case. Raises RunError if one failed, or takes too long."""
+        done, late = await asyncio.wait(saving, timeout=self.within_s)
+        errors = [error for each in done if (error := each.exception())]
+        if errors or late:
+            cause = str(errors[0]) if errors else "the disk does not answer"
+            raise RunError(503, f"the requests are not saved: {cause}; check the disk that holds --state.path", 5)
 
     async def _write_queue(self) -> None:
         while self._queue:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -173,6 +175,39 @@ def test_requests_that_cannot_be_saved_can_be_reported_again(node):
         return await node.service.report("server", requests)
 
     assert asyncio.run(scenario()).accepted == 1
+
+
+def test_a_call_repeated_while_the_disk_is_slow_is_stored_once(node):
+    async def scenario():
+        now_at = node.node.now().at
+        requests = [ServedRequest("r", now_at, now_at, 1, 1)]
+        await node.service.report("server", [ServedRequest("first", now_at, now_at, 1, 1)])
+        with closing(sqlite3.connect(node.store.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            node.store.within_s = 0.05
+            for _ in range(2):
+                with pytest.raises(RunError, match="the requests are not saved"):
+                    await node.service.report("server", requests)
+        node.store.within_s = 30.0
+        receipt = await node.service.report("server", requests)
+        return receipt, await node.service.listed("server", 0.0, 1e11, 10, (0, 0)), node.service.show("r")
+
+    receipt, page, view = asyncio.run(scenario())
+
+    assert receipt.accepted + receipt.duplicate == 1
+    assert [each.id for each in page.requests] == ["first", "r"]
+    assert view.state == "pending"
+
+
+def test_a_call_repeated_at_once_is_answered_after_the_first_is_saved(node):
+    async def scenario():
+        now_at = node.node.now().at
+        requests = [ServedRequest("r", now_at, now_at, 1, 1)]
+        node.store.path.mkdir()
+        calls = (node.service.report("server", requests) for _ in range(2))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [getattr(each, "status", None) for each in asyncio.run(scenario())] == [503, 503]
 
 
 def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
