@@ -40,6 +40,7 @@ TITLES: dict[str, str] = {
     "gpu idle_shared": "GPU, `idle_shared`",
     "gpu idle_apart": "GPU, `idle_apart`",
     "cpu idle_shared": "CPU, `idle_shared`",
+    "cpu mean_loads": "CPU, with mean loads between readings as true",
 }
 
 
@@ -99,7 +100,8 @@ class _Node(CpuUsageReader):
             "gpu idle_shared": (active_w * used + idle_w * during / holders).sum(1) * GRID_S,
             "cpu idle_shared": (cpu_w * cores / busy).sum(1) * GRID_S,
         }
-        self._read_s, self._processes_s = -1.0, 0.0
+        self._processes_s = 0.0
+        self._reads_s: list[float] = []
 
     def _record(self, number: int, begin_s: float) -> RunRecord:
         return RunRecord(
@@ -118,6 +120,14 @@ class _Node(CpuUsageReader):
         else:
             load = telegraph(rng, log_uniform(rng, 0.05, 20), low, high, seconds)
         return np.asarray(np.diff(load.energy_j(np.append(self._cells_s, self._cells_s[-1] + GRID_S))) / GRID_S)
+
+    def mean_load_energies_j(self) -> np.ndarray:
+        """Return the CPU energy of each run, if the loads between two readings are constant."""
+        edges_s = [edge_s for run in self.runs for edge_s in (run.begin_s, run.end_s)]
+        times_s, grid_s = np.unique([*self._reads_s, *edges_s]), np.arange(len(self._busy_s)) * GRID_S
+        cpu_j, busy_s = (np.diff(np.interp(times_s, grid_s, sums)) for sums in (self._cpu_j, self._busy_s))
+        used_s = [np.diff(np.interp(times_s, grid_s, sums)) for sums in self._cores_s]
+        return np.array([(cpu_j * used / busy_s).sum() for used in used_s])
 
     def clock(self) -> ClockReading:
         return ClockReading(self.now_s, 1.79e9 + self.now_s, self.now_s)
@@ -147,6 +157,7 @@ class _Node(CpuUsageReader):
 
     def read(self, runs: Mapping[str, RunProcesses]) -> NodeCpuUsage:
         """Return the CPU time of the runs; those that have ended have no processes."""
+        self._reads_s.append(self.now_s)
         usage = {}
         for run, sums in zip(self.runs, self._cores_s, strict=True):
             if run.record.run_id in runs:
@@ -191,9 +202,10 @@ def _measure(rng: np.random.Generator) -> list[ShareDraw]:
         else:
             holders.tick(open_runs, t_s)
     found = []
+    node.truth_j["cpu mean_loads"] = node.mean_load_energies_j()
     for number, one in enumerate(node.runs):
         for figure in TITLES:
-            kind, policy = figure.split()
+            kind, policy = figure.replace("mean_loads", "idle_shared").split()
             device, truth_j = GPU if kind == "gpu" else CPU, float(node.truth_j[figure][number])
             share_j = holders.energies.share_j(device, _policy(policy), one.record.run_id)
             found.append(ShareDraw(figure, one.end_s - one.begin_s, truth_j, share_j or 0.0))
