@@ -35,6 +35,7 @@ PRESETS: Mapping[str, ModelPreset] = {
     "gpt2-large": _gpt2(774_030_080, 1280, 36, 20),
     "gpt2-xl": _gpt2(1_557_611_200, 1600, 48, 25),
     "distilbert-base-uncased": ModelPreset("distilbert", 66_362_880),
+    "bert-base-uncased": ModelPreset("bert", 109_482_240),
     "roberta-large": ModelPreset(
         "roberta",
         355_359_744,
