@@ -120,7 +120,7 @@ def _install(site: Path, wheel: Path, architecture: str) -> None:
     shutil.rmtree(site / "bin")
     for name in ("workloads", "analyzer", "wattline"):
         shutil.rmtree(site / name)
-    for name in ("direct_url.json", "REQUESTED"):
+    for name in ("RECORD", "direct_url.json", "REQUESTED"):  # a record has hashes of scripts, which name this folder
         for path in site.glob(f"*.dist-info/{name}"):
             path.unlink()
     for path in (site / "numpy").rglob("tests"):
