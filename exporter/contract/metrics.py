@@ -95,9 +95,9 @@ GPU_PCIE_BYTES = _counter("wattline_gpu_pcie_bytes_total", (*_GPU, "direction"),
 GPU_ECC_ERRORS = _counter("wattline_gpu_ecc_errors_total", (*_GPU, "type"),
     "ECC errors by type: corrected, uncorrected.")
 GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"),
-    "XID errors by number; 48, 74, 79, 94, 95 and 119 are 0 before the first, others absent.")
+    "XID errors by number; 48, 74, 79, 94, 95 and 119 start at 0, others absent.")
 GPU_XID_TIMESTAMP = _gauge("wattline_gpu_xid_timestamp_seconds", (*_GPU, "xid"),
-    "Unix time of the latest XID error of that number.")
+    "Unix time of the latest XID error.")
 GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "1 while the energy is suspect: frozen, implausible (a jump; for one minute), disagrees (counter and "
     "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time), stuck (no "
@@ -210,11 +210,11 @@ REQUESTS = _counter("wattline_requests_total", _REQUEST,
 REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
     "Reported requests that do not count.")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
-    "Processes on GPUs that belong to no run since their owner is unknown: not_visible, no_owner.")
+    "Processes on GPUs without a known owner: not_visible, no_owner.")
 DISCOVERY_SOURCE_UP = _gauge("wattline_discovery_source_up", ("source",),
-    "1 if the latest read succeeded: pods, container_runtime.")
+    "1 if the latest read succeeded.")
 RUNS_FOLDED = _counter("wattline_runs_folded_total", (),
-    'Discovered runs that did not begin since too many were open (--runs.max); their energy has run_id="(other)".')
+    'Discovered runs beyond --runs.max; their energy has run_id="(other)".')
 OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
     "OTLP spans: accepted, ignored (no request), duplicate, invalid, refused, no_run.")
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
@@ -228,7 +228,7 @@ PROCESS_CPU = _counter("wattline_process_cpu_seconds_total", ("role",), "CPU tim
 PROCESS_MEMORY = _gauge("wattline_process_memory_bytes", ("role",), "Resident memory of Wattline's own processes.")
 STATE_UP = _gauge("wattline_state_up", (), "1 if the latest write to the state folder succeeded.")
 STATE_FREE = _gauge("wattline_state_free_bytes", (), "Free space of the state folder's disk.")
-STATE_USED = _gauge("wattline_state_used_bytes", (), "Size of the files in the state folder.")
+STATE_USED = _gauge("wattline_state_used_bytes", (), "Size of the state folder.")
 PUSH_UP = _gauge("wattline_push_up", (), "1 if the server of --push.url responded to the latest request, else 0.")
 PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
     "Unix time of the newest sample that the server accepted or refused.")
