@@ -149,17 +149,13 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         RunTool.ML_ENERGY: ml_energy_files,
         RunTool.INFERENCE_X: inference_x_files,
     }
-    contents = {
-        f"{tool}/{name}": content
-        for tool in dict.fromkeys(tools)
-        for name, content in writers[tool](report, samples).items()
-    }
-    if not contents:
+    contents = {tool: writers[tool](report, samples) for tool in dict.fromkeys(tools)}
+    if without := [tool for tool, files in contents.items() if not files]:
         print_message(
-            "no file for another tool: the source has no power of any GPU, no emissions, or no work of the kind that "
-            "the tool needs"
+            f"no file of {', '.join(without)}: the run has no power of any GPU, no emissions, or no work of the kind "
+            "that the tool needs"
         )
-    return contents
+    return {f"{tool}/{name}": content for tool, files in contents.items() for name, content in files.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,3 +77,13 @@ def write(path, content):
 @pytest.mark.parametrize("tool", ["inferencex", "ml-energy"])
 def test_benchmark_files_need_requests_and_prompt_tokens(compatible_folder, tool):
     assert not compatible_folder(tool).exists()
+
+
+def test_report_names_tools_without_a_file(compatible_folder, call, tmp_path):
+    history = next(compatible_folder("ai-energy-score").parent.parent.glob("*.sqlite"))
+    tools = ("--compatible", "ai-energy-score", "--compatible", "inferencex", "--compatible", "eu-gpai")
+
+    code, _, stderr = call("report", "--source", history, "--run-id", "job", "--out", tmp_path / "out", *tools)
+
+    assert code == 0
+    assert "no file of inferencex, eu-gpai: the run has no power of any GPU" in stderr
