@@ -123,10 +123,20 @@ class StreamingDivision:
         self._edges_s, self._joules = np.append(self._edges_s, edges_s), np.append(self._joules, joules)
         self._edge_half_j = np.append(self._edge_half_j, half_j)
 
-    def measure_again(self, energy_at: Callable[[FloatArray], tuple[FloatArray, FloatArray]]) -> None:
-        """Replace the energies of the slots that are not divided yet, and their half-widths, for other devices."""
-        if len(self._edges_s):
-            self._joules, self._edge_half_j = energy_at(self._edges_s)
+    def measure_again(
+        self, energy_at: Callable[[FloatArray], tuple[FloatArray, FloatArray]], from_s: float = -np.inf
+    ) -> None:
+        """Replace the energies of the slots from an instant on that are not divided yet, with their half-widths."""
+        first = max(0, int(np.searchsorted(self._edges_s, from_s, side="right")) - 1)
+        if len(self._edges_s) > first:
+            joules, half_j = energy_at(self._edges_s[first:])
+            self._joules[first:] = self._joules[first] + joules - joules[0]
+            self._edge_half_j[first:] = half_j
+
+    @property
+    def last_j(self) -> float:
+        """Energy up to the last edge."""
+        return float(self._joules[-1]) if len(self._joules) else 0.0
 
     @property
     def last_edge_s(self) -> float | None:

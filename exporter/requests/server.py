@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 
 import numpy as np
 
 from exporter.energy.meter import DeviceMeter
-from exporter.model import ClockReading
+from exporter.model import ClockReading, Device
 from exporter.request_energy.columns import RequestColumns
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
@@ -25,20 +24,25 @@ from exporter.requests.final import (
     FinalEnergy,
 )
 
-BEFORE_S = 10.0
-"""Time before the first report of which the polls are still known."""
 EXTEND_S = 4.0
 """Time between two readings of the meters: each one takes all polls of the last seconds into account."""
 MANY, RARELY_S = 5_000, 5.0
 """Requests that are held, from which on the energy is divided every RARELY_S: the cost grows with those in progress."""
 
 
+Meters = Mapping[Device, DeviceMeter]
+EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatArray]]
+"""Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
+
+
 class Server:
     """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
-    def __init__(self, window_s: float, meters: Sequence[DeviceMeter], idle_w: Callable[[], float | None]) -> None:
-        self._division = StreamingDivision(window_s, OPEN_TYPE)
-        self._meters, self._idle_w = meters, idle_w
+    def __init__(
+        self, window_s: float, meters: Meters, idle_w: Callable[[], float | None], energy_at: EnergyAt
+    ) -> None:
+        self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
+        self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
         self._left: dict[int, int] = {}
         """Requests that are not final, by the numbers of the batches that are not final as a whole."""
         self._final = np.empty(0, FINAL_TYPE)
@@ -48,18 +52,30 @@ class Server:
     def __len__(self) -> int:
         return len(self._division)
 
-    def use(self, meters: Sequence[DeviceMeter], idle_w: Callable[[], float | None]) -> None:
+    @property
+    def meters(self) -> Meters:
+        return self._meters
+
+    @property
+    def divided_s(self) -> float:
+        """Time up to which the energy is divided."""
+        return self._division.divided_s
+
+    def use(self, meters: Meters, idle_w: Callable[[], float | None]) -> None:
         """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
         if meters != self._meters:
             self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
             self._division.measure_again(self._energy_at)
 
+    def measure_again(self, from_s: float) -> None:
+        """Replace the energies from an instant on: another run has a part of them."""
+        self._lowest_w = float("inf")
+        self._division.measure_again(self._energy_at, from_s)
+
     def add(
         self, requests: RequestColumns, id_hashes: list[int], labels: IntArray, number: int, now: ClockReading
     ) -> None:
         """Add the requests of a batch, with the number of the labels of each one (N,)."""
-        if self._division.last_edge_s is None:
-            self._extend(now.s - BEFORE_S, now.s - BEFORE_S)
         rows = np.empty(len(requests), OPEN_TYPE)
         rows["id"], rows["labels"] = id_hashes, labels
         rows["batch"] = number
@@ -67,6 +83,10 @@ class Server:
         rows["has_first_token"] = ~np.isnan(requests.first_token_at)
         self._left[number] = len(requests)
         self._division.add(requests.spans(now.at - now.s), rows)
+
+    def begin(self, from_s: float) -> None:
+        """Begin the first slot."""
+        self._division.extend(np.array([from_s]), np.zeros(1), np.zeros(1))
 
     @property
     def is_busy(self) -> bool:
@@ -77,12 +97,13 @@ class Server:
 
         Return rows of FINAL_TYPE, the requests of batches that are final as a whole, and the number of the last one.
         """
-        if self._division.last_edge_s is not None and len(self._division):
-            settling_s = max([0.0, *(meter.settling_s() for meter in self._meters)])
+        if self._division.last_edge_s is not None:
+            settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
             until_s = now_s - settling_s
             if at_once or until_s - self._division.last_edge_s >= EXTEND_S:
-                self._extend(self._division.last_edge_s + SLOT_S, until_s)
-            due_s = until_s if at_once else min(until_s, now_s - self._division.wait_s(now_s))
+                self._extend(self._division.last_edge_s, until_s)
+            wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
+            due_s = until_s if at_once else min(until_s, now_s - wait_s)
             every_s = RARELY_S if len(self._division) > MANY else 0.0
             if at_once or due_s - self._division.divided_s >= every_s:
                 self._add_final(self._final_rows(self._division.divide(due_s, self._idle_power_w())))
@@ -112,7 +133,7 @@ class Server:
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= found.keys["duration_s"] - 1e-3)
         rows["loss"][is_missing] = TOO_LATE
-        if not any(meter.latest for meter in self._meters):
+        if not any(meter.latest for meter in self._meters.values()):
             rows["loss"] = NO_GPU
         return rows
 
@@ -140,18 +161,21 @@ class Server:
         whole, self._final = self._final[is_whole], self._final[~is_whole]
         return whole, numbers[-1]
 
-    def _extend(self, from_s: float, until_s: float) -> None:
-        count = int((until_s - from_s) / SLOT_S + 1e-6) + 1
+    def _extend(self, last_s: float, until_s: float) -> None:
+        """Add the slots from the last edge up to an instant."""
+        count = int((until_s - last_s) / SLOT_S + 1e-6)
         if count < 1:
             return
-        edges_s: FloatArray = from_s + SLOT_S * np.arange(count, dtype=np.float64)
-        self._division.extend(edges_s, *self._energy_at(edges_s))
+        edges_s: FloatArray = last_s + SLOT_S * np.arange(count + 1, dtype=np.float64)
+        joules, half_j = self._energy_at(edges_s)
+        self._division.extend(edges_s[1:], self._division.last_j + joules[1:], half_j[1:])
 
     def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the energy of all GPUs up to each edge, and its half-widths."""
-        marks = [[meter.mark(t_s) for meter in self._meters] for t_s in edges_s.tolist()]
-        joules = np.array([math.fsum(mark.joules for mark in each) for each in marks])
-        half_j = np.array([math.fsum(mark.half_width_j for mark in each) for each in marks])
+        """Return the energy of all GPUs from the first edge up to each one, and its half-widths."""
+        joules, half_j = np.zeros(len(edges_s)), np.zeros(len(edges_s))
+        for device, meter in self._meters.items():
+            own_j, own_half_j = self._gpu_energy_at(device, meter, edges_s)
+            joules, half_j = joules + own_j, half_j + own_half_j
         return joules, half_j
 
     def _idle_power_w(self) -> float:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import sqlite3
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from exporter.config.request_options import RequestSettings
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestView
-from exporter.energy.meter import DeviceMeter
-from exporter.model import ClockReading, Device, Reading, RunDevices, RunError, Service, read_clocks
+from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
 from exporter.requests.intake import REASONS, RateLimit, Reason, RequestIds, RunTimes
+from exporter.requests.servers import MAX_SERVERS, SHARED_NOTE, RunDirectory, Servers
 from exporter.requests.store import RequestStore
 from exporter.requests.views import estimate_view, final_view, stored_view
 from exporter.storage.state_file import StateError, storage_remedy
@@ -30,31 +28,11 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import IntArray
     from exporter.request_energy.spans import RequestSpans
     from exporter.requests.final import FinalEnergies, FinalEnergy
-    from exporter.requests.server import Server
 
 TICK_S = 1.0
 MAX_FINAL = 50_000
 """Final requests whose energies can be asked for."""
-MAX_SERVERS = 64
-SHARED_NOTE = (
-    "other runs used the same GPUs: the energy of these requests includes theirs, twice if both report requests"
-)
-
 log = logging.getLogger(__name__)
-
-
-class RunDirectory(Protocol):
-    """Runs with their devices. See `exporter.runs.service`."""
-
-    def devices_of(self, run_id: str) -> RunDevices:
-        """Raise RunError for an unknown run."""
-
-    def note(self, run_id: str, text: str) -> None: ...
-
-    def others_on_gpus(self, run_id: str) -> Sequence[str]:
-        """Return the other running runs on the GPUs of a run. Raises RunError."""
-
-    def idle_w(self, device: Device) -> float | None: ...
 
 
 class RequestService(Service):
@@ -68,18 +46,16 @@ class RequestService(Service):
         settings: RequestSettings,
         clock: Callable[[], ClockReading] = read_clocks,
     ) -> None:
-        self._runs, self._live, self._store, self._clock = runs, live, store, clock
+        self._runs, self._store, self._clock = runs, store, clock
         self._settings = settings
         self._counters = RequestCounters(settings.labels)
         self._rate = RateLimit(settings.per_second)
         self._ids: dict[str, RequestIds] = {}
         self._saving: dict[str, set[asyncio.Task[None]]] = {}
         """Batches that are being saved, by run."""
-        self._servers: dict[str, Server] = {}
+        self._servers = Servers(runs, live, settings.window_s)
         self._final: FinalEnergies | None = None
         self._divided: dict[str, int] = {}
-        self._sharing: deque[str] = deque(maxlen=2 * MAX_SERVERS)
-        """Runs whose GPUs were used by other runs at the same time."""
 
     async def start(self) -> None:
         """Continue the state of a previous exporter. Raises StateError."""
@@ -123,9 +99,10 @@ class RequestService(Service):
         run, now = self._runs.devices_of(run_id), self._clock()
         self._rate.take(len(requests), now.s)
         self._store.check_room()
-        if run_id not in self._servers and len(self._servers) >= MAX_SERVERS:
+        servers = self._servers.by_run
+        if run_id not in servers and len(servers) >= MAX_SERVERS:
             raise RunError(429, f"{MAX_SERVERS} runs report requests, the maximum; send them later", 60)
-        if sum(map(len, self._servers.values())) >= self._settings.max_open:
+        if sum(map(len, servers.values())) >= self._settings.max_open:
             raise RunError(
                 429, f"{self._settings.max_open:,} requests wait for their energy, the maximum; send them later", 5
             )
@@ -153,7 +130,7 @@ class RequestService(Service):
         except (sqlite3.Error, OSError):
             self._ids_of(run_id).withdraw(id_hashes)
             raise
-        server = self._servers.get(run_id) or self._new_server(run_id, run)
+        server = self._servers.by_run.get(run_id) or self._servers.add(run_id, run, now.s)
         server.add(requests, id_hashes, self._label_numbers(requests), number, now)
 
     def _label_numbers(self, requests: RequestColumns) -> IntArray:
@@ -173,7 +150,7 @@ class RequestService(Service):
         found: list[tuple[int, str, FinalEnergy | RequestSpans]] = []
         if self._final and (final := self._final.find(id_hash, run_id)):
             found.append(final)
-        for each, server in self._servers.items():
+        for each, server in self._servers.by_run.items():
             if run_id in (None, each) and (held := server.find(id_hash)):
                 found.append((held[0], each, held[1]))
         if not found:
@@ -186,9 +163,10 @@ class RequestService(Service):
         from exporter.requests.final import FinalEnergy
 
         if isinstance(energy, FinalEnergy):
+            shared = self._servers.has_shared(run_id)
             view = final_view(request_id, run_id, energy)
-            return view.model_copy(update={"notes": [*view.notes, SHARED_NOTE]}) if run_id in self._sharing else view
-        return estimate_view(request_id, run_id, self._servers[run_id].estimate(energy))
+            return view.model_copy(update={"notes": [*view.notes, SHARED_NOTE]}) if shared else view
+        return estimate_view(request_id, run_id, self._servers.by_run[run_id].estimate(energy))
 
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
         """Return stored requests of a run. Raises RunError."""
@@ -216,15 +194,15 @@ class RequestService(Service):
     async def tick(self, *, at_once: bool = False) -> None:
         """Divide the slots that are due, and save the counters."""
         now = self._clock()
-        for run_id, server in list(self._servers.items()):
-            self._update_gpus(run_id, server)
+        self._servers.update_gpus(now.s)
+        for run_id, server in list(self._servers.by_run.items()):
             found, number = server.tick(now.s, at_once=at_once)
             if len(found):
                 self._finish(run_id, found)
             if number is not None:
                 self._divided[run_id] = number
             if not server.is_busy and self._has_ended(run_id):
-                del self._servers[run_id]
+                self._servers.remove(run_id)
                 self._saving.pop(run_id, None)
         await self._save()
 
@@ -259,34 +237,6 @@ class RequestService(Service):
         while len(self._ids) > 2 * MAX_SERVERS:
             del self._ids[next(iter(self._ids))]
         return ids
-
-    def _new_server(self, run_id: str, run: RunDevices) -> Server:
-        from exporter.requests.server import Server
-
-        meters, idle_w = self._gpus_of(run)
-        server = self._servers[run_id] = Server(self._settings.window_s, meters, idle_w)
-        log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
-        return server
-
-    def _update_gpus(self, run_id: str, server: Server) -> None:
-        """Use also GPUs on which the run's processes were found later; declare other runs on them."""
-        with suppress(RunError):
-            server.use(*self._gpus_of(self._runs.devices_of(run_id)))
-            if self._runs.others_on_gpus(run_id):
-                self._runs.note(run_id, SHARED_NOTE)
-                if run_id not in self._sharing:
-                    self._sharing.append(run_id)
-
-    def _gpus_of(self, run: RunDevices) -> tuple[list[DeviceMeter], Callable[[], float | None]]:
-        """Return the meters of the run's GPUs, and a function that returns the idle power of all of them."""
-        known = self._live.energy.meters
-        meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
-
-        def idle_w() -> float | None:
-            watts = [self._runs.idle_w(device) for device in meters]
-            return None if None in watts else math.fsum(each for each in watts if each is not None)
-
-        return list(meters.values()), idle_w
 
     def _finish(self, run_id: str, rows: np.ndarray) -> None:
         from exporter.requests.final import FinalEnergies, totals_j

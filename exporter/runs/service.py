@@ -8,6 +8,7 @@ from typing import Literal
 
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.contract.work import SHARE_POLICY
 from exporter.model import Device, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
@@ -194,6 +195,11 @@ class RunService(Service):
     def idle_w(self, device: Device) -> float | None:
         """Return the idle power of a device, if it is known."""
         return self._ledger.attribution.energies.idle_w.get(device)
+
+    def attributed_j(self, device: Device, run_id: str) -> float:
+        """Return the energy that is attributed to a run on a device up to the latest poll, by policy idle_shared."""
+        self._ledger.attribution.divide()
+        return self._ledger.attribution.energies.share_j(device, SHARE_POLICY, run_id) or 0.0
 
     async def list_runs(
         self,

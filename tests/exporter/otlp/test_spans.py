@@ -102,6 +102,20 @@ def test_labels_have_only_allowed_attributes():
     }
 
 
+def test_captured_vllm_spans_equal_usage_and_histograms_of_the_server():
+    """The expected tokens are the `usage` of vLLM's answers, the sums are those of its histograms."""
+    body = (Path(__file__).parent / "captured/vllm-0.32.0.pb").read_bytes()
+
+    requests = [each.request for each in decode(body, READER, is_json=False).requests]
+
+    assert [(each.prompt_tokens, each.generated_tokens) for each in requests] == [(5, 8), (8, 3), (305, 5), (305, 2)]
+    assert requests[0].request_id == "chatcmpl-927664f9e3435191"
+    latencies = [each.ended_at - each.started_at for each in requests]
+    first_tokens = [each.first_token_at - each.started_at for each in requests]
+    assert sum(latencies) == pytest.approx(0.8989553451538086, abs=1e-6)  # vllm:e2e_request_latency_seconds_sum
+    assert sum(first_tokens) == pytest.approx(0.3133673667907715, abs=1e-6)  # vllm:time_to_first_token_seconds_sum
+
+
 @pytest.mark.parametrize(
     ("mode", "user", "cached", "first_token"),
     [("default", "bob", 0, False), ("semconv", "bob", 0, False), ("v2", None, 1024, True)],

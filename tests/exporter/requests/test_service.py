@@ -12,6 +12,7 @@ import pytest
 from exporter.config.request_options import RequestSettings
 from exporter.contract import metrics as m
 from exporter.contract.requests.served import ServedRequest
+from exporter.contract.run import EndRequest
 from exporter.model import RunError
 from exporter.requests.intake import RateLimit
 from exporter.requests.service import RequestService
@@ -32,10 +33,7 @@ class ServingNode:
         self.node.run_for(20)
         self.run = self.node.begin(run_id="server", gpus=[GPU.id])
         self.store = RequestStore(folder)
-        self.service = RequestService(
-            self.node.service, self.node.live, self.store, RequestSettings(**settings), self.node.now
-        )
-        self.service._runs = self
+        self.service = RequestService(self, self.node.live, self.store, RequestSettings(**settings), self.node.now)
         self.number, self.running = 0, []
 
     def close(self):
@@ -53,6 +51,9 @@ class ServingNode:
 
     def idle_w(self, _):
         return IDLE_W
+
+    def attributed_j(self, device, run_id):
+        return self.node.service.attributed_j(device, run_id)
 
     async def serve(self, seconds, rng, rate=0.5):
         """Serve requests in steps of 0.25 s; report them at their ends, and tick each second."""
@@ -90,7 +91,7 @@ def node(tmp_path):
 def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
     async def scenario():
         sent = await node.serve(120, np.random.default_rng(1))
-        division = node.service._servers["server"]._division
+        division = node.service._servers.by_run["server"]._division
         await node.service.tick(at_once=True)
         views = [node.service.show(each.request_id) for each in sent]
         return sent, views, division
@@ -325,3 +326,53 @@ def test_more_open_requests_than_the_maximum_are_refused(tmp_path):
     node.close()
 
     assert (status, receipt.accepted) == (429, 1)
+
+
+@pytest.mark.parametrize("late_s", [0, 7])
+def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
+    """Without processes both runs have the same load, so each has half of the 200 W. The second one reports later."""
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def scenario():
+        begin_s, node.node.power_w = node.node.now_s, 200.0
+        for second in range(60):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for run_id in ("server", "other") if second >= late_s else ("server",):
+                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                await node.service.report(run_id, [request])
+            await node.service.tick()
+        divisions = [each._division for each in node.service._servers.by_run.values()]
+        return begin_s, divisions, [node.service.show(f"{run_id}-20") for run_id in ("server", "other")]
+
+    begin_s, divisions, views = asyncio.run(scenario())
+
+    until_s = min(each.last_edge_s for each in divisions)
+    own_j = [np.interp(until_s, each._edges_s, each._joules) for each in divisions]
+    meter_j = 9 * IDLE_W + 200 * (until_s - begin_s)  # from 10 s before the first report
+    assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
+    assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
+    assert all("attributed" in view.notes[-1] for view in views)
+
+
+def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
+    """The other run reports one request and ends; its share is that up to its end."""
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def scenario():
+        node.node.power_w = 200.0
+        for second in range(70):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for run_id in ("server", "other") if second < 10 else ("server",):
+                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                await node.service.report(run_id, [request])
+            await node.service.tick()
+            if second == 10:
+                await node.node.service.end("other", EndRequest())
+        return [node.service.show(f"server-{second}") for second in (5, 30)]
+
+    shared, alone = asyncio.run(scenario())
+
+    assert shared.energy_joules == pytest.approx(100.0, rel=0.03)
+    assert alone.energy_joules == pytest.approx(200.0, rel=0.03)

@@ -1,0 +1,114 @@
+"""Servers by run, with their GPUs, of which several may use the same ones."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from exporter.model import Device, RunDevices, RunError
+from exporter.polling.live_state import LiveState
+from exporter.requests.shares import GpuShares
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.requests.server import Meters, Server
+
+MAX_SERVERS = 64
+SHARED_NOTE = (
+    "other runs used the same GPUs: the energy of these requests includes theirs, except that of runs that report "
+    "requests, which have the part that is attributed to them"
+)
+BEFORE_S = 10.0
+"""Time before the first report of which the polls are still known."""
+
+log = logging.getLogger(__name__)
+
+
+class RunDirectory(Protocol):
+    """Runs with their devices. See `exporter.runs.service`."""
+
+    def devices_of(self, run_id: str) -> RunDevices:
+        """Raise RunError for an unknown run."""
+
+    def note(self, run_id: str, text: str) -> None: ...
+
+    def others_on_gpus(self, run_id: str) -> Sequence[str]:
+        """Return the other running runs on the GPUs of a run. Raises RunError."""
+
+    def idle_w(self, device: Device) -> float | None: ...
+
+    def attributed_j(self, device: Device, run_id: str) -> float:
+        """Return the energy that is attributed to a run on a device up to now."""
+
+
+class Servers:
+    """Servers of the runs that report requests. Times are CLOCK_BOOTTIME."""
+
+    def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
+        self._runs, self._live, self._window_s = runs, live, window_s
+        self.by_run: dict[str, Server] = {}
+        self._shares = GpuShares(runs.attributed_j)
+        self._sharing: deque[str] = deque(maxlen=2 * MAX_SERVERS)
+        """Runs whose GPUs were used by other runs at the same time."""
+
+    def has_shared(self, run_id: str) -> bool:
+        """Return whether other runs have used the GPUs of a run."""
+        return run_id in self._sharing
+
+    def add(self, run_id: str, run: RunDevices, now_s: float) -> Server:
+        """Return a new server."""
+        from exporter.requests.server import Server
+
+        meters, idle_w = self._gpus_of(run)
+        server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id))
+        self._join(run_id, meters, now_s)
+        server.begin(now_s - BEFORE_S)
+        self.by_run[run_id] = server
+        log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
+        return server
+
+    def remove(self, run_id: str) -> None:
+        del self.by_run[run_id]
+        self._shares.leave(run_id)
+
+    def update_gpus(self, now_s: float) -> None:
+        """Use also GPUs on which processes of the runs were found later; declare other runs on them."""
+        if self.by_run:
+            self._shares.note_energies(now_s)
+        for run_id, server in self.by_run.items():
+            with suppress(RunError):
+                meters, idle_w = self._gpus_of(self._runs.devices_of(run_id))
+                self._join(run_id, meters, now_s)
+                server.use(meters, idle_w)
+                if self._runs.others_on_gpus(run_id):
+                    self._runs.note(run_id, SHARED_NOTE)
+                    if run_id not in self._sharing:
+                        self._sharing.append(run_id)
+
+    def _join(self, run_id: str, meters: Meters, now_s: float) -> None:
+        """Divide the energy of GPUs also with a run, from shortly before now as far as it is not divided yet."""
+        for device in meters:
+            others = [server for each, server in self.by_run.items() if each != run_id and device in server.meters]
+            since_s = max([now_s - BEFORE_S, *(server.divided_s for server in others)])
+            if self._shares.join(run_id, device, since_s):
+                for server in others:
+                    server.measure_again(since_s)
+
+    def _gpus_of(self, run: RunDevices) -> tuple[Meters, Callable[[], float | None]]:
+        """Return the meters of the run's GPUs, and a function that returns the run's part of their idle power.
+
+        Attribution divides the idle power of a GPU equally among the runs that hold it.
+        """
+        known = self._live.energy.meters
+        meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
+
+        def idle_w() -> float | None:
+            watts = [(self._runs.idle_w(device), self._shares.runs(device)) for device in meters]
+            parts = [each / max(1, runs) for each, runs in watts if each is not None]
+            return math.fsum(parts) if len(parts) == len(watts) else None
+
+        return meters, idle_w
