@@ -376,3 +376,16 @@ def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
 
     assert shared.energy_joules == pytest.approx(100.0, rel=0.03)
     assert alone.energy_joules == pytest.approx(200.0, rel=0.03)
+
+
+def test_requests_after_a_long_time_without_requests_have_their_energy(node):
+    async def scenario():
+        await node.serve(60, np.random.default_rng(3))
+        await node.serve(200, np.random.default_rng(3), rate=0.0)
+        sent = await node.serve(20, np.random.default_rng(4), rate=1.0)
+        await node.service.tick(at_once=True)
+        return [(each, node.service.show(each.request_id)) for each in sent[:5]]
+
+    for request, view in asyncio.run(scenario()):
+        true_j = 40.0 * (request.ended_at - request.started_at)
+        assert view.energy_joules - view.idle_energy_joules == pytest.approx(true_j, rel=0.25)
