@@ -1,5 +1,6 @@
 """Callback for Lightning, with the real Trainer on a simulated GPU."""
 
+import csv
 import time
 
 import pytest
@@ -63,7 +64,11 @@ def test_fit_has_steps_samples_epochs_and_the_energy_of_its_run(job, tmp_path):
     assert {"epoch-1", "evaluate", "epoch-2"} <= {phase["name"] for phase in run["phases"]}
     logged = float(trainer.callback_metrics["energy_joules"])
     assert 0 < logged <= callback.run.energy_joules
-    assert "energy_joules_per_step" in (next(tmp_path.rglob("metrics.csv")).read_text().splitlines()[0])
+    with next(tmp_path.rglob("metrics.csv")).open() as file:
+        *_, final = csv.DictReader(file)
+    assert "energy_joules_per_step" in final
+    assert float(final["energy_joules"]) == pytest.approx(callback.run.energy_joules)
+    assert float(final["mean_power_watts"]) == pytest.approx(78.0, rel=0.03), "of an idle simulated GPU"
 
 
 @pytest.mark.filterwarnings("ignore")
