@@ -16,7 +16,11 @@ RESERVED_LABELS = ("instance", "job", "le", "model", "quantile", "role")
 RateOption = Annotated[
     int,
     typer.Option(
-        "--requests.max-per-second", min=1, max=100_000, help="Limit of the requests that servers report per second."
+        "--requests.max-per-second",
+        min=1,
+        max=100_000,
+        metavar="N",
+        help="Limit of the requests that servers report per second.",
     ),
 ]
 WindowOption = Annotated[

@@ -42,7 +42,7 @@ RunLabelsOption = Annotated[
     ),
 ]
 MaxRunsOption = Annotated[
-    int, typer.Option("--runs.max", min=1, max=10_000, help="Limit of the runs that are open at a time.")
+    int, typer.Option("--runs.max", min=1, max=10_000, metavar="N", help="Limit of the runs that are open at a time.")
 ]
 MinSecondsOption = Annotated[
     float,

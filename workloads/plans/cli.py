@@ -293,7 +293,7 @@ def _report_end(read: PlanFile, results: ResultsFolder, source: str | None, opti
     if left:
         rest = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
         log_message(f"{left} of {count} steps remain; continue with: {rest}")
-    elif options.is_sweep:
+    elif options.is_sweep and any(entry.outcome == "ok" for entry in results.entries):
         command = ["analyzer", "recommend", "--experiment", read.plan.name, *(["--source", source] if source else [])]
         log_message(f"for the best setting: {shlex.join(command)}")
     return 1 if left or any(entry.is_bad for entry in results.entries) else 0

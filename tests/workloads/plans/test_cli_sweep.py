@@ -220,3 +220,11 @@ def test_sweep_stops_if_its_first_run_fails(workloads, limit_w, tmp_path):
     assert len(read_journal(tmp_path / "out")) == 1
     assert "stopped, since the first run failed; fix the job, or give --on-failure continue" in done.stderr
     assert limit_w() == BEFORE_W
+
+
+def test_sweep_without_a_good_run_names_no_recommendation(workloads, tmp_path):
+    options = ("--gpus", "0", "--power-limits", "350", "--on-failure", "continue", "--out", str(tmp_path / "out"))
+    done = workloads("sweep", *options, "--", "false")
+
+    assert done.returncode == 1
+    assert "analyzer recommend" not in done.stderr
