@@ -17,6 +17,8 @@ from exporter.request_energy.sums import RequestSums, half_widths
 
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
+CONTEXT_FACTOR = 2.0
+"""Factor of the half-width of the energy of context: without it, 3 of 13 intervals missed the true value."""
 _CHUNK = 1_000_000
 
 CONTEXT = TERMS.index("context_token")
@@ -124,7 +126,8 @@ def divide_energy(
 def _context_token(model: EnergyModel) -> EnergyPart | None:
     """Return the energy of a token of context that a generated token attends to; None if it is not significant."""
     joules = model.fits[:, [CONTEXT]]
-    part = EnergyPart(float(joules[0, 0]), float(half_widths(joules, model.covariance, model.steps)[0]))
+    half_j = CONTEXT_FACTOR * float(half_widths(joules, model.covariance, model.steps)[0])
+    part = EnergyPart(float(joules[0, 0]), half_j)
     return part if part.half_j <= part.joules else None
 
 

@@ -21,7 +21,7 @@ OF_SERVER = 5
 POWERS = (0.0, 0.03, 1.0)
 """Power above idle of a server with one user, as factors of the usual one."""
 
-Figure = Literal["prompt", "generated", "context", "idle"]
+Figure = Literal["prompt", "generated", "idle"]
 
 
 def _above_idle(rng: np.random.Generator, count: int) -> Iterator[Draw]:
@@ -57,7 +57,7 @@ def _idle_w(rng: np.random.Generator) -> float:
 
 @lru_cache(maxsize=512)
 def _figures(seed: int) -> dict[Figure, Draw]:
-    """Return the figures of a server: joules per token of a phase and of context, and the idle share."""
+    """Return the figures of a server: joules of each phase, and the idle share. Those of context are too rare."""
     rng = np.random.default_rng(seed)
     served = serve(rng, str(rng.choice(list(TRAFFIC))), rng.uniform(0.15, 1.0), SECONDS)
     width_s, age_s = rng.choice(SAMPLES)
@@ -70,7 +70,6 @@ def _figures(seed: int) -> dict[Figure, Draw]:
     return {
         "prompt": _draw(served, served.prefill_j, found.prefill),
         "generated": _draw(served, decode_j, found.decode),
-        "context": _draw(served, served.context_j / served.context_tokens, found.context_token),
         "idle": from_half_width(float(IDLE_W * seconds / (last_s - first_s)), idle_share, half),
     }
 
@@ -87,7 +86,6 @@ def _of_server(figure: Figure, rng: np.random.Generator, count: int) -> Iterator
 FIGURES: dict[Figure, str] = {
     "prompt": "request: energy per prompt token",
     "generated": "request: energy per generated token",
-    "context": "request: energy per 1,000 tokens of context",
     "idle": "request: idle share",
 }
 KINDS = (
