@@ -41,8 +41,8 @@ LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
 PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
-_COMPARED = 1_000
-"""Most requests of a division whose estimates are compared with their energies."""
+LEAST_COMPARED, COMPARED, UNKNOWN_RATIO = 20, 1_000, 1.0
+"""Least and most final requests whose estimates give the half-width of the next one, and its ratio with fewer."""
 _COLUMNS = 11
 """Columns of `Phases.of`."""
 
@@ -84,7 +84,8 @@ class StreamingDivision:
         self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
         self._flight_s = self._shared_idle_j = 0.0
-        self._error_ratio = LEAST_RATIO
+        self._error_ratios = np.empty(0)
+        """Errors of the latest estimates, relative to them."""
         self.model: EnergyModel | None = None
         self.measured_j = self.rest_j = 0.0
         self.separable = False
@@ -198,7 +199,9 @@ class StreamingDivision:
         )
         idle_j = (spans.ended_s - spans.arrived_s) * self._shared_idle_j / self._flight_s
         joules = amounts @ self.model.joules_of + idle_j
-        return joules, joules * max(LEAST_RATIO, self._error_ratio)
+        known = np.sort(self._error_ratios)
+        ratio = known[int(0.95 * len(known))] if len(known) >= LEAST_COMPARED else UNKNOWN_RATIO
+        return joules, joules * max(LEAST_RATIO, float(ratio))
 
     def _slot_edges(self, begin_s: float, slots: int) -> SlotEdges:
         real_s: FloatArray = self._slot_s * np.arange(slots + 1, dtype=np.float64)
@@ -291,12 +294,11 @@ class StreamingDivision:
         self._decode.forget(self._base_s)
 
     def _compare(self, spans: RequestSpans, found: DividedRequests) -> None:
-        """Follow the 95 % quantile of the errors of estimates."""
-        some = slice(None, None, 1 + len(spans) // _COMPARED)
+        """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile."""
+        some = slice(None, None, 1 + len(spans) // COMPARED)
         if estimated := self.estimate(spans.take(some)):
-            errors = np.abs(estimated[0] - found.total_j[some]) / np.maximum(estimated[0], 1e-9)
-            weight = min(1.0, len(spans) / 100)
-            self._error_ratio += weight * (float(np.quantile(errors, 0.95)) - self._error_ratio)
+            ratios = np.abs(estimated[0] - found.total_j[some]) / np.maximum(estimated[0], 1e-9)
+            self._error_ratios = np.append(self._error_ratios, ratios)[-COMPARED:]
 
 
 def _with_slots(loads: FloatArray, slots: int) -> FloatArray:
