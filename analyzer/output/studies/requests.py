@@ -26,7 +26,7 @@ from analyzer.studies.requests.table import PERCENTILES, RequestGroup, RequestTa
 from exporter.request_energy.divide import EnergyPart, RequestEnergies
 
 _KWH_J = 3.6e6
-_COUNTED_FROM = 10
+_CHUNK = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RequestReport:
 
     @property
     def joules(self) -> FloatArray:
-        return energies_j(self.energies, idle_shared=self.idle_shared)
+        return energies_j(self.energies, slice(None), idle_shared=self.idle_shared)
 
 
 def requests_output(report: RequestReport, top: int) -> CommandOutput:
@@ -185,7 +185,7 @@ def _count_cell(count: float) -> Cell:
 
 def most_table(report: RequestReport, top: int) -> Table:
     joules, spans = report.joules, report.table.spans
-    order = (-joules).argsort(kind="stable")[:top]
+    order = _most(joules, top)
     largest_j = float(joules.max())
     rows = [
         [
@@ -199,6 +199,16 @@ def most_table(report: RequestReport, top: int) -> Table:
     ]
     columns = [Column("Request", text=True), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
     return Table(f"Requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
+
+
+def _most(joules: FloatArray, top: int) -> list[int]:
+    """Return the positions of the `top` requests with the most energy, in chunks: a sort of all needs much memory."""
+    found: list[int] = []
+    for start in range(0, len(joules), _CHUNK):
+        part = joules[start : start + _CHUNK]
+        found += (start + (-part).argsort(kind="stable")[:top]).tolist()
+        found = sorted(found, key=lambda k: -joules[k])[:top]
+    return found
 
 
 def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:

@@ -17,6 +17,7 @@ PERCENTILES = (50.0, 95.0, 99.0)
 LENGTH = "length"
 """Name of the groups by generated tokens, for `by`."""
 _LENGTHS = (32, 128, 512, 2_048)
+_CHUNK = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,44 +89,97 @@ def _each(energy: EnergyPart | None, tokens: float) -> EnergyPart | None:
     return EnergyPart(energy.joules / tokens, energy.half_j / tokens) if energy and tokens else None
 
 
-def _prefill(energies: RequestEnergies, members: npt.NDArray[np.intp]) -> EnergyPart | None:
+def _prefill(energies: RequestEnergies, prefill_j: float, decode_j: float, half_j: float) -> EnergyPart | None:
+    """Return the energy of the prompts of a group, whose energies above idle have a sum of half-widths."""
     whole = energies.prefill
     if whole is None or not whole.joules:
         return None
-    prefill_j = float(energies.divided.prefill_j[members].sum())
-    dynamic_j = prefill_j + float(energies.divided.decode_j[members].sum())
-    own_ratio = float(energies.half_j[members].sum()) / dynamic_j if dynamic_j else 0.0
+    own_ratio = half_j / (prefill_j + decode_j) if prefill_j + decode_j else 0.0
     return EnergyPart(prefill_j, prefill_j * max(whole.half_j / whole.joules, own_ratio))
 
 
-def energies_j(energies: RequestEnergies, *, idle_shared: bool) -> FloatArray:
-    """Return the joules of each request, (N,)."""
-    return energies.total_j if idle_shared else energies.dynamic_j
+def energies_j(energies: RequestEnergies, chosen: slice | npt.NDArray[np.intp], *, idle_shared: bool) -> FloatArray:
+    """Return the joules of some of the requests."""
+    divided = energies.divided
+    joules: FloatArray = divided.prefill_j[chosen] + divided.decode_j[chosen]
+    if idle_shared:
+        joules += divided.idle_j[chosen]
+    return joules
 
 
 def group_requests(
     table: RequestTable, energies: RequestEnergies, by: Sequence[str], *, idle_shared: bool
 ) -> list[RequestGroup]:
-    """Return the groups by labels, the one with the most energy first."""
-    spans, joules = table.spans, energies_j(energies, idle_shared=idle_shared)
+    """Return the groups by labels, the one with the most energy first.
+
+    Requests are read in chunks: a copy of one column of two days has 70 MB.
+    """
     keys, group = _group_numbers(table, by)
-    order = np.argsort(group, kind="stable")
-    borders = np.cumsum(np.bincount(group, minlength=len(keys)))
+    sums = _sums(table.spans, energies, group, len(keys), idle_shared=idle_shared)
+    percentiles = _percentiles(energies, group, np.bincount(group, minlength=len(keys)), idle_shared=idle_shared)
     groups = [
         RequestGroup(
             keys=each,
-            requests=len(members),
-            prompt_tokens=float(spans.prompt_tokens[members].sum()),
-            prefilled_tokens=float(np.maximum(spans.prompt_tokens[members] - spans.cached_tokens[members], 1).sum()),
-            generated_tokens=float(spans.generated_tokens[members].sum()),
-            energy_j=float(joules[members].sum()),
-            half_j=float(energies.half_j[members].sum()),
-            percentiles_j=tuple(float(one) for one in np.percentile(joules[members], PERCENTILES)),
-            prefill=_prefill(energies, members),
+            requests=len_,
+            prompt_tokens=prompt,
+            prefilled_tokens=prefilled,
+            generated_tokens=generated,
+            energy_j=energy_j,
+            half_j=half_j,
+            percentiles_j=found,
+            prefill=_prefill(energies, prefill_j, decode_j, half_j),
         )
-        for each, members in zip(keys, np.split(order, borders[:-1]), strict=True)
+        for each, (len_, found), (prompt, prefilled, generated, energy_j, half_j, prefill_j, decode_j) in zip(
+            keys, percentiles, sums.T.tolist(), strict=True
+        )
     ]
     return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
+
+
+def _sums(
+    spans: RequestSpans, energies: RequestEnergies, group: npt.NDArray[np.int32], groups: int, *, idle_shared: bool
+) -> FloatArray:
+    """Return sums by group, (7, groups): three kinds of tokens, energy, half-widths, energies of prefill and decode."""
+    totals = np.zeros((7, groups))
+    for start in range(0, len(group), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        columns = [
+            spans.prompt_tokens[part],
+            np.maximum(spans.prompt_tokens[part] - spans.cached_tokens[part], 1),
+            spans.generated_tokens[part],
+            energies_j(energies, part, idle_shared=idle_shared),
+            energies.half_j[part],
+            energies.divided.prefill_j[part],
+            energies.divided.decode_j[part],
+        ]
+        totals += [np.bincount(group[part], column, minlength=groups) for column in columns]
+    return totals
+
+
+def _percentiles(
+    energies: RequestEnergies, group: npt.NDArray[np.int32], counts: npt.NDArray[np.intp], *, idle_shared: bool
+) -> list[tuple[int, tuple[float, ...]]]:
+    """Return the number of requests of each group, and PERCENTILES of their energies."""
+    found: list[tuple[int, tuple[float, ...]]] = []
+    first = 0
+    while first < len(counts):  # groups with up to _CHUNK requests together, or one with more
+        final = max(first + 1, int(np.searchsorted(np.cumsum(counts[first:]), _CHUNK, side="right")) + first)
+        joules, numbers = np.empty(int(counts[first:final].sum())), np.empty(0, dtype=np.int32)
+        filled = 0
+        for start in range(0, len(group), _CHUNK):
+            part = group[start : start + _CHUNK]
+            members = np.flatnonzero((part >= first) & (part < final))
+            joules[filled : filled + len(members)] = energies_j(energies, members + start, idle_shared=idle_shared)
+            if final - first > 1:
+                numbers = np.append(numbers, part[members])
+            filled += len(members)
+        if final - first > 1:
+            joules = joules[np.argsort(numbers, kind="stable")]
+        for each in np.split(joules, np.cumsum(counts[first : final - 1])):
+            values = np.percentile(each, PERCENTILES, overwrite_input=True)
+            found.append((len(each), tuple(values.tolist())))
+        first = final
+    return found
 
 
 def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[str, ...]], npt.NDArray[np.int32]]:
@@ -133,7 +187,9 @@ def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[s
     kinds = len(_LENGTHS) + 1 if LENGTH in by else 1
     codes = table.label_of * np.int32(kinds)
     if LENGTH in by:
-        codes += np.searchsorted(_LENGTHS, table.spans.generated_tokens).astype(np.int32)
+        for start in range(0, len(codes), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            codes[part] += np.searchsorted(_LENGTHS, table.spans.generated_tokens[part]).astype(np.int32)
     present = np.flatnonzero(np.bincount(codes))
     numbers: dict[tuple[str, ...], int] = {}
     group_of = np.zeros(len(table.label_sets) * kinds, dtype=np.int32)
