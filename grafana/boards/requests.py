@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, NODE, Board, selector
+from grafana.board import CLUSTER, NODE, Board, named, selector
 from grafana.panel import Panel, Query, lines
 
 _BY = "cluster, model, role"
@@ -47,6 +47,37 @@ _MEAN = lines(
     f"{_rate(m.REQUEST_ENERGY_TOTAL, window='5m')} / ({_rate(m.REQUESTS, window='5m')} > 0)",
     _LEGEND,
 ).without(data=_NONE)
+_TOP = 20
+_USER = "cluster, user, model"
+
+
+def _of_users(metric: m.Metric) -> str:
+    return named(f"sum by ({_USER}) (increase({selector(metric)}[$__range]))", "user")
+
+
+_LARGEST = f"topk({_TOP}, {_of_users(m.REQUEST_ENERGY_TOTAL)})"
+_USERS = Panel(
+    "Energy of requests by user",
+    f"Users and models with the most energy; the {_TOP} largest. Users are known with `--requests.labels user`.",
+    "short",
+    (
+        Query(_LARGEST),
+        Query(f"{_of_users(m.REQUESTS)} and on ({_USER}) {_LARGEST}"),
+        Query(f"{_LARGEST} / on ({_USER}) ({_of_users(m.REQUESTS)} > 0)"),
+    ),
+    "table",
+    columns={
+        "user": "user",
+        "model": "model",
+        "cluster": "cluster",
+        "Value #A": "energy",
+        "Value #B": "requests",
+        "Value #C": "per request",
+    },
+    units={"energy": "joule", "per request": "joule"},
+    sort="energy",
+    remedy=_NONE,
+)
 _REJECTED = lines(
     "Requests that do not count",
     "Reported requests that are late, repeated, or have a wrong clock, by reason.",
@@ -60,5 +91,5 @@ REQUESTS_BOARD = Board(
     "Wattline: requests",
     "Energy of the requests to LLM servers. `analyzer requests` reports it by user, with intervals.",
     (CLUSTER, NODE),
-    (("Requests", (_ENERGY, _MEAN, _POWER, _RATE, _REJECTED)),),
+    (("Requests", (_ENERGY, _MEAN, _POWER, _RATE, _USERS, _REJECTED)),),
 )

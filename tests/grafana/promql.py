@@ -111,6 +111,9 @@ def _of(node: ql.Expr) -> Meaning:  # noqa: PLR0911  # one return for each kind 
     raise AssertionError(f"{type(node).__name__} is not supported")
 
 
+_LABELLED_BY_OPTION = {m.REQUESTS.name, m.REQUEST_ENERGY_TOTAL.name, m.REQUEST_ENERGY_BUCKET.name}
+
+
 def labels_of(name: str) -> frozenset[str]:
     """Return the labels that the series of a metric can have."""
     if name in _RULES:
@@ -120,7 +123,8 @@ def labels_of(name: str) -> frozenset[str]:
         assert expression.modifier
         return frozenset({*expression.modifier.labels, *rule.get("labels", {}), "cluster"})
     assert name in _CONTRACT, f"{name} is neither in the contract nor recorded by a rule"
-    return frozenset({*_CONTRACT[name].labels, *_CONTRACT[name].optional, *_TARGET})
+    chosen = {"user"} if name in _LABELLED_BY_OPTION else set()  # with --requests.labels user
+    return frozenset({*_CONTRACT[name].labels, *_CONTRACT[name].optional, *_TARGET, *chosen})
 
 
 def _selection(selector: ql.VectorSelector) -> Meaning:

@@ -37,7 +37,13 @@ WITHOUT_DATA = {
     "Pods with idle GPUs": "the node is not part of a cluster",
     **dict.fromkeys(("GPUs below their default limit", "Power limits below the default"), "all limits are the default"),
     **dict.fromkeys(
-        ("Energy of a request", "Mean energy of a request", "Power of requests", "Requests per second"),
+        (
+            "Energy of a request",
+            "Mean energy of a request",
+            "Power of requests",
+            "Requests per second",
+            "Energy of requests by user",
+        ),
         "the server reports no requests; their values are in test_queries",
     ),
     "Requests that do not count": "the server reports no requests",
