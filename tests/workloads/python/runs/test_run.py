@@ -310,6 +310,31 @@ def test_run_within_another_has_its_gpus(exporter, script):
     assert [gpu.uuid for gpu in inner.gpus] == ["GPU-1"]
 
 
+def test_run_takes_an_index_or_several_gpus(exporter, script):
+    exporter.api.known_gpus = ("GPU-0", "GPU-1")
+    done = exporter.python(
+        script("""
+        with wattline.run("outer", gpus="1"):
+            for number, gpus in enumerate((0, [1], (0, "GPU-1"))):
+                with wattline.run(f"inner-{number}", gpus=gpus):
+                    pass
+        """)
+    )
+
+    assert (done.returncode, done.stderr.count("not measured")) == (0, 0), done.stderr
+    found = {run.workload: [gpu.uuid for gpu in run.gpus] for run in exporter.api.runs.values()}
+    assert found == {"outer": ["GPU-1"], "inner-0": ["GPU-0"], "inner-1": ["GPU-1"], "inner-2": ["GPU-0", "GPU-1"]}
+
+
+@pytest.mark.parametrize("gpus", ["[]", "''", "1.5", "['x']"])
+def test_run_of_what_is_no_gpu_logs_once_and_continues(exporter, script, gpus):
+    done = exporter.python(script(f"with wattline.run('train', gpus={gpus}):\n    print('trained')"))
+
+    assert (done.returncode, done.stdout, exporter.api.runs) == (0, "trained\n", {})
+    assert "is not a GPU; use indices (0,1)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_energy_is_that_of_now_and_of_the_end(exporter, script):
     exporter.api.known_gpus = ("GPU-0",)
     done = exporter.python(

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 _ENTRY = re.compile(r"\d+|(GPU|MIG)-[0-9A-Za-z/-]+")
 _LISTED = re.compile(r"^GPU (\d+): (.+?) \(UUID: (GPU-[^)]+)\)", re.MULTILINE)
 _SMI_TIMEOUT_S = 20  # without persistence mode each call initializes every GPU
+
+
+GpusOfRun = str | int | Iterable[str | int] | None
+"""GPUs of a run in Python: the text of `--gpus`, an index, or several indices and UUIDs; None chooses as without it."""
 
 
 class GpusError(ValueError):
@@ -41,6 +45,13 @@ class GpuChoice:
 
     def field(self) -> dict[str, list[str]]:
         return {} if self.gpus is None else {"gpus": list(self.gpus)}
+
+
+def option_text(gpus: GpusOfRun) -> str | None:
+    """Return GPUs in the form of `--gpus`: `[0, 1]` is `0,1`. Whether they are GPUs is checked by `choose_gpus`."""
+    if gpus is None or isinstance(gpus, str):
+        return gpus
+    return ",".join(map(str, gpus)) if isinstance(gpus, Iterable) else str(gpus)
 
 
 def list_visible_gpus() -> tuple[VisibleGpu, ...]:

@@ -14,6 +14,7 @@ except ModuleNotFoundError:  # the same library under its other name
     from pytorch_lightning import Callback  # type: ignore[assignment]  # the same class of the other library
 
 import wattline
+from wattline.client.gpus import GpusOfRun
 from wattline.integrations.epochs import EVALUATION, epoch_phase
 from wattline.integrations.training_energy import TrainingEnergy
 
@@ -27,7 +28,7 @@ class EnergyCallback(Callback):
     """
 
     def __init__(
-        self, workload: str = "train", *, labels: dict[str, object] | None = None, gpus: str | None = None
+        self, workload: str = "train", *, labels: dict[str, object] | None = None, gpus: GpusOfRun = None
     ) -> None:
         self._workload, self._labels, self._gpus = workload, labels, gpus
         self.run: wattline.Run | None = None

@@ -14,6 +14,7 @@ from typing import Any, Self
 from transformers import TrainerCallback
 
 import wattline
+from wattline.client.gpus import GpusOfRun
 from wattline.integrations.epochs import EVALUATION, epoch_phase
 from wattline.integrations.training_energy import TrainingEnergy
 
@@ -29,7 +30,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     """
 
     def __init__(
-        self, workload: str = "train", *, labels: dict[str, object] | None = None, gpus: str | None = None
+        self, workload: str = "train", *, labels: dict[str, object] | None = None, gpus: GpusOfRun = None
     ) -> None:
         self._workload, self._labels, self._gpus = workload, labels, gpus
         self.run: wattline.Run | None = None

@@ -12,7 +12,7 @@ from wattline.client import api as run_api
 from wattline.client import ranks, recorder
 from wattline.client.api import Api, ExporterError, UnreachableError
 from wattline.client.contributor import Contributor, contributor_name
-from wattline.client.gpus import GpusError
+from wattline.client.gpus import GpusError, GpusOfRun, option_text
 from wattline.client.messages import log_message, log_message_once
 from wattline.client.request_queue import RequestQueue
 from wattline.client.summary import EndedRun, RunResult, log_summary, outcome_of
@@ -34,7 +34,7 @@ class RunLifecycle:
         self,
         workload: str,
         labels: Mapping[str, str],
-        gpus: str | None,
+        gpus: GpusOfRun,
         exporter: str | None,
         *,
         quiet: bool = False,
@@ -46,7 +46,7 @@ class RunLifecycle:
         `known_run` is one that this process is already part of; `unit` is the primary unit of work.
         """
         environ = os.environ
-        self._request = RunRequest(workload, dict(labels), gpus, known_run)
+        self._request = RunRequest(workload, dict(labels), option_text(gpus), known_run)
         self._unit = unit
         self._quiet = quiet or environ.get(QUIET) == "1"
         self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
@@ -81,7 +81,7 @@ class RunLifecycle:
         self._request = RunRequest(
             self._request.workload,
             self._request.labels,
-            self._request.gpus or (outer.gpus if outer else None),
+            outer.gpus if self._request.gpus is None and outer else self._request.gpus,
             self._request.known_run,
         )
         self._started_by, self._is_open, self._ended = os.getpid(), True, None

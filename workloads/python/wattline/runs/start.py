@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from wattline.client.gpus import GpusOfRun
 from wattline.runs import open_runs
 from wattline.runs.run import Run
 
@@ -19,12 +20,13 @@ def run(  # noqa: PLR0913  # the options of a run
     workload: str,
     *,
     labels: Mapping[str, object] | None = None,
-    gpus: str | None = None,
+    gpus: GpusOfRun = None,
     exporter: str | None = None,
     quiet: bool = False,
     unit: str | None = None,
 ) -> Run:
-    """Return a run for a `with` statement; `gpus` has the form of `workloads run --gpus`.
+    """Return a run for a `with` statement; `gpus` has the form of `workloads run --gpus`, or is an index
+    or a list: `[0, 1]`.
 
     Under a runner (WATTLINE_RUN_ID is set) it joins the runner's run and never ends it. Under a launcher (RANK is set)
     the first rank of the node starts and ends the run, and only its phases and results count; the other ranks join.
@@ -40,7 +42,7 @@ def start(  # noqa: PLR0913  # the options of a run
     workload: str,
     *,
     labels: Mapping[str, object] | None = None,
-    gpus: str | None = None,
+    gpus: GpusOfRun = None,
     exporter: str | None = None,
     quiet: bool = False,
     unit: str | None = None,
@@ -58,7 +60,7 @@ def measure(
     workload: str | None = None,
     *,
     labels: Mapping[str, object] | None = None,
-    gpus: str | None = None,
+    gpus: GpusOfRun = None,
     exporter: str | None = None,
     quiet: bool = False,
     unit: str | None = None,

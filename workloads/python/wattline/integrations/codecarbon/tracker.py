@@ -264,7 +264,7 @@ def track_task_emissions(
 
 def _gpus(gpu_ids: Any) -> str | None:
     """Return the GPUs of a run; without a choice all of the machine, as CodeCarbon has them."""
-    if gpu_ids is None:
+    if not gpu_ids:
         return None if os.environ.get("CUDA_VISIBLE_DEVICES") else "all"
     return gpu_ids if isinstance(gpu_ids, str) else ",".join(map(str, gpu_ids))
 
