@@ -133,7 +133,7 @@ def _unit_of_one(value_j: float) -> tuple[str, float]:
 def amount(value: float, unit: str) -> str:
     """Return `1,234 generated tokens` or `1.5 Tflop`."""
     factor, prefix = next(((f, p) for f, p in _LARGE if abs(value) >= 10 * f), (1.0, ""))
-    number = f"{value:,.0f}" if factor == 1 and value == int(value) else f"{value / factor:,.4g}"
+    number = f"{value / factor:,.4g}" if abs(value / factor) < 9_999.5 else f"{value / factor:,.0f}"
     return f"{number} {prefix}{unit.replace('_', ' ')}"
 
 

@@ -32,7 +32,7 @@ def rounded(value: float, half: float, largest: float | None = None) -> str:
 
 def plain(value: float) -> str:
     """Return at most four significant digits, or all digits of a larger number."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
+    return f"{value:,.0f}" if abs(value) >= 9_999.5 else f"{value:,.4g}"
 
 
 def two_digits(value: float) -> str:
