@@ -113,7 +113,10 @@ def test_page_has_at_most_1500_words(page):
 SHELL_BLOCKS = [block for block in BLOCKS if block.language in SHELL]
 MAKE_TARGETS = {target for b in SHELL_BLOCKS for target in re.findall(r"^make ([a-z]+)", b.text, re.MULTILINE)}
 RUNNABLE = {
-    "exporter check": ["--simulate", "2xH200", "--state.path", "state", "--idle-seconds", "0"],
+    "exporter check": [
+        *("--simulate", "2xH200", "--state.path", "state", "--idle-seconds", "0"),
+        *("--web.listen-address", "127.0.0.1:0"),
+    ],
     "exporter regions --carbon.provider gb": [],
     "workloads list": [],
     "workloads plan workloads/plans/examples/gpt2-caps.yaml --dry-run": [],

@@ -53,7 +53,7 @@ def test_check_counts_pods_and_their_gpus(check):
     lines = check("--kubernetes.pods", "api")
     assert lines[0] == "kubelet works: pods with GPUs: 2, GPUs and MIG instances: 2"
     assert lines[1].startswith("runs    discovered: kubernetes; it sees ")
-    assert lines[2:] == ["runs    pods with names: 1"]
+    assert lines[2] == "runs    pods with names: 1"
 
 
 def test_check_names_rights_that_are_missing(api, check):
@@ -65,15 +65,15 @@ def test_check_names_rights_that_are_missing(api, check):
     )
     assert lines[1].endswith("discovery.enabled in the Helm chart")
     assert lines[3] == (
-        f"runs    in part: runs of pods have no names and no assigned GPUs: cannot read {api.url}/pods: 403 Forbidden; "
-        "allow the service account to read pods: discovery.pods in the Helm chart"
+        f"runs    in part: runs of pods have no labels of --kubernetes.pods: cannot read {api.url}/pods: 403 "
+        "Forbidden; allow the service account to read pods: discovery.pods in the Helm chart"
     )
 
 
 def test_check_names_a_missing_folder_of_logs(tmp_path, check):
     assert (
         f"cannot read {tmp_path}/none: No such file or directory; mount the host's folder there"
-        in check("--kubernetes.pods", f"{tmp_path}/none")[-1]
+        in check("--kubernetes.pods", f"{tmp_path}/none")[2]
     )
 
 
