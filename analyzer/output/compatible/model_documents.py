@@ -13,7 +13,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from analyzer.model.interval import JOULES_PER_KWH
+from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Report
 from analyzer.model.sample_table import SampleTable
 from analyzer.output.compatible.gpu_tune import is_training
@@ -133,7 +133,6 @@ def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]
     energy = report.whole or report.headline
     if energy is None or _activity(report) not in ("training", "fine-tuning"):
         return {}
-    half = "" if energy.half is None else f" The 95 % confidence interval is ±{100 * energy.half / energy.value:.2g} %."
     started, names = (
         datetime.fromtimestamp(report.started_at_s, UTC),
         ", ".join(_COMPONENTS[one] for one in _parts(report)),
@@ -143,10 +142,27 @@ def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]
 Amount of energy used for training: {_megawatt_hours(energy.value)} MWh
 
 Measurement methodology: measured by Wattline, run {report.run_id}, as the energy of the whole {names} of the training \
-({_hardware(report) or "no GPU"}) from {started:%Y-%m-%d %H:%M:%S} UTC for {report.duration_s / 3_600:.3g} h.{half} \
+({_hardware(report) or "no GPU"}) from {started:%Y-%m-%d %H:%M:%S} UTC for {report.duration_s / 3_600:.3g} h.\
+{_errors(energy)} \
 Power supplies, network, storage and cooling are not included.
 """
     return {"energy.md": text.encode()}
+
+
+def _errors(energy: Interval) -> str:
+    """Return sentences with the random error and the accuracy of the sensors, where these are known."""
+    if energy.value <= 0:
+        return ""
+    percent = 100 / energy.value
+    half = (
+        ""
+        if energy.half is None
+        else f" The 95 % confidence interval of random errors is ±{energy.half * percent:.2g} %."
+    )
+    if energy.systematic is None:
+        return half
+    low, high = energy.systematic
+    return f"{half} The accuracy of the sensors adds {low * percent:+.2g} % to {high * percent:+.2g} %."
 
 
 def _parts(report: Report) -> tuple[str, ...]:

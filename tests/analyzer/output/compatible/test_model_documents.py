@@ -64,6 +64,7 @@ def test_documentation_form_has_the_megawatt_hours_of_a_training(compatible_fold
     assert "\nAmount of energy used for training: 2.78*10^-6 MWh\n" in text
     assert "run job, as the energy of the whole GPUs of the training (2 x " in text
     assert " UTC for 0.00556 h" in text
+    assert " The accuracy of the sensors adds -2.9 % to +6.4 %." in text
 
 
 def test_documentation_form_of_inference_asks_for_no_energy(compatible_folder):
