@@ -253,7 +253,8 @@ def _notes(frames: RunFrames, ledger: RunLedger, gpus: Sequence[tuple[str, str]]
     if other:
         more = f" and {len(other) - 3} more" if len(other) > 3 else ""
         notes.append(
-            f"GPUs also used by {', '.join(other[:3])}{more}: their energy is divided among these requests too"
+            f"GPUs also used by {', '.join(other[:3])}{more}: the energy of the whole GPUs is divided among these "
+            "requests, so do not add those of another run"
         )
     if gap_s > 0:
         notes.append(f"{gap_s:.0f} s without samples: their energy is spread evenly over that time")
