@@ -181,6 +181,8 @@ RUN_WORK_TIMESTAMP = _gauge("wattline_run_work_timestamp_seconds", ("run_id",),
     "Unix time of the latest report of work of the run.")
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
+RUN_REQUESTS_START = _gauge("wattline_run_requests_start_timestamp_seconds", _RUN_DEVICE,
+    "Unix time from which the device's energy is divided among the requests of the run; absent without requests.")
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
@@ -249,8 +251,8 @@ METRICS: tuple[Metric, ...] = (
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
-    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_UNIT, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_PHASE_SECONDS,
-    RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK,
+    RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_UNIT, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_REQUESTS_START,
+    RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK,
     OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
     REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED,
     DISCOVERY_SOURCE_UP, RUNS_FOLDED, OTLP_SPANS,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from exporter.model import Device, RunDevices, RunError
+from exporter.contract.metrics import RUN_REQUESTS_START
+from exporter.model import ClockReading, Device, Reading, RunDevices, RunError
 from exporter.polling.live_state import LiveState
 from exporter.requests.shares import GpuShares
 
@@ -74,6 +75,13 @@ class Servers:
     def remove(self, run_id: str) -> None:
         del self.by_run[run_id]
         self._shares.leave(run_id)
+
+    def readings(self, now: ClockReading) -> Iterator[Reading]:
+        """Yield the instants from which runs have a part of the energy of their GPUs."""
+        for run_id, device, from_s in self._shares.starts_s():
+            if device.component:
+                labels = run_id, device.component, device.id
+                yield Reading(RUN_REQUESTS_START, labels, round(from_s + now.at - now.s, 3))
 
     def update_gpus(self, now_s: float) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on them."""

@@ -181,7 +181,8 @@ class RequestService(Service):
         return RequestPage.model_construct(requests=[stored_view(each) for each in page.requests], next=page.next)
 
     def readings(self) -> Iterator[Reading]:
-        return self._counters.readings()
+        yield from self._counters.readings()
+        yield from self._servers.readings(self._clock())
 
     # -- time
 

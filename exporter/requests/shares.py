@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,12 @@ class GpuShares:
         is_new = run_id not in members
         members.setdefault(run_id, from_s)
         return is_new
+
+    def starts_s(self) -> Iterator[tuple[str, Device, float]]:
+        """Yield each run with each of its GPUs, and the instant from which it has a part of the GPU's energy."""
+        for device, gpu in self._gpus.items():
+            for run_id, from_s in gpu.members.items():
+                yield run_id, device, from_s
 
     def leave(self, run_id: str) -> None:
         """Forget a run whose requests are all final."""

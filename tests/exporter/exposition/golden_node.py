@@ -107,6 +107,7 @@ SERVICES = (
     Reading(m.REQUEST_ENERGY_TOTAL, ("llama", ""), 60.0, (("user", "ann"),)),
     Reading(m.REQUESTS, ("llama", ""), 2.0, (("user", "ann"),)),
     Reading(m.REQUESTS_REJECTED, ("late",), 1.0),
+    Reading(m.RUN_REQUESTS_START, ("running", "gpu", UUID), START_AT + 40.0),
     Reading(m.OTLP_SPANS, ("accepted",), 40.0),
     Reading(m.OTLP_SPANS, ("no_run",), 2.0),
     Reading(m.PUSH_UP, (), 1.0),

@@ -343,9 +343,10 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
                 await node.service.report(run_id, [request])
             await node.service.tick()
         divisions = [each._division for each in node.service._servers.by_run.values()]
-        return begin_s, divisions, [node.service.show(f"{run_id}-20") for run_id in ("server", "other")]
+        starts = {r.labels: r.value for r in node.service.readings() if r.metric is m.RUN_REQUESTS_START}
+        return begin_s, divisions, starts, [node.service.show(f"{run_id}-20") for run_id in ("server", "other")]
 
-    begin_s, divisions, views = asyncio.run(scenario())
+    begin_s, divisions, starts, views = asyncio.run(scenario())
 
     until_s = min(each.last_edge_s for each in divisions)
     own_j = [np.interp(until_s, each._edges_s, each._joules) for each in divisions]
@@ -353,6 +354,10 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
     assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
     assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
     assert all("attributed" in view.notes[-1] for view in views)
+    begin_at = node.node.now().at - node.node.now_s + begin_s
+    first, second = (starts[run_id, "gpu", GPU.id] - begin_at for run_id in ("server", "other"))
+    assert first == pytest.approx(1 - 10, abs=1e-3)
+    assert second == pytest.approx(late_s + 1 - 10, abs=1e-3)
 
 
 def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
