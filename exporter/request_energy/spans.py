@@ -81,19 +81,26 @@ class RequestSpans:
 class EnergySlots:
     """Energy of a server's devices in K slots: `edges_s` (K + 1, rising, the clock of the requests), `joules` (K).
 
-    `idle_w` is the power of the devices without requests, `edge_half_j` (K + 1) the half-width of the energy up to each
-    edge. Without `idle_known`, `idle_w` is an assumption, and the true value may be lower.
+    `idle_w` is the power of the devices without requests, one for all slots or one for each (K), `edge_half_j` (K + 1)
+    the half-width of the energy up to each edge. Without `idle_known`, `idle_w` is an assumption, and the true value
+    may be lower.
     """
 
     edges_s: FloatArray
     joules: FloatArray
-    idle_w: float
+    idle_w: float | FloatArray
     edge_half_j: FloatArray | None = None
     idle_known: bool = True
 
     @classmethod
     def of_samples(
-        cls, edges_s: FloatArray, joules: FloatArray, idle_w: float, age_s: float, *, idle_known: bool = True
+        cls,
+        edges_s: FloatArray,
+        joules: FloatArray,
+        idle_w: float | FloatArray,
+        age_s: float,
+        *,
+        idle_known: bool = True,
     ) -> EnergySlots:
         """Return the slots between samples whose values are up to `age_s` old."""
         power_w = joules / np.diff(edges_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from analyzer.model.sample_table import Row, RunFrames, last, samples
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
-from analyzer.sources.fetch import SeriesRequest, fetch
+from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
+from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract import metrics as m
@@ -31,6 +32,8 @@ _LOW_PERCENTILE = 1.0
 
 RoleGpus = Mapping[Role, Sequence[str]]
 """Indexes or UUIDs of the GPUs of each role; empty for a server that is not disaggregated."""
+GpuRuns = Mapping[Place, RunsOnGpu | None]
+"""GPUs with the runs among which their energy is divided; None for a GPU of which all energy counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +63,29 @@ def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -
     run_id = run.run_id
     frames = load_run(source, run_id, run.since_s, run.clock, run.log)
     ledger = parse_ledger(frames.ledger, run_id)
-    gpus = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
-    if not gpus:
+    places = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
+    if not places:
         raise FetchError(f"run {run_id} used no GPU", "start the run with --gpus")
     start_s = min(window.start_s for window in ledger.windows.values())
     end_s = max(window.end_s for window in ledger.windows.values())
+    gpus = _runs_on(source, places, (start_s, end_s), run_id)
     measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}")
     run_j = sum(one.energy_j for one in ledger.devices if one.component == "gpu")
     notes = _notes(frames, ledger, gpus, measured.gap_s)
     total_j = float(measured.joules.sum())
-    if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
+    is_whole = not any(gpus.values())
+    if is_whole and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
         notes.append(f"the samples give {total_j:.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")
     names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
     simulated = any(one.startswith(SIMULATED) for one in names)
     if roles:
-        slots = _role_slots(source, _gpu_infos(source, (start_s, end_s)), roles, (start_s, end_s), notes)
+        of_role = _role_places(_gpu_infos(source, (start_s, end_s)), roles)
+        of_run = {role: _runs_on(source, places, (start_s, end_s), run_id) for role, places in of_role.items()}
+        slots = _role_slots(source, of_run, (start_s, end_s), notes)
         return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots)
-    return ServerEnergy(
-        _energy_slots(replace(measured, joules=_with_total(measured.joules, run_j)), notes),
-        len(gpus),
-        tuple(notes),
-        simulated,
-    )
+    if is_whole:
+        measured = replace(measured, joules=_with_total(measured.joules, run_j))
+    return ServerEnergy(_energy_slots(measured, notes), len(gpus), tuple(notes), simulated)
 
 
 def fetch_range_energy(
@@ -98,9 +102,10 @@ def fetch_range_energy(
     notes: list[str] = []
     simulated = any(one.labels.get("name", "").startswith(SIMULATED) for one in chosen)
     if roles:
-        slots = _role_slots(source, infos, roles, span_s, notes)
+        of_role = {role: dict.fromkeys(places) for role, places in _role_places(infos, roles).items()}
+        slots = _role_slots(source, of_role, span_s, notes)
         return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
-    measured = _measured(source, _places(chosen), span_s, "time range")
+    measured = _measured(source, dict.fromkeys(_places(chosen)), span_s, "time range")
     if measured.gap_s > 0:
         notes.append(f"{measured.gap_s:.0f} s without samples: their energy is spread evenly over that time")
     slots_of_all = _energy_slots(measured, notes)
@@ -111,7 +116,7 @@ def _gpu_infos(source: SampleSource, span_s: tuple[float, float]) -> list[Row]:
     return last(fetch(source, SeriesRequest((m.GPU_INFO,), {}, span_s)), m.GPU_INFO)
 
 
-def _places(infos: Sequence[Row]) -> list[tuple[str, str]]:
+def _places(infos: Sequence[Row]) -> list[Place]:
     return [(row.instance, row.labels["uuid"]) for row in infos]
 
 
@@ -124,13 +129,20 @@ def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
     return [row for row in infos if not gpus or {row.labels.get("gpu"), row.labels["uuid"]} & set(gpus)]
 
 
+def _role_places(infos: Sequence[Row], roles: RoleGpus) -> dict[Role, list[Place]]:
+    """Return the GPUs of each role, of which a run may have no other ones."""
+    return {role: _places(_chosen(infos, names)) for role, names in roles.items()}
+
+
+def _runs_on(source: SampleSource, places: Sequence[Place], span_s: TimeRange, run_id: str) -> GpuRuns:
+    return {place: fetch_runs_on_gpu(source, run_id, place, span_s) for place in places}
+
+
 def _role_slots(
-    source: SampleSource, infos: Sequence[Row], roles: RoleGpus, span_s: tuple[float, float], notes: list[str]
+    source: SampleSource, gpus: Mapping[Role, GpuRuns], span_s: TimeRange, notes: list[str]
 ) -> dict[Role, EnergySlots]:
-    """Return the energy of the GPUs of each role. They have no other GPUs in common with the run."""
     return {
-        role: _energy_slots(_measured(source, _places(_chosen(infos, gpus)), span_s, f"role {role}"), notes)
-        for role, gpus in roles.items()
+        role: _energy_slots(_measured(source, places, span_s, f"role {role}"), notes) for role, places in gpus.items()
     }
 
 
@@ -139,39 +151,50 @@ def _sum_of(slots: Mapping[Role, EnergySlots]) -> EnergySlots:
     edges = next(iter(slots.values())).edges_s[[0, -1]]
     joules = np.array([sum(float(one.joules.sum()) for one in slots.values())])
     is_known = all(one.idle_known for one in slots.values())
-    return EnergySlots(edges, joules, sum(one.idle_w for one in slots.values()), idle_known=is_known)
+    idle_w = sum(float(one.idle_j.sum()) for one in slots.values()) / float(edges[1] - edges[0])
+    return EnergySlots(edges, joules, idle_w, idle_known=is_known)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Energy of GPUs between samples; `idle_w` has the power of those whose idle power is known."""
+    """Energy of GPUs between samples, or a run's part; `idle_w` has the power of those whose idle power is known."""
 
     edges_s: FloatArray
     joules: FloatArray
     gap_s: float
     gpus: int
-    idle_w: tuple[float, ...]
+    idle_w: tuple[FloatArray, ...]
 
 
-def _measured(
-    source: SampleSource, gpus: Sequence[tuple[str, str]], span_s: tuple[float, float], what: str
-) -> _Measured:
+def _measured(source: SampleSource, gpus: GpuRuns, span_s: TimeRange, what: str) -> _Measured:
     start_s, end_s = span_s
-    counters, idle_w = [], []
+    counters: dict[Place, Samples] = {}
+    idle_of: dict[Place, float] = {}
     for instance in sorted({instance for instance, _ in gpus}):
         where = {"instance": instance} if instance else {}
         raw = fetch(
             source, SeriesRequest((m.GPU_ENERGY, m.IDLE_POWER), where, (start_s - MAX_SLOT_S, end_s + MAX_SLOT_S))
         )
-        for uuid in sorted(uuid for place, uuid in gpus if place == instance):
-            counters.append(samples(raw, m.GPU_ENERGY, uuid=uuid, **where))
-            idle_w += [row.value for row in last(raw, m.IDLE_POWER, component="gpu", device=uuid, **where)]
-    return _Measured(*_slots(counters, start_s, end_s, what), len(gpus), tuple(idle_w))
+        for place in sorted(place for place in gpus if place[0] == instance):
+            counters[place] = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
+            for row in last(raw, m.IDLE_POWER, component="gpu", device=place[1], **where):
+                idle_of[place] = row.value
+    edges_s, gap_s = _edges(list(counters.values()), start_s, end_s, what)
+    joules, idle_w = np.zeros(len(edges_s) - 1), []
+    for place, counter in counters.items():
+        if runs := gpus[place]:
+            own = runs.own_energy(counter, edges_s)
+        else:
+            own = OwnEnergy(np.diff(np.interp(edges_s, counter.t, counter.value)), np.ones(len(edges_s) - 1))
+        joules += own.joules
+        if place in idle_of:
+            idle_w.append(idle_of[place] * own.idle_ratio)
+    return _Measured(edges_s, joules, gap_s, len(gpus), tuple(idle_w))
 
 
 def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
     """Return the slots with the idle power, and add a note if it is assumed."""
-    idle_w = sum(measured.idle_w)
+    idle_w: float | FloatArray = np.sum(measured.idle_w, axis=0)
     if len(measured.idle_w) < measured.gpus:
         idle_w = float(np.percentile(measured.joules / np.diff(measured.edges_s), _LOW_PERCENTILE))
         notes.append(
@@ -182,10 +205,8 @@ def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
     return EnergySlots.of_samples(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, idle_known=is_known)
 
 
-def _slots(
-    counters: Sequence[Samples], start_s: float, end_s: float, what: str
-) -> tuple[FloatArray, FloatArray, float]:
-    """Return the edges, the joules of all GPUs between them, and the seconds in gaps."""
+def _edges(counters: Sequence[Samples], start_s: float, end_s: float, what: str) -> tuple[FloatArray, float]:
+    """Return the edges of the slots, and the seconds in gaps."""
     if any(len(one) < 2 for one in counters):
         raise FetchError(f"{what}: a GPU has no energy samples at this source", "use the source that measured the run")
     times = counters[0].t
@@ -198,8 +219,7 @@ def _slots(
             f"samples are {usual_s:.3g} s apart, requests need {MAX_SLOT_S:g} s or less",
             "give --source the exporter or its history file",
         )
-    total = sum(np.interp(edges_s, one.t, one.value) for one in counters)
-    return edges_s, np.diff(total), float(widths_s[widths_s > GAP_FACTOR * usual_s].sum())
+    return edges_s, float(widths_s[widths_s > GAP_FACTOR * usual_s].sum())
 
 
 def _with_total(joules: FloatArray, total_j: float) -> FloatArray:
@@ -240,24 +260,32 @@ def request_notes(table: RequestTable, slots: EnergySlots) -> list[str]:
     return notes
 
 
-def _notes(frames: RunFrames, ledger: RunLedger, gpus: Sequence[tuple[str, str]], gap_s: float) -> list[str]:
+def _notes(frames: RunFrames, ledger: RunLedger, gpus: GpuRuns, gap_s: float) -> list[str]:
     notes = []
-    other = sorted(
-        {
-            run.run_id
-            for run in other_runs(frames.others, frames.run_id)
-            for instance, uuid in gpus
-            if run.instance == instance and uuid in run.gpus and run.overlaps(ledger.windows[instance])
-        }
-    )
-    if other:
-        more = f" and {len(other) - 3} more" if len(other) > 3 else ""
+    sharing = {name for runs in gpus.values() if runs for name in runs.starts_s} - {frames.run_id}
+    if sharing:
         notes.append(
-            f"GPUs also used by {', '.join(other[:3])}{more}: the energy of the whole GPUs is divided among these "
-            "requests, so do not add those of another run"
+            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy that is "
+            "attributed to it; the error of attribution is in no half-width"
+        )
+    other = {
+        run.run_id
+        for run in other_runs(frames.others, frames.run_id)
+        for instance, uuid in gpus
+        if run.instance == instance and uuid in run.gpus and run.overlaps(ledger.windows[instance])
+    }
+    if other - sharing:
+        notes.append(
+            f"GPUs also used by {_names(other - sharing)}, without requests: that energy is divided among these "
+            "requests"
         )
     if gap_s > 0:
         notes.append(f"{gap_s:.0f} s without samples: their energy is spread evenly over that time")
     if not all(window.ended for window in ledger.windows.values()):
         notes.append("the run has not ended")
     return notes
+
+
+def _names(run_ids: Collection[str]) -> str:
+    first, more = sorted(run_ids)[:3], len(run_ids) - 3
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
