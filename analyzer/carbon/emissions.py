@@ -101,7 +101,7 @@ def _at_boundary(boundary: Boundary, basis: str, emissions: Sequence[Emission], 
 def _sci_unit(work: UnitEnergy, whole: Interval, operational: Interval) -> SciUnit:
     """Return O of one unit: its energy at the mean intensity of the run.
 
-    The uncertainty is that of this energy, and of the intensity where the emissions of the run include it.
+    The interval covers the uncertainty of this energy, and of the intensity if the emissions of the run include it.
     """
     energy = work.energy_per_unit
     if whole.value <= 0:

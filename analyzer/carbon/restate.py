@@ -77,7 +77,7 @@ def _division_errors(
 ) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield the greatest error in g CO2eq by component and quality, for each border between two parts of a run.
 
-    The energy at a border lies between samples; what is too much in one part is missing in the other.
+    The energy at a border is interpolated between samples: one part gets too much, and the other lacks it.
     """
     for before, after in pairwise(parts):
         for component, ours in tracks.items():

@@ -139,7 +139,7 @@ def _print_files(contents: list[FileContent]) -> None:
 
 
 def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
-    """Print what is missing in the runs on stderr; the runs, and the commands that report them, on stdout."""
+    """Print on stderr the files and energies that are missing in the runs; on stdout the runs and next commands."""
     used = {name for run in assembly.runs for name in run.files}
     for content in contents:
         if str(content.path) not in used:

@@ -76,8 +76,9 @@ def _of_run_counter(own: Samples, device: MeasuredDevice, window: Window, high_w
 def _of_device_counter(counter: Samples, device: MeasuredDevice, window: Window, high_w: float) -> EnergyTrack:
     """Return the track by a counter of the device, whose samples show the energy between two of them.
 
-    The rest of the energy was used before the first sample or after the last one: at least what the other of the two
-    cannot have used. The value is the interpolated counter, corrected in proportion to time.
+    The remaining energy was used before the first sample or after the last one. Each of these two parts is at least
+    the remainder less the maximum of the other part. The value is the interpolated counter; energy that the
+    interpolation lacks is added in proportion to time.
     """
     inside = counter.between(window.start_s, window.end_s)
     whole_j = max(device.energy.value, 0.0)

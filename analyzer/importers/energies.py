@@ -101,9 +101,9 @@ def phase_energies(file_run: FileRun, powers: Mapping[tuple[str, str], StoredSam
 
 
 def wall_energy(series: Sequence[ImportedSeries], file_run: FileRun) -> RunDeviceEnergy | None:
-    """Return the sum of the wall meters' energies; a meter's logs of different times are one.
+    """Return the sum of the wall meters' energies; logs that follow each other count as one meter.
 
-    The covered ratio is that of the meter that covers least.
+    The covered ratio is the lowest of all meters.
     """
     walls = sorted((one for one in series if one.metric is m.HWMON_POWER), key=lambda one: one.samples.ends_s)
     meters: list[list[ImportedSeries]] = []

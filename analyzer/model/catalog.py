@@ -36,7 +36,7 @@ class RunEntry:
     attributed_gpu_j: float | None = None
     """Attributed share of the GPUs' energy by policy idle_shared; None if one is unknown."""
     shared: bool = False
-    """Whether others than the run used a part of that energy."""
+    """True if others than the run used a part of that energy."""
 
 
 def gpu_models(table: SampleTable) -> dict[str, GpuModel]:
@@ -52,7 +52,7 @@ def run_entry(
 ) -> RunEntry:
     """Return the entry of a run from its own series.
 
-    `fresh` means that its last scrape is recent; `models` are those of the GPUs by UUID.
+    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID.
     """
     aliases = run_aliases(ledger, run_id)
     if aliases:

@@ -18,7 +18,7 @@ SIMULATED = "SIMULATED"
 
 
 class GpuModel(NamedTuple):
-    """Name and architecture of a GPU, which tell how accurate its sensor is."""
+    """Name and architecture of a GPU, from which the accuracy of its sensor is known."""
 
     name: str
     architecture: str

@@ -60,12 +60,12 @@ class EmissionTotal:
 
     @property
     def energy_only(self) -> bool:
-        """The interval is that of the energy, without the uncertainty of the intensity."""
+        """True if the interval covers the uncertainty of the energy, not of the intensity."""
         return self.mass_g.half is not None and not all(part.covers_intensity for part in self.parts)
 
     @property
     def intensity(self) -> str:
-        """Return the intensity, its origin and what the interval covers in words."""
+        """Text that states the intensity, its origin and the uncertainties in the interval."""
         given = self.parts[0].grams_per_kwh
         text = f"{self.basis} intensity, {self.qualities}, {origin_text(self.origin)}"
         text = text if given is None else f"at {given:g} g/kWh (given)"

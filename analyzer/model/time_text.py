@@ -64,7 +64,7 @@ def _offsets_s(zone: tzinfo, minute: datetime) -> tuple[float, float]:
 
 
 def parse_duration(text: str, unit: str = "") -> float:
-    """Return the seconds of a duration such as `90m` or `30d`; `unit` is that of a number alone. Raises ValueError."""
+    """Return the seconds of a duration such as `90m` or `30d`; `unit` is used if it has none. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text if text[-1:].isalpha() else text + unit)
     if not match or float(match[1]) == 0:
         raise ValueError(f"expected a duration above 0 in s, m, h or d, such as 30d, not {text!r}")

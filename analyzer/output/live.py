@@ -51,7 +51,7 @@ def _energy_notes(state: WatchState) -> Iterator[str]:
 
 
 def _per_unit_notes(state: WatchState) -> Iterator[str]:
-    """Yield what the energy per unit covers."""
+    """Yield notes that state the phases and devices in the energy per unit."""
     known = [run for run in state.runs if run.energy_per_unit_j is not None]
     phases = dict.fromkeys(name for run in known for name in run.phases)
     if any(not run.phases for run in known) and phases:

@@ -24,7 +24,7 @@ def largest(values: Iterable[Interval | float | None]) -> float:
 def energy(quantity: Interval, largest_j: float | None = None, *, half: bool = True) -> str:
     """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits `largest_j`.
 
-    The half-width is that of random and systematic errors together. It decides the digits, also with `half=False`.
+    The half-width covers random and systematic errors. It decides the digits, also with `half=False`.
     """
     unit, joules = energy_unit(quantity.value if largest_j is None else largest_j)
     return _with_unit(quantity.scaled(1 / joules), unit, half=half)

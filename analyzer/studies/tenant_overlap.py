@@ -178,8 +178,8 @@ def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float
 def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> Interval:
     """Return work in the overlap: all work of the phase if the overlap is the whole phase, else interpolated.
 
-    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start.
-    Work at a moment is at least that of the last report before, and at most that of a report after it.
+    The ledger has the work of the phase; without work by phase, the work done before its start is subtracted.
+    Work at a time is at least the amount in the last report before it, and at most the amount in the next one.
     """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
     done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)

@@ -52,7 +52,7 @@ class TenantShare:
 class ConcurrentStep:
     """One repeat of concurrent tenants; `seconds` is the length of the overlap.
 
-    `energy` is that of all tenants in joules, None if it is unknown for one of them.
+    `energy` is the sum of all tenants in joules, None if it is unknown for one of them.
     """
 
     case: str

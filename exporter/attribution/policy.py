@@ -117,7 +117,7 @@ class Attribution:
     def divide(
         self, device: Device, energy_j: float, at_s: float, emissions: Mapping[tuple[str, str], float] | None = None
     ) -> None:
-        """Attribute a device's energy up to `at_s`, and its emissions in grams by basis and quality.
+        """Attribute a device's energy up to `at_s`, and its emissions in g CO2eq by basis and quality.
 
         `energy_j` and `emissions` are its totals since the state folder was created. The power since the last call is
         assumed to be constant.

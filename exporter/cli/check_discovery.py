@@ -15,7 +15,7 @@ from exporter.sources.process_table import may_read_all
 
 
 async def discovery_lines(settings: Settings) -> list[CheckLine]:
-    """Describe what the discovery of runs can read. Raises UsageError."""
+    """Describe the cgroups, labels and outcomes that the discovery of runs can read. Raises UsageError."""
     kinds = settings.discovered_kinds()
     if not kinds:
         return []

@@ -165,8 +165,8 @@ class Emissions(BaseModel):
 class EnergyPerUnit(BaseModel):
     """Energy per unit of work over `phases`, over the whole run if there are none; see `exporter.contract.work`.
 
-    `joules` are those of all devices of `component`. On devices that others used as well, `joules` are the run's
-    attributed share, and `whole_device_joules` those of the devices.
+    `joules` is the energy of all devices of `component`. On devices that others used as well, `joules` is the run's
+    attributed share, and `whole_device_joules` the energy of the whole devices.
     """
 
     unit: str

@@ -19,7 +19,7 @@ MAX_POD_LABELS = 8
 OUTCOMES = ("failed", "interrupted", "unknown", "ok")
 """Outcomes, the worst first: a run on several nodes has the worst of them."""
 MAX_OWNERS = 256
-"""Limit of the owners with counters of their own, per node; more are counted together as OTHER_OWNERS, by kind."""
+"""Limit of the owners with separate counters, per node; more are counted together as OTHER_OWNERS, by kind."""
 OTHER_OWNERS = "(other)"
 OTHER_RUNS = "(other)"
 """Run id of the attributed energy of all owners whose runs did not begin, since too many were open."""

@@ -74,7 +74,7 @@ class PowerIntegral:
 
     def __init__(self) -> None:
         self._busy_until_s = -math.inf
-        """Time until which work runs on the device, and the power is that of work or of its pauses."""
+        """Time until which work runs on the device, including its pauses; later power may be idle power."""
         self._stuck = StuckPower()
         self._clock = SensorClockTracker()
 

@@ -213,7 +213,7 @@ class RunSource(Protocol):
     def limits(self) -> SeriesLimits: ...
 
     def hidden(self, *, recorded: bool) -> Collection[str]:
-        """Return the ids of the runs without series of their own."""
+        """Return the ids of the runs that have no series."""
 
     def snapshot(self, run_id: str) -> RunMetrics: ...
 

@@ -101,7 +101,7 @@ def least_squares(systems: FloatArray, targets: FloatArray) -> FloatArray:
 
 
 def is_separable(windows: FitWindows) -> bool:
-    """Return whether prefill varies by itself: its tokens are no fixed mixture of the terms of decode."""
+    """Return whether prefill varies independently: its tokens are no linear combination of the terms of decode."""
     prefill, decode = windows.terms[:, 0], windows.terms[:, 1:3]
     if not np.any(prefill) or not np.any(decode):
         return False

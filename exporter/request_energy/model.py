@@ -22,7 +22,7 @@ class EnergyModel:
     """Joules of the terms: `fits` (3 + T, 4), with the `covariance` (T, T) and the steps (T,) of the T fitted terms.
 
     The fits are the best one, one to shorter windows, one with other terms, and the best one with each of the T terms
-    raised by its step. `windows` are those of the best fit.
+    raised by its step. `windows` belong to the best fit.
     """
 
     fits: FloatArray

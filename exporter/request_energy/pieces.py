@@ -45,7 +45,7 @@ class Pieces:
     def totals(self, edges_s: FloatArray, rate: FloatArray, slope: FloatArray | None = None) -> FloatArray:
         """Return the integral over each slot of the sum of all rates.
 
-        `rate` is that of each piece at its begin, and `slope` its rise per second.
+        `rate` has the rate of each piece at its begin, `slope` its rise per second.
         """
         slots = len(edges_s) - 1
         rise = np.zeros_like(rate) if slope is None else slope

@@ -33,8 +33,8 @@ def divide_role(spans: RequestSpans, slots: EnergySlots, role: Role) -> RequestE
 def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> RequestEnergies:
     """Return the energy of each request; `slots` has the energy of the devices of both roles.
 
-    The devices of a role have no other work, so their energy above idle is that of their phase. The end of prefill
-    is the first token. Raises ValueError as `divide_energy` does.
+    The devices of a role have no other work, so all their energy above idle belongs to their phase. The end of
+    prefill is the first token. Raises ValueError as `divide_energy` does.
     """
     prefill = divide_energy(replace(spans, ended_s=spans.first_token_s), slots["prefill"], role="prefill")
     decode = divide_energy(replace(spans, arrived_s=spans.first_token_s), slots["decode"], role="decode")

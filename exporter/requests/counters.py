@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 BUCKETS_J = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4)
 MAX_LABEL_SETS = 100
-"""Most sets of labels with series of their own; requests of further ones have OTHER in all labels."""
+"""Limit of the sets of labels with separate series; requests of further sets have OTHER in all labels."""
 OTHER = "(other)"
 _METRICS = {
     each.name: each

@@ -98,7 +98,7 @@ class FinalEnergies:
         return len(self._runs) - 1
 
     def _forget_runs(self) -> None:
-        """Number the runs anew that have rows."""
+        """Forget the runs without rows, and renumber the others."""
         is_used = self._rows["run"] >= 0
         used, numbers = np.unique(self._rows["run"][is_used], return_inverse=True)
         self._rows["run"][is_used] = numbers

@@ -93,9 +93,9 @@ class Server:
         return bool(self._left)
 
     def tick(self, now_s: float, *, at_once: bool = False) -> tuple[np.ndarray, int | None]:
-        """Read the meters up to now and divide what is due; with `at_once` all.
+        """Read the meters up to now and divide the energy of the requests that are due; with `at_once` of all.
 
-        Return rows of FINAL_TYPE, the requests of batches that are final as a whole, and the number of the last one.
+        Return rows of FINAL_TYPE of the batches whose requests are all final, and the number of the last batch.
         """
         if self._division.last_edge_s is not None:
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])

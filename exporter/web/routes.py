@@ -75,9 +75,10 @@ class MetricsApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Services behind the routes. `requests` are those of servers, `history` is the path of the local history.
+    """Services behind the routes. `requests` accepts the requests of model servers.
 
-    `carbon` returns all intensities; `traces` receives OTLP traces, None where that is disabled.
+    `history` is the path of the local history. `carbon` returns all intensities; `traces` receives OTLP traces, and is
+    None if that is disabled.
     """
 
     runs: RunApi

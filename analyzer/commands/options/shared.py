@@ -38,7 +38,7 @@ CarbonOption = Annotated[
 
 
 def duration_option(text: str, option: str = "--since", unit: str = "") -> float:
-    """Return the seconds of an option's duration; `unit` is that of a number alone. Raises typer.BadParameter."""
+    """Return the seconds of an option's duration; `unit` is used if the text has none. Raises typer.BadParameter."""
     try:
         return parse_duration(text, unit)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 Each metric of AIPerf carries its unit, which decides the meaning of its numbers; its times are local times without a
 time zone. The run of ML.ENERGY is the steady state, whose times are in prometheus.json. Zeus measured its energy with
-the GPUs' counters. The tokens are those of the steady state.
+the GPUs' counters. Only the tokens of the steady state count.
 """
 
 from __future__ import annotations

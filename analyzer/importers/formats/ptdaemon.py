@@ -1,8 +1,8 @@
 """Reader of SPEC PTDaemon's logs of a power analyzer, as MLPerf Power keeps them: spl.txt and ptd_logs.txt.
 
 A sample is `Time,12-23-2020 10:21:51.496,Watts,23.43,Volts,228.37,Amps,0.20428,PF,0.5023,Mark,NAME`, with month before
-day, in local time; other lines are messages. Names and order are those of `RE_PTD_LOG` in
-`ptd_client_server/lib/server.py`, times and marks those of `compliance/check.py` in mlcommons/power-dev. After the mark
+day, in local time; other lines are messages. Names and order follow `RE_PTD_LOG` in
+`ptd_client_server/lib/server.py`, times and marks `compliance/check.py` in mlcommons/power-dev. After the mark
 an analyzer with several channels writes `Ch1,Watts,…` for each one; the watts before the mark are then their sum, and
 volts, amps and power factor before it are -1, which means unknown.
 """

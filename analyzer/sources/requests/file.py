@@ -54,7 +54,7 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
                 repeated += 1
                 if known != request:
                     cause = f"{path.name}: request {number} has the id {request.id!r} of another request"
-                    raise FetchError(cause, "give each request an id of its own")
+                    raise FetchError(cause, "give each request a unique id")
     if not found:
         raise FetchError(f"no requests in {', '.join(path.name for path in paths)}", _REMEDY)
     requests = sorted(found.values(), key=lambda one: one.times[0])

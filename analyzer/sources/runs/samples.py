@@ -59,7 +59,7 @@ class NodeRequests:
 
     @property
     def more(self) -> tuple[SeriesRequest, ...]:
-        """Signals that are downsampled by what the states and the power show."""
+        """Signals whose downsampling depends on the samples of the states and the power."""
         return (
             self._request(m.GPU_ENERGY),
             self._request(m.GPU_UTILIZATION, engine="gpu"),

@@ -41,7 +41,7 @@ class RequestTable:
 
     @property
     def only_role(self) -> Role | None:
-        """Role of all requests, if they are those of one part of a disaggregated server."""
+        """Role of all requests if they have the same one (a part of a disaggregated server), else None."""
         roles = {labels.get("role") for labels in self.label_sets}
         return next((role for role in get_args(Role) if roles == {role}), None)
 

@@ -41,7 +41,7 @@ class ServedRequest:
 
 
 def request_error(request: ServedRequest) -> str | None:
-    """Return what is wrong with a field as `FIELD: REASON`, None if all are within their limits.
+    """Return the first invalid field as `FIELD: REASON`, None if all are within their limits.
 
     The order of the times is not checked: it is a question of clocks, and the exporter counts such requests.
     """

@@ -161,7 +161,7 @@ def change(**fields):
         (change(prompt_tokens=-1), "request 3: the numbers of tokens are negative"),
         (change(generated_tokens="many"), "request 3: generated_tokens is 'many', not a number"),
         (change(generated_tokens=None), "request 3 has no generated_tokens"),
-        (change(id="r0"), "request 3 has the id 'r0' of another request; give each request an id of its own"),
+        (change(id="r0"), "request 3 has the id 'r0' of another request; give each request a unique id"),
         (lambda _: 7, "request 3 is no object with fields"),
     ],
 )
