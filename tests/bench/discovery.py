@@ -1,4 +1,4 @@
-"""CPU time of the discovery of runs on a node with many cgroups, beside an exporter whose runs clients began."""
+"""CPU time of the discovery of runs on a node with many cgroups, next to an exporter with runs of clients."""
 
 from __future__ import annotations
 

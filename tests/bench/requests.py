@@ -1,4 +1,4 @@
-"""CPU time and memory of the division of energy among the requests of two days, in a process of its own."""
+"""CPU time and memory of the division of energy among the requests of two days, in a separate process."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": co
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")
 _TYPES = {"str": "TEXT", "path": "PATH", "int range": "INTEGER", "float range": "NUMBER", "float": "NUMBER"}
 STUDY_COMMANDS = ("recommend", "compare", "gate", "variability", "tenants", "best-start")
-"""Commands of the analyzer that compare runs, settings or times, which have a page of their own."""
+"""Commands of the analyzer that compare runs, settings or times; they have a separate page."""
 FLEET_COMMANDS = ("fleet", "usage", "waste", "requests")
-"""Commands of the analyzer that sum over many runs or requests, which have a page of their own."""
+"""Commands of the analyzer that sum over many runs or requests; they have a separate page."""
 _INHERITED = 10
 """Identical options from which on a command refers to another command's table."""
 _SHARED = 3

@@ -1,7 +1,7 @@
 """Unmodified programs on a node with the exporter's discovery: each has its true energy without changes to it.
 
-A job of a real Slurm on two GPUs, a container of Podman and a user's script run at the same time. The GPUs are those of
-the stand-in driver library, whose energy is known in closed form.
+A job of a real Slurm on two GPUs, a container of Podman and a user's script run at the same time. The GPUs belong
+to the stand-in driver library, whose energy is known in closed form.
 """
 
 import os

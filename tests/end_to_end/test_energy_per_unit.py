@@ -1,4 +1,4 @@
-"""Energy per unit of a run on a GPU of its own and of one on a shared GPU: the same in every command and dashboard."""
+"""Energy per unit of a run alone on its GPU and of one on a shared GPU: the same in every command and dashboard."""
 
 import json
 from contextlib import closing

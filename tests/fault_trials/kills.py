@@ -1,7 +1,7 @@
 """Kills and pauses of the exporter's processes, while clients report runs: `python -m tests.fault_trials.kills`.
 
-Eight clients begin runs, report phases and work, and end them. The command prints what is missing of what the exporter
-has acknowledged, and how many energies are outside of their interval.
+Eight clients begin runs, report phases and work, and end them. The command prints the number of acknowledged
+runs, phases and units of work that are missing, and of energies outside of their interval.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _start(folder: Path, *, has_load: bool) -> Daemon:
 
 
 def _check(folder: Path, acknowledged: Sequence[Acknowledged]) -> dict[str, Any]:
-    """End all runs with a last exporter; return what is missing and what is outside."""
+    """End all runs with a last exporter; return the numbers of missing and of wrong values."""
     exporter = _start(folder, has_load=True)
     found = {"runs": len(acknowledged), "lost_runs": 0, "lost_phases": 0, "lost_work": 0, "changed_ends": 0}
     runs = []

@@ -157,7 +157,7 @@ def _times(left: Mapping[str, int], right: Mapping[str, int], sign: int = 1) -> 
 
 
 def _quantile(call: ql.Call) -> Meaning:
-    """Return the meaning of histogram_quantile, whose unit is that of the histogram."""
+    """Return the meaning of histogram_quantile, which has the unit of its histogram."""
     buckets = _of(call.args[1])
     assert "le" in buckets.labels, "histogram_quantile needs the label le"
     (histogram,) = re.findall(r"(\w+)_bucket\b", str(call.args[1]))

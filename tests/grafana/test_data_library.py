@@ -1,4 +1,4 @@
-"""Every panel with Grafana's own data library: names, columns, values and units of what it shows."""
+"""Every panel with Grafana's own data library: names, columns, values and units of its series."""
 
 import re
 
@@ -13,7 +13,7 @@ from tests.grafana.query import boards, panel, panels
 
 @pytest.fixture(scope="module")
 def shown(addresses):
-    """Return each panel that has data, its answers and what the library shows of them."""
+    """Return each panel that has data, its answers and the library's result."""
     modules = data_library.install()
     view = View(addresses["prometheus"], END_S, chosen={"run": SERVE.run_id})
     asked = [(model, view.answers(model)) for board in boards().values() for model in panels(board)]

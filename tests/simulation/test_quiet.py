@@ -1,4 +1,4 @@
-"""Simulation of a node with rare faults: a skipped stretch is that of polls, and new seeds hold all invariants."""
+"""Simulation of a node with rare faults: a skipped stretch equals its polls, and new seeds hold all invariants."""
 
 import random
 import secrets

@@ -38,7 +38,7 @@ def test_emissions_of_ended_run_are_those_of_the_ledger(tmp_path):
     assert [(total.mass_g.value, total.origin) for total in report.emission_totals] == [(0.42, "ledger")]
 
 
-def test_emissions_of_running_run_without_intensities_are_those_of_the_ledger(tmp_path):
+def test_emissions_running_run_without_intensities_are_the_ledgers(tmp_path):
     report = running_report(tmp_path, replace(RUNNING, emissions_g=0.42))
 
     assert [(total.mass_g.value, total.origin) for total in report.emission_totals] == [(0.42, "ledger")]

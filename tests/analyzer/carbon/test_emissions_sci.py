@@ -158,7 +158,7 @@ def test_sci_per_unit_of_the_whole_run_has_no_remark(tmp_path):
     assert "of their energy per unit" not in terminal_text(sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0))
 
 
-def test_emissions_given_intensity_shows_value_and_what_the_interval_covers(tmp_path):
+def test_emissions_given_intensity_states_value_and_coverage_of_interval(tmp_path):
     """6,000 ± 10 J at 230 g/kWh: 383.3 ± 0.6 mg."""
     report = run_report(tmp_path, carbon=230.0)
     (emission,) = report_document(report)["emissions"]

@@ -235,7 +235,7 @@ def test_group_sweeps_imported_runs_are_one_sweep(imported, tmp_path):
     assert fixed == [set(), set()]
 
 
-def test_import_of_several_power_limits_shows_the_command_that_compares_them(call, tmp_path):
+def test_import_several_power_limits_prints_command_that_compares_them(call, tmp_path):
     lines = ["timestamp,iteration,tokens_per_sec,max_watt,total_power_draw"]
     for number, cap_w in enumerate((300, 400)):
         lines += [f"{local_time(100 * number + 2 * k)},{k},50,{cap_w},{cap_w}" for k in range(6)]

@@ -178,7 +178,7 @@ def _differences(comparison):
 @BUDGET
 @given(st.floats(0.2, 0.9), st.floats(0.2, 0.9), st.floats(0.1, 0.9), st.sampled_from(["generated_tokens", "steps"]))
 def test_tenants_follow_law_and_exchange(first, second, share, unit):
-    """Both tenants at parts of their own speed, at the power of one of them: progress adds up to STP."""
+    """Both tenants run at a part of their speed alone, at the power of one of them: progress adds up to STP."""
     job = Job("tenant", fixed_time=True, unit=unit)
     solo = [job.run(f"solo-{n}", START_S + 20 * n, 1.0, {"tenant": n, "case": "solo"}) for n in (0, 1)]
     begin_s = START_S + 40

@@ -17,7 +17,7 @@ from tests.analyzer.node import START_S
 HOUR_S = 3_600.0
 SCALED = ("/energy/", "/attributed", "/work", "/boundaries", "/phases", "/carbon_slots", "/gpu/")
 LEDGER = ("energy", "attributed_energy", "work", "boundaries", "phases", "results", "emissions", "duration_seconds")
-"""Keys of figures that the exporter's ledger knows exactly, whatever was scraped."""
+"""Keys of figures that the exporter's ledger has exactly, with any scrapes."""
 
 
 def figures(document, keys=None):
@@ -198,7 +198,7 @@ def _grams(document):
 @BUDGET
 @given(worlds(), st.floats(0.25, 4))
 def test_report_scaled_joules_scale_energy_and_keep_ratios(world, factor):
-    """All joules, watts and grams times a factor, as a GPU of another size."""
+    """All energies, powers and emissions times a factor, as with a GPU of another size."""
     scaled = [
         Series(one.labels, [(t, factor * value) for t, value in one.samples])
         if any(unit in one.labels["__name__"] for unit in ("joules", "watts", "emissions_grams"))

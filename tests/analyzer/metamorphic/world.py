@@ -124,7 +124,7 @@ class World:
         return self.grams[t >= self.border_s]
 
     def run(self, t: float, run_id: str = "train-1", span_s: tuple[float, float] | None = None) -> NodeRun:
-        """Return the run as the exporter shows it at `t`; `span_s` is a part of it that is a run of its own."""
+        """Return the run as the exporter shows it at `t`; `span_s` is a part of it, reported as a separate run."""
         start_s, end_s = span_s or (self.start_s, self.end_s)
         now_s = min(max(t, start_s), end_s)
         measure_s = min(max(self.measure_s, start_s), end_s)

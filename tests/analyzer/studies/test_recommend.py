@@ -189,7 +189,7 @@ def test_advise_two_repeats_are_too_few():
     assert all(each.saving.low is None for each in advice.candidates)
 
 
-def test_advise_too_few_repeats_with_the_baseline_best_is_not_compared_with_itself():
+def test_advise_too_few_repeats_does_not_compare_baseline_with_itself():
     advice = advise(near_exact_sweep({400: (1200, 13.0), 700: (1000, 10.0)}, repeats=1), SweepQuestion())
 
     assert recommend_text.advice_headline(advice) == (

@@ -114,7 +114,7 @@ def missing_packages() -> list[str]:
 
 @dataclass
 class Node:
-    """A node of the cluster: its namespaces, its exporter and the truth about its GPUs."""
+    """A node of the cluster: its namespaces, its exporter and the simulation of its GPUs."""
 
     name: str
     url: str
@@ -347,7 +347,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove_group(group: Path) -> None:
-    """Kill what is left in the cgroup of a node, and remove it."""
+    """Kill the processes left in the cgroup of a node, and remove the cgroup."""
     for _ in range(100):
         for file in group.rglob("cgroup.procs"):
             for pid in file.read_text().split():

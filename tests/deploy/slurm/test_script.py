@@ -1,4 +1,4 @@
-"""wattline.sh without Slurm: it succeeds whatever fails."""
+"""wattline.sh without Slurm: it succeeds after each failure."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_check_does_not_disturb_a_running_exporter(tmp_path):
         assert running.value("wattline_gpu_energy_joules_total", gpu="0") >= before
 
 
-def test_check_reports_pods_that_cannot_be_read_and_where_their_names_are_from(tmp_path):
+def test_check_unreadable_pods_reports_cause_and_source_of_pod_names(tmp_path):
     options = ("--idle-seconds", "0", "--simulate", "1xH200", "--state.path", str(tmp_path), "--no-collector.rapl")
     pods = ("--runs.discover", "kubernetes", "--kubernetes.pods", "https://127.0.0.1:1/pods")
     lines = exporter("check", *options, *pods).stdout.splitlines()

@@ -86,7 +86,7 @@ def test_interpolation_long_gap_is_bounded_by_nearby_powers():
 
 
 @pytest.mark.parametrize("phase_s", [0.0, 0.01, 0.02, 0.03])
-def test_interpolation_without_readings_includes_a_load_faster_than_the_polls(phase_s):
+def test_interpolation_without_readings_covers_load_faster_than_polls(phase_s):
     # 390 W for 20 ms of each 50 ms, else 40 W: a mean of 180 W in each second, as a CPU's energy counter shows it
     def energy_j(t):
         rest_s = (t + phase_s) % 0.05

@@ -65,7 +65,7 @@ def test_integral_late_or_repeated_polls_add_nothing():
     assert meter.totals.energy_j == pytest.approx(300.0)
 
 
-def test_integral_refused_powers_count_as_their_neighbours_and_stay_uncertain():
+def test_integral_refused_powers_are_interpolated_with_wide_interval():
     # 500 W for 6 s; the sensor reports 65,535 W from 2.0 to 3.2 s, in which 0 to 700 W may have flowed
     meter = DeviceMeter(period_s=0.047)
     meter.max_w = LIMIT_MARGIN * 700.0

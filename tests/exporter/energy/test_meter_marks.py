@@ -76,7 +76,7 @@ def test_mark_frozen_counter_interval_contains_the_true_energy():
     assert abs(late.joules - 1_800.0) <= late.half_width_j
 
 
-def test_mark_before_the_next_update_contains_a_step_that_no_sensor_shows_yet():
+def test_mark_before_next_update_covers_step_that_no_sensor_shows_yet():
     # 72 W, from -0.08 s on 640 W; counter and power were updated at -0.1 s, and their next update is at 0 s
     def read(t):
         counter_j = 0.0 if t < -0.1 else 7.2 if t < 0.0 else 7.2 + 0.02 * 72.0 + 0.08 * 640.0

@@ -81,7 +81,7 @@ def test_fault_counter_slope_at_the_end_of_a_run_is_declared_after_it(ratio, sec
 
 @pytest.mark.parametrize("ratio", [0.7, 1.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_fault_counter_slope_in_the_middle_of_bursts_is_declared_at_the_end(ratio, seed):
+def test_fault_counter_slope_amid_bursts_is_declared_at_the_end(ratio, seed):
     """3.2 s of bursts are enough to see it: the answer to the end of the run includes it."""
     rng = random.Random(f"{ratio} {seed}")
     begin_s = START_S + LEAD_S
@@ -109,7 +109,7 @@ def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
     assert outcome.is_inside
 
 
-def test_fault_counter_frozen_for_the_last_two_seconds_is_replaced_by_power():
+def test_fault_counter_frozen_for_last_two_seconds_is_replaced_by_power():
     rng = random.Random(3)
     begin_s = START_S + LEAD_S
     gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, frozen())

@@ -103,7 +103,7 @@ def test_labels_have_only_allowed_attributes():
 
 
 def test_captured_vllm_spans_equal_usage_and_histograms_of_the_server():
-    """The expected tokens are the `usage` of vLLM's answers, the sums are those of its histograms."""
+    """The expected tokens are from the `usage` of vLLM's answers, the sums from its histograms."""
     body = (Path(__file__).parent / "captured/vllm-0.32.0.pb").read_bytes()
 
     requests = [each.request for each in decode(body, READER, is_json=False).requests]

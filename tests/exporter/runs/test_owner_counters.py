@@ -169,7 +169,7 @@ def test_owner_counters_late_use_in_a_discovered_run_is_not_shared(node):
     assert client.attributed_j[Device("gpu", "GPU-1")] == pytest.approx(13 * 480.0, rel=0.001)
 
 
-def test_share_with_the_energy_before_the_first_use_is_at_most_the_runs_energy(node):
+def test_share_with_energy_before_first_use_is_at_most_the_runs_energy(node):
     """The first use lies between two slow polls, in which the power falls: the energy before it is first too high."""
     gpu = Device("gpu", "GPU-1")
     node.watts[0] = 480.0
@@ -209,7 +209,7 @@ def test_owner_counters_survive_a_kill_at_their_saved_values(node):
         assert total_j == pytest.approx(sum(m.totals.energy_j for m in node.live.energy.meters.values()), rel=1e-9)
 
 
-def test_owner_counters_increase_in_prometheus_is_the_energy_of_pods_that_are_gone(node, tmp_path):
+def test_owner_counters_ended_pods_increase_in_prometheus_is_their_energy(node, tmp_path):
     """Many short pods of one namespace, each shorter than three scrapes, the first one born between two scrapes."""
     node.run_for(600)
     true_j = 0.0

@@ -57,7 +57,7 @@ def test_phase_energy_while_another_device_is_silent_never_falls():
     assert abs(shown_j[-1] - 300 * (PHASE_S - BEGIN_S)) < 20
 
 
-def test_energies_do_not_fall_at_an_end_that_bounds_them_by_the_power_limit():
+def test_energies_at_end_bounded_by_power_limit_do_not_fall():
     """The run began in a stop of the exporter, which was killed before it read the sensors: its mark lacks 1 MJ."""
     meters = {GPU: DeviceMeter(MeterTotals(energy_j=1e6))}
     meters[GPU].max_w = LIMIT_MARGIN * 700.0

@@ -1,4 +1,4 @@
-"""What panels show, by Grafana's own data library (npm package @grafana/data), run with Node.js."""
+"""Tables and values of panels by Grafana's own data library (npm package @grafana/data), run with Node.js."""
 
 from __future__ import annotations
 

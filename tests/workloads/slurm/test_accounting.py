@@ -99,7 +99,7 @@ def test_attempts_of_a_requeued_job_add_up_once(database, api) -> None:
 
 
 def test_attempt_without_run_adds_no_energy_of_the_earlier_one(database, api) -> None:
-    """The exporter was down in the prolog of the second attempt, so the latest run is that of the first one."""
+    """The exporter was down in the prolog of the second attempt, so the latest run belongs to the first one."""
     measure(api, "slurm-lab-7", 100.0)
     first = "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=1/1"
     messages: list[str] = []

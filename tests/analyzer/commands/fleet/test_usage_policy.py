@@ -58,7 +58,7 @@ def test_usage_idle_apart_has_emissions_of_its_own_energy(usage):
 
     (ada,) = document["groups"]
     assert ada["gpu_energy_joules"] == pytest.approx(SHARE * GPU_J, rel=5e-3)
-    # the emissions of this run are those of its GPU
+    # this run has emissions of its GPU only
     assert ada["emissions_grams"] == {"average": pytest.approx(ada["gpu_energy_joules"] / KWH_J * GRAMS_PER_KWH)}
     total = document["total"]
     assert total["emissions_grams"]["average"] == pytest.approx(total["energy_joules"] / KWH_J * GRAMS_PER_KWH)

@@ -198,7 +198,7 @@ def test_phase_spans_late_updates_are_placed_in_time(tmp_path):
     assert result["rest"] == pytest.approx((19.5, 20), abs=0.05)
 
 
-def test_phase_spans_phase_that_started_again_between_two_samples_has_a_gap(tmp_path):
+def test_phase_spans_phase_restarted_between_two_samples_has_a_gap(tmp_path):
     """Load 0 to 2, train 2 to 17, validate 17 to 18, train 18 to 20 s; no sample has the first start of train."""
 
     def phases(t):

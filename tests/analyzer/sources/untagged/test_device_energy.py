@@ -69,7 +69,7 @@ def with_faulty_counter(t, fault):
     ],
 )
 def test_range_faulty_values_of_counter_are_left_out(analyzer, tmp_path, fault):
-    """A GPU of 100 W for 300 s has 30 kJ, whatever its counter shows in one scrape or from one scrape on."""
+    """A GPU of 100 W for 300 s uses 30 kJ, also if its counter has a wrong value in one scrape or a jump."""
     document = range_document(analyzer, tmp_path, lambda t: with_faulty_counter(t, fault), 300)
     energy = document["energy"]["gpu"]
 

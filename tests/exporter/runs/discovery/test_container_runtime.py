@@ -147,7 +147,7 @@ def test_discovered_pod_has_the_outcome_of_its_container(tmp_path, containerd):
     assert "container main ended with exit code 137" in run["notes"]
 
 
-def test_pod_that_ended_while_the_exporter_was_down_ends_with_its_container(tmp_path, containerd):
+def test_pod_ended_during_downtime_of_exporter_ends_with_its_container(tmp_path, containerd):
     environment = {"CONTAINER_RUNTIME_ENDPOINT": f"unix://{containerd.socket}"}
     options = (*OPTIONS, "--runs.discover", "kubernetes")
     first = start(tmp_path, *options, env=environment)

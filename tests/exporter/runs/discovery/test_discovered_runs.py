@@ -92,7 +92,7 @@ def test_job_container_service_and_script_become_runs_with_true_energies(tmp_pat
     assert ended["user"]["labels"] == {"discovered": "user", "user": "root"}
 
 
-def test_job_of_srun_has_the_gpus_of_its_step_from_its_start_and_others_later(tmp_path, groups):
+def test_job_of_srun_has_gpus_of_its_step_from_start_and_others_later(tmp_path, groups):
     with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
         job = groups.start(JOB.format(4712), SLURM_CLUSTER_NAME="lab", SLURM_RESTART_COUNT="1", SLURM_STEP_GPUS="0,4")
         simulation.drive(0, 0.4, job.key.pid)
@@ -129,7 +129,7 @@ def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
 
 
 @pytest.mark.parametrize(("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(14), 12.0)])
-def test_program_that_ends_while_the_exporter_is_down_has_its_energy_in_the_interval(tmp_path, groups, cgroup, down_s):
+def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, groups, cgroup, down_s):
     first = start(tmp_path, *OPTIONS, "--runs.discover", "auto")
     wait_until_it_serves(first)
     program = groups.start(cgroup)

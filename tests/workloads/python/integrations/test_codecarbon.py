@@ -1,4 +1,4 @@
-"""Trackers with the interface of CodeCarbon, beside a real exporter with a simulated GPU and 250 g CO2eq per kWh."""
+"""Trackers with the interface of CodeCarbon: a real exporter, a simulated GPU and 250 g CO2eq per kWh."""
 
 import csv
 import math
@@ -122,7 +122,7 @@ def test_file_with_other_columns_is_kept_beside_the_new_one(job, tmp_path):
     assert len(rows(tmp_path / "emissions.csv")) == 1
 
 
-def test_without_an_exporter_the_values_are_unknown_and_the_script_continues(tmp_path):
+def test_tracker_without_exporter_has_unknown_values_and_continues(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "wattline.integrations.codecarbon", "train.py", "argument"]
     environment = {**os.environ, "WATTLINE_EXPORTER": "http://127.0.0.1:9"}

@@ -26,7 +26,7 @@ def node(tmp_path_factory):
 @pytest.fixture
 def shell(job, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell replaces it for good
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell replaces it permanently
     shell = InteractiveShell()
     shell.run_line_magic("colors", "nocolor")
     assert shell.run_cell("%load_ext wattline").success

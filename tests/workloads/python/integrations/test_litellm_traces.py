@@ -35,7 +35,7 @@ OPTIONS = ("--simulate", "1xH200", "--otlp.traces", "--no-collector.host", "--no
 
 
 def _start(command, environment, folder, health):
-    """Start a server; return its process when it is ready, as the address `health` tells."""
+    """Start a server; return its process when the address `health` reports that it is ready."""
     name = Path(command[0]).name
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)

@@ -1,4 +1,4 @@
-"""pytest plugin, by real test sessions beside an exporter with a simulated GPU at its idle power of 78 W."""
+"""pytest plugin in real test sessions: an exporter with a simulated GPU at its idle power of 78 W."""
 
 import os
 import re

@@ -149,7 +149,7 @@ def test_accelerate_tracker_has_the_figures_of_the_run(trackers, job, tmp_path):
 
 
 def test_wandb_reads_the_exporter_without_a_change_of_the_script(trackers, job, tmp_path, monkeypatch):
-    """The settings are those of the documentation; a script that knows nothing of Wattline is started with them."""
+    """A script that does not use Wattline runs with the settings of the documentation."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_X_STATS_OPEN_METRICS_ENDPOINTS", json.dumps({"node": f"{job.url}/metrics"}))
     monkeypatch.setenv(

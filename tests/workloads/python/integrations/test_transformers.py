@@ -63,7 +63,7 @@ def test_trainer_has_steps_samples_epochs_and_the_energy_of_its_run(job, tmp_pat
     assert [phase["name"] for phase in run["phases"]] == ["epoch-1", "evaluate", "epoch-2"]
     logged = [entry["energy_joules"] for entry in trained.state.log_history if "energy_joules" in entry]
     assert logged == sorted(logged)
-    assert 0 <= logged[-2] < logged[-1] <= callback.run.energy_joules, "the last log is that of the whole training"
+    assert 0 <= logged[-2] < logged[-1] <= callback.run.energy_joules, "the last log covers the whole training"
     assert callback.run.energy_joules == pytest.approx(sum(run["energy_joules"]["gpu"].values()))
 
 

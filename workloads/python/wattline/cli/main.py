@@ -24,7 +24,7 @@ def help_text() -> str:
 
 
 def main() -> None:
-    """Run a command. The exit codes are those of its program; 2 for an unknown command."""
+    """Run a command and exit with the code of its program, or with 2 for an unknown command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in {"--help", "-h"}:
         print(help_text())

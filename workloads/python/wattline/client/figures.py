@@ -21,7 +21,7 @@ def with_half(value: float, half: float | None) -> str:
 def rounded(value: float, half: float, largest: float | None = None) -> str:
     """Return the value with two digits of a half-width that starts with 1 or 2, else one.
 
-    It has at most seven digits above one; `largest` is the value beside it, if this is the half-width.
+    It has at most seven digits above one. To round a half-width, pass the value that it belongs to as `largest`.
     """
     exponent = _magnitude(half)
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent

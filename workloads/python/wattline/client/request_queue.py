@@ -55,7 +55,7 @@ class RequestQueue:
                 self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread and post the rest; what the exporter does not accept within a few seconds is dropped."""
+        """Stop the thread and post the rest; requests not accepted within a few seconds are dropped."""
         with self._lock:
             thread, self._thread = self._thread, None
         self._closing.set()

@@ -22,7 +22,7 @@ from wattline.integrations.training_energy import TrainingEnergy
 class EnergyCallback(Callback):
     """Measures a fit as a run, or as a part of the run that is open.
 
-    `workload`, `labels` and `gpus` are those of `wattline.run`. Epochs and validations are phases. Energy, power and
+    `workload`, `labels` and `gpus` are passed to `wattline.run`. Epochs and validations are phases. Energy, power and
     emissions are logged with `log_dict`, so that each logger and `trainer.callback_metrics` have them; the loggers also
     get the final figures.
     """

@@ -24,7 +24,7 @@ _NOT_MEASURED = (
 
 @dataclass(slots=True)
 class Budget:
-    """Budget of a test, and what it used. Raises ValueError for arguments that are not valid."""
+    """Energy budget of a test, and the energy that it used. Raises ValueError for invalid arguments."""
 
     joules: float | None = None
     joules_per_unit: Mapping[str, float] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def energy_run(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Run of a test with an energy budget; its methods are those of `wattline.Run`."""
+    """Run of a test with an energy budget; it has the methods of `wattline.Run`."""
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:
         pytest.fail("energy_run: the test has no budget; add @pytest.mark.energy_budget(joules=…)", pytrace=False)

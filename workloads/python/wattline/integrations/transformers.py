@@ -25,8 +25,8 @@ _LAST_LOG = {"train_loss", "train_steps_per_second"}
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not analyzed
     """Measures the training as a run, or as a part of the run that is open.
 
-    `workload`, `labels` and `gpus` are those of `wattline.run`. Epochs and evaluations are phases. The work are
-    steps, and `trained_tokens` if `include_num_input_tokens_seen` is set, else `samples`.
+    `workload`, `labels` and `gpus` are passed to `wattline.run`. Epochs and evaluations are phases. The work is in
+    steps, and in `trained_tokens` if `include_num_input_tokens_seen` is set, else in `samples`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls", "refusal", 
 
 @dataclass(slots=True)
 class AnswerUsage:
-    """What an answer of OpenAI's or Anthropic's API says about its request; None where it says nothing."""
+    """Usage that an answer of OpenAI's or Anthropic's API states; None for values that it lacks."""
 
     request_id: str | None = None
     model: str | None = None

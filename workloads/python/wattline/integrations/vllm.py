@@ -1,6 +1,6 @@
 """vLLM's plugin: it reports each request that the server has finished.
 
-vLLM finds it by its entry point in the group `vllm.stat_logger_plugins`, if Wattline is installed beside it.
+vLLM finds it by its entry point in the group `vllm.stat_logger_plugins`, if both are installed in one environment.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def finished(iteration_stats: Any, labels: dict[str, str]) -> Iterator[Served]:
     """Yield the finished requests of vLLM's `IterationStats`.
 
     The end is when vLLM received the step's outputs; the arrival is its end-to-end latency earlier, and the first token
-    the time of the decode phase earlier. Choices (`n` above 1) are requests of their own, with the same id in vLLM.
+    the time of the decode phase earlier. Choices (`n` above 1) are separate requests with the same id in vLLM.
     """
     ended_at = iteration_stats.iteration_timestamp
     ids: dict[str, int] = {}

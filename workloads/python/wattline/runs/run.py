@@ -109,8 +109,8 @@ class Run(RunLifecycle):
     ) -> None:
         """Record a request that this process served, so that it gets its part of the GPUs' energy.
 
-        Times are in Unix seconds. A thread posts the requests in batches. At most 20,000 wait; what the exporter does
-        not accept is counted in the result `requests_not_recorded`.
+        Times are in Unix seconds. A thread posts the requests in batches. At most 20,000 wait; requests that
+        the exporter does not accept are counted in the result `requests_not_recorded`.
         """
         self._require_start()
         if self.run_id is None:

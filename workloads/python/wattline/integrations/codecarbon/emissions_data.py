@@ -64,7 +64,7 @@ class EmissionsData:
 
 @dataclass
 class TaskEmissionsData:
-    """Record of a task; the fields are those of `EmissionsData`."""
+    """Record of a task, with the fields of `EmissionsData`."""
 
     task_name: str
     data: EmissionsData

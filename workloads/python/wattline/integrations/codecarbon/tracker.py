@@ -56,8 +56,8 @@ class OutputMethod(StrEnum):
 class EmissionsTracker:
     """Measures the program from `start` to `stop` as a run of the exporter; `with` does both.
 
-    Arguments are those of CodeCarbon. Those that choose how to measure have no effect. Unknown ones, such as those of
-    its API, are named in a message.
+    It accepts the arguments of CodeCarbon's tracker. Arguments for the method of measurement have no effect. A message
+    names arguments without an equivalent, such as those of CodeCarbon's API.
     """
 
     def __init__(self, project_name: str = "codecarbon", *_: Any, **options: Any) -> None:
@@ -109,7 +109,7 @@ class EmissionsTracker:
         return data.emissions
 
     def start_task(self, task_name: str | None = None) -> None:
-        """Start a task, which is a run of its own; it starts the tracker, too."""
+        """Start a task, which is a separate run; start the tracker as well if it is not started."""
         if self._task is not None:
             log_message(f"EmissionsTracker: task {self._task[0]} is still running; stop it first")
             return
