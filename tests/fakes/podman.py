@@ -65,7 +65,7 @@ class Podman:
         completed = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
         )
-        assert completed.returncode == 0, completed.stderr
+        assert completed.returncode == 0, f"{completed.stderr}{completed.stdout}"
         return completed.stdout
 
     def containers(self) -> list[str]:

@@ -104,7 +104,7 @@ def test_amd64_image_measures_without_root_and_has_no_shell(archive: Path, podma
         "--tmpfs=/tmp",
         "--cap-drop=all",
         "--security-opt=no-new-privileges",
-        "--network=host",
+        "--network=none",
     )
     checked = podman("run", *closed, image, *_CHECK, within_s=120)
     assert "idle    GPU 0 draws" in checked, checked
