@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 from exporter.request_energy.spans import RequestSpans
 
 
-class LabelSet(NamedTuple):
-    """Labels and role that requests have in common."""
+@dataclass(frozen=True, eq=False, slots=True)
+class LabelSet:
+    """Labels and role that requests have in common. Sets are compared by identity, which is fast."""
 
     labels: Mapping[str, str]
     role: str | None

@@ -11,12 +11,14 @@ from exporter.contract.metrics import Metric
 from exporter.model import Reading, ReadingKey
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import LabelSet
     from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
 BUCKETS_J = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4)
 MAX_LABEL_SETS = 100
 """Limit of the sets of labels with separate series; requests of further sets have OTHER in all labels."""
 OTHER = "(other)"
+_MAX_KNOWN = 4_096
 _METRICS = {
     each.name: each
     for each in (m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_SUM, m.REQUEST_ENERGY_TOTAL, m.REQUESTS, m.REQUESTS_REJECTED)
@@ -38,6 +40,8 @@ class RequestCounters:
         self._changed: set[ReadingKey] = set()
         self._numbers: dict[tuple[str, ...], int] = {}
         """Labels in the order of their numbers."""
+        self._known: dict[LabelSet, int] = {}
+        """Numbers of the latest sets of labels."""
 
     def restore(self, saved: Mapping[ReadingKey, float]) -> None:
         """Continue the counters of a previous exporter."""
@@ -46,10 +50,18 @@ class RequestCounters:
             if name == m.REQUESTS.name:
                 self._numbers.setdefault(labels, len(self._numbers))
 
-    def number(self, labels: Mapping[str, str], role: str | None) -> int:
+    def number(self, labels: LabelSet) -> int:
         """Return the number of the labels that the metrics of a request have."""
+        if labels not in self._known:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[labels] = self._number(labels)
+        return self._known[labels]
+
+    def _number(self, known: LabelSet) -> int:
+        labels = known.labels
         chosen = (f"{name}={labels[name]}" for name in self._names if name in labels)
-        own = (labels.get("model", ""), role or "", *chosen)
+        own = (labels.get("model", ""), known.role or "", *chosen)
         if own not in self._numbers and len(self._numbers) >= MAX_LABEL_SETS:
             own = (OTHER, OTHER, *(f"{name}={OTHER}" for name in self._names))
         return self._numbers.setdefault(own, len(self._numbers))

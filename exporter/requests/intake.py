@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -16,7 +15,7 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import Mask
 
 MAX_HELD = 200_000
-"""Most requests whose ids are kept to find duplicates; beyond, the window is shorter."""
+"""Requests whose ids are kept to find duplicates, at least; with more in a window, the window is shorter."""
 CLOCK_ERROR_S = 1.0
 """Largest difference between the clocks of a server and the exporter that is not declared."""
 
@@ -47,66 +46,90 @@ class Checked(NamedTuple):
 
 
 @dataclass(slots=True)
-class RequestIds:
-    """Hashes of the ids of one run's requests that ended within the window."""
+class _Generation:
+    """Hashes of ids that were accepted since a time, and the latest end of their requests."""
 
-    window_s: float
-    _hashes: set[int] = field(default_factory=set)
-    _batches: deque[tuple[float, array[int]]] = field(default_factory=deque)
-    """Hashes of each call, with the latest end."""
-    late_before: float = 0.0
-    """Unix time up to which duplicates can no longer be found."""
+    since: float
+    hashes: set[int] = field(default_factory=set)
+    latest_end: float = 0.0
+
+
+class RequestIds:
+    """Hashes of the ids of one run's requests that ended within the window.
+
+    They are in two generations, of which the older one is forgotten as a whole.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._new, self._old = _Generation(0.0), _Generation(0.0)
+        self.late_before = 0.0
+        """Unix time up to which duplicates can no longer be found."""
 
     def check(self, requests: RequestColumns, run: RunTimes, now_at: float) -> Checked:
         """Return the requests that count, whose ids are known from now on."""
         import numpy as np
 
         self._forget(now_at)
+        if not len(requests):
+            return Checked(requests, [], Counter())
         latest, first = now_at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
         last = latest if run.end_at is None else run.end_at + CLOCK_ERROR_S
         end, begin, token = requests.ended_at, requests.started_at, requests.first_token_at
-        wrong: dict[Reason, Mask] = {
-            "future": end > latest,
-            "late": end <= self.late_before,
-            "order": (begin > end) | (token < begin) | (token > end),
-            "before_run": begin < first,
-            "after_run": end > last,
-        }
+        order = (begin > end) | (token < begin) | (token > end)
         refused: Counter[Reason] = Counter()
-        left = np.ones(len(requests), dtype=bool)
-        for reason, mask in wrong.items():
-            if count := int(np.count_nonzero(mask & left)):
-                refused[reason] = count
-                left &= ~mask
+        first_end, last_end = requests.end_range
+        if order.any() or not (self.late_before < first_end <= last_end <= min(latest, last) and begin.min() >= first):
+            wrong: dict[Reason, Mask] = {
+                "future": end > latest,
+                "late": end <= self.late_before,
+                "order": order,
+                "before_run": begin < first,
+                "after_run": end > last,
+            }
+            left = np.ones(len(requests), dtype=bool)
+            for reason, mask in wrong.items():
+                if count := int(np.count_nonzero(mask & left)):
+                    refused[reason] = count
+                    left &= ~mask
+            requests = requests.take(left)
         hashes = requests.id_hashes
-        if len(set(hashes)) < len(hashes) or not self._hashes.isdisjoint(hashes):
-            known: set[int] = set()
-            for index in np.flatnonzero(left).tolist():
-                if hashes[index] in self._hashes or hashes[index] in known:
-                    refused["duplicate"] += 1
-                    left[index] = False
-                known.add(hashes[index])
-        if refused:
-            requests, hashes = requests.take(left), list(compress(hashes, left))
+        new = self._unknown(hashes)
+        if new is not None:
+            refused["duplicate"] = len(requests) - int(np.count_nonzero(new))
+            requests, hashes = requests.take(new), list(compress(hashes, new))
         self.note(requests, hashes)
         return Checked(requests, hashes, refused)
+
+    def _unknown(self, id_hashes: list[int]) -> Mask | None:
+        """Return the mask of ids that are not known, each one once; None if that is all of them."""
+        import numpy as np
+
+        known = self._new.hashes, self._old.hashes
+        if len(set(id_hashes)) == len(id_hashes) and all(each.isdisjoint(id_hashes) for each in known):
+            return None
+        found, new = set[int](), np.zeros(len(id_hashes), dtype=bool)
+        for index, each in enumerate(id_hashes):
+            new[index] = not any(each in one for one in (found, *known))
+            found.add(each)
+        return new
 
     def note(self, requests: RequestColumns, id_hashes: list[int]) -> None:
         """Keep the ids of accepted requests."""
         if id_hashes:
-            self._hashes.update(id_hashes)
-            self._batches.append((requests.end_range[1], array("q", id_hashes)))
+            self._new.hashes.update(id_hashes)
+            self._new.latest_end = max(self._new.latest_end, requests.end_range[1])
 
     def withdraw(self, id_hashes: list[int]) -> None:
         """Forget requests that could not be saved: they will be reported again."""
-        self._hashes.difference_update(id_hashes)
+        self._new.hashes.difference_update(id_hashes)
+        self._old.hashes.difference_update(id_hashes)
 
     def _forget(self, now_at: float) -> None:
-        self.late_before = max(self.late_before, now_at - self.window_s)
-        while self._batches and (self._batches[0][0] <= self.late_before or len(self._hashes) > MAX_HELD):
-            ended_at, hashes = self._batches.popleft()
-            self.late_before = max(self.late_before, ended_at)
-            self._hashes.difference_update(hashes)
+        if len(self._new.hashes) >= MAX_HELD or now_at - self._new.since >= self._window_s:
+            self.late_before = max(self.late_before, self._old.latest_end)
+            self._new, self._old = _Generation(now_at), self._new
+        self.late_before = max(self.late_before, now_at - self._window_s)
 
 
 class RateLimit:

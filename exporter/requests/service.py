@@ -137,7 +137,7 @@ class RequestService(Service):
         """Return the number of the labels of each request in the metrics, (N,)."""
         import numpy as np
 
-        numbers = [self._counters.number(each.labels, each.role) for each in requests.sets]
+        numbers = list(map(self._counters.number, requests.sets))
         of_requests: IntArray = np.array(numbers, dtype=np.intp)[requests.set_numbers]
         return of_requests
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from exporter.contract.requests.served import (
@@ -21,8 +21,10 @@ from exporter.contract.requests.served import (
 from exporter.model import RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
-    from exporter.request_energy.columns import RequestColumns
+    from exporter.request_energy.columns import LabelSet, RequestColumns
 
+MAX_LABEL_SETS = 4_096
+"""Latest sets of labels that are kept, so that each one is decoded once."""
 _UNUSUAL = re.compile(rb"\\|\x7f|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """Bytes without which no text of a valid JSON document has a control character."""
 
@@ -35,23 +37,36 @@ def decode_requests(body: bytes) -> RequestColumns:
 
 
 def _decode_usual(body: bytes) -> RequestColumns | None:
-    """Return the requests of a call without errors and unusual characters, with each label set decoded once."""
-    from exporter.request_energy.columns import LabelSet, RequestColumns
+    """Return the requests of a call without errors and unusual characters."""
+    from exporter.request_energy.columns import RequestColumns
 
     if b"\\" in body or b"\x7f" in body or (not body.isascii() and _UNUSUAL.search(body)):
         return None
-    msgspec, _, decoder, labels_decoder = _decoders()
+    msgspec, _, decoder, _ = _decoders()
     try:
         requests = decoder.decode(body).requests
         known: dict[tuple[bytes, str | None], int] = {}
         numbers = [known.setdefault((bytes(each.labels), each.role), len(known)) for each in requests]
-        sets = [LabelSet(labels_decoder.decode(labels), role) for labels, role in known]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        columns = RequestColumns.of(requests, numbers, [_label_set(*each) for each in known])
+    except (msgspec.DecodeError, UnicodeDecodeError, _LabelNameError):
         return None
-    columns = RequestColumns.of(requests, numbers, sets)
-    if (columns.cached_tokens > columns.prompt_tokens).any():
-        return None
-    return columns if all(map(_is_label, {name for each in sets for name in each.labels})) else None
+    return None if (columns.cached_tokens > columns.prompt_tokens).any() else columns
+
+
+class _LabelNameError(Exception):
+    """A name of a label that is not allowed."""
+
+
+@lru_cache(maxsize=MAX_LABEL_SETS)
+def _label_set(labels: bytes, role: str | None) -> LabelSet:
+    """Return the labels in JSON with a role, the same object for the same text. Raises _LabelNameError."""
+    from exporter.request_energy.columns import LabelSet
+
+    _, _, _, decoder = _decoders()
+    found = LabelSet(decoder.decode(labels), role)
+    if not all(map(_is_label, found.labels)):
+        raise _LabelNameError
+    return found
 
 
 def _decode_any(body: bytes) -> Sequence[ServedRequest]:
