@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from analyzer.assess.boundaries import energy_boundaries
 from analyzer.assess.imported import averaging_s, import_findings
 from analyzer.assess.measure import RunOrigin, attributed_run, measured_run
+from analyzer.assess.suspicions import suspect_findings, suspicions
 from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
 from analyzer.carbon.emissions import (
@@ -24,7 +25,7 @@ from analyzer.carbon.intensity import carbon_slots
 from analyzer.carbon.restate import emissions_by_slot, restate
 from analyzer.energy import aliasing
 from analyzer.energy.calibration import UNCALIBRATED, CalibratedGpus, calibrate, calibration_findings
-from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings, suspect_findings, suspicions
+from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings
 from analyzer.energy.clock import clock_findings, clock_offsets
 from analyzer.energy.devices import (
     MeasuredSignals,

@@ -14,7 +14,8 @@ import numpy as np
 
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
-from analyzer.studies.fleet import Fleet, FleetGroup, Keys, fleet
+from analyzer.studies.fleet import Fleet, FleetGroup, Keys
+from analyzer.studies.fleet_groups import fleet
 from exporter.contract.history import Series
 from exporter.contract.run_limits import OTHER_RUNS
 from tests import servers

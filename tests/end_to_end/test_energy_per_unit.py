@@ -14,7 +14,7 @@ from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
 from analyzer.studies.comparison.compare import RunGroup, group_member
 from analyzer.studies.comparison.gate import gate_figure
-from analyzer.studies.fleet import fleet
+from analyzer.studies.fleet_groups import fleet
 from exporter.contract import metrics as m
 from exporter.contract.run import PhaseView, RunView
 from exporter.contract.unit_energy import energies_per_unit

@@ -118,7 +118,7 @@ class FleetSource:
         from analyzer.sources.fleet.results import fetch_fleet, has_simulated_gpus
         from analyzer.sources.fleet.usage import fetch_local_usage, fetch_usage
         from analyzer.sources.promql import InstantServer
-        from analyzer.studies.fleet import fleet
+        from analyzer.studies.fleet_groups import fleet
 
         if isinstance(self.opened, InstantServer):
             fetch = fetch_usage if request.details else fetch_fleet

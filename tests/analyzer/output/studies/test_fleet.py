@@ -3,7 +3,8 @@
 import pytest
 
 from analyzer.output.studies.fleet import fleet_output
-from analyzer.studies.fleet import Counts, Means, fleet
+from analyzer.studies.fleet import Counts, Means
+from analyzer.studies.fleet_groups import fleet
 
 GPU = ("gpu",)
 
