@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, Protocol
 
@@ -37,6 +38,18 @@ class Reading(NamedTuple):
     value: float
     extra: tuple[tuple[str, str], ...] = ()
     """Additional labels of a metric with open labels."""
+
+
+class NativeBuckets(NamedTuple):
+    """Buckets of a native histogram: number i ends at 2 ** (i / 2 ** schema), and has what is above the one before."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    extra: tuple[tuple[str, str], ...]
+    schema: int
+    zero_threshold: float
+    zero_count: int
+    counts: Mapping[int, int]
 
 
 class Poll(NamedTuple):

@@ -150,7 +150,9 @@ def make_daemon(
         requests=requests,
         traces=traces,
         sensors=hub,
-        metrics=SavedMetrics(MetricsRenderer(collector.series), storage, stopping),
+        metrics=SavedMetrics(
+            MetricsRenderer(collector.series, collect_native=requests.native_buckets), storage, stopping
+        ),
         history=history.history.path if history else None,
         version=version("wattline"),
         carbon=carbon.document,

@@ -65,12 +65,12 @@ _GPU_INFO = (*_GPU, "device", "name", "architecture", "pci_bus_id", "driver_vers
 # Formatted by hand, so that each metric takes two lines:
 # fmt: off
 GPU_INFO = _gauge("wattline_gpu_info", _GPU_INFO,
-    "Information about a GPU of this node, constant 1; join on uuid, or on device, the same value, for series of runs.")
+    "Information about a GPU; join on uuid, or on device for series of runs.")
 GPU_UP = _gauge("wattline_gpu_up", _GPU, "1 while the GPU responds, else 0; its other series are then absent.")
 GPU_POWER = _gauge("wattline_gpu_power_watts", _GPU,
     "Instantaneous board power, or the closest to it that the driver reports.")
 GPU_ENERGY = _counter("wattline_gpu_energy_joules_total", _GPU,
-    "Energy: from NVML's counter, or the integral of power without a counter.")
+    "Energy: NVML's counter, else the integral of power.")
 GPU_INTEGRATED_ENERGY = _counter("wattline_gpu_integrated_energy_joules_total", _GPU,
     "Cross-check: integral of the driver's averaged power, else of the instantaneous power.")
 GPU_ENERGY_METHOD = _gauge("wattline_gpu_energy_method_info", (*_GPU, "method"),
@@ -78,7 +78,7 @@ GPU_ENERGY_METHOD = _gauge("wattline_gpu_energy_method_info", (*_GPU, "method"),
 GPU_POWER_LIMIT = _gauge("wattline_gpu_power_limit_watts", (*_GPU, "kind"),
     "Power limits by kind: enforced, requested, default, min, max.")
 GPU_UTILIZATION = _gauge("wattline_gpu_utilization_ratio", (*_GPU, "engine"),
-    "Share of time in which the engine was busy, 0 to 1.")
+    "Share of time in which the engine was busy.")
 GPU_MEMORY_USED = _gauge("wattline_gpu_memory_used_bytes", _GPU, "GPU memory in use.")
 GPU_MEMORY_TOTAL = _gauge("wattline_gpu_memory_total_bytes", _GPU, "Size of the GPU memory.")
 GPU_TEMPERATURE = _gauge("wattline_gpu_temperature_celsius", (*_GPU, "sensor"), "Temperature by sensor.")
@@ -136,16 +136,16 @@ HOST_PROCESS_USS = _gauge("wattline_host_process_uss_bytes", ("name",),
     "Unique set size; once a minute, of processes up to 16 GiB.", optional=("pid",))
 
 CARBON_INTENSITY = _gauge("wattline_carbon_intensity_grams_per_kilowatt_hour", _CARBON,
-    "Carbon intensity of the current time slot, in g CO2eq per kWh.")
+    "Carbon intensity of the current slot, in g CO2eq per kWh.")
 CARBON_INTENSITY_TIMESTAMP = _gauge("wattline_carbon_intensity_timestamp_seconds", _CARBON,
-    "Start of the current time slot.")
+    "Start of the current slot.")
 CARBON_FORECAST = _gauge("wattline_carbon_intensity_forecast_grams_per_kilowatt_hour",
     ("region", "provider", "basis", "horizon_hours"),
     "Forecast intensity in horizon_hours from now (1 to 48), in g CO2eq per kWh.")
 CARBON_FETCHED_TIMESTAMP = _gauge("wattline_carbon_intensity_fetched_timestamp_seconds", ("provider", "basis"),
     "Unix time of the provider's latest response.")
 EMISSIONS = _counter("wattline_emissions_grams_total", ("component", "device", "basis", "quality"),
-    "Emissions in g CO2eq: each joule times the intensity of its time slot; absent without a region.")
+    "Emissions in g CO2eq: each joule times the intensity of its slot; absent without a region.")
 
 RUN_INFO = Metric("wattline_run_info", "gauge", ("run_id", "workload"),
     "Information about a run, with its labels as label_NAME.", open_labels=True)
@@ -182,7 +182,7 @@ RUN_WORK_TIMESTAMP = _gauge("wattline_run_work_timestamp_seconds", ("run_id",),
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
 RUN_REQUESTS_START = _gauge("wattline_run_requests_start_timestamp_seconds", _RUN_DEVICE,
-    "Unix time from which the device's energy is divided among the requests of the run; absent without requests.")
+    "Unix time from which the run's requests have a part of the device's energy.")
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),

@@ -45,7 +45,7 @@ from exporter.contract.metrics import (
 )
 from exporter.contract.run import RunView
 from exporter.energy.plausibility import REASONS
-from exporter.exposition.render import CollectedSeries, Families, group_families
+from exporter.exposition.render import CollectedSeries, RenderedSeries, group_families
 from exporter.model import ClockReading, Device, Reading, read_clocks
 from exporter.polling.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
 from exporter.polling.live_state import LiveState
@@ -223,7 +223,7 @@ class _EndedRun:
     """Series of an ended run in the local history and in /metrics, made once since they do not change."""
 
     recorded: tuple[Reading, ...]
-    families: Families
+    shown: RenderedSeries
 
 
 class Collector:
@@ -249,7 +249,7 @@ class Collector:
         """Bring all values up to date and return the series of the metrics."""
         snapshot, ended = self._snapshot(recorded=False)
         return CollectedSeries(
-            self._listed(node_readings(snapshot), recorded=False), [run.families for run in ended.values()]
+            self._listed(node_readings(snapshot), recorded=False), [run.shown for run in ended.values()]
         )
 
     def second(self) -> HistorySecond:
@@ -287,7 +287,8 @@ class Collector:
     def _render_ended(self, run_id: str) -> _EndedRun:
         readings = tuple(run_readings(self._ledger.snapshot(run_id)))
         recorded = tuple(self._listed(readings, recorded=True))
-        return _EndedRun(recorded, group_families(self._listed(readings, recorded=False)))
+        shown = tuple(self._listed(readings, recorded=False))
+        return _EndedRun(recorded, RenderedSeries(shown, group_families(shown)))
 
     def _listed(self, readings: Iterable[Reading], *, recorded: bool) -> Iterator[Reading]:
         return (reading for reading in readings if not self._ledger.limits.omits(reading, recorded=recorded))

@@ -16,10 +16,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from exporter.contract.metrics import METRICS, Metric
-from exporter.model import Reading, boottime, printable
+from exporter.model import NativeBuckets, Reading, boottime, printable
 from exporter.storage.writer import StateWriter
 
 SHARED_S = 0.25
+PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 SAVE_WITHIN_S = 0.25
 """Longest wait of a scrape for the disk."""
 _FAMILIES = {metric.name: metric for metric in METRICS}
@@ -30,11 +31,18 @@ Families = list[tuple[Metric, list[str]]]
 """Lines of each metric in the contract's order, the same for both formats."""
 
 
+class RenderedSeries(NamedTuple):
+    """Series that no longer change, with their text."""
+
+    readings: tuple[Reading, ...]
+    families: Families
+
+
 class CollectedSeries(NamedTuple):
     """All series of one instant. Those of ended runs do not change, and are rendered already."""
 
     readings: Iterable[Reading]
-    ended: Iterable[Families] = ()
+    ended: Iterable[RenderedSeries] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +53,20 @@ class MetricsPage:
 
 
 class MetricsRenderer:
-    """Pages of metrics. `collect` is called once for all requests within SHARED_S."""
+    """Pages of metrics. `collect` and `collect_native` are called once for all requests within SHARED_S."""
 
-    def __init__(self, collect: Callable[[], CollectedSeries], clock: Callable[[], float] = boottime) -> None:
+    def __init__(
+        self,
+        collect: Callable[[], CollectedSeries],
+        clock: Callable[[], float] = boottime,
+        *,
+        collect_native: Callable[[], Iterable[NativeBuckets]] = tuple,
+    ) -> None:
         self._collect = collect
+        self._collect_native = collect_native
         self._clock = clock
+        self._readings: list[Reading] = []
+        self._native: list[NativeBuckets] = []
         self._pages: dict[tuple[str, bool], MetricsPage] = {}
         self._series: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], str] = {}
         """Text of each series of the last rendering."""
@@ -62,12 +79,12 @@ class MetricsRenderer:
             self.rendered_s = now_s
             self._pages = {}
             self._families = self._lines(self._collect())
-        _, content_type = choose_encoder(accept)
+            self._native = list(self._collect_native())
+        content_type = PROTOBUF if _prefers_protobuf(accept) else choose_encoder(accept)[1]
         page = self._pages.get((content_type, compress))
         if page is None:
             plain = self._pages.get((content_type, False))
-            openmetrics = content_type.startswith("application/openmetrics-text")
-            body = plain.body if plain else encode_families(self._families, openmetrics=openmetrics)
+            body = plain.body if plain else self._encode(content_type)
             self._pages[content_type, False] = MetricsPage(body, content_type, compressed=False)
             if compress:
                 self._pages[content_type, True] = MetricsPage(
@@ -76,10 +93,19 @@ class MetricsRenderer:
             page = self._pages[content_type, compress]
         return page
 
+    def _encode(self, content_type: str) -> bytes:
+        if content_type == PROTOBUF:
+            from exporter.exposition.protobuf import encode_protobuf  # most servers scrape text
+
+            return encode_protobuf(self._readings, self._native)
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        return encode_families(self._families, openmetrics=openmetrics)
+
     def _lines(self, series: CollectedSeries) -> Families:
         grouped: dict[str, tuple[Metric, list[str]]] = {}
         used = {}
-        for reading in series.readings:
+        self._readings = list(series.readings)
+        for reading in self._readings:
             metric = reading.metric
             key = metric.name, reading.labels, reading.extra
             used[key] = text = self._series.get(key) or series_text(reading)
@@ -88,9 +114,22 @@ class MetricsRenderer:
                 grouped[family] = _FAMILIES[family], []
             grouped[family][1].append(_line(text, reading))
         self._series = used
-        for metric, lines in (family for families in series.ended for family in families):
-            grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
+        for ended in series.ended:
+            self._readings += ended.readings
+            for metric, lines in ended.families:
+                grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
         return [grouped[name] for name in sorted(grouped, key=_ORDER.__getitem__)]
+
+
+def _prefers_protobuf(accept: str) -> bool:
+    """Return whether protobuf comes before the other formats, as from a server that scrapes native histograms."""
+    for each in accept.split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if kind == "application/vnd.google.protobuf":
+            return {"proto=io.prometheus.client.MetricFamily", "encoding=delimited"} <= set(parameters)
+        if kind in ("application/openmetrics-text", "text/plain"):
+            return False
+    return False
 
 
 class SavedMetrics:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-from exporter.model import Reading, ReadingKey
+from exporter.model import NativeBuckets, Reading, ReadingKey
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import LabelSet
     from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
 BUCKETS_J = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4)
+NATIVE_SCHEMA = 3
+"""Native buckets for each power of two: 2 ** 3, each 9 % wide."""
+ZERO_J = 2.0**-10
+"""Largest energy in the zero bucket of native histograms."""
+_ZERO = -10_000
+"""Number of the zero bucket; the others have numbers above it and below -_ZERO."""
+_KEYS = -2 * _ZERO
 MAX_LABEL_SETS = 100
 """Limit of the sets of labels with separate series; requests of further sets have OTHER in all labels."""
 OTHER = "(other)"
@@ -28,7 +36,8 @@ _METRICS = {
 class RequestCounters:
     """Counters by metric and labels, of which the chosen ones are `NAME=VALUE`.
 
-    Buckets have only their own requests, under the number of the bucket.
+    Buckets have only their own requests, under the number of the bucket. Native buckets are stored under the name of
+    the family.
 
     `readings` has the values that were saved, so that no counter falls after a crash.
     """
@@ -49,6 +58,13 @@ class RequestCounters:
         for name, labels in saved:
             if name == m.REQUESTS.name:
                 self._numbers.setdefault(labels, len(self._numbers))
+        if not any(name == m.REQUEST_ENERGY.name for name, _ in saved):  # an earlier version had classic buckets only
+            for (name, labels), count in saved.items():
+                if name == m.REQUEST_ENERGY_BUCKET.name:
+                    edge_j = BUCKETS_J[min(int(labels[-1]), len(BUCKETS_J) - 1)]
+                    number = math.ceil(math.log2(edge_j) * 2**NATIVE_SCHEMA)
+                    self._add(m.REQUEST_ENERGY, (*labels[:-1], str(number)), count)
+            self._published = dict(self._values)
 
     def number(self, labels: LabelSet) -> int:
         """Return the number of the labels that the metrics of a request have."""
@@ -78,7 +94,13 @@ class RequestCounters:
         totals_j = amounts_at(measured, known_j, sets)
         place = measured * buckets + np.searchsorted(BUCKETS_J, known_j)
         counts = np.bincount(place, minlength=sets * buckets).reshape(sets, buckets)
+        native = np.ceil(np.log2(np.maximum(known_j, ZERO_J)) * 2**NATIVE_SCHEMA).astype(np.intp)
+        native[known_j <= ZERO_J] = _ZERO
         labels = list(self._numbers)
+        keys, amounts = np.unique(measured * _KEYS + native - _ZERO, return_counts=True)
+        for key, amount in zip(keys.tolist(), amounts.tolist(), strict=True):
+            number, bucket = divmod(key, _KEYS)
+            self._add(m.REQUEST_ENERGY, (*labels[number], str(bucket + _ZERO)), float(amount))
         for number in np.flatnonzero(requests).tolist():
             own = labels[number]
             self._add(m.REQUESTS, own, float(requests[number]))
@@ -112,6 +134,8 @@ class RequestCounters:
     def readings(self) -> Iterator[Reading]:
         buckets: dict[tuple[str, ...], list[float]] = {}
         for (name, labels), value in self._published.items():
+            if name == m.REQUEST_ENERGY.name:
+                continue
             if name == m.REQUEST_ENERGY_BUCKET.name:
                 counts = buckets.setdefault(labels[:-1], [0.0] * (len(BUCKETS_J) + 1))
                 counts[int(labels[-1])] += value
@@ -123,6 +147,17 @@ class RequestCounters:
             for edge, value in zip((*map(str, BUCKETS_J), "+Inf"), accumulate(counts), strict=True):
                 yield Reading(m.REQUEST_ENERGY_BUCKET, (*labels[:2], edge), value, extra)
             yield Reading(m.REQUEST_ENERGY_COUNT, labels[:2], sum(counts), extra)
+
+    def native_buckets(self) -> Iterator[NativeBuckets]:
+        """Yield the energies of requests in the buckets of native histograms, by labels."""
+        counts: dict[tuple[str, ...], dict[int, int]] = {}
+        for (name, labels), value in self._published.items():
+            if name == m.REQUEST_ENERGY.name:
+                counts.setdefault(labels[:-1], {})[int(labels[-1])] = round(value)
+        for labels, of_labels in counts.items():
+            zero = of_labels.pop(_ZERO, 0)
+            extra = _extra(labels[2:])
+            yield NativeBuckets(m.REQUEST_ENERGY, labels[:2], extra, NATIVE_SCHEMA, ZERO_J, zero, of_labels)
 
 
 def _extra(chosen: Sequence[str]) -> tuple[tuple[str, str], ...]:

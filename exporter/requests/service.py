@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from exporter.config.request_options import RequestSettings
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestView
-from exporter.model import ClockReading, Reading, RunDevices, RunError, Service, read_clocks
+from exporter.model import ClockReading, NativeBuckets, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
 from exporter.requests.intake import REASONS, RateLimit, Reason, RequestIds, RunTimes
@@ -183,6 +183,9 @@ class RequestService(Service):
     def readings(self) -> Iterator[Reading]:
         yield from self._counters.readings()
         yield from self._servers.readings(self._clock())
+
+    def native_buckets(self) -> Iterator[NativeBuckets]:
+        return self._counters.native_buckets()
 
     # -- time
 
