@@ -59,7 +59,7 @@ LONGEST_FILES = (
     "analyzer/studies/test_recommend_sweep.py",
     "analyzer/sources/runs/test_load_real_servers.py",
     "analyzer/sources/untagged/test_tokens.py",
-    "analyzer/studies/test_tenants.py",
+    "analyzer/commands/test_tenants.py",
     "analyzer/output/html/test_page.py",
     "grafana/test_live.py",
     "deploy/slurm/test_jobs.py",

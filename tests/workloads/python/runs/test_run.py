@@ -1,11 +1,9 @@
-import itertools
 import re
 import signal
 import sys
 
 import pytest
 
-from exporter.contract.run import MAX_RESULTS, MAX_UNITS
 from tests.polling import eventually
 
 
@@ -31,23 +29,6 @@ def test_run_of_python_job_reports_work_phase_and_result(exporter, script):
     assert run.results == {"loss": 0.25}
     assert exporter.api.bodies("/phase") == [{"name": "measure"}]
     assert len(exporter.api.pids[run.run_id]) == 1
-
-
-def test_run_declares_its_unit_of_work_before_its_work(exporter, script):
-    done = exporter.python(
-        script("""
-        for _ in range(2):
-            with wattline.run("train", unit="samples") as run:
-                run.work(steps=1)
-                run.work(samples=64, steps=1)
-        """),
-        WATTLINE_RUN_ID="",
-    )
-    first, *_ = bodies = exporter.api.bodies("/work")
-
-    assert (done.returncode, done.stderr.count("cannot")) == (0, 0)
-    assert {name: value for name, value in first.items() if name != "contributor"} == {"samples": 0.0}
-    assert sum(body.get("steps") == 2 for body in bodies) == 2
 
 
 def test_run_has_energy_after_its_end(exporter, script):
@@ -96,25 +77,6 @@ def test_run_under_runner_adds_work_to_runners_run(exporter, script):
     run = exporter.api.only_run
     assert (run.outcome, run.work) == ("ok", {"samples": 5})
     assert run.workload == "train.py"
-
-
-def test_work_posts_totals_at_most_four_times_a_second(exporter, script):
-    exporter.python(
-        script("""
-        with wattline.run("train") as run:
-            for _ in range(2000):
-                run.work(steps=1)
-                time.sleep(0.0005)
-        """)
-    )
-
-    posts = [request for request in exporter.api.requests if request.path.endswith("/work")]
-    totals = [post.body["steps"] for post in posts]
-    assert totals == sorted(totals)
-    assert totals[-1] == 2000
-    assert exporter.api.only_run.work == {"steps": 2000}
-    # all posts but the last, at the exit, are at least 0.25 s apart
-    assert all(later.at_s - earlier.at_s > 0.2 for earlier, later in itertools.pairwise(posts[:-1]))
 
 
 @pytest.mark.parametrize(
@@ -169,16 +131,6 @@ def test_run_exporter_lost_continues(exporter, script):
     )
 
 
-@pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])
-def test_run_invalid_amount_logs_once_and_is_ignored(exporter, script, call):
-    done = exporter.python(script(f"with wattline.run('train') as run:\n    {call}\n    {call}"))
-
-    assert done.returncode == 0
-    assert done.stderr.count("wattline: cannot ") == 1
-    assert exporter.api.only_run.work == {}
-    assert exporter.api.only_run.results == {}
-
-
 def test_run_rejected_labels_logs_once_and_continues(exporter, script):
     done = exporter.python(script("with wattline.run('train', labels={'a-b': 1}):\n    print('trained')"))
 
@@ -217,67 +169,6 @@ def test_run_idle_job_renews_lease(exporter, script, tmp_path):
             (tmp_path / "go").touch()
 
     assert exporter.api.bodies("/work")[:2] == [{}, {}]
-
-
-def test_phase_as_context_manager_restores_previous_phase(exporter, script):
-    exporter.python(
-        script("""
-        with wattline.run("train") as run:
-            run.phase("train")
-            with run.phase("validation"):
-                with run.phase("metrics"):
-                    pass
-            run.phase("test")
-        """)
-    )
-
-    names = [body["name"] for body in exporter.api.bodies("/phase")]
-    assert names == ["train", "validation", "metrics", "validation", "train", "test"]
-
-
-def test_phase_first_context_manager_returns_to_rest_on_exception(exporter, script):
-    exporter.python(
-        script("""
-        with wattline.run("train") as run:
-            try:
-                with run.phase("validation"):
-                    raise RuntimeError
-            except RuntimeError:
-                pass
-        """)
-    )
-
-    assert exporter.api.bodies("/phase") == [{"name": "validation"}, {"name": "rest"}]
-
-
-def test_result_invalid_or_excess_keeps_other_results(exporter, script):
-    done = exporter.python(
-        script("""
-        with wattline.run("train") as run:
-            run.result(loss=0.25, **{"top-1": 0.5})
-            run.result(**{f"r{index}": index for index in range(70)})
-            run.result(loss=0.125)
-        """)
-    )
-
-    run = exporter.api.only_run
-    assert run.outcome == "ok"
-    assert run.results == {"loss": 0.125, **{f"r{index}": index for index in range(MAX_RESULTS - 1)}}
-    assert "cannot report result top-1: use a name of at most 64 ASCII letters" in done.stderr
-    assert "cannot report result r69: a run has at most 64 results" in done.stderr
-
-
-def test_work_excess_unit_keeps_other_units(exporter, script):
-    done = exporter.python(
-        script("""
-        with wattline.run("train") as run:
-            run.work(**{f"u{index}": 1 for index in range(17)})
-            run.work(u0=2)
-        """)
-    )
-
-    assert exporter.api.only_run.work == {"u0": 3, **{f"u{index}": 1 for index in range(1, MAX_UNITS)}}
-    assert "cannot count work u16: a run has at most 16 units" in done.stderr
 
 
 @pytest.mark.parametrize("call", ["phase('train')", "work(steps=3)", "result(loss=1)", "energy()", "end()"])
@@ -347,67 +238,6 @@ def test_energy_is_that_of_now_and_of_the_end(exporter, script):
     )
 
     assert done.stdout == "100.0 J\n100.0 100.0 None ok\n"
-
-
-def test_request_posts_batch_with_optional_fields(exporter, script):
-    exporter.python(
-        script("""
-        with wattline.run("serve") as run:
-            run.request(started_at=10, ended_at=12.5, prompt_tokens=7, generated_tokens=3)
-            run.request(
-                request_id="r-1", started_at=10, first_token_at=10.5, ended_at=12, prompt_tokens=7, cached_tokens=4,
-                generated_tokens=3, labels={"user": "ann", "tier": 2},
-            )
-        """)
-    )
-
-    first, second = exporter.api.served.values()
-    assert {name: value for name, value in first.items() if name != "id"} == {
-        "started_at": 10,
-        "ended_at": 12.5,
-        "prompt_tokens": 7,
-        "generated_tokens": 3,
-    }
-    assert second == {
-        "id": "r-1",
-        "started_at": 10,
-        "first_token_at": 10.5,
-        "ended_at": 12,
-        "prompt_tokens": 7,
-        "cached_tokens": 4,
-        "generated_tokens": 3,
-        "labels": {"user": "ann", "tier": "2"},
-    }
-    assert exporter.api.only_run.results == {}
-
-
-def test_request_that_is_refused_is_declared_in_the_results(exporter, script):
-    done = exporter.python(
-        script("""
-        with wattline.run("serve") as run:
-            for tokens in (1, -1, 2):
-                run.request(started_at=1, ended_at=2, prompt_tokens=1, generated_tokens=tokens)
-        """)
-    )
-
-    assert [one["generated_tokens"] for one in exporter.api.served.values()] == [1, 2]
-    assert exporter.api.only_run.results == {"requests_not_recorded": 1}
-    assert "wattline: 1 requests were not recorded" in done.stderr
-
-
-def test_request_with_numbers_of_numpy_or_nan_does_not_stop_the_others(exporter, script):
-    done = exporter.python(
-        script("""
-        import numpy
-        with wattline.run("serve") as run:
-            run.request(started_at=float("nan"), ended_at=2, prompt_tokens=1, generated_tokens=1)
-            run.request(started_at=numpy.float64(1.5), ended_at=2, prompt_tokens=numpy.int64(4), generated_tokens=3)
-        """)
-    )
-
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert [(one["started_at"], one["prompt_tokens"]) for one in exporter.api.served.values()] == [(1.5, 4)]
-    assert exporter.api.only_run.results == {"requests_not_recorded": 1}
 
 
 def test_summary_is_silent_on_request(exporter, script):
