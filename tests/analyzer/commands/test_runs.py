@@ -1,5 +1,7 @@
 """List of runs."""
 
+import csv
+import io
 import json
 import time
 
@@ -119,3 +121,34 @@ def test_runs_alone_on_their_gpu_need_no_attributed_energy_in_the_table(analyzer
 
     assert "GPU energy" in table.stdout
     assert "Attributed" not in table.stdout
+
+
+def test_runs_lists_newest_first_in_each_format(analyzer, steady_history):
+    where = ("--source", steady_history, "--since", "36500d")
+    (read,) = json.loads(analyzer("runs", *where, "--format", "json").stdout)
+
+    assert read["run_id"] == "train-1"
+    assert read["state"] == "ok"
+    assert read["gpu_energy_joules"] == 12_000
+    assert read["labels"] == {"model": "tiny"}
+    (row,) = csv.DictReader(io.StringIO(analyzer("runs", *where, "--format", "csv").stdout))
+    assert row["labels"] == '{"model": "tiny"}'
+    table = analyzer("runs", *where).stdout
+    assert "3.33 ± 0.21 Wh" in table
+    assert "model=tiny" in table
+
+
+def test_runs_piped_shows_whole_ids_and_labels(analyzer, tmp_path):
+    run_id, label = "llama-3.3-70b-instruct-awq-tensor-parallel-8-0123456789abcdef", "x" * 128
+    run = NodeRun(run_id=run_id, labels={f"label_number_{n}": label for n in range(4)})
+    path = write_history(
+        tmp_path, series_of_scrapes((t, scrape([NodeGpu([(START_S, 300)])], run, t)) for t in [START_S, START_S + 25])
+    )
+
+    table = analyzer("runs", "--source", path, "--since", "36500d").stdout
+
+    assert len(table.splitlines()) == 2  # the heading and the run
+    assert run_id in table
+    assert all(f"label_number_{n}={label}" in table for n in range(4))
+    assert "…" not in table
+    assert "\x1b" not in table
