@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from exporter.contract.requests.served import MAX_LABEL_VALUE
 from exporter.model import printable
 
-Values = dict[str, str | int | float | bool]
+Value = str | int | float | bool
+Values = dict[str, Value]
 
 RUN_ID, POD_UID, CONTAINER_ID, HOST_NAME = "wattline.run_id", "k8s.pod.uid", "container.id", "host.name"
 PROCESS_IDS = ("process.pid", "vllm.process_id")
@@ -38,17 +39,17 @@ HASH_DIGITS = 16
 _SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
 
 
+def scalar(value: AnyValue) -> Value | None:
+    """Return a text, a number or a bool; None for other values."""
+    kind = value.WhichOneof("value")
+    found: Value | None = getattr(value, kind) if kind in _SCALARS else None
+    return found
+
+
 def scalar_values(attributes: Iterable[KeyValue], wanted: Collection[str]) -> Values:
     """Return the wanted attributes that are a text, a number or a bool."""
-    found: Values = {}
-    for attribute in attributes:
-        key = attribute.key
-        if key in wanted:
-            value = attribute.value
-            kind = value.WhichOneof("value")
-            if kind in _SCALARS:
-                found[key] = getattr(value, kind)
-    return found
+    found = ((each.key, scalar(each.value)) for each in attributes if each.key in wanted)
+    return {key: value for key, value in found if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,16 @@ class LabelRules:
     sources: Mapping[str, tuple[str, ...]]
 
     @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(key for keys in self.sources.values() for key in keys)
+    def keys(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for keys in self.sources.values() for key in keys))
 
-    def labels(self, values: Values, resource: Values) -> dict[str, str]:
+    def labels(self, values: Mapping[str, Value | None], resource: Values) -> dict[str, str]:
         """Return the labels that the attributes give; an API key as the start of its SHA-256 hash."""
         found = {}
         for name, keys in self.sources.items():
             for key in keys:
-                value = values.get(key, resource.get(key))
+                own = values.get(key)
+                value = resource.get(key) if own is None else own
                 if value is not None and value != "":
                     text = printable(str(value))
                     found[name] = _hashed(text) if name == "api_key" else text[:MAX_LABEL_VALUE]
@@ -75,7 +77,7 @@ class LabelRules:
 
 
 def label_rules(names: Iterable[str]) -> LabelRules:
-    """Return the rules for `model` and these names. A name without a rule is an attribute's, or LiteLLM's."""
+    """Return the rules for `model` and these names. A name without a rule is that of an attribute, or LiteLLM's."""
     chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}")) for name in names}
     return LabelRules({"model": MODEL, **chosen})
 

@@ -6,7 +6,8 @@ Specification: https://opentelemetry.io/docs/specs/otlp/#otlphttp.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
@@ -16,9 +17,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from exporter.contract.requests.served import ServedRequest
-from exporter.otlp.attributes import RESOURCE_KEYS, Values, scalar_values
-from exporter.otlp.spans import SpanReader
+from exporter.otlp.attributes import RESOURCE_KEYS, Value, Values, scalar_values
+from exporter.otlp.spans import Role, SpanReader, SpanRow
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
 
 
 class BodyError(Exception):
@@ -26,20 +29,21 @@ class BodyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SpanRequest:
-    """A request with the resource and the id of its span, and the run that the span names, if any."""
+class SpanSource:
+    """Resource of spans, and the run that they name, if any."""
 
-    request: ServedRequest
-    span: int
     resource: Values
     run_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TraceBody:
-    """Requests in a body, the parents of all its spans, and the number of spans."""
+    """Requests in a body with the ids of their spans and the positions of their sources; parents of all its spans."""
 
-    requests: list[SpanRequest]
+    requests: RequestColumns
+    span_ids: list[int]
+    source_of: list[int]
+    sources: list[SpanSource]
     links: list[tuple[int, int]]
     spans: int
 
@@ -56,22 +60,67 @@ def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
     keys = RESOURCE_KEYS | reader.resource_keys
-    requests: list[SpanRequest] = []
-    links: list[tuple[int, int]] = []
-    spans = 0
+    rows, spans = _Rows(reader), 0
     for of_resource in message.resource_spans:
-        resource = scalar_values(of_resource.resource.attributes, keys)
+        rows.begin_resource(scalar_values(of_resource.resource.attributes, keys))
         for of_scope in of_resource.scope_spans:
             spans += len(of_scope.spans)
             for span in of_scope.spans:
                 if is_json:
                     span.span_id, span.parent_span_id = _from_hex(span.span_id), _from_hex(span.parent_span_id)
-                number = int.from_bytes(span.span_id)
-                if span.parent_span_id and span.parent_span_id != span.span_id:
-                    links.append((number, int.from_bytes(span.parent_span_id)))
-                if found := reader.read(span, resource):
-                    requests.append(SpanRequest(found[0], number, resource, found[1]))
-    return TraceBody(requests, links, spans)
+                number, parent = int.from_bytes(span.span_id), span.parent_span_id
+                if parent and parent != span.span_id:
+                    rows.links.append((number, int.from_bytes(parent)))
+                if row := reader.read(span):
+                    rows.add(row, number)
+    return rows.body(spans)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Requests in the order of their spans."""
+
+    reader: SpanReader
+    links: list[tuple[int, int]] = field(default_factory=list)
+    _rows: list[SpanRow] = field(default_factory=list)
+    _span_ids: list[int] = field(default_factory=list)
+    _sources: list[SpanSource] = field(default_factory=list)
+    _source_of: list[int] = field(default_factory=list)
+    _known_sources: dict[str | None, int] = field(default_factory=dict)
+    """Positions of the sources of the latest resource, by the run that spans name."""
+    _label_sets: list[tuple[dict[str, str], Role | None]] = field(default_factory=list)
+    _set_numbers: list[int] = field(default_factory=list)
+    _known_sets: dict[tuple[tuple[Value | None, ...], Role | None], int] = field(default_factory=dict)
+    _resource: Values = field(default_factory=dict)
+
+    def begin_resource(self, resource: Values) -> None:
+        self._resource = resource
+        self._known_sources, self._known_sets = {}, {}
+
+    def add(self, row: SpanRow, span_id: int) -> None:
+        """Add the request of a span."""
+        run_id, labels = row[9], row[7:9]
+        source = self._known_sources.get(run_id)
+        if source is None:
+            source = self._known_sources[run_id] = len(self._sources)
+            self._sources.append(SpanSource(self._resource, run_id))
+        number = self._known_sets.get(labels)
+        if number is None:
+            number = self._known_sets[labels] = len(self._label_sets)
+            self._label_sets.append((self.reader.labels(labels[0], self._resource), labels[1]))
+        self._rows.append(row)
+        self._span_ids.append(span_id)
+        self._source_of.append(source)
+        self._set_numbers.append(number)
+
+    def body(self, spans: int) -> TraceBody:
+        """Return all that was added."""
+        from exporter.request_energy.columns import LabelSet, RequestColumns
+
+        sets = [LabelSet(*each) for each in self._label_sets]
+        ids, *values = list(zip(*self._rows, strict=True))[:7] or [()] * 7
+        columns = RequestColumns.of_values(ids, values, self._set_numbers, sets)
+        return TraceBody(columns, self._span_ids, self._source_of, self._sources, self.links, spans)
 
 
 def _from_hex(parsed: bytes) -> bytes:

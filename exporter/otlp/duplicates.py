@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 MAX_SPANS = 50_000
 """Spans that are remembered; at 5,000 spans a second, those of ten seconds."""
@@ -31,23 +32,23 @@ class SpanTree:
     def redundant(self, requests: Collection[int]) -> set[int]:
         """Return those of the spans that describe a request that another span describes as well."""
         own = set(requests)
-        above = {ancestor for span in own for ancestor in self._ancestors(span)}
-        return {
-            span
-            for span in own
-            if span in above
-            or span in self._counted
-            or span in self._above
-            or any(ancestor in self._counted for ancestor in self._ancestors(span))
-        }
+        linked = self._linked(own)
+        above = {ancestor for span in linked for ancestor in self._ancestors(span)}
+        below = {span for span in linked if any(each in self._counted for each in self._ancestors(span))}
+        known = (span for span in own if span in self._counted or span in self._above)
+        return own & above | below | set(known)
 
-    def count(self, requests: Iterable[int]) -> None:
+    def count(self, requests: Collection[int]) -> None:
         """Remember spans whose requests were counted."""
-        for span in requests:
-            self._counted[span] = None
+        self._counted.update(dict.fromkeys(requests))
+        for span in self._linked(requests):
             self._above.update(dict.fromkeys(self._ancestors(span)))
         _limit(self._counted, self._max)
         _limit(self._above, self._max)
+
+    def _linked(self, spans: Iterable[int]) -> list[int]:
+        """Return those of the spans that have a parent."""
+        return [span for span in spans if span in self._parents]
 
     def _ancestors(self, span: int) -> Iterator[int]:
         for _ in range(MAX_DEPTH):
@@ -59,5 +60,5 @@ class SpanTree:
 
 def _limit(kept: dict[int, int] | dict[int, None], most: int) -> None:
     """Remove the oldest entries beyond the limit."""
-    for _, oldest in zip(range(len(kept) - most), list(kept) if len(kept) > most else (), strict=False):
+    for oldest in list(islice(kept, max(0, len(kept) - most))):
         del kept[oldest]

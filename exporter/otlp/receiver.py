@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Iterator
+from itertools import compress
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.contract.metrics import OTLP_SPANS
-from exporter.contract.requests.served import ServedRequest, request_error
 from exporter.contract.requests.views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import Reading, RunError
-from exporter.otlp.body import BodyError, SpanRequest, TraceBody, decode, encode_error, encode_response
+from exporter.otlp.body import BodyError, TraceBody, decode, encode_error, encode_response
 from exporter.otlp.duplicates import SpanTree
-from exporter.otlp.run_match import NoRunError, RunMatcher
+from exporter.otlp.limits import request_errors
+from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.request_energy.columns import RequestColumns
+    from exporter.request_energy.pieces import Mask
 
 MAX_WAITING = 8
 """Bodies that wait for their decoding, one at a time in a thread; a further one gets 429."""
@@ -33,7 +38,7 @@ log = logging.getLogger(__name__)
 class RequestSink(Protocol):
     """Receiver of requests of runs; raises RunError. See `exporter.requests.service`."""
 
-    async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt: ...
+    async def report_columns(self, run_id: str, requests: RequestColumns) -> RequestReceipt: ...
 
 
 class OtlpReceiver:
@@ -72,32 +77,24 @@ class OtlpReceiver:
     def readings(self) -> Iterator[Reading]:
         yield from self._counters.readings(OTLP_SPANS)
 
-    async def _take(self, decoded: TraceBody) -> tuple[int, str]:
+    async def _take(self, body: TraceBody) -> tuple[int, str]:
         """Give the requests to their runs; return the number of rejected spans and the reasons. Raises RunError."""
-        self._tree.add(decoded.links)
-        redundant = self._tree.redundant([each.span for each in decoded.requests])
-        counts = Counter(ignored=decoded.spans - len(decoded.requests))
-        reasons: Counter[str] = Counter()
-        accepted: dict[str, dict[int, ServedRequest]] = defaultdict(dict)
-        for each in decoded.requests:
-            if each.span in redundant:
-                counts["duplicate"] += 1
-            elif reason := request_error(each.request):
-                counts["invalid"] += 1
-                reasons[reason] += 1
-            else:
-                self._match(each, accepted, counts, reasons)
-        for run_id, requests in accepted.items():
+        self._tree.add(body.links)
+        counts, reasons = Counter(ignored=body.spans - len(body.requests)), Counter[str]()
+        for run_id, chosen in self._by_run(body, counts, reasons).items():
+            is_all, spans = chosen.all(), list(compress(body.span_ids, chosen))
             try:
-                receipt = await self._sink.report(run_id, list(requests.values()))
+                receipt = await self._sink.report_columns(
+                    run_id, body.requests if is_all else body.requests.take(chosen)
+                )
             except RunError as error:
                 if error.status in _CODES:  # the sender repeats the body; counted spans are then duplicates
                     raise
-                refused = {error.detail: len(requests)}
+                refused = {error.detail: len(spans)}
             else:
                 refused = receipt.reasons
-            self._tree.count(requests)
-            counts["accepted"] += len(requests) - sum(refused.values())
+            self._tree.count(spans)
+            counts["accepted"] += len(spans) - sum(refused.values())
             counts["refused"] += sum(refused.values())
             reasons.update(refused)
         for outcome, number in counts.items():
@@ -105,18 +102,42 @@ class OtlpReceiver:
         self._log(reasons)
         return reasons.total(), "; ".join(f"{number} spans: {reason}" for reason, number in reasons.most_common(3))
 
-    def _match(
-        self,
-        each: SpanRequest,
-        accepted: dict[str, dict[int, ServedRequest]],
-        counts: Counter[str],
-        reasons: Counter[str],
-    ) -> None:
-        try:
-            accepted[self._matcher.find(each.request, each.resource, each.run_id)][each.span] = each.request
-        except NoRunError as error:
-            counts["no_run"] += 1
-            reasons[str(error)] += 1
+    def _by_run(self, body: TraceBody, counts: Counter[str], reasons: Counter[str]) -> dict[str, Mask]:
+        """Return the masks of the requests of each run; count the others, and their reasons."""
+        import numpy as np
+
+        if not len(body.requests):
+            return {}
+        left = self._counting(body.span_ids)
+        counts["duplicate"] += len(left) - int(np.count_nonzero(left))
+        for position, reason in request_errors(body.requests, left):
+            left[position] = False
+            counts["invalid"] += 1
+            reasons[reason] += 1
+        found: dict[str, Mask] = {}
+        source_of = np.array(body.source_of)
+        for number, source in enumerate(body.sources):
+            own = np.flatnonzero(left & (source_of == number))
+            times = body.requests.started_at[own], body.requests.ended_at[own]
+            for run, group in self._matcher.groups(*times, source):
+                if isinstance(run, str):
+                    found.setdefault(run, np.zeros(len(left), dtype=bool))[own[group]] = True
+                else:
+                    count = int(np.count_nonzero(group))
+                    counts["no_run"] += count
+                    reasons[str(run)] += count
+        return found
+
+    def _counting(self, span_ids: list[int]) -> Mask:
+        """Return the mask of spans whose requests no other span describes as well, each id once."""
+        import numpy as np
+
+        redundant, mask = self._tree.redundant(span_ids), np.ones(len(span_ids), dtype=bool)
+        if redundant or len(set(span_ids)) < len(span_ids):
+            for position, span_id in enumerate(span_ids):
+                mask[position] = span_id not in redundant
+                redundant.add(span_id)
+        return mask
 
     def _log(self, reasons: Counter[str]) -> None:
         for reason in reasons:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from exporter.contract.requests.served import ServedRequest
 from exporter.otlp.attributes import CONTAINER_ID, HOST_NAME, POD_UID, PROCESS_IDS, RUN_ID, Values
 from exporter.processes.cgroup_paths import parse_cgroup_path
 from exporter.processes.cgroups import pids_in_cgroup
 from exporter.processes.procfs import read_stat
 from exporter.runs.record import RunRecord
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from exporter.otlp.body import SpanSource
+    from exporter.request_energy.pieces import FloatArray, Mask
 
 MAX_ANCESTORS = 64
 _REMEDY = "set OTEL_RESOURCE_ATTRIBUTES=wattline.run_id=RUN_ID for the server"
@@ -36,15 +40,36 @@ class RunMatcher:
         self._ancestors = ancestors or process_ancestors
         self._pids_of = pids_of
 
-    def find(self, request: ServedRequest, resource: Values, run_id: str | None) -> str:
-        """Return the id of the run. Raises NoRunError."""
+    def groups(
+        self, started_at: FloatArray, ended_at: FloatArray, source: SpanSource
+    ) -> Iterator[tuple[str | NoRunError, Mask]]:
+        """Yield the runs of requests of one source, each with the mask of its requests, or why they have none."""
+        import numpy as np
+
+        runs = [(run.started_at, np.inf if run.ended_at is None else run.ended_at) for run in self._runs()]
+        is_open = np.array([(ended_at >= begin) & (started_at <= end) for begin, end in runs])
+        is_open = is_open.reshape(len(runs), len(started_at))
+        left = np.ones(len(started_at), dtype=bool)
+        while left.any():
+            first = int(np.argmax(left))
+            group = left & (is_open == is_open[:, [first]]).all(axis=0)
+            left &= ~group
+            found: str | NoRunError
+            try:
+                found = self.find(started_at[first], ended_at[first], source.resource, source.run_id)
+            except NoRunError as error:
+                found = error
+            yield found, group
+
+    def find(self, started_at: float, ended_at: float, resource: Values, run_id: str | None) -> str:
+        """Return the id of the run of a request. Raises NoRunError."""
         named = run_id or str(resource.get(RUN_ID, ""))
         runs = list(self._runs())
         if named:
             if any(run.run_id == named for run in runs):
                 return named
             raise NoRunError(f"no run {named!r} is open; begin it, or correct wattline.run_id")
-        runs = [run for run in runs if _covers(run, request)]
+        runs = [run for run in runs if _covers(run, started_at, ended_at)]
         for key, of_run in ((POD_UID, _pod_of), (CONTAINER_ID, _container_of)):
             if identity := str(resource.get(key, "")).lower():
                 found = [run for run in runs if of_run(run) == identity]
@@ -82,9 +107,9 @@ def _only(runs: list[RunRecord]) -> str:
     raise NoRunError(f"{len(runs)} runs were open at the time of the request; {_REMEDY}")
 
 
-def _covers(run: RunRecord, request: ServedRequest) -> bool:
+def _covers(run: RunRecord, started_at: float, ended_at: float) -> bool:
     """Return True if the request and the run overlap in time."""
-    return request.ended_at >= run.started_at and (run.ended_at is None or request.started_at <= run.ended_at)
+    return ended_at >= run.started_at and (run.ended_at is None or started_at <= run.ended_at)
 
 
 def _pod_of(run: RunRecord) -> str:

@@ -5,88 +5,110 @@ The names of the attributes are listed in `exporter/docs/requests-otlp.md` with 
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Literal
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from exporter.contract.requests.served import MAX_REQUEST_ID, ServedRequest
-from exporter.otlp.attributes import RUN_ID, LabelRules, Values, scalar_values
+from exporter.contract.requests.served import MAX_REQUEST_ID
+from exporter.otlp.attributes import RUN_ID, LabelRules, Value, Values, scalar
 
-_REQUEST_IDS = ("gen_ai.response.id", "gen_ai.request.id")
-"""A gateway has the server's id in its response; a server has its own."""
-_PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-_GENERATED = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-_CACHED = ("gen_ai.usage.cached_tokens", "gen_ai.usage.cache_read.input_tokens")
-_FIRST_TOKEN = ("gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk")
-_E2E, _OPERATION = "gen_ai.latency.e2e", "gen_ai.operation.name"
-_WITHOUT_OUTPUT = ("embeddings", "embedding", "aembedding", "rerank", "arerank")
-_NOT_REQUESTS = (
-    "create_agent", "execute_tool", "invoke_agent", "invoke_workflow", "plan", "retrieval",
+_COUNTS = (
+    "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
+    "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+    "gen_ai.usage.cached_tokens", "gen_ai.usage.cache_read.input_tokens",
 )  # fmt: skip
+"""Prompt, generated and cached tokens, each with two names, of which the first one that a span has counts."""
+_SECONDS = (
+    "gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk", "gen_ai.latency.e2e",
+)  # fmt: skip
+_TEXTS = ("gen_ai.response.id", "gen_ai.request.id", "gen_ai.operation.name", RUN_ID)
+"""Ids of the request, operation and run. A gateway has the server's id in its response; a server has its own."""
+_FIRST_SECONDS, _FIRST_TEXT = len(_COUNTS), len(_COUNTS) + len(_SECONDS)
+_FIXED = _FIRST_TEXT + len(_TEXTS)
+_WITHOUT_OUTPUT = frozenset({"embeddings", "embedding", "aembedding", "rerank", "arerank"})
+_NOT_REQUESTS = frozenset({"create_agent", "execute_tool", "invoke_agent", "invoke_workflow", "plan", "retrieval"})
 """Operations whose usage is the sum of the requests below them."""
-_SPAN_KEYS = frozenset({*_REQUEST_IDS, *_PROMPT, *_GENERATED, *_CACHED, *_FIRST_TOKEN, _E2E, _OPERATION, RUN_ID})
 Role = Literal["prefill", "decode"]
-_ROLES: tuple[Role, ...] = get_args(Role)
+_ROLES: dict[str, Role] = {"prefill": "prefill", "decode": "decode"}
 _NS = 1e-9
+_NAN, _INFINITE = float("nan"), float("inf")
+
+
+SpanRow = tuple[str, float, float, float, int, int, int, tuple[Value | None, ...], Role | None, str | None]
+"""Request of a span: id, start, first token (NaN if unknown), end, tokens of the prompt, cached and generated tokens,
+values of its labels, role, and `wattline.run_id`. A plain tuple is made faster than an object with names."""
 
 
 class SpanReader:
     """Conversion of spans to requests, with the labels that `rules` allow."""
 
     def __init__(self, rules: LabelRules) -> None:
-        self._rules = rules
-        self._keys = _SPAN_KEYS | rules.keys
-        self.resource_keys = rules.keys
+        self._rules, self.resource_keys = rules, frozenset(rules.keys)
+        names = dict.fromkeys([*_COUNTS, *_SECONDS, *_TEXTS, *rules.keys])
+        self._places = {name: place for place, name in enumerate(names)}
+        places = [self._places[name] for name in rules.keys]
+        self._label_values: Callable[[list[Value | None]], tuple[Value | None, ...]] = itemgetter(*places)
 
-    def read(self, span: Span, resource: Values) -> tuple[ServedRequest, str | None] | None:
-        """Return the span's request and its `wattline.run_id`; None for a span that is no request with token counts."""
-        values = scalar_values(span.attributes, self._keys)
-        prompt = _count(values, _PROMPT)
-        operation = values.get(_OPERATION)
+    def labels(self, values: tuple[Value | None, ...], resource: Values) -> dict[str, str]:
+        """Return the labels of a span with these values and its resource."""
+        return self._rules.labels(dict(zip(self._rules.keys, values, strict=True)), resource)
+
+    def read(self, span: Span) -> SpanRow | None:
+        """Return the span's request; None for a span that is no request with token counts."""
+        values: list[Value | None] = [None] * len(self._places)
+        places = self._places
+        for attribute in span.attributes:
+            place = places.get(attribute.key)
+            if place is not None:
+                value = attribute.value
+                found: Value  # of the usual type: reading the type costs as much as the value
+                if place < _FIRST_SECONDS:
+                    found = value.int_value
+                elif place < _FIRST_TEXT:
+                    found = value.double_value
+                else:
+                    found = value.string_value
+                values[place] = found or scalar(value)
+        prompt_a, prompt_b, made_a, made_b, cached_a, cached_b = values[:_FIRST_SECONDS]
+        first_a, first_b, e2e, response_id, own_id, operation, run_id = values[_FIRST_SECONDS:_FIXED]
+        prompt = prompt_b if prompt_a is None else prompt_a
+        if type(prompt) is not int:
+            prompt = _count(prompt_a, prompt_b)
         if prompt is None or operation in _NOT_REQUESTS:
             return None
-        generated = _count(values, _GENERATED)
-        if generated is None and operation not in _WITHOUT_OUTPUT and _E2E not in values:
+        made = made_b if made_a is None else made_a
+        if type(made) is not int:
+            made = _count(made_a, made_b)
+        if made is None and operation not in _WITHOUT_OUTPUT and e2e is None:
             return None
+        cached = 0 if cached_a is None and cached_b is None else _count(cached_a, cached_b)
         started_at = span.start_time_unix_nano * _NS
-        e2e_s, first_s = _seconds(values, (_E2E,)), _seconds(values, _FIRST_TOKEN)
-        request = ServedRequest(
-            _text(values, _REQUEST_IDS) or span.span_id.hex(),
+        e2e_s, first_s, name = _seconds(e2e), _seconds(first_a) or _seconds(first_b), response_id or own_id
+        head, separator, _ = span.name.partition(" Req ")
+        return (
+            str(name)[:MAX_REQUEST_ID] if name else span.span_id.hex(),
             started_at,
-            span.end_time_unix_nano * _NS if e2e_s is None else started_at + e2e_s,
+            started_at + first_s if first_s else _NAN,
+            started_at + e2e_s if e2e_s else span.end_time_unix_nano * _NS,
             prompt,
-            generated or 0,
-            None if first_s is None else started_at + first_s,
-            _count(values, _CACHED) or 0,
-            self._rules.labels(values, resource),
-            _role(span.name),
+            cached or 0,
+            made or 0,
+            self._label_values(values),
+            _ROLES.get(head) if separator else None,
+            None if run_id is None else str(run_id),
         )
-        run_id = values.get(RUN_ID)
-        return request, None if run_id is None else str(run_id)
 
 
-def _count(values: Values, keys: tuple[str, ...]) -> int | None:
-    """Return the first of the attributes that is a number of tokens."""
-    for key in keys:
-        value = values.get(key)
+def _count(*values: Value | None) -> int | None:
+    """Return the first of the values that is a number of tokens."""
+    for value in values:
         if value is not None and not isinstance(value, str) and abs(value) < 2**63:
             return int(value)
     return None
 
 
-def _seconds(values: Values, keys: tuple[str, ...]) -> float | None:
-    """Return the first of the attributes that is a duration; servers report 0 for an unknown one."""
-    for key in keys:
-        value = values.get(key)
-        if isinstance(value, int | float) and 0 < value < float("inf"):
-            return float(value)
-    return None
-
-
-def _text(values: Values, keys: tuple[str, ...]) -> str:
-    return next((str(values[key])[:MAX_REQUEST_ID] for key in keys if values.get(key)), "")
-
-
-def _role(name: str) -> Role | None:
-    """Return the role in the name of SGLang's spans of a disaggregated server: `prefill Req ID`."""
-    return next((role for role in _ROLES if name.startswith(f"{role} Req ")), None)
+def _seconds(value: Value | None) -> float:
+    """Return a duration; 0 if it is unknown, as servers report it."""
+    return float(value) if isinstance(value, int | float) and 0 < value < _INFINITE else 0.0

@@ -52,17 +52,27 @@ class RequestColumns:
             set_numbers = [known.setdefault((tuple(each.labels.items()), each.role), len(known)) for each in requests]
             firsts = dict(zip(reversed(set_numbers), reversed(requests), strict=True))
             sets = [LabelSet(firsts[number].labels, firsts[number].role) for number in range(len(known))]
-        return cls(
-            [each.request_id for each in requests],
-            np.array([each.started_at for each in requests], dtype=np.float64),
-            np.array([each.first_token_at for each in requests], dtype=np.float64),  # None becomes NaN
-            np.array([each.ended_at for each in requests], dtype=np.float64),
-            np.array([each.prompt_tokens for each in requests], dtype=np.float64),
-            np.array([each.cached_tokens for each in requests], dtype=np.float64),
-            np.array([each.generated_tokens for each in requests], dtype=np.float64),
-            np.array(set_numbers, dtype=np.intp),
-            sets,
+        values = (
+            [each.started_at for each in requests],
+            [each.first_token_at for each in requests],
+            [each.ended_at for each in requests],
+            [each.prompt_tokens for each in requests],
+            [each.cached_tokens for each in requests],
+            [each.generated_tokens for each in requests],
         )
+        return cls.of_values([each.request_id for each in requests], values, set_numbers, sets)
+
+    @classmethod
+    def of_values(
+        cls,
+        ids: Sequence[str],
+        values: Sequence[Sequence[float | None]],
+        set_numbers: Sequence[int],
+        sets: Sequence[LabelSet],
+    ) -> RequestColumns:
+        """Return the columns of times and counts, (6, N) in the order of the fields; None becomes NaN."""
+        started, first, ended, prompt, cached, generated = (np.array(each, dtype=np.float64) for each in values)
+        return cls(ids, started, first, ended, prompt, cached, generated, np.array(set_numbers, dtype=np.intp), sets)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -8,7 +8,10 @@ import pytest
 import requests
 from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from exporter.contract.requests.views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
@@ -18,6 +21,7 @@ from exporter.otlp.receiver import MAX_WAITING, OtlpReceiver
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
 from exporter.web.otlp import MAX_DECODED_BYTES
+from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import LITELLM, SEMCONV, T0, VLLM, emit, encoded, http_exporter, provider
 from tests.exporter.otlp.server import serve
 from tests.exporter.otlp.test_run_match import run
@@ -31,10 +35,10 @@ class Sink:
         self.error = None
         self.late = 0
 
-    async def report(self, run_id, requests):
+    async def report_columns(self, run_id, requests):
         if self.error:
             raise self.error
-        self.received[run_id] += requests
+        self.received[run_id] += requests_of(requests)
         reasons = {"reported too late": 1} if self.late else {}
         return RequestReceipt(
             accepted=len(requests) - self.late, duplicate=0, late=self.late, rejected=0, reasons=reasons
@@ -152,6 +156,39 @@ def test_invalid_request_is_rejected_with_the_field(node, url):
     assert node.counts() == {"invalid": 1.0}
 
 
+def test_spans_of_one_body_go_to_the_runs_open_at_their_times(node, url):
+    """The first run ends at T0 + 50; requests last for 2 s, so that two of them are within both runs."""
+    node.runs = [run("first", ended_at=T0 + 50), run("second", started_at=T0 + 51)]
+    with provider(http_exporter(url)) as tracer:
+        for second in (0, 48, 50, 51, 90):
+            emit(tracer, "llm_request", {**VLLM, "gen_ai.request.id": f"r-{second}"}, start=T0 + second)
+
+    found = {run_id: [each.request_id for each in received] for run_id, received in node.sink.received.items()}
+    assert found == {"first": ["r-0", "r-48"], "second": ["r-51", "r-90"]}
+    assert node.counts() == {"accepted": 4.0, "no_run": 1.0}
+
+
+def test_valid_requests_count_beside_invalid_ones_in_a_body(node, url):
+    with provider(http_exporter(url)) as tracer:
+        for cached in (0, 1201, 7):
+            emit(tracer, "llm_request", {**VLLM, "gen_ai.usage.cached_tokens": cached})
+        emit(tracer, "llm_request", {**VLLM, "gen_ai.request.id": "r\x1b[31m"})
+
+    assert [each.cached_tokens for each in node.sink.received["bench-1"]] == [0, 7]
+    assert node.counts() == {"accepted": 2.0, "invalid": 2.0}
+
+
+def test_span_repeated_in_a_body_counts_once(node, url):
+    message = ExportTraceServiceRequest.FromString(one_span())
+    spans = message.resource_spans[0].scope_spans[0].spans
+    spans.append(spans[0])
+
+    assert post(url, message.SerializeToString()).status_code == 200
+
+    assert len(node.sink.received["bench-1"]) == 1
+    assert node.counts() == {"accepted": 1.0, "duplicate": 1.0}
+
+
 def test_requests_that_the_run_refuses_are_reported(node, url):
     node.sink.late = 1
 
@@ -182,7 +219,7 @@ def test_sdk_repeats_after_429(node, url):
     node.sink.error = RunError(429, "too many requests", 1)
     refusals = []
 
-    async def report(run_id, accepted, inner=node.sink.report):
+    async def report(run_id, accepted, inner=node.sink.report_columns):
         try:
             return await inner(run_id, accepted)
         except RunError:
@@ -190,7 +227,7 @@ def test_sdk_repeats_after_429(node, url):
             node.sink.error = None
             raise
 
-    node.sink.report = report
+    node.sink.report_columns = report
     with provider(http_exporter(url)) as tracer:
         emit(tracer, "llm_request", VLLM)
 
@@ -233,11 +270,11 @@ async def _fill(node):
 
     blocked = asyncio.Event()
 
-    async def report(run_id, accepted, inner=node.sink.report):
+    async def report(run_id, accepted, inner=node.sink.report_columns):
         await blocked.wait()
         return await inner(run_id, accepted)
 
-    node.sink.report = report
+    node.sink.report_columns = report
     receiver = node.receiver()
     tasks = [asyncio.create_task(receiver.receive(one_span(), is_json=False)) for _ in range(MAX_WAITING)]
     await asyncio.sleep(0)

@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from exporter.contract.requests.served import ServedRequest
 from exporter.otlp.run_match import NoRunError, RunMatcher, process_ancestors
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.procfs import ProcessKey
@@ -14,7 +13,6 @@ from tests.exporter.api import sleeper
 T0 = 1_700_000_000.0
 UID = "0a1b2c3d-0000-4000-8000-1234567890ab"
 CONTAINER = "c0" * 32
-REQUEST = ServedRequest("r", T0, T0 + 2.0, 10, 10)
 
 
 def run(run_id, *, started_at=T0 - 100, ended_at=None, owner=None, pids=(), cgroup=None):
@@ -27,7 +25,7 @@ def run(run_id, *, started_at=T0 - 100, ended_at=None, owner=None, pids=(), cgro
 
 def find(runs, resource=None, run_id=None, *, ancestors=lambda _: (), pids_of=lambda _: set()):
     matcher = RunMatcher(lambda: runs, host="node-1", ancestors=ancestors, pids_of=pids_of)
-    return matcher.find(REQUEST, resource or {}, run_id)
+    return matcher.find(T0, T0 + 2.0, resource or {}, run_id)
 
 
 POD = run(f"pod-{UID}.2", owner=CgroupOwner("kubernetes", UID, "/kubepods/x"))

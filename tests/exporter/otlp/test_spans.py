@@ -9,6 +9,7 @@ from exporter.contract.requests.served import ServedRequest, request_error
 from exporter.otlp.attributes import label_rules
 from exporter.otlp.body import BodyError, decode
 from exporter.otlp.spans import SpanReader
+from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import LITELLM, SEMCONV, SGLANG, T0, VLLM, emit, encoded
 
 READER = SpanReader(label_rules(["user", "route", "team", "api_key"]))
@@ -16,7 +17,7 @@ READER = SpanReader(label_rules(["user", "route", "team", "api_key"]))
 
 def read(name, attributes, *, reader=READER, seconds=2.5, resource=None):
     body = encoded(lambda tracer: emit(tracer, name, attributes, seconds=seconds), resource)
-    return [each.request for each in decode(body, reader, is_json=False).requests]
+    return requests_of(decode(body, reader, is_json=False).requests)
 
 
 def test_vllm_span_has_times_and_tokens():
@@ -63,7 +64,7 @@ def test_span_that_is_no_request_is_left_out(name, attributes):
 
     decoded = decode(body, READER, is_json=False)
 
-    assert (decoded.requests, decoded.spans) == ([], 1)
+    assert (len(decoded.requests), decoded.spans) == (0, 1)
 
 
 def test_embeddings_span_without_output_has_zero_generated():
@@ -106,7 +107,7 @@ def test_captured_vllm_spans_equal_usage_and_histograms_of_the_server():
     """The expected tokens are from the `usage` of vLLM's answers, the sums from its histograms."""
     body = (Path(__file__).parent / "captured/vllm-0.32.0.pb").read_bytes()
 
-    requests = [each.request for each in decode(body, READER, is_json=False).requests]
+    requests = requests_of(decode(body, READER, is_json=False).requests)
 
     assert [(each.prompt_tokens, each.generated_tokens) for each in requests] == [(5, 8), (8, 3), (305, 5), (305, 2)]
     assert requests[0].request_id == "chatcmpl-927664f9e3435191"
@@ -123,7 +124,7 @@ def test_captured_vllm_spans_equal_usage_and_histograms_of_the_server():
 def test_captured_litellm_spans_become_one_request_each(mode, user, cached, first_token):
     body = (Path(__file__).parent / f"captured/litellm-1.106.2-{mode}.pb").read_bytes()
 
-    _, streamed = [each.request for each in decode(body, READER, is_json=False).requests]
+    _, streamed = requests_of(decode(body, READER, is_json=False).requests)
 
     assert (streamed.request_id, streamed.prompt_tokens, streamed.generated_tokens) == ("chatcmpl-s", 1234, 3)
     assert (streamed.labels["model"], streamed.labels.get("user"), streamed.cached_tokens) == ("m1", user, cached)
@@ -144,8 +145,8 @@ def test_json_example_of_the_specification_is_decoded():
 
     decoded = decode(body, READER, is_json=True)
 
-    (found,) = decoded.requests
-    assert found.request == ServedRequest("eee19b7ec3c1b174", T0, T0 + 2.0, 1200, 80)
+    (found,) = requests_of(decoded.requests)
+    assert found == ServedRequest("eee19b7ec3c1b174", T0, T0 + 2.0, 1200, 80)
     assert decoded.links == [(0xEEE19B7EC3C1B174, 0xEEE19B7EC3C1B173)]
 
 
