@@ -21,6 +21,7 @@ from analyzer.model.report import (
     SPACING_LABEL,
     WALL_ENERGY,
     WALL_RATIO,
+    WHOLE_SECONDS,
     Finding,
     MeasuredRun,
 )
@@ -51,6 +52,9 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     if LABELS_CUT in notes:
         text = "its file has more than 16 labels, or a label of more than 128 characters; those beyond are left out"
         found.append(Finding("warning", "labels_cut", "", text))
+    if WHOLE_SECONDS in notes:
+        text = "its file gives only the second in which it was written: start and end are known to 2 s"
+        found.append(Finding("warning", "whole_seconds", "", text))
     if "whole_log" in notes:
         text = "the run is the whole log, including idle time: select the run with analyzer import --start and --end"
         found.append(Finding("warning", "whole_log", "", text))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMATS = (
     *("auto", "wattline", "gpu-tune", "iris-gpubench", "tenant-events", "aipowermeter", "nvidia-smi", "wall-meter"),
-    *("ptdaemon", "aiperf", "ml-energy"),
+    *("ptdaemon", "aiperf", "ml-energy", "vllm-bench"),
 )
 _WATTLINE = "wattline"
 """Format whose times are Unix times in any time zone."""

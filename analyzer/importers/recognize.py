@@ -10,8 +10,7 @@ from typing import Any
 
 from analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from analyzer.importers.formats import events as run_record
-from analyzer.importers.formats import gpu_tune, iris, nvidia_smi, ptdaemon
-from analyzer.importers.formats import llm_benchmarks as aiperf
+from analyzer.importers.formats import gpu_tune, iris, llm_benchmarks, nvidia_smi, ptdaemon
 from analyzer.importers.formats import power_meters as wall_meter
 from analyzer.importers.text import first_line, parse_json_object, read_columns, read_text
 from exporter.contract.run import EVENTS_FILE, METRICS_FILE
@@ -25,8 +24,9 @@ READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
     nvidia_smi.NVIDIA_SMI_FORMAT: nvidia_smi.read_nvidia_smi,
     wall_meter.WALL_METER_FORMAT: wall_meter.read_wall_meter,
     ptdaemon.PTDAEMON_FORMAT: ptdaemon.read_ptdaemon,
-    aiperf.AIPERF_FORMAT: aiperf.read_aiperf,
-    aiperf.ML_ENERGY_FORMAT: aiperf.read_ml_energy,
+    llm_benchmarks.AIPERF_FORMAT: llm_benchmarks.read_aiperf,
+    llm_benchmarks.ML_ENERGY_FORMAT: llm_benchmarks.read_ml_energy,
+    llm_benchmarks.VLLM_BENCH_FORMAT: llm_benchmarks.read_vllm_bench,
 }
 AUTO = "auto"
 _TABLES = (
@@ -35,12 +35,16 @@ _TABLES = (
     (nvidia_smi.is_nvidia_smi, nvidia_smi.NVIDIA_SMI_FORMAT),
     (wall_meter.is_wall_meter, wall_meter.WALL_METER_FORMAT),
 )
-_DOCUMENTS = ((aiperf.is_ml_energy, aiperf.ML_ENERGY_FORMAT), (aiperf.is_aiperf, aiperf.AIPERF_FORMAT))
+_DOCUMENTS = (
+    (llm_benchmarks.is_ml_energy, llm_benchmarks.ML_ENERGY_FORMAT),
+    (llm_benchmarks.is_aiperf, llm_benchmarks.AIPERF_FORMAT),
+    (llm_benchmarks.is_vllm_bench, llm_benchmarks.VLLM_BENCH_FORMAT),
+)
 _EVENTS = (
     (run_record.is_run_record, run_record.RUN_RECORD_FORMAT),
     (run_record.is_tenant_events, run_record.TENANT_EVENTS_FORMAT),
 )
-_WITH_ANOTHER = (METRICS_FILE, aiperf.TIMES_FILE)
+_WITH_ANOTHER = (METRICS_FILE, llm_benchmarks.TIMES_FILE)
 """Names of files that are read together with another file."""
 _NAMED = 3
 """Files of unknown format that are named."""
@@ -131,7 +135,7 @@ def recognize_format(path: Path) -> str | None:
     if path.suffix == ".json":
         if "metrics" in _first_object(path):
             return wall_meter.AIPOWERMETER_FORMAT
-        document = _object(read_text(path))
+        document = _object(read_text(path)) or _first_object(path)
         return next((form for recognizes, form in _DOCUMENTS if recognizes(document)), None)
     if path.name in ptdaemon.PTDAEMON_FILES or ptdaemon.is_ptdaemon(first_line(path)):
         return ptdaemon.PTDAEMON_FORMAT

@@ -139,6 +139,17 @@ def parse_json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def parse_json_objects(text: str) -> list[dict[str, Any]]:
+    """Return the one JSON object of a text, or those of its lines. Raises ValueError."""
+    try:
+        return [parse_json_object(text)]
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [parse_json_object(line) for line in lines]
+
+
 def read_yaml_object(path: Path) -> dict[str, Any]:
     """Return the mapping of a YAML file, empty if the file does not exist or holds none. Raises UnreadableError."""
     if not path.exists():

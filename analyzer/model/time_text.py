@@ -91,6 +91,13 @@ def parse_moment(text: str, zone: tzinfo) -> float:
         raise ValueError(f"{text[:60]!r} is neither a date nor a Unix time") from error
 
 
+def parse_compact_date(text: str, zone: tzinfo | None = None) -> float:
+    """Return the Unix seconds of a date such as 20261124-173045. Raises ValueError as `parse_date` does."""
+    if not re.fullmatch(r"\d{8}-\d{6}", text):
+        raise ValueError(f"{text[:60]!r} is no date such as 20261124-173045")
+    return parse_date(text.replace("-", "T"), zone)
+
+
 def parse_date(text: str, zone: tzinfo | None = None) -> float:
     """Return the Unix seconds of a date in ISO 8601 or in the format of nvidia-smi.
 

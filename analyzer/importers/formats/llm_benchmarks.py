@@ -1,4 +1,4 @@
-"""Readers of LLM benchmarks: AIPerf's profile_export_aiperf.json, and ML.ENERGY's results.json.
+"""Readers of the results of LLM benchmarks: AIPerf, ML.ENERGY and `vllm bench serve`.
 
 Each metric of AIPerf carries its unit, which decides the meaning of its numbers; its times are local times without a
 time zone. The run of ML.ENERGY is the steady state, whose times are in prometheus.json. Zeus measured its energy with
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.importers.content import ALL_GPUS, FileContent, FileEnergy, FileRun, ReadOptions, UnreadableError
-from analyzer.importers.text import finite_numbers, read_json_object
-from analyzer.model.report import GPUS_WITHOUT_ENERGY
-from analyzer.model.time_text import parse_moment
+from analyzer.importers.text import finite_numbers, parse_json_objects, read_json_object, read_text
+from analyzer.model.report import GPUS_WITHOUT_ENERGY, WHOLE_SECONDS
+from analyzer.model.time_text import parse_compact_date, parse_moment
 
 AIPERF_FORMAT = "aiperf"
 AIPERF_FILE = "profile_export_aiperf.json"
@@ -28,6 +28,12 @@ _LATENCIES = {
 _STATISTICS = {"avg": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
 ML_ENERGY_FORMAT = "ml-energy"
 TIMES_FILE = "prometheus.json"
+VLLM_BENCH_FORMAT = "vllm-bench"
+_VLLM_FIELDS = {"date", "duration", "completed", "total_input_tokens", "total_output_tokens"}
+_VLLM_WORK = {"requests": "completed", "prompt_tokens": "total_input_tokens", "generated_tokens": "total_output_tokens"}
+_VLLM_LATENCIES = {"ttft": "ttft_seconds", "itl": "itl_seconds", "e2el": "latency_seconds"}
+_VLLM_STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
+_VLLM_LABELS = {"model_id": "model", **{name: name for name in ("backend", "request_rate", "max_concurrency")}}
 _LABELS = {"model_id": "model", "gpu_model": "gpu_model", "num_gpus": "num_gpus", "max_num_seqs": "max_num_seqs"}
 
 
@@ -184,3 +190,45 @@ def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
         )
     )
     return content
+
+
+def is_vllm_bench(document: dict[str, Any]) -> bool:
+    return set(document) >= _VLLM_FIELDS
+
+
+def read_vllm_bench(path: Path, options: ReadOptions) -> FileContent:
+    """Read a file of --save-result or --append-result, a run for each object. Raises UnreadableError."""
+    content = FileContent(path, VLLM_BENCH_FORMAT, options)
+    try:
+        content.runs += [_vllm_run(document, content) for document in parse_json_objects(read_text(path))]
+    except (KeyError, ValueError) as error:
+        cause = f"no {error}" if isinstance(error, KeyError) else error
+        raise UnreadableError(
+            f"cannot import {path}: {cause}; give the file of vllm bench serve --save-result"
+        ) from error
+    content.notes.append(f"{path} has no GPU energy: also import a power log of that time")
+    return content
+
+
+def _vllm_run(document: dict[str, Any], content: FileContent) -> FileRun:
+    """Return the run; its file is written right after its end. Raises KeyError and ValueError."""
+    numbers = finite_numbers(document)
+    end_s, duration_s = parse_compact_date(str(document["date"]), content.options.zone), numbers["duration"]
+    if failed := numbers.get("failed"):
+        content.notes.append(f"{content.path}: {failed:.0f} requests failed; they are not in the work of the run")
+    return FileRun(
+        name=f"vllm-bench-{document['date']}",
+        workload="vllm-bench",
+        start_s=end_s - duration_s,
+        end_s=end_s,
+        labels={label: str(document[name]) for name, label in _VLLM_LABELS.items() if document.get(name) is not None},
+        work={unit: numbers[name] for unit, name in _VLLM_WORK.items()},
+        results={
+            f"{result}_{suffix}": numbers[f"{statistic}_{metric}_ms"] / 1_000
+            for metric, result in _VLLM_LATENCIES.items()
+            for statistic, suffix in _VLLM_STATISTICS.items()
+            if f"{statistic}_{metric}_ms" in numbers
+        },
+        duration_s=duration_s,
+        caveats=(WHOLE_SECONDS,),
+    )

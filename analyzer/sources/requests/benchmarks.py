@@ -1,14 +1,18 @@
-"""Requests in the result files of benchmarks: AIPerf's profile_export.jsonl."""
+"""Requests in the result files of benchmarks: AIPerf's profile_export.jsonl, and `vllm bench serve`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from analyzer.model.time_text import SystemZone, parse_compact_date
 from analyzer.sources.base import FetchError
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-_VLLM_FIELDS = {"ttfts", "input_lens", "output_lens"}
+_VLLM_DETAILS = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
+_WRITTEN_S = (-1.5, 10.0)
+"""Earliest and latest time from the end of the last request to the date of the file, whose seconds are cut off."""
 
 
 def is_aiperf_record(fields: Any) -> bool:
@@ -33,13 +37,49 @@ def aiperf_request(record: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def refuse_without_times(document: Any, name: str) -> None:
-    """Raise FetchError for a result of `vllm bench serve`, whose times have an unknown origin."""
-    if isinstance(document, Mapping) and set(document) >= _VLLM_FIELDS:
+def is_vllm_result(fields: Any) -> bool:
+    return isinstance(fields, Mapping) and {"date", "duration", "total_input_tokens"} <= set(fields)
+
+
+def vllm_requests(result: Mapping[str, Any], name: str, offset_s: float | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each request that succeeded, from a result with --save-detailed.
+
+    Its times are those of a clock that starts with the machine; `offset_s` is the Unix time of that start, by default
+    of this machine. Raises FetchError where the date of the result contradicts it.
+    """
+    if missing := [each for each in _VLLM_DETAILS if each not in result]:
         raise FetchError(
-            f"{name} is a result of vllm bench serve: its requests have no times of day",
-            "let the server report them by OTLP traces, or load it with workloads job llm-server",
+            f"{name}: this result of vllm bench serve has no {missing[0]}",
+            "run vllm bench serve with --save-result --save-detailed",
         )
+    offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) if offset_s is None else offset_s
+    count = len(result["start_times"])
+    latencies = result.get("latencies") or [None] * count  # the sum of the others for a server that streams
+    details = zip(
+        *(result[each] for each in _VLLM_DETAILS), latencies, result.get("errors") or [""] * count, strict=True
+    )
+    requests = [
+        {
+            "id": f"{result['date']}-{number}",
+            "started_at": start_s + offset_s,
+            "first_token_at": start_s + offset_s + first_s,
+            "ended_at": start_s + offset_s + (first_s + sum(between_s) if latency_s is None else latency_s),
+            "prompt_tokens": prompt,
+            "generated_tokens": generated,
+            "labels": {"model": str(result.get("model_id", ""))},
+        }
+        for number, (start_s, first_s, between_s, prompt, generated, latency_s, error) in enumerate(details)
+        if not error
+    ]
+    if not requests:
+        raise FetchError(f"{name}: no request of this benchmark succeeded", "check its server, and repeat it")
+    written_s = parse_compact_date(str(result["date"]), SystemZone()) - max(one["ended_at"] for one in requests)
+    if not _WRITTEN_S[0] <= written_s <= _WRITTEN_S[1]:
+        raise FetchError(
+            f"{name}: its times are of another clock than this machine's, {abs(written_s):.0f} s from its date",
+            "read it on the machine that ran vllm bench serve, before a restart, or let the server send OTLP traces",
+        )
+    yield from requests
 
 
 def _metric(metrics: Mapping[str, Any], name: str, units: Mapping[str, float] | None = None) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.sources.base import FetchError
-from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, refuse_without_times
+from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.run import EVENTS_FILE
 from exporter.request_energy.spans import RequestSpans
@@ -80,6 +80,8 @@ def _records(path: Path) -> Iterator[Any]:
         if is_aiperf_record(fields):
             if (measured := aiperf_request(fields)) is not None:
                 yield measured
+        elif is_vllm_result(fields):
+            yield from vllm_requests(fields, path.name)
         elif not isinstance(fields, Mapping) or "event" not in fields:
             yield fields
         elif (request := _of_event(fields)) is not None:
@@ -121,7 +123,6 @@ def _plain_records(path: Path) -> Iterator[Any]:
     except json.JSONDecodeError:
         yield from _lines(path, text)
         return
-    refuse_without_times(whole, path.name)
     requests = whole.get("requests", [whole]) if isinstance(whole, dict) else whole
     if not isinstance(requests, list):
         raise FetchError(f"{path.name}: expected a list of requests", _REMEDY)

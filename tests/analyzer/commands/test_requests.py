@@ -2,6 +2,8 @@
 
 import csv
 import json
+import time
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
@@ -333,11 +335,28 @@ def test_records_of_aiperf_give_the_same_energies(report, requests_file, served,
     assert found["prefill_energy_joules"] == pytest.approx(known["prefill_energy_joules"], rel=1e-3)
 
 
-def test_result_of_vllm_bench_is_refused_with_a_remedy(report, tmp_path):
+def test_result_of_vllm_bench_gives_the_same_energies(report, requests_file, served, tmp_path):
+    """vLLM's times count from the start of the machine, and its date has whole seconds of local time."""
+    requests, booted_s = records(served), time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    last_s = max(one["ended_at"] for one in requests)
+    first_s = [one["first_token_at"] - one["started_at"] for one in requests]
+    result = {
+        "date": datetime.fromtimestamp(last_s + 0.2).strftime("%Y%m%d-%H%M%S"),  # noqa: DTZ006  # as vLLM does
+        "duration": last_s - requests[0]["started_at"],
+        "model_id": "llama",
+        "total_input_tokens": sum(one["prompt_tokens"] for one in requests),
+        "start_times": [one["started_at"] - booted_s for one in requests],
+        "ttfts": first_s,
+        "itls": [[one["ended_at"] - one["first_token_at"]] for one in requests],
+        "input_lens": [one["prompt_tokens"] for one in requests],
+        "output_lens": [one["generated_tokens"] for one in requests],
+        "errors": [""] * len(requests),
+    }
     path = tmp_path / "vllm.json"
-    path.write_text(json.dumps({"date": "20261120-101500", "input_lens": [5], "output_lens": [7], "ttfts": [0.1]}))
+    path.write_text(json.dumps(result))
 
-    code, _, err = report(path)
+    known, found = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
 
-    assert code == 1
-    assert "its requests have no times of day; let the server report them by OTLP traces" in err
+    assert found["groups"][0]["requests"] == len(served.spans)
+    assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-6)
+    assert found["prefill_energy_joules"] == pytest.approx(known["prefill_energy_joules"], rel=1e-3)

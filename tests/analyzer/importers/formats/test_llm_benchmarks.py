@@ -132,3 +132,68 @@ def test_ml_energy_run_is_the_steady_state(imported, tmp_path):
 
     assert component_energy_j(report) == pytest.approx(50_000)
     assert report.work[0].amount == pytest.approx(500_000)
+
+
+VLLM_RESULT = {
+    "date": "20240719-120100",
+    "backend": "vllm",
+    "model_id": "llama-8b",
+    "request_rate": 4.0,
+    "max_concurrency": None,
+    "duration": 60.0,
+    "completed": 240,
+    "failed": 2,
+    "total_input_tokens": 24_000,
+    "total_output_tokens": 12_000,
+    "mean_ttft_ms": 50.0,
+    "median_ttft_ms": 40.0,
+    "p99_ttft_ms": 200.0,
+    "mean_itl_ms": 8.0,
+}
+
+
+def test_vllm_bench_gives_work_latencies_labels_and_times(call, imported, tmp_path):
+    """60 s at 100 W of a power log are 6,000 J; the file is written at the end of the run."""
+    path, log = tmp_path / "vllm.json", tmp_path / "power.csv"
+    path.write_text(json.dumps(VLLM_RESULT))
+    rows = [f"2024/07/19 12:{second // 60:02}:{second % 60:02}.000, 0, 100.00 W" for second in range(121)]
+    log.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]))
+
+    _, _, stderr = call("import", path, log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+    report = single_report(imported(path, log))
+
+    assert report.duration_s == 60.0
+    assert component_energy_j(report) == pytest.approx(6_000)
+    assert {work.unit: work.amount for work in report.work} == {
+        "requests": 240,
+        "prompt_tokens": 24_000,
+        "generated_tokens": 12_000,
+    }
+    assert report.results["ttft_seconds_p50"] == 0.04
+    assert report.results["ttft_seconds_p99"] == 0.2
+    assert report.results["itl_seconds_mean"] == 0.008
+    assert report.labels["model"] == "llama-8b"
+    assert "max_concurrency" not in report.labels
+    assert finding_texts_of(report, "whole_seconds")
+    assert "2 requests failed; they are not in the work of the run" in stderr
+
+
+def test_vllm_bench_file_of_several_results_gives_a_run_for_each(call, tmp_path):
+    path = tmp_path / "vllm.json"
+    path.write_text("\n".join(json.dumps({**VLLM_RESULT, "date": f"20240719-12{minute}00"}) for minute in (10, 20)))
+
+    code, stdout, _ = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 0
+    assert "vllm-bench-20240719-121000" in stdout
+    assert "vllm-bench-20240719-122000" in stdout
+
+
+def test_vllm_bench_result_with_an_invalid_date_is_refused(call, tmp_path):
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps({**VLLM_RESULT, "date": "yesterday"}))
+
+    code, _, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "'yesterday' is no date such as 20261124-173045; give the file of vllm bench serve --save-result" in stderr
