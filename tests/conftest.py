@@ -72,6 +72,7 @@ GROUPS = {
         "grafana/test_panel_values.py",
         "grafana/test_pictures.py",
         "grafana/test_queries.py",
+        "grafana/test_queries_fleet.py",
     ),
     "torch": (
         "workloads/jobs/containers/test_images.py",

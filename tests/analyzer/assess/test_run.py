@@ -12,7 +12,6 @@ from analyzer.output.export import power_samples
 from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
 from exporter.contract import metrics as m
-from exporter.contract.history import Series
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
 from tests.analyzer.run_reports import POWER_STEPS, SCRAPE_TIMES, finding_codes, load_frames, run_report
 
@@ -177,40 +176,6 @@ def test_report_work_outside_phases_has_energy_of_whole_run(tmp_path, phase_toke
     assert work.phases == ()
     assert work.per_second == pytest.approx(1_000 / report.duration_s)
     assert work.energy_per_unit.value == pytest.approx(report.headline.value / 1_000)
-
-
-def two_instances(folder, second_gpu):
-    first = series_of_scrapes(((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES), "a:9847")
-    second = series_of_scrapes(((t, scrape([second_gpu], NodeRun(), t)) for t in SCRAPE_TIMES), "b:9847")
-    series = [Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples) for s in [*first, *second]]
-    return assess(load_frames(folder, series))
-
-
-def test_report_several_instances_add_energy_and_work(tmp_path):
-    report = two_instances(tmp_path, NodeGpu(POWER_STEPS, index="1"))
-
-    assert report.instances == ("a:9847", "b:9847")
-    assert report.headline.value == 12_000
-    assert report.work[0].amount == 2_000
-    assert report.devices[0].label == "a:9847 GPU 0"
-
-
-def test_report_exporter_with_two_addresses_counts_once(tmp_path):
-    report = two_instances(tmp_path, NodeGpu(POWER_STEPS))
-
-    assert report.instances == ("a:9847",)
-    assert report.headline.value == 6_000
-    assert "alias" in finding_codes(report)
-
-
-def test_report_exporter_with_two_scrape_jobs_counts_once(tmp_path):
-    once = series_of_scrapes(((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES), "a:9847")
-    again = [Series({**s.labels, "job": "other"}, [(t + 0.4, v) for t, v in s.samples]) for s in once]
-
-    report = assess(load_frames(tmp_path, [*once, *again]))
-
-    assert report.headline.value == 6_000
-    assert report.work[0].amount == 1_000
 
 
 def test_report_run_without_gpus_has_cpu_energy_as_headline(tmp_path):

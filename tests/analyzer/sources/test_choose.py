@@ -1,9 +1,13 @@
 """Choice of the source by the text of --source."""
 
+import re
+
 import pytest
 
 from analyzer.sources.base import Access, FetchError
 from analyzer.sources.choose import choose_source
+from tests.analyzer.loopback import history_api, http_server
+from tests.analyzer.node import write_history
 
 
 def test_choose_source_host_and_port_is_a_server():
@@ -25,3 +29,49 @@ def test_choose_source_without_exporter_or_history_names_the_commands(tmp_path):
 def test_choose_source_missing_file_is_refused(tmp_path):
     with pytest.raises(FetchError, match="no such file"):
         choose_source(str(tmp_path / "history.sqlite"), Access(), print)
+
+
+def choose_in(named, environ, tmp_path):
+    messages = []
+    source = choose_source(named, Access(), messages.append, environ, system_folder=tmp_path / "system")
+    source.close()
+    return source.name, messages
+
+
+def test_choose_source_named_is_used_without_message(steady_history, tmp_path):
+    assert choose_in(str(steady_history), {}, tmp_path) == (str(steady_history), [])
+    assert choose_in(str(steady_history.parent), {}, tmp_path) == (str(steady_history), [])
+    assert choose_in("http://prometheus:9090/", {}, tmp_path) == ("http://prometheus:9090", [])
+
+
+def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_path):
+    with http_server(history_api(steady_history)) as (address, _):
+        environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
+
+        assert choose_in(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
+
+
+@pytest.mark.parametrize("folder", ["system", "wattline"])
+def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
+    (tmp_path / folder).mkdir()
+    path = write_history(tmp_path / folder, [])
+    with http_server(lambda *_: None) as (address, _):
+        pass  # the port is closed
+
+    environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
+
+    assert choose_in(None, environ, tmp_path) == (str(path), [f"reading from {path}"])
+
+
+def test_choose_source_none_found_names_all_places(tmp_path):
+    with http_server(lambda *_: None) as (address, _):
+        pass
+
+    with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; .*give --source"):
+        choose_in(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
+
+
+@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
+def test_choose_source_invalid_address_is_rejected(address, tmp_path):
+    with pytest.raises(FetchError, match=r"invalid server address .*; write it as"):
+        choose_in(address, {}, tmp_path)

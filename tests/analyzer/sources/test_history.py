@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from exporter.contract import metrics as m
 from exporter.model import Reading
@@ -99,3 +100,10 @@ def test_parts_samples_written_since_the_last_read_are_found(source, tmp_path):
 
     assert series_of(source, [m.GPU_POWER], {"gpu": "0"}, 178, 190) == {"0": ([178, 179, 180], [278, 279, 7])}
     assert series_of(source, [m.GPU_POWER], {"gpu": "2"}, 178, 190) == {"2": ([180], [8])}
+
+
+def test_history_source_invalid_file_is_rejected(tmp_path):
+    (tmp_path / "history.sqlite").write_text("not a database")
+
+    with pytest.raises(FetchError, match=r"cannot read .*history\.sqlite"):
+        HistorySource(tmp_path)

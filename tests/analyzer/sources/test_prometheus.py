@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analyzer.model.sample_table import rows_of
-from analyzer.sources.base import FetchError, read_access
+from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
@@ -16,22 +16,6 @@ from tests.analyzer.loopback import Reply, error_reply, history_api, http_server
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 EMPTY = Reply(200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode())
-
-
-@pytest.fixture
-def client():
-    opened = []
-
-    def connect(address, *, timeout_s=5.0, **options):
-        let_in = read_access(
-            options.get("basic_auth"), options.get("bearer_token_file"), options.get("headers", ()), None
-        )
-        opened.append(PrometheusSource(address, let_in, timeout_s))
-        return opened[-1]
-
-    yield connect
-    for source in opened:
-        source.close()
 
 
 def fetch_power(source, start_s=START_S, end_s=START_S + 20):
@@ -141,81 +125,12 @@ def test_fetch_sends_bearer_token_and_headers(tmp_path, client):
     assert requests.headers[0]["x-scope-orgid"] == "team"
 
 
-WARNED = '{{"status":"success","data":{{"resultType":"matrix","result":[]}},"warnings":["{}"]}}'
-
-
-def test_fetch_thanos_requests_raw_deduplicated_samples(steady_history, client):
-    with http_server(history_api(steady_history)) as (address, requests):
-        fetch_power(client(f"http://{address}"))
-
-    parameters = requests.parameters[0]
-    assert (parameters["partial_response"], parameters["dedup"], parameters["max_source_resolution"]) == (
-        "false",
-        "true",
-        "0s",
-    )
-
-
-def test_fetch_thanos_without_store_is_an_error(client):
-    """Thanos returns a partial result if a proxy or an old version ignores the request's parameter."""
-    lost = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
-    reply = Reply(200, WARNED.format(lost).encode())
-
-    with (
-        http_server(lambda *_: reply) as (address, _),
-        pytest.raises(FetchError, match=r"partial result: .*10\.0\.0\.7") as caught,
-    ):
-        fetch_power(client(f"http://{address}"))
-
-    assert "one of its stores did not respond" in caught.value.remedy
-
-
-def test_fetch_thanos_without_data_is_empty(client):
-    reply = Reply(200, WARNED.format("No StoreAPIs matched for this query").encode())
-
-    with http_server(lambda *_: reply) as (address, _):
-        assert not len(fetch_power(client(f"http://{address}")))
-
-
 def test_fetch_query_notes_are_ignored(steady_history, client):
     def spoil(body):
         body["infos"] = ["PromQL info: metric might not be a counter"]
 
     with http_server(history_api(steady_history, spoil=spoil)) as (address, _):
         assert len(fetch_power(client(f"http://{address}"))) == 40
-
-
-def test_fetch_mimir_uses_path_and_tenant(steady_history, client):
-    answer = history_api(steady_history, "/prometheus")
-
-    with http_server(answer) as (address, requests):
-        frame = fetch_power(client(f"http://{address}/prometheus", headers=["X-Scope-OrgID: team-a|team-b"]))
-
-    assert len(frame) == 40
-    assert requests.headers[0]["x-scope-orgid"] == "team-a|team-b"
-
-
-def test_fetch_mimir_without_tenant_names_header(client):
-    reply = Reply(401, b"no org id\n", "text/plain")
-
-    with (
-        http_server(lambda *_: reply) as (address, _),
-        pytest.raises(FetchError, match="give --header 'X-Scope-OrgID: TENANT'"),
-    ):
-        fetch_power(client(f"http://{address}"))
-
-
-def test_fetch_mimir_query_limit_uses_shorter_chunks(steady_history, client):
-    answer = history_api(steady_history)
-
-    def limited(path, parameters):
-        if int(parameters["query"].rpartition("[")[2].removesuffix("ms]")) > 7_200_000:
-            text = "the query time range exceeds the limit (limit: 2h0m0s) (err-mimir-max-query-length)"
-            return error_reply(422, "bad_data", text)
-        return answer(path, parameters)
-
-    with http_server(limited) as (address, _):
-        assert len(fetch_power(client(f"http://{address}"), START_S - 20_000, START_S + 20_000)) == 242
 
 
 def test_fetch_from_loopback_requests_no_compression(steady_history, client):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from analyzer.output.plots.sweep import pchip_curve
 from analyzer.studies import stats
 from analyzer.studies.recommend import monotone_fit, pareto_front
+from analyzer.studies.stats import gpu_outliers
 
 NUMBERS = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=12)
 
@@ -162,3 +163,14 @@ def test_compare_settings_exact_repeats_have_zero_half_width():
 )
 def test_highest_share_has_the_probability_of_at_most_so_many(found, n, expected):
     assert stats.highest_share(found, n, 0.05) == pytest.approx(expected, abs=5e-6)
+
+
+def test_gpu_outlier_among_equal_values_is_found():
+    """Rounded values are often equal, so that their MAD is 0. The mean deviation is 30, and that of the second 0.44."""
+    assert gpu_outliers(np.array([100.0] * 9 + [400.0])) == [False] * 9 + [True]
+    assert gpu_outliers(np.array([100.0] * 5 + [101.0] * 4)) == [False] * 9
+    assert gpu_outliers(np.array([100.0] * 5)) == [False] * 5
+
+
+def test_gpu_outliers_are_found_on_both_sides():
+    assert gpu_outliers(np.array([10.0, 10.1, 9.9, 10.2, 9.8, 12.0, 8.0])) == [False] * 5 + [True] * 2

@@ -9,15 +9,8 @@ from itertools import pairwise
 import pytest
 import requests
 
-from exporter.attribution.policy import Attribution
-from exporter.model import ClockReading, Slot
-from exporter.polling.live_state import LiveState
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
-from exporter.runs.record import Cut
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
-from tests.exporter.runs.test_marks import run_of
 from tests.fakes import nvml
 from tests.fakes.clock import Clock
 from tests.polling import eventually
@@ -221,29 +214,6 @@ def test_clock_step_during_downtime_continues_the_run(tmp_path, clock, node, env
         assert no_counter_fell(before, after)
         assert interval_contains(run, node.gpus[0].uuid, LOAD_W * run["duration_seconds"])
         assert run["duration_seconds"] < 60
-
-
-def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
-    """An hour forward at a tick: energy before the step belongs to the slot in which it was consumed."""
-    now_at = 1_800_001_000.0
-    clock_reading = [ClockReading(100.0, now_at, 100.0)]
-
-    def slots_at(at):
-        begin_s = at - at % 1_800.0
-        return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
-
-    live = LiveState(slots_at=slots_at)
-    ledger = Ledger(live, DeviceHolders(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
-    run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
-    ledger.runs[run.run_id] = run
-    ledger.tick()
-    before = [cut.t_s for cut in run.cuts]
-    clock_reading[0] = ClockReading(101.0, now_at + 1 + HOUR_S, 101.0)
-    ledger.tick()
-
-    assert before == [90.0]
-    assert 100.0 <= run.cuts[-1].t_s <= 101.0
-    assert run.cuts[-1].slots == slots_at(now_at + 1 + HOUR_S)
 
 
 # -- system sleep: GPUs draw nothing, CLOCK_BOOTTIME and the wall clock go on, CLOCK_MONOTONIC stops

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.model import Slot
+from exporter.attribution.policy import Attribution
+from exporter.model import ClockReading, Slot
+from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey
+from exporter.runs.device_holders import DeviceHolders
+from exporter.runs.ledger import Ledger
+from exporter.runs.record import Cut
 from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
+from tests.exporter.runs.test_marks import run_of
+
+HOUR_S = 3_600.0
 
 
 def slot(begin_s: float, grams_per_kwh: float) -> Slot:
@@ -151,3 +159,26 @@ def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
     grams = sum(emission.grams for emission in ended.emissions)
 
     assert grams == pytest.approx(360 * 8.3 / 3.6e6 * 100, rel=0.15)  # 8 s, the update at the start, up to a tick
+
+
+def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
+    """An hour forward at a tick: energy before the step belongs to the slot in which it was consumed."""
+    now_at = 1_800_001_000.0
+    clock_reading = [ClockReading(100.0, now_at, 100.0)]
+
+    def slots_at(at):
+        begin_s = at - at % 1_800.0
+        return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
+
+    live = LiveState(slots_at=slots_at)
+    ledger = Ledger(live, DeviceHolders(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
+    run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
+    ledger.runs[run.run_id] = run
+    ledger.tick()
+    before = [cut.t_s for cut in run.cuts]
+    clock_reading[0] = ClockReading(101.0, now_at + 1 + HOUR_S, 101.0)
+    ledger.tick()
+
+    assert before == [90.0]
+    assert 100.0 <= run.cuts[-1].t_s <= 101.0
+    assert run.cuts[-1].slots == slots_at(now_at + 1 + HOUR_S)

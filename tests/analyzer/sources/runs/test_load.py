@@ -1,6 +1,5 @@
 """Choice of the source; search, wait and loading of runs."""
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -8,13 +7,11 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.model.sample_table import last
-from analyzer.sources.base import Access, FetchError
-from analyzer.sources.choose import choose_source
+from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, last_scrapes, load_run
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
-from tests.analyzer.loopback import history_api, http_server
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 LATER_S = START_S + 86_400
@@ -252,56 +249,3 @@ def test_load_run_started_before_since_is_found(steady_history):
     source.close()
 
     assert [(row.labels["run_id"], row.value) for row in rows] == [("train-1", START_S)]
-
-
-def choose_in(named, environ, tmp_path):
-    messages = []
-    source = choose_source(named, Access(), messages.append, environ, system_folder=tmp_path / "system")
-    source.close()
-    return source.name, messages
-
-
-def test_choose_source_named_is_used_without_message(steady_history, tmp_path):
-    assert choose_in(str(steady_history), {}, tmp_path) == (str(steady_history), [])
-    assert choose_in(str(steady_history.parent), {}, tmp_path) == (str(steady_history), [])
-    assert choose_in("http://prometheus:9090/", {}, tmp_path) == ("http://prometheus:9090", [])
-
-
-def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_path):
-    with http_server(history_api(steady_history)) as (address, _):
-        environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
-
-        assert choose_in(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
-
-
-@pytest.mark.parametrize("folder", ["system", "wattline"])
-def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
-    (tmp_path / folder).mkdir()
-    path = write_history(tmp_path / folder, [])
-    with http_server(lambda *_: None) as (address, _):
-        pass  # the port is closed
-
-    environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
-
-    assert choose_in(None, environ, tmp_path) == (str(path), [f"reading from {path}"])
-
-
-def test_choose_source_none_found_names_all_places(tmp_path):
-    with http_server(lambda *_: None) as (address, _):
-        pass
-
-    with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; .*give --source"):
-        choose_in(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
-
-
-@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
-def test_choose_source_invalid_address_is_rejected(address, tmp_path):
-    with pytest.raises(FetchError, match=r"invalid server address .*; write it as"):
-        choose_in(address, {}, tmp_path)
-
-
-def test_history_source_invalid_file_is_rejected(tmp_path):
-    (tmp_path / "history.sqlite").write_text("not a database")
-
-    with pytest.raises(FetchError, match=r"cannot read .*history\.sqlite"):
-        HistorySource(tmp_path)
