@@ -36,7 +36,7 @@ class _SharedGpu:
         members = [each for each, from_s in self.members.items() if from_s <= t_s]
         if run_id not in members:
             return 0.0
-        at = min(bisect_left(self.times_s, t_s), len(self.times_s) - 1)
+        at = min(max(bisect_left(self.times_s, t_s), 1), len(self.times_s) - 1)  # energies before the ticks are unknown
         if len(members) == 1 or at < 1:
             return 1.0 / len(members)
         before, after = self.joules[at - 1], self.joules[at]

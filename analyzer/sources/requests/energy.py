@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -68,7 +69,10 @@ def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -
         raise FetchError(f"run {run_id} used no GPU", "start the run with --gpus")
     start_s = min(window.start_s for window in ledger.windows.values())
     end_s = max(window.end_s for window in ledger.windows.values())
-    gpus = _runs_on(source, places, (start_s, end_s), run_id)
+    open_s = {(run.instance, run.run_id): (run.start_s, run.end_s) for run in other_runs(frames.others, run_id)}
+    open_s |= {(instance, run_id): (window.start_s, window.end_s) for instance, window in ledger.windows.items()}
+    runs_on = partial(fetch_runs_on_gpu, source, run_id, (start_s, end_s), open_s)
+    gpus = {place: runs_on(place) for place in places}
     measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}")
     run_j = sum(one.energy_j for one in ledger.devices if one.component == "gpu")
     notes = _notes(frames, ledger, gpus, measured.gap_s)
@@ -80,7 +84,7 @@ def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -
     simulated = any(one.startswith(SIMULATED) for one in names)
     if roles:
         of_role = _role_places(_gpu_infos(source, (start_s, end_s)), roles)
-        of_run = {role: _runs_on(source, places, (start_s, end_s), run_id) for role, places in of_role.items()}
+        of_run = {role: {place: runs_on(place) for place in places} for role, places in of_role.items()}
         slots = _role_slots(source, of_run, (start_s, end_s), notes)
         return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots)
     if is_whole:
@@ -132,10 +136,6 @@ def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
 def _role_places(infos: Sequence[Row], roles: RoleGpus) -> dict[Role, list[Place]]:
     """Return the GPUs of each role, of which a run may have no other ones."""
     return {role: _places(_chosen(infos, names)) for role, names in roles.items()}
-
-
-def _runs_on(source: SampleSource, places: Sequence[Place], span_s: TimeRange, run_id: str) -> GpuRuns:
-    return {place: fetch_runs_on_gpu(source, run_id, place, span_s) for place in places}
 
 
 def _role_slots(
@@ -262,7 +262,7 @@ def request_notes(table: RequestTable, slots: EnergySlots) -> list[str]:
 
 def _notes(frames: RunFrames, ledger: RunLedger, gpus: GpuRuns, gap_s: float) -> list[str]:
     notes = []
-    sharing = {name for runs in gpus.values() if runs for name in runs.starts_s} - {frames.run_id}
+    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {frames.run_id}
     if sharing:
         notes.append(
             f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy that is "

@@ -14,9 +14,14 @@ from analyzer.sources.base import SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch, fetch_states
 from exporter.contract import metrics as m
 from exporter.contract.work import SHARE_POLICY
+from exporter.request_energy.load import quotient
+from exporter.request_energy.pieces import IntArray, amounts_at
 
 _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with that instant."""
+_NEAR_S = 2.0
+"""Time before and after a run of which samples are fetched."""
+_ALWAYS_S = (-np.inf, np.inf)
 
 
 class OwnEnergy(NamedTuple):
@@ -27,63 +32,88 @@ class OwnEnergy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunsOnGpu:
-    """Run `run_id` and others that report requests on a GPU.
+class RunUse:
+    """Attributed energy of a run that is open from `open_s[0]` to `open_s[1]`; it has a part of the GPU `from_s` on."""
 
-    `starts_s` are the instants from which they have a part of its energy, `used` the energies attributed to them.
-    """
+    from_s: float
+    open_s: TimeRange
+    used: Samples
+
+    def powers(self, times_s: FloatArray) -> FloatArray:
+        """Return the mean power between consecutive times while the run is open."""
+        if not len(self.used):
+            return np.zeros(len(times_s) - 1)
+        begin_s, end_s = self.open_s
+        before_j = 0.0 if begin_s > times_s[0] else None
+        joules = np.diff(np.interp(times_s, self.used.t, self.used.value, left=before_j))
+        seconds = np.minimum(times_s[1:], end_s) - np.maximum(times_s[:-1], begin_s)
+        return quotient(np.maximum(joules, 0.0), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOnGpu:
+    """Run `run_id` and others that report requests on a GPU; `unattributed` is the energy of no run."""
 
     run_id: str
-    starts_s: Mapping[str, float]
-    used: Mapping[str, Samples]
+    uses: Mapping[str, RunUse]
+    unattributed: Samples
 
     def own_energy(self, meter: Samples, edges_s: FloatArray) -> OwnEnergy:
-        """Return the part of the run in the energy of the meter; the parts of all runs add up to it.
+        """Return the part of the run in the energy of the meter; the parts of all open runs add up to it.
 
-        Runs whose requests have no part yet have one only while no other run has.
+        Open runs whose requests have no part yet have one only while no other run has.
         """
-        changes_s = np.concatenate([meter.t, list(self.starts_s.values())])
-        between = (changes_s > edges_s[0]) & (changes_s < edges_s[-1])
-        times_s = np.unique(np.concatenate([edges_s, changes_s[between]]))
-        middles_s = (times_s[1:] + times_s[:-1]) / 2
-        has_part = np.array(list(self.starts_s.values()))[:, np.newaxis] <= middles_s
-        has_part |= ~has_part.any(axis=0)
-        sample = np.clip(np.searchsorted(meter.t, middles_s, side="right") - 1, 0, len(meter.t) - 2)
-        used_j = has_part * np.array([_increments(self.used[each], meter.t)[sample] for each in self.starts_s])
-        total_j, is_known = used_j.sum(axis=0), used_j.any(axis=0)
-        weights = np.where(is_known, used_j, has_part)
-        own, holders = list(self.starts_s).index(self.run_id), (weights > 0.0).sum(axis=0)
-        share = weights[own] / np.where(is_known, total_j, holders)
-        idle_s = (weights[own] > 0.0) / holders * np.diff(times_s)
-        slots = np.searchsorted(times_s, edges_s[:-1])
-        joules = np.add.reduceat(share * np.diff(np.interp(times_s, meter.t, meter.value)), slots)
-        return OwnEnergy(joules, np.add.reduceat(idle_s, slots) / np.diff(edges_s))
+        uses = list(self.uses.values())
+        begins_s, ends_s, froms_s = np.array([(*each.open_s, each.from_s) for each in uses]).T
+        changes_s = np.concatenate([edges_s, begins_s, ends_s, froms_s])
+        inside = (changes_s > meter.t[0]) & (changes_s < meter.t[-1])
+        times_s = np.unique(np.concatenate([meter.t, changes_s[inside]]))
+        middles_s, seconds = (times_s[1:] + times_s[:-1]) / 2, np.diff(times_s)
+        is_open = (begins_s[:, np.newaxis] <= middles_s) & (ends_s[:, np.newaxis] > middles_s)
+        has_part = is_open & (froms_s[:, np.newaxis] <= middles_s)
+        has_part = np.where(has_part.any(axis=0), has_part, is_open)
+        sample = np.searchsorted(meter.t, middles_s) - 1
+        power_w = is_open * np.array([each.powers(meter.t)[sample] for each in uses])
+        rest_w = RunUse(np.inf, _ALWAYS_S, self.unattributed).powers(meter.t)[sample]
+        joules = _spread(np.diff(meter.value), (power_w.sum(axis=0) + rest_w) * seconds, seconds, sample)
+        weights = has_part * power_w
+        weights = np.where(weights.any(axis=0), weights, has_part)
+        own, holders = weights[list(self.uses).index(self.run_id)], np.maximum((weights > 0.0).sum(axis=0), 1)
+        own_j = quotient(own, weights.sum(axis=0)) * joules
+        idle_s = (own > 0.0) / holders * seconds
+        slots = np.searchsorted(edges_s, middles_s)  # 0 and K + 1 are outside
+        in_slots_j, idle_s = (amounts_at(slots, each, len(edges_s) + 1)[1:-1] for each in (own_j, idle_s))
+        return OwnEnergy(in_slots_j, idle_s / np.diff(edges_s))
 
 
-def _increments(used: Samples, times_s: FloatArray) -> FloatArray:
-    """Return the energy between consecutive times."""
-    if not len(used):
-        return np.zeros(len(times_s) - 1)
-    return np.maximum(np.diff(np.interp(times_s, used.t, used.value)), 0.0)
+def _spread(joules: FloatArray, weights: FloatArray, seconds: FloatArray, sample: IntArray) -> FloatArray:
+    """Divide energies (S,) among the parts of their times by weight, or by seconds where all weights are 0."""
+    total, total_s = (amounts_at(sample, each, len(joules))[sample] for each in (weights, seconds))
+    share = np.where(total > 0.0, quotient(weights, total), seconds / total_s)
+    spread: FloatArray = share * joules[sample]
+    return spread
 
 
-def fetch_runs_on_gpu(source: SampleSource, run_id: str, place: Place, span_s: TimeRange) -> RunsOnGpu | None:
+def fetch_runs_on_gpu(
+    source: SampleSource, run_id: str, span_s: TimeRange, open_s: Mapping[Place, TimeRange], place: Place
+) -> RunsOnGpu | None:
     """Return the runs that report requests on a GPU, and `run_id`; None if there is no other one.
 
-    A run whose requests were not reported to the exporter has a part from its start. Raises FetchError.
+    `open_s` has the times of runs by instance and run. A run whose requests were not reported to the exporter has a
+    part from its start. Raises FetchError.
     """
     instance, uuid = place
     labels = {"component": "gpu", "device": uuid} | ({"instance": instance} if instance else {})
-    start_s, end_s = span_s
-    request = SeriesRequest((m.RUN_REQUESTS_START,), labels, (start_s, end_s + _REPORTED_S))
+    request = SeriesRequest((m.RUN_REQUESTS_START,), labels, (span_s[0], span_s[1] + _REPORTED_S))
     found = rows_of(fetch_states(source, request), m.RUN_REQUESTS_START)
     firsts_s = {name: float(rows.value.min()) for (name,), rows in found.groups("run_id")}  # restarts move the instant
-    starts_s = {run_id: firsts_s.get(run_id, -np.inf)} | {name: at for name, at in firsts_s.items() if at < end_s}
-    if len(starts_s) == 1:
+    froms_s = {run_id: firsts_s.get(run_id, -np.inf)} | {name: at for name, at in firsts_s.items() if at < span_s[1]}
+    if len(froms_s) == 1:
         return None
-    used = {}
-    for name in starts_s:
-        own = {**labels, "run_id": name, "policy": SHARE_POLICY}
-        table = fetch(source, SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), own, span_s))
-        used[name] = samples(table, m.RUN_ATTRIBUTED_ENERGY)
-    return RunsOnGpu(run_id, starts_s, used)
+
+    def used(name: str) -> Samples:
+        own, near_s = {**labels, "run_id": name, "policy": SHARE_POLICY}, (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S)
+        return samples(fetch(source, SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), own, near_s)), m.RUN_ATTRIBUTED_ENERGY)
+
+    uses = {name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used(name)) for name, at in froms_s.items()}
+    return RunsOnGpu(run_id, uses, used(""))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from analyzer.model.samples import Samples
-from analyzer.sources.requests.shares import RunsOnGpu
+from analyzer.sources.requests.shares import RunsOnGpu, RunUse
 
 TIMES_S = np.arange(0.0, 101.0)
+NOTHING = Samples(np.empty(0), np.empty(0))
 METER = Samples(TIMES_S, 300.0 * TIMES_S)
 """300 W."""
 
@@ -15,8 +16,11 @@ def used(power_w, begin_s=0.0, end_s=100.0):
     return Samples(TIMES_S, power_w * (np.clip(TIMES_S, begin_s, end_s) - begin_s))
 
 
-def own_energies(starts_s, loads, edges_s):
-    return {name: RunsOnGpu(name, starts_s, loads).own_energy(METER, np.array(edges_s)) for name in starts_s}
+def own_energies(starts_s, loads, edges_s, open_s=None):
+    """Return the parts of all runs, which are open all the time or by `open_s`."""
+    always = dict.fromkeys(starts_s, (-np.inf, np.inf))
+    uses = {name: RunUse(at, (always | (open_s or {}))[name], loads[name]) for name, at in starts_s.items()}
+    return {name: RunsOnGpu(name, uses, NOTHING).own_energy(METER, np.array(edges_s)) for name in starts_s}
 
 
 def test_run_has_the_part_that_is_attributed_to_it():
@@ -46,16 +50,40 @@ def test_time_before_all_requests_is_divided_by_attribution():
 
 
 def test_run_has_all_energy_after_the_end_of_the_other():
-    found = own_energies({"a": 0.0, "b": 0.0}, {"a": used(300.0), "b": used(0.0)}, [0.0, 100.0])
+    """Run b ends between two samples, with the last of its 200 J at 2.5 s; run a uses the rest."""
+    a = Samples(TIMES_S, 300.0 * TIMES_S - 80.0 * np.minimum(TIMES_S, 2.5))
 
-    assert (found["a"].joules[0], found["b"].joules[0]) == (30_000.0, 0.0)
-    assert (found["a"].idle_ratio[0], found["b"].idle_ratio[0]) == (1.0, 0.0)
+    found = own_energies({"a": 0.0, "b": 0.0}, {"a": a, "b": used(80.0, 0.0, 2.5)}, [0.0, 2.5, 100.0], {"b": (0, 2.5)})
+
+    assert found["b"].joules.tolist() == pytest.approx([200.0, 0.0])
+    assert found["a"].joules.tolist() == pytest.approx([2 * 220 + 0.5 * 260, 0.5 * 260 + 97 * 300])
+    assert found["a"].idle_ratio.tolist() == pytest.approx([0.5, 1.0])
+
+
+def test_energy_after_both_runs_have_ended_belongs_to_none():
+    """Both runs end at 2.5 s, between two samples; the GPU then uses 60 W."""
+    meter = Samples(TIMES_S, 300.0 * np.minimum(TIMES_S, 2.5) + 60.0 * np.maximum(TIMES_S - 2.5, 0.0))
+    uses = {name: RunUse(0.0, (0.0, 2.5), used(power_w, 0.0, 2.5)) for name, power_w in (("a", 200.0), ("b", 100.0))}
+    rest = Samples(TIMES_S, 60.0 * np.maximum(TIMES_S - 2.5, 0.0))
+
+    parts = [RunsOnGpu(name, uses, rest).own_energy(meter, np.array([0.0, 1.0, 2.5])).joules.sum() for name in "ab"]
+
+    assert parts == pytest.approx([500.0, 250.0], rel=0.02)
+
+
+def test_energy_of_the_first_second_of_a_run_counts():
+    """Run b begins at 10.5 s; its first sample, at 11 s, already has 100 J."""
+    b = Samples(TIMES_S[11:], 100.0 + 200.0 * (TIMES_S[11:] - 11.0))
+    a = Samples(TIMES_S, 300.0 * TIMES_S - 200.0 * np.maximum(TIMES_S - 10.5, 0.0))
+
+    found = own_energies({"a": 0.0, "b": 0.0}, {"a": a, "b": b}, [0.0, 10.5, 11.0, 100.0], {"b": (10.5, np.inf)})
+
+    assert found["b"].joules.tolist() == pytest.approx([0.0, 100.0, 200 * 89.0])
+    assert found["a"].joules.tolist() == pytest.approx([3_100.0, 100.0, 100 * 89.0])
 
 
 def test_energy_without_attribution_is_divided_equally():
-    none = Samples(np.empty(0), np.empty(0))
-
-    found = own_energies({"a": 0.0, "b": 25.0, "c": 25.0}, {"a": none, "b": none, "c": none}, [0.0, 25.0, 100.0])
+    found = own_energies({"a": 0.0, "b": 25.0, "c": 25.0}, dict.fromkeys("abc", NOTHING), [0.0, 25.0, 100.0])
 
     assert found["a"].joules.tolist() == pytest.approx([7_500.0, 7_500.0])
     assert found["b"].joules.tolist() == pytest.approx([0.0, 7_500.0])
@@ -67,10 +95,12 @@ def test_parts_of_random_loads_add_up_to_the_meter():
     meter = Samples(times_s, np.cumsum(rng.uniform(0, 700, 5_000)))
     loads = {name: Samples(times_s, np.cumsum(rng.uniform(0, 300, 5_000))) for name in "abc"}
     starts_s = {"a": -np.inf, "b": 1_000.3, "c": 2_000.7}
-    edges_s = np.sort(rng.uniform(times_s[0], times_s[-1], 3_000))
+    edges_s = np.sort(rng.choice(times_s, 3_000, replace=False))
 
-    parts = [RunsOnGpu(name, starts_s, loads).own_energy(meter, edges_s).joules for name in "abc"]
+    open_s = {"a": (-np.inf, np.inf), "b": (900.2, 4_000.1), "c": (2_000.0, np.inf)}
+    uses = {name: RunUse(starts_s[name], open_s[name], loads[name]) for name in "abc"}
+    parts = [RunsOnGpu(name, uses, NOTHING).own_energy(meter, edges_s).joules for name in "abc"]
 
-    whole = np.diff(np.interp(edges_s, meter.t, meter.value))
-    assert np.abs(sum(parts) - whole).max() <= 1e-9 * whole.max()
-    assert sum(part.sum() for part in parts) == pytest.approx(whole.sum(), rel=1e-12)
+    whole_j = np.interp(edges_s[[0, -1]], meter.t, meter.value)
+    assert sum(part.sum() for part in parts) == pytest.approx(whole_j[1] - whole_j[0], rel=1e-9)
+    assert all(part.min() >= 0 for part in parts)
