@@ -21,6 +21,7 @@ class PowerCurve(NamedTuple):
 
     times_s: list[float]
     joules: list[float]
+    powers_w: list[float]
     slack_s: float
 
     @property
@@ -41,12 +42,17 @@ class PowerCurve(NamedTuple):
             bisect_left(self.times_s, begin_s - self.slack_s),
             bisect_right(self.times_s, end_s + self.slack_s),
         )
-        powers, spacings_s = [], [0.0]
+        powers: list[float] = []
+        spacings_s = [0.0]
         for a, b in pairwise(range(max(first - 1, 0), min(last + 1, len(self.times_s)))):
             spacing_s = self.times_s[b] - self.times_s[a]
             powers.append((self.joules[b] - self.joules[a]) / spacing_s)
             if self.times_s[b] > begin_s and self.times_s[a] < end_s:
                 spacings_s.append(spacing_s)
+        if first <= 1:  # no earlier pair shows the power from which the first one starts
+            powers.append(self.powers_w[0])
+        if last + 1 >= len(self.times_s):
+            powers.append(self.powers_w[-1])
         return (max(powers) - min(powers)) * max(self.slack_s, max(spacings_s) / 2) if powers else 0.0
 
 
@@ -58,7 +64,7 @@ def power_curve(polls: Sequence[Poll], lag_s: float, slack_s: float) -> PowerCur
     joules = [0.0]
     for (a_s, a_w), (b_s, b_w) in pairwise(known):
         joules.append(joules[-1] + (a_w + b_w) / 2 * (b_s - a_s))
-    return PowerCurve([t_s for t_s, _ in known], joules, slack_s)
+    return PowerCurve([t_s for t_s, _ in known], joules, [watts for _, watts in known], slack_s)
 
 
 def place_energy(
@@ -102,7 +108,13 @@ def _place_in_step(
             (after.joules - rest_j, after.slack_s * most_w + TOLERANCE * rest_j + right_error_j),
         ]
         joules, half_width_j = min(estimates, key=lambda estimate: estimate[1])
-        return min(max(joules, left.joules), after.joules), half_width_j
+        if abs(step_j - curve_j) > (left.slack_s + after.slack_s) * most_w + TOLERANCE * curve_j:
+            half_width_j += abs(step_j - curve_j)  # power that no reading shows flowed at an unknown time
+        if t_s >= left.t_s + left.slack_s:  # before that, the energy of `left` may not have been reached
+            joules = max(joules, left.joules)
+        if t_s <= after.t_s - after.slack_s:
+            joules = min(joules, after.joules)
+        return joules, half_width_j
     if not 1 / MAX_RATIO < step_j / max(curve_j, 1e-9) < MAX_RATIO:
         return None
     joules = left.joules + step_j * since_j / curve_j
