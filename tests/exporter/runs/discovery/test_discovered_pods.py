@@ -33,6 +33,7 @@ from tests.fakes.kubernetes_api import (
 from tests.polling import eventually
 
 ID = "9d4f" + "2e" * 30
+GIB = 1 << 30
 
 pytestmark = pytest.mark.skipif(cgroup2_mount() is None, reason="needs root and a writable cgroup v2")
 
@@ -230,8 +231,8 @@ def test_pods_on_mig_instances_are_runs_that_share_the_gpu(tmp_path, node):
             first = node.add("llm-0", large, resource="nvidia.com/mig-3g.71gb")
             second = node.add("embed-0", f"{small}::1", resource="nvidia.com/mig-1g.18gb.shared")
             programs = {uid: node.start(uid) for uid in (first, second)}
-            for instance, program in enumerate(programs.values(), start=1):
-                simulation.drive_instance(0, instance, 0.4 / instance, program.key.pid, 1 << 30)
+            simulation.drive_instance(0, 1, 0.3, programs[first].key.pid, 3 * GIB)
+            simulation.drive_instance(0, 2, 0.3, programs[second].key.pid, GIB)
             for uid in programs:
                 wait_for_run(exporter, run_id=f"pod-{uid}", state="running")
             for uuid_, name in ((large, "llm-0"), (small, "embed-0")):
@@ -251,4 +252,4 @@ def test_pods_on_mig_instances_are_runs_that_share_the_gpu(tmp_path, node):
         shared = run["attributed_energy_joules"]["gpu"][gpu]
         assert 0 < shared < run["energy_joules"]["gpu"][gpu]
     own = [run["attributed_energy_joules"]["gpu"][gpu] for run in ended]
-    assert min(own) > 0  # how long each one runs depends on the load of the machine
+    assert own[0] > own[1]  # the driver reports no utilization of processes on instances: their memory divides
