@@ -21,7 +21,8 @@ from exporter.runs.record import Cut
 from exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
 from exporter.simulation.gpu import energy_j
 from tests.calibration.coverage import Draw, Kind, from_half_width
-from tests.exporter.faults.virtual_node import LEAD_S, START_S, FaultyGpu, VirtualGpu, make_gpu
+from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
 
 Sensor = Literal["counter", "whole window", "part of the window", "averaged"]
 Figure = Literal["run", "phase", "emissions"]

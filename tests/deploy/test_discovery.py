@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.deploy.helm import CHART, IMAGE, by_kind, helm, object_named, template
 from tests.deploy.machine import REPOSITORY
-from tests.deploy.test_helm import CHART, IMAGE, by_kind, helm, object_named, template
 from tests.deploy.test_kubernetes import README, VERSIONS, documents, render
 
 ENABLED = "discovery.enabled=true"

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import tarfile
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from tests.deploy.helm import CHART, IMAGE, by_kind, helm, object_named, template, without_release
 from tests.deploy.machine import REPOSITORY
 from tests.deploy.test_kubernetes import LEVELS, VERSIONS, documents
 
-CHART = REPOSITORY / "deploy" / "helm" / "wattline-exporter"
-HELM = Path(sys.executable).with_name("helm")
-IMAGE = "image.repository=registry.example.org/wattline-exporter"
 OF_THE_RELEASE = {
     "app.kubernetes.io/instance": "wattline",
     "app.kubernetes.io/version": "0.1.0",
@@ -28,42 +21,6 @@ OF_THE_RELEASE = {
     "helm.sh/chart": "wattline-exporter-0.1.0",
 }
 ALL = ("podMonitor.enabled=true", "vmPodScrape.enabled=true", "rules.kind=PrometheusRule", "dashboards.enabled=true")
-
-
-def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False, timeout=60)
-
-
-def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
-    sets = [part for value in (IMAGE, *values) for part in ("--set", value)]
-    completed = helm("template", "wattline", CHART, "--namespace", namespace, *sets)
-    assert completed.returncode == 0, completed.stderr
-    return [document for document in yaml.safe_load_all(completed.stdout) if document]
-
-
-def object_named(objects: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
-    (one,) = [d for d in objects if d["kind"] == kind and d["metadata"]["name"] == name]
-    return one
-
-
-def without_release(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the object without labels, image and the order of volumes, which may differ."""
-    document = json.loads(json.dumps(document))
-    document["metadata"].pop("labels", None)
-    if document["kind"] == "DaemonSet":
-        spec = document["spec"]["template"]["spec"]
-        (container,) = spec["containers"]
-        for mounted in (spec["volumes"], container["volumeMounts"]):
-            mounted.sort(key=itemgetter("name"))
-        assert container.pop("image").endswith("wattline-exporter:0.1.0")
-        assert container.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
-    return document
-
-
-def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    kinds = {document["kind"]: without_release(document) for document in objects}
-    assert len(kinds) == len(objects)
-    return kinds
 
 
 @pytest.mark.parametrize("mode", LEVELS)

@@ -9,8 +9,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.deploy.helm import CHART, IMAGE, helm, object_named
 from tests.deploy.machine import REPOSITORY
-from tests.deploy.test_helm import CHART, IMAGE, helm, object_named
 from tests.deploy.test_kubernetes import above_restricted
 
 README = (REPOSITORY / "deploy" / "helm" / "platforms.md").read_text()

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.slurm.cluster import FREEZER, GPUS, SlurmCluster, missing_packages
+from tests.deploy.slurm.cluster import FREEZER, SlurmCluster, missing_packages
+from tests.deploy.slurm.configuration import GPUS
 from tests.fakes.podman import IMAGE, configured_podman, root_files
 from tests.polling import eventually
 

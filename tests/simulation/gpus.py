@@ -22,7 +22,8 @@ from exporter.simulation import Constant, Load
 from exporter.simulation.gpu import with_load
 from exporter.sources.nvml.card import GpuHandle, driver_is_gone, is_unloaded
 from exporter.sources.nvml.gpu import NvmlGpu
-from tests.exporter.faults.virtual_node import Fault, FaultyGpu, make_gpu
+from tests.exporter.faults.faulty_gpu import Fault, FaultyGpu
+from tests.exporter.faults.virtual_node import make_gpu
 from tests.simulation.virtual_time import VirtualTime
 
 FIRST_RETRY_S, RETRY_S = 0.1, 5.0

@@ -12,8 +12,8 @@ import yaml
 
 from deploy.packages.commands import ROOT
 from deploy.packages.release import check_release, project_version, write_chart
+from tests.deploy.helm import CHART, IMAGE, helm
 from tests.deploy.packages.conftest import needs_build
-from tests.deploy.test_helm import CHART, IMAGE, helm
 
 _CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2027-01-01\n\n## [0.1.0] - 2026-12-01\n"
 

@@ -24,11 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import simulation
 from exporter.simulation import Simulation
 from tests.daemon import environment
+from tests.deploy.slurm.configuration import GPUS, write_configuration
 from tests.fakes import nvml
 from tests.polling import eventually
 from tests.servers import free_port
 
-REPOSITORY = Path(__file__).parents[3]
 FREEZER = Path("/sys/fs/cgroup/freezer")
 PROGRAMS = {
     "munged": "munge",
@@ -38,67 +38,9 @@ PROGRAMS = {
     "slurmd": "slurmd",
     "sbatch": "slurm-client",
 }
-GPUS = 6
 GRAMS_PER_KWH = 400.0
 _NAMES = ("n1", "n2")
 _ENDED_WITHIN_S = 15.0
-_SLURM_CONF = """
-ClusterName=lab
-SlurmctldHost=localhost
-SlurmUser=root
-AuthInfo=socket={folder}/munge.sock
-SlurmctldPort={ctld_port}
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmdSpoolDir={folder}/spool-%n
-StateSaveLocation={folder}/state
-SlurmdParameters=config_overrides
-MpiDefault=none
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-PrologFlags=Alloc
-GresTypes=gpu
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-AccountingStoragePort={dbd_port}
-AccountingStoragePass={folder}/munge.sock
-KillWait=1
-Prolog={script}
-Epilog={script}
-TaskProlog={script}
-EpilogSlurmctld={script}
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.21 Port={n1_port} CPUs=16 RealMemory=1000 Gres=gpu:{gpus}
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.22 Port={n2_port} CPUs=16 RealMemory=1000 Gres=gpu:{gpus}
-PartitionName=main Nodes=n[1-2] Default=YES PriorityTier=1
-PartitionName=high Nodes=n[1-2] PriorityTier=10
-"""
-_DBD_CONF = """
-AuthInfo=socket={folder}/munge.sock
-AuthType=auth/munge
-DbdHost=localhost
-DbdPort={dbd_port}
-SlurmUser=root
-PidFile={folder}/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-StorageLoc=slurm_acct_db
-"""
-_SETTINGS = """
-WATTLINE_EXPORTER=unix://{folder}/$SLURMD_NODENAME.sock
-WATTLINE_PYTHON={python}
-WATTLINE_SLURM_LOG={folder}/wattline.log
-WATTLINE_NODE_URL="http://{{address}}:{exporter_port}"
-SLURM_CONF={folder}/etc/slurm/slurm.conf
-TMPDIR={folder}
-HOME={folder}/home
-"""
 _NODE = """
 echo $$ > "$1/cgroup.procs"
 exec unshare --mount --cgroup sh -c '
@@ -160,7 +102,7 @@ class SlurmCluster:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._stack = stack
-            self._write_files()
+            write_configuration(self.folder, self._ports)
             self._start_database()
             self._start_controller()
             for name in _NAMES:
@@ -222,34 +164,6 @@ class SlurmCluster:
         return "\n".join(f"== {file.name}\n{file.read_text(errors='replace')[-4000:]}" for file in files)
 
     # -- parts
-
-    def _write_files(self) -> None:
-        for name in ("state", "mysql", "home", "tmp"):
-            (self.folder / name).mkdir()
-        installed = subprocess.run(
-            [REPOSITORY / "deploy/slurm/install.sh"],
-            env={**os.environ, "DESTDIR": str(self.folder)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        script = self._etc / "wattline.sh"
-        assert "EpilogSlurmctld=/etc/slurm/wattline.sh" in installed.stdout
-        values = {"folder": self.folder, "script": script, "gpus": GPUS, "python": sys.executable, **self._ports}
-        self._write("slurm.conf", _SLURM_CONF.format(**values))
-        self._write("slurmdbd.conf", _DBD_CONF.format(**values), 0o600)
-        self._write("wattline.conf", _SETTINGS.format(**values))
-        self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-        self._write("gres.conf", f"NodeName=n[1-2] Name=gpu File={self.folder}/nvidia[0-{GPUS - 1}]\n")
-        for gpu in range(GPUS):
-            os.mknod(self.folder / f"nvidia{gpu}", 0o020666, os.makedev(1, 3))
-        key = self.folder / "munge.key"
-        key.touch(0o600)
-        key.write_bytes(os.urandom(128))
-
-    def _write(self, name: str, text: str, mode: int = 0o644) -> None:
-        (self._etc / name).write_text(text)
-        (self._etc / name).chmod(mode)
 
     def _start(self, name: str, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a program that is stopped at the end."""

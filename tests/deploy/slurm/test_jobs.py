@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.slurm.cluster import FREEZER, GRAMS_PER_KWH, REPOSITORY, Node, SlurmCluster, missing_packages
+from tests.deploy.slurm.cluster import FREEZER, GRAMS_PER_KWH, Node, SlurmCluster, missing_packages
+from tests.deploy.slurm.configuration import REPOSITORY
 from tests.polling import eventually
 
 NAME = 'llama "70b" it\'s=1'

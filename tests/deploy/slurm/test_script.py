@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.slurm.cluster import REPOSITORY
+from tests.deploy.slurm.configuration import REPOSITORY
 from tests.fakes.run_api import RunApi, run_api_server
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_USER": "ada", "SLURM_JOB_GPUS": "0"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pynvml
 
-from tests.exporter.faults.virtual_node import Answers, Fault, FaultyGpu
+from tests.exporter.faults.faulty_gpu import Answers, Fault, FaultyGpu
 
 
 def errors(code: int, seconds: float = 1e9, share: float = 1.0, calls: tuple[str, ...] = ()) -> Fault:

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER, frozen, no_counter, slope
-from tests.exporter.faults.virtual_node import LEAD_S, LOADS, START_S, FaultyGpu, make_gpu, measure
+from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from tests.exporter.faults.virtual_node import LEAD_S, LOADS, make_gpu, measure
 
 
 def outcomes(name, fault, *, has_counter, seed):

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from exporter.simulation import Constant, Square
-from tests.exporter.faults.virtual_node import LEAD_S, START_S, FaultyGpu, make_gpu, measure
+from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from tests.exporter.faults.virtual_node import LEAD_S, make_gpu, measure
 
 SENSORS = {
     "100 ms": {},
