@@ -24,18 +24,14 @@ class LabelSet:
 
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
-    """N requests that ended: times in Unix seconds and counts of tokens, (N,). `first_token_at` is NaN if unknown.
+    """N requests that ended: times in Unix seconds and counts of tokens.
 
-    `set_numbers` (N,) are the positions of each one's labels and role in `sets`.
+    `values` (6, N) has the columns `started_at`, `first_token_at` (NaN if unknown), `ended_at`, `prompt_tokens`,
+    `cached_tokens` and `generated_tokens`. `set_numbers` (N,) are the positions of each one's set in `sets`.
     """
 
     ids: Sequence[str]
-    started_at: FloatArray
-    first_token_at: FloatArray
-    ended_at: FloatArray
-    prompt_tokens: FloatArray
-    cached_tokens: FloatArray
-    generated_tokens: FloatArray
+    values: FloatArray
     set_numbers: IntArray
     sets: Sequence[LabelSet]
 
@@ -70,9 +66,8 @@ class RequestColumns:
         set_numbers: Sequence[int],
         sets: Sequence[LabelSet],
     ) -> RequestColumns:
-        """Return the columns of times and counts, (6, N) in the order of the fields; None becomes NaN."""
-        started, first, ended, prompt, cached, generated = (np.array(each, dtype=np.float64) for each in values)
-        return cls(ids, started, first, ended, prompt, cached, generated, np.array(set_numbers, dtype=np.intp), sets)
+        """Return the columns of values (6, N), in which None becomes NaN."""
+        return cls(ids, np.array(values, dtype=np.float64), np.array(set_numbers, dtype=np.intp), sets)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,36 +82,55 @@ class RequestColumns:
         """Earliest and latest end."""
         return float(self.ended_at.min()), float(self.ended_at.max())
 
+    @property
+    def started_at(self) -> FloatArray:
+        return self.values[0]
+
+    @property
+    def first_token_at(self) -> FloatArray:
+        return self.values[1]
+
+    @property
+    def ended_at(self) -> FloatArray:
+        return self.values[2]
+
+    @property
+    def prompt_tokens(self) -> FloatArray:
+        return self.values[3]
+
+    @property
+    def cached_tokens(self) -> FloatArray:
+        return self.values[4]
+
+    @property
+    def generated_tokens(self) -> FloatArray:
+        return self.values[5]
+
     def take(self, chosen: Mask) -> RequestColumns:
         """Return some of the requests."""
-        return RequestColumns(
-            list(compress(self.ids, chosen)),
-            self.started_at[chosen],
-            self.first_token_at[chosen],
-            self.ended_at[chosen],
-            self.prompt_tokens[chosen],
-            self.cached_tokens[chosen],
-            self.generated_tokens[chosen],
-            self.set_numbers[chosen],
-            self.sets,
-        )
+        ids = list(compress(self.ids, chosen))
+        return RequestColumns(ids, self.values[:, chosen], self.set_numbers[chosen], self.sets)
 
-    def spans(self, offset_s: float) -> RequestSpans:
-        """Return the spans on a clock that is `offset_s` behind Unix time."""
-        arrived_s, ended_s = self.started_at - offset_s, self.ended_at - offset_s
-        share = self.prompt_tokens / np.maximum(self.prompt_tokens + self.generated_tokens, 1.0)
-        likely_s = arrived_s + np.minimum(share, 0.5) * (ended_s - arrived_s)
-        first_s = np.where(np.isnan(self.first_token_at), likely_s, self.first_token_at - offset_s)
-        return RequestSpans(arrived_s, first_s, ended_s, self.prompt_tokens, self.cached_tokens, self.generated_tokens)
-
-    def packed(self) -> tuple[list[list[tuple[str, str]]], list[str | None], list[tuple[str, bytes]]]:
+    def packed(self) -> tuple[list[Mapping[str, str]], list[str | None], list[tuple[str, bytes]]]:
         """Return labels, roles, and the columns of the stored form. See `exporter.contract.requests.stored`."""
-        roles = list(dict.fromkeys(each.role for each in self.sets))
-        role = np.array([roles.index(each.role) for each in self.sets], dtype=np.intp)[self.set_numbers]
-        times = self.started_at, self.first_token_at, self.ended_at
-        counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens, self.set_numbers, role
-        columns = [*(("d", each.astype("<f8").tobytes()) for each in times), *map(_smallest, counts)]
-        return [list(each.labels.items()) for each in self.sets], roles, columns
+        role_of = [each.role for each in self.sets]
+        roles = list(dict.fromkeys(role_of))
+        role = np.array([roles.index(each) for each in role_of], dtype=np.intp)[self.set_numbers]
+        columns = [
+            ("ddd", self.values[:3].astype("<f8").tobytes()),
+            _smallest(self.values[3:]),
+            _smallest(np.array([self.set_numbers, role])),
+        ]
+        return [each.labels for each in self.sets], roles, columns
+
+
+def spans_at(values: FloatArray, offset_s: FloatArray | float) -> RequestSpans:
+    """Return the spans of the values (6, N) of columns, on a clock that is `offset_s` behind Unix time."""
+    arrived_s, first_s, ended_s = values[:3] - offset_s
+    prompt, cached, generated = values[3:]
+    share = prompt / np.maximum(prompt + generated, 1.0)
+    likely_s = arrived_s + np.minimum(share, 0.5) * (ended_s - arrived_s)
+    return RequestSpans(arrived_s, np.where(np.isnan(first_s), likely_s, first_s), ended_s, prompt, cached, generated)
 
 
 class HeldRows:
@@ -149,7 +163,7 @@ class HeldRows:
 
 
 def _smallest(counts: npt.NDArray[Any]) -> tuple[str, bytes]:
-    """Return the shortest type of `array` that holds the counts, and the counts in it."""
+    """Return the shortest type of `array` that holds the counts (K, N), for each of the K, and the counts in it."""
     most = counts.max(initial=0)
-    code = "B" if most < 1 << 8 else "H" if most < 1 << 16 else "I"
-    return code, counts.astype(np.dtype(code).newbyteorder("<")).tobytes()
+    code, dtype = ("B", "u1") if most < 1 << 8 else ("H", "<u2") if most < 1 << 16 else ("I", "<u4")
+    return code * len(counts), counts.astype(dtype).tobytes()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import takewhile
+from itertools import chain, takewhile
+from typing import NamedTuple
 
 import numpy as np
 
 from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device
-from exporter.request_energy.columns import RequestColumns
+from exporter.request_energy.columns import RequestColumns, spans_at
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
 from exporter.request_energy.streaming import SLOT_S, DividedRequests, StreamingDivision
@@ -36,6 +37,16 @@ EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatAr
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
 
 
+class _Batch(NamedTuple):
+    """N requests: values (6, N), hashes of ids, numbers of labels (N,), and the difference of Unix time to the clock."""
+
+    number: int
+    values: FloatArray
+    id_hashes: list[int]
+    labels: IntArray
+    offset_s: float
+
+
 class Server:
     """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
@@ -44,6 +55,8 @@ class Server:
     ) -> None:
         self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
+        self._new: list[_Batch] = []
+        """Batches that are not in the division yet."""
         self._left: dict[int, int] = {}
         """Requests that are not final, by the numbers of the batches that are not final as a whole."""
         self._final = np.empty(0, FINAL_TYPE)
@@ -51,7 +64,7 @@ class Server:
         self._lowest_w = float("inf")
 
     def __len__(self) -> int:
-        return len(self._division)
+        return len(self._division) + sum(len(each.id_hashes) for each in self._new)
 
     @property
     def meters(self) -> Meters:
@@ -77,13 +90,23 @@ class Server:
         self, requests: RequestColumns, id_hashes: list[int], labels: IntArray, number: int, now: ClockReading
     ) -> None:
         """Add the requests of a batch, with the number of the labels of each one (N,)."""
-        rows = np.empty(len(requests), OPEN_TYPE)
-        rows["id"], rows["labels"] = id_hashes, labels
-        rows["batch"] = number
-        rows["duration_s"] = requests.ended_at - requests.started_at
-        rows["has_first_token"] = ~np.isnan(requests.first_token_at)
         self._left[number] = len(requests)
-        self._division.add(requests.spans(now.at - now.s), rows)
+        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
+
+    def _add_new(self) -> None:
+        """Add the batches since the last call to the division: once a second, since each array operation costs."""
+        if not self._new:
+            return
+        values = np.concatenate([each.values for each in self._new], axis=1)
+        sizes = [len(each.id_hashes) for each in self._new]
+        rows = np.empty(values.shape[1], OPEN_TYPE)
+        rows["id"] = np.fromiter(chain.from_iterable(each.id_hashes for each in self._new), np.int64, len(rows))
+        rows["labels"] = np.concatenate([each.labels for each in self._new])
+        rows["batch"] = np.repeat([each.number for each in self._new], sizes)
+        rows["duration_s"] = values[2] - values[0]
+        rows["has_first_token"] = ~np.isnan(values[1])
+        self._division.add(spans_at(values, np.repeat([each.offset_s for each in self._new], sizes)), rows)
+        self._new = []
 
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
@@ -98,6 +121,7 @@ class Server:
 
         Return rows of FINAL_TYPE of the batches whose requests are all final, and the number of the last batch.
         """
+        self._add_new()
         if self._division.last_edge_s is not None:
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
             until_s = now_s - settling_s
@@ -114,6 +138,7 @@ class Server:
 
     def find(self, id_hash: int) -> tuple[int, FinalEnergy | RequestSpans] | None:
         """Return the number of a request's batch, and its energy, or its span if it is not final."""
+        self._add_new()
         keys, spans = self._division.held()
         (held,) = np.nonzero(keys["id"] == id_hash)
         if len(held):

@@ -15,7 +15,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from exporter.contract.requests.served import ServedRequest
@@ -41,11 +41,14 @@ _HEAD = struct.Struct("<II")
 
 def pack_requests(
     ids: Sequence[str],
-    labels: Sequence[Sequence[tuple[str, str]]],
+    labels: Sequence[Mapping[str, str]],
     roles: Sequence[str | None],
     columns: Sequence[tuple[str, bytes]],
 ) -> bytes:
-    """Return the body of a batch: ids, distinct labels and roles, and the columns with their types of `array`."""
+    """Return the body of a batch: ids, distinct labels and roles, and columns with their types of `array`.
+
+    Several columns may be in one item.
+    """
     import msgspec  # 3 MB, needed with the first request
 
     head = {"ids": ids, "labels": labels, "roles": roles, "types": "".join(code for code, _ in columns)}
@@ -80,7 +83,8 @@ def unpack_columns(body: bytes) -> StoredColumns:
                 column.byteswap()
             columns.append(column)
             at += count * column.itemsize
-        found = StoredColumns(head["ids"], [dict(each) for each in head["labels"]], head["roles"], columns)
+        labels = [dict(each) for each in head["labels"]]  # objects, or lists of pairs
+        found = StoredColumns(head["ids"], labels, head["roles"], columns)
     except (struct.error, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"a batch of requests is damaged: {error}") from error
     return found
