@@ -16,8 +16,17 @@ def test_discovery_new_seed_finds_each_job_once():
     seed = secrets.randbelow(1 << 40)
     outcome = simulate_jobs(seed, JobPlan(JOBS, fault_s=8.0))
     assert not outcome.violations, (seed, outcome.violations, outcome.result.events)
-    assert outcome.verdict.runs > JOBS / 5  # short jobs may end unseen during a fault
+    assert outcome.verdict.attempts == JOBS
     assert outcome.result.kills > 0 or outcome.result.faults > 0
+
+
+def test_discovery_without_downtime_finds_most_jobs():
+    """A downtime of 30 s would hide most of them, which all start within 30 s."""
+    outcome = simulate_jobs(4, JobPlan(JOBS, fault_s=4.0, faults=("clock", "cpu"), calm_s=CALM_S))
+    assert not outcome.violations, outcome.violations
+    assert outcome.result.faults > 0
+    assert outcome.verdict.runs >= outcome.verdict.visible > JOBS / 2
+    assert outcome.verdict.runs > 0.8 * JOBS
 
 
 def test_discovery_more_jobs_than_runs_max_counts_them_within_the_limit():

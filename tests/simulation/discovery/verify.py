@@ -53,6 +53,8 @@ class Verdict:
     """Result of a comparison. `unseen`: attempts too short, or too disturbed, to be seen that have no run."""
 
     attempts: int = 0
+    visible: int = 0
+    """Attempts that must have a run: on a GPU for `seen_s` without a disturbance."""
     runs: int = 0
     unseen: int = 0
     outside: int = 0
@@ -111,9 +113,11 @@ def _check_owner(attempts: list[Attempt], runs: list[FoundRun], disturbed: list[
     for attempt in attempts:
         found = [run for run in runs if _overlaps(run, attempt)]
         seen_s = max((_longest_clear_s(span, disturbed) for span in attempt.on_gpu), default=0.0)
+        is_visible = seen_s >= verdict.seen_s and not verdict.has_folded
+        verdict.visible += is_visible
         if not found:
             verdict.unseen += 1
-            if seen_s >= verdict.seen_s and not verdict.has_folded:
+            if is_visible:
                 fail(f"{attempt} has no run; it was visible for {seen_s:.1f} s")
         if len(found) > 1:
             fail(f"{attempt} has {len(found)} runs: {found}")
