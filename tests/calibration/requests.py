@@ -11,7 +11,8 @@ import numpy as np
 from exporter.attribution.idle_level import IDLE_S, IdleLevel
 from exporter.request_energy.divide import EnergyPart, divide_energy
 from tests.calibration.coverage import Draw, Kind, from_half_width
-from tests.exporter.request_energy.server import IDLE_W, TRAFFIC, Served, serve, serve_one_at_a_time
+from tests.exporter.request_energy.server import IDLE_W, Served, serve, serve_one_at_a_time
+from tests.exporter.request_energy.traffic import TRAFFIC
 
 SECONDS = 60.0
 SAMPLES = ((0.1, 0.0), (0.25, 0.0), (1.0, 0.0), (1.0, 0.1))

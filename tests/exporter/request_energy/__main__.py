@@ -9,7 +9,8 @@ import numpy as np
 
 from exporter.request_energy.divide import divide_energy
 from tests.exporter.request_energy.proration import by_time, by_tokens
-from tests.exporter.request_energy.server import TRAFFIC, serve
+from tests.exporter.request_energy.server import serve
+from tests.exporter.request_energy.traffic import TRAFFIC
 
 SLOTS_S = (0.1, 0.25, 1.0)
 COLUMNS = ("model", "by time", "by tokens", "contained", "half-width")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from exporter.request_energy.spans import RequestSpans
-from tests.exporter.request_energy.server import TRAFFIC, Batches, Served
+from tests.exporter.request_energy.server import LAW, Batches, Law, Served
+from tests.exporter.request_energy.traffic import TRAFFIC
 
 TRANSFER_S = 0.02
 """Time to transfer the KV cache from one pool to the other, which costs no energy here."""
@@ -25,21 +26,23 @@ class Disaggregated:
 class _Decode(Batches):
     """Server that gets requests with a complete KV cache and their first token."""
 
-    def __init__(self, arrived: np.ndarray, prompt: np.ndarray, output: np.ndarray, rng: np.random.Generator) -> None:
-        super().__init__(arrived, prompt, output, rng)
+    def __init__(
+        self, arrived: np.ndarray, prompt: np.ndarray, output: np.ndarray, rng: np.random.Generator, law: Law
+    ) -> None:
+        super().__init__(arrived, prompt, output, rng, law)
         self._left[:], self._made[:] = 0, 1
         self._first[:] = arrived
 
 
-def serve_disaggregated(rng: np.random.Generator, traffic: str, rate: float, count: int) -> Disaggregated:
+def serve_disaggregated(
+    rng: np.random.Generator, traffic: str, rate: float, count: int, law: Law = LAW
+) -> Disaggregated:
     """Return `count` requests at `rate` per second, completed by both pools."""
-    (prompt_median, prompt_spread), (output_median, output_spread) = TRAFFIC[traffic]
     arrived = np.cumsum(rng.exponential(1 / rate, count))
-    prompt = np.clip(rng.lognormal(np.log(prompt_median), prompt_spread, count), 8, 16_000).astype(int)
-    output = np.clip(rng.lognormal(np.log(output_median), output_spread, count), 2, 2_000).astype(int)
-    prefill = Batches(arrived, prompt, np.ones(count, dtype=int), rng).run()
+    prompt, output = TRAFFIC[traffic].lengths(rng, count)
+    prefill = Batches(arrived, prompt, np.ones(count, dtype=int), rng, law).run()
     order = np.argsort(prefill.spans.ended_s, kind="stable")
-    decode = _Decode(prefill.spans.ended_s[order] + TRANSFER_S, prompt[order], output[order], rng).run()
+    decode = _Decode(prefill.spans.ended_s[order] + TRANSFER_S, prompt[order], output[order], rng, law).run()
     back = np.argsort(order)
     spans = RequestSpans(
         arrived, prefill.spans.ended_s, decode.spans.ended_s[back], prompt * 1.0, np.zeros(count), output * 1.0

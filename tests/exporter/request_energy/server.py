@@ -15,27 +15,52 @@ import numpy as np
 
 from analyzer.model.samples import FloatArray
 from exporter.request_energy.spans import EnergySlots, RequestSpans
+from tests.exporter.request_energy.traffic import TRAFFIC
 
 IDLE_W = 90.0
-WEIGHTS_BYTES = 15e9
-CONTEXT_BYTES = 131_072.0
-OPERATIONS = 16e9
-BYTES_PER_S, OPERATIONS_PER_S = 3.0e12, 400e12
-JOULES_PER_BYTE, JOULES_PER_OPERATION = 60e-12, 0.45e-12
-STEP_W = 120.0
-OVERHEAD_S = 0.002
-MAX_BATCH, CHUNK_TOKENS = 64, 512
 ORDERS = 4
-_STEPS_PER_S = 1 / (WEIGHTS_BYTES / BYTES_PER_S + OVERHEAD_S)
 
-TRAFFIC = {
-    "conversation": ((1_020, 0.9), (129, 1.0)),
-    "code": ((1_500, 0.8), (13, 1.0)),
-    "long": ((6_000, 0.7), (300, 0.8)),
-    "chat": ((200, 1.0), (400, 0.9)),
-}
-"""Median and logarithmic spread of the prompt and generated tokens. The medians of `conversation` and `code` are
-those of the Azure LLM inference trace of 2023."""
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Sizes, speeds and energies of a server; bytes and operations are those of a token or, the weights, of a step."""
+
+    weights_bytes: float = 15e9
+    context_bytes: float = 131_072.0
+    operations: float = 16e9
+    bytes_per_s: float = 3.0e12
+    operations_per_s: float = 400e12
+    joules_per_byte: float = 60e-12
+    joules_per_operation: float = 0.45e-12
+    step_w: float = 120.0
+    overhead_s: float = 0.002
+    max_batch: int = 64
+    chunk_tokens: int = 512
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps per second without context."""
+        return 1 / (self.weights_bytes / self.bytes_per_s + self.overhead_s)
+
+
+LAW = Law()
+
+
+def draw_law(rng: np.random.Generator) -> Law:
+    """Return a server with half to twice the energies, speeds, and bytes of context, and other limits of its steps."""
+    factors = np.exp(rng.uniform(np.log(0.5), np.log(2.0), 6))
+    return replace(
+        LAW,
+        context_bytes=LAW.context_bytes * factors[0],
+        bytes_per_s=LAW.bytes_per_s * factors[1],
+        operations_per_s=LAW.operations_per_s * factors[2],
+        joules_per_byte=LAW.joules_per_byte * factors[3],
+        joules_per_operation=LAW.joules_per_operation * factors[4],
+        step_w=LAW.step_w * factors[5],
+        overhead_s=rng.uniform(0.0, 0.004),
+        max_batch=int(rng.choice([32, 64, 128])),
+        chunk_tokens=int(rng.choice([256, 512, 2_048])),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +104,28 @@ class Served:
         return EnergySlots.of_samples(edges, measured, idle_w, age_s)
 
 
-def serve(rng: np.random.Generator, traffic: str, load: float, seconds: float) -> Served:
+def serve(rng: np.random.Generator, traffic: str, load: float, seconds: float, law: Law = LAW) -> Served:
     """Return the requests that a server completes; `load` is relative to its approximate capacity."""
-    (prompt_median, prompt_spread), (output_median, output_spread) = TRAFFIC[traffic]
-    mean_prompt = prompt_median * np.exp(prompt_spread**2 / 2)
-    mean_output = output_median * np.exp(output_spread**2 / 2)
-    step_s = WEIGHTS_BYTES / BYTES_PER_S + OVERHEAD_S
-    rate = load / (mean_prompt * OPERATIONS / OPERATIONS_PER_S + mean_output * step_s / 24)
-    burst = rng.choice([0.3, 1.0])
+    used = TRAFFIC[traffic]
+    mean_prompt, mean_output = used.means
+    rate = load / (mean_prompt * law.operations / law.operations_per_s + mean_output / law.steps_per_s / 24)
     count = max(8, int(rate * seconds))
-    arrived = np.cumsum(rng.gamma(burst, 1 / (burst * rate), count))
-    prompt, output = _lengths(rng, traffic, count)
-    return Batches(arrived, prompt, output, rng).run()
+    arrived = used.arrivals(rng, rate, count)
+    return Batches(arrived, *used.lengths(rng, count), rng, law).run()
 
 
-def serve_one_at_a_time(rng: np.random.Generator, traffic: str, seconds: float, power: float) -> Served:
+def serve_one_at_a_time(rng: np.random.Generator, traffic: str, seconds: float, power: float, law: Law = LAW) -> Served:
     """Return the requests of one user, each of which begins after the one before.
 
     The pauses are 0, or 1 s on average. `power` is a factor of all power above idle; 0 for a server that works at the
     idle power.
     """
     pause_s = rng.choice([0.0, 1.0])
-    prompt, output = _lengths(rng, traffic, max(8, int(seconds * _STEPS_PER_S)))
-    keep = 8 + int(np.searchsorted(np.cumsum(output / _STEPS_PER_S + pause_s), seconds))
+    prompt, output = TRAFFIC[traffic].lengths(rng, max(8, int(seconds * law.steps_per_s)))
+    keep = 8 + int(np.searchsorted(np.cumsum(output / law.steps_per_s + pause_s), seconds))
     prompt, output = prompt[:keep], output[:keep]
     apart_s = np.arange(len(prompt)) * 1e4
-    served = Batches(apart_s, prompt, output, rng).run()
+    served = Batches(apart_s, prompt, output, rng, law).run()
     spans = served.spans
     durations_s = spans.ended_s - apart_s
     arrived_s = np.cumsum(rng.exponential(pause_s, len(prompt))) + np.cumsum(durations_s) - durations_s
@@ -124,16 +145,11 @@ def serve_one_at_a_time(rng: np.random.Generator, traffic: str, seconds: float, 
     )
 
 
-def _lengths(rng: np.random.Generator, traffic: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prompt and the generated tokens of each request."""
-    (prompt_median, prompt_spread), (output_median, output_spread) = TRAFFIC[traffic]
-    prompt = np.clip(rng.lognormal(np.log(prompt_median), prompt_spread, count), 8, 16_000).astype(int)
-    output = np.clip(rng.lognormal(np.log(output_median), output_spread, count), 2, 2_000).astype(int)
-    return prompt, output
-
-
 class Batches:
-    def __init__(self, arrived: FloatArray, prompt: np.ndarray, output: np.ndarray, rng: np.random.Generator) -> None:
+    def __init__(
+        self, arrived: FloatArray, prompt: np.ndarray, output: np.ndarray, rng: np.random.Generator, law: Law = LAW
+    ) -> None:
+        self._law = law
         self._arrived, self._prompt, self._output, self._rng = arrived, prompt, output, rng
         count = len(arrived)
         self._left = prompt.copy()
@@ -152,7 +168,7 @@ class Batches:
             if not waiting and not running:
                 now_s = float(self._arrived[next_arrival])
                 continue
-            while waiting and len(running) < MAX_BATCH:
+            while waiting and len(running) < self._law.max_batch:
                 running.append(waiting.pop(0))
             chosen, tokens = self._plan(running, now_s)
             seconds, joules = self._step(chosen, tokens)
@@ -175,7 +191,7 @@ class Batches:
     def _plan(self, running: list[int], now_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the requests of the next step and the tokens that it computes of each."""
         tokens = {one: 1 for one in running if self._left[one] == 0}
-        budget = CHUNK_TOKENS - len(tokens)
+        budget = self._law.chunk_tokens - len(tokens)
         for one in running:
             if self._left[one] > 0 and budget > 0:
                 tokens[one] = min(budget, int(self._left[one]))
@@ -185,27 +201,37 @@ class Batches:
         return np.array(list(tokens)), np.array(list(tokens.values()), dtype=float)
 
     def _step(self, chosen: np.ndarray, tokens: FloatArray) -> tuple[float, float]:
+        law = self._law
         context = self._prompt[chosen] - self._left[chosen] + self._made[chosen]
-        moved, computed = (context + tokens) * CONTEXT_BYTES, tokens * OPERATIONS
-        seconds = max((WEIGHTS_BYTES + moved.sum()) / BYTES_PER_S, computed.sum() / OPERATIONS_PER_S)
-        share, context_s = np.zeros(len(chosen)), np.zeros(len(chosen))
-        for _ in range(ORDERS // 2):
-            order = self._rng.permutation(len(chosen))
-            for joined in (order, order[::-1]):
-                memory_s = (WEIGHTS_BYTES + np.cumsum(moved[joined])) / BYTES_PER_S
-                so_far = np.maximum(memory_s, np.cumsum(computed[joined]) / OPERATIONS_PER_S)
-                added_s = np.diff(so_far, prepend=0.0)
-                share[joined] += added_s
-                context_s[joined] += np.where(memory_s >= so_far, np.minimum(added_s, moved[joined] / BYTES_PER_S), 0.0)
-        shared_j = JOULES_PER_BYTE * WEIGHTS_BYTES + STEP_W * OVERHEAD_S
-        own_j = JOULES_PER_BYTE * moved + JOULES_PER_OPERATION * computed + STEP_W * share / ORDERS
+        moved, computed = (context + tokens) * law.context_bytes, tokens * law.operations
+        seconds = max((law.weights_bytes + moved.sum()) / law.bytes_per_s, computed.sum() / law.operations_per_s)
+        share_s, context_s = self._shares(moved, computed)
+        shared_j = law.joules_per_byte * law.weights_bytes + law.step_w * law.overhead_s
+        own_j = law.joules_per_byte * moved + law.joules_per_operation * computed + law.step_w * share_s
         self._shapley_j[chosen] += own_j + shared_j / len(chosen)
         decodes = self._left[chosen] == 0
         self._prefill_j += float((own_j + shared_j / len(chosen))[~decodes].sum())
-        context_j = JOULES_PER_BYTE * context * CONTEXT_BYTES + STEP_W * context_s / ORDERS
+        context_j = law.joules_per_byte * context * law.context_bytes + law.step_w * context_s
         self._context_j += float(context_j[decodes].sum())
         self._context_tokens += float(context[decodes].sum())
-        return seconds + OVERHEAD_S, float(own_j.sum() + shared_j)
+        return seconds + law.overhead_s, float(own_j.sum() + shared_j)
+
+    def _shares(self, moved: FloatArray, computed: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the Shapley shares of each request in the time of a step, and the time of its context."""
+        law, count = self._law, len(moved)
+        weights_s, moved_s = law.weights_bytes / law.bytes_per_s, moved / law.bytes_per_s
+        if computed.sum() / law.operations_per_s <= weights_s:  # the bytes decide in each order
+            return weights_s / count + moved_s, moved_s
+        share_s, context_s = np.zeros(count), np.zeros(count)
+        for _ in range(ORDERS // 2):
+            order = self._rng.permutation(count)
+            for joined in (order, order[::-1]):
+                memory_s = weights_s + np.cumsum(moved_s[joined])
+                so_far = np.maximum(memory_s, np.cumsum(computed[joined]) / law.operations_per_s)
+                added_s = np.diff(so_far, prepend=0.0)
+                share_s[joined] += added_s / ORDERS
+                context_s[joined] += np.where(memory_s >= so_far, np.minimum(added_s, moved_s[joined]), 0.0) / ORDERS
+        return share_s, context_s
 
     def _advance(self, chosen: np.ndarray, tokens: FloatArray, now_s: float) -> None:
         for one, done in zip(chosen, tokens, strict=True):
