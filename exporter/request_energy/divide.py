@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,17 +10,21 @@ from typing import Literal
 import numpy as np
 
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
-from exporter.request_energy.load import TERMS, DividedEnergy, load_blocks
+from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks
 from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
 from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, RequestSpans
-from exporter.request_energy.sums import RequestSums, half_widths
+from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
-CONTEXT_FACTOR = 2.0
-"""Factor of the half-width of the energy of context: without it, 3 of 13 intervals missed the true value."""
+CONTEXT_RATIO = 0.2
+"""Least standard error of the energy of context, relative to it."""
+MIN_QUIET_SLOTS = 8
+"""Least number of slots without requests that show the noise of the meter."""
 _CHUNK = 1_000_000
+_NORMAL_PER_MEDIAN = 1.4826
+"""Standard deviation of a normal distribution, relative to its median deviation."""
 
 CONTEXT = TERMS.index("context_token")
 Role = Literal["prefill", "decode"]
@@ -89,13 +94,19 @@ def divide_energy(
         raise ValueError(
             f"{np.count_nonzero(busy)} samples of energy during requests, at least {MIN_FIT_SLOTS} are needed"
         )
+    noise_j = _noise_j(slots, ~busy)
     used, other_terms = _ROLE_TERMS[role]
     dynamic_j = (slots.joules - slots.idle_j)[busy]
     model = fit_model(terms[busy], dynamic_j, float(np.median(slots.widths_s)), used, other_terms)
     sums = RequestSums(len(spans), model.covariance, model.steps)
     for block in load_blocks(spans, slots):
         energies = [block.divide(slots, each) for each in model.fits]
-        sums.add(block, energies, block.scatter_j2(slots, model.joules_of), block.edges_j(slots, energies[0]))
+        sums.add(
+            block,
+            energies,
+            block.scatter_j2(slots, model.joules_of),
+            block.meter_j2(slots, energies[0], noise_j),
+        )
         progress(0.2 + 0.8 * block.final / len(slots.joules))
     sums.close()
     divided = sums.divided
@@ -126,9 +137,10 @@ def divide_energy(
 def _context_token(model: EnergyModel) -> EnergyPart | None:
     """Return the energy of a token of context that a generated token attends to; None if it is not significant."""
     joules = model.fits[:, [CONTEXT]]
-    half_j = CONTEXT_FACTOR * float(half_widths(joules, model.covariance, model.steps)[0])
-    part = EnergyPart(float(joules[0, 0]), half_j)
-    return part if part.half_j <= part.joules else None
+    best = float(joules[0, 0])
+    variance = float(variances(joules, model.covariance, model.steps)[0]) + (CONTEXT_RATIO * best) ** 2
+    part = EnergyPart(best, HALF_WIDTH * math.sqrt(variance))
+    return part if part.joules > 0.0 and part.half_j <= part.joules else None
 
 
 def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:
@@ -136,6 +148,18 @@ def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:
     for start in range(0, len(half_j), _CHUNK):
         part = slice(start, start + _CHUNK)
         half_j[part] = np.hypot(half_j[part], ratio * divided.idle_j[part])
+
+
+def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
+    """Return the standard error of the meter in a slot, by the scatter of the slots without requests."""
+    if np.count_nonzero(quiet) < MIN_QUIET_SLOTS:
+        return 0.0
+    joules, widths_s = slots.joules[quiet], slots.widths_s[quiet]
+    left_j = joules - np.median(joules / widths_s) * widths_s
+    variance_j2 = (_NORMAL_PER_MEDIAN * float(np.median(np.abs(left_j)))) ** 2
+    if slots.edge_half_j is not None:  # a part of the scatter, which counts by itself
+        variance_j2 -= 2 * (EDGE_FACTOR * float(np.median(slots.edge_half_j[1:][quiet]))) ** 2
+    return math.sqrt(max(variance_j2, 0.0))
 
 
 def _terms(spans: RequestSpans, slots: EnergySlots, progress: Progress) -> tuple[FloatArray, Mask]:

@@ -16,7 +16,6 @@ SHARED_STEP = (0, 1, 2)
 SEPARATE_TOKENS = (0, 1, 3)
 """Terms of the alternative model, in which each generated token costs the same at each batch size."""
 WINDOW_S = 5.0
-SHORT_WINDOW_S = 1.0
 MIN_WINDOWS = 24
 """Windows of a fit, if the slots are short enough. Wide windows matter: spans place tokens evenly over a phase, and
 errors of their place within a window would bias the coefficients towards 0."""

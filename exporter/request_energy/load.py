@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from exporter.request_energy.pace import Pace, PrefillClock, pace_of, union
-from exporter.request_energy.pieces import Density, FloatArray, Mask, Pieces, amounts_at
+from exporter.request_energy.pieces import Density, FloatArray, IntArray, Mask, Pieces, amounts_at
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
 requests in progress, which they share equally, and a generated token."""
 BLOCK_SLOTS = 2_048
+SCATTER_FACTOR, PLACE_RATIO = 0.5, 0.24
+"""Standard error of a request's energy in a slot, as parts of the difference to the model and of its mean share."""
+EDGE_FACTOR = 1 / 1.96
+"""Standard error of the meter at an edge, as a part of its half-width."""
 _MIN_S = 1e-6
 
 
@@ -119,31 +123,34 @@ class LoadBlock:
     def scatter_j2(self, slots: EnergySlots, joules_of: FloatArray) -> FloatArray:
         """Return the variance of each request's energy by the scaling to the measured energies, (n,).
 
-        The difference of a slot may be that of a single request in it, with the probability of its share of the
-        modelled energy. In a slot with one request, that share is known.
+        That of each slot counts with the request's share of the modelled energy.
         """
         model_j = self.terms @ joules_of
-        difference_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots] - model_j, 0.0)
-        others = 1.0 - 1.0 / np.maximum(self._flight.counts(len(model_j)), 1)
-        prefill, decode = self._modelled(joules_of, quotient(difference_j**2 * others, model_j))
+        dynamic_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots], 0.0)
+        variance_j2 = slot_variance_j2(dynamic_j, model_j, self._flight.counts(len(model_j)))
+        prefill, decode = self._modelled(joules_of, quotient(variance_j2, model_j))
         return np.maximum(prefill + decode, 0.0)
 
-    def edges_j(self, slots: EnergySlots, shares: DividedEnergy) -> FloatArray:
-        """Return the energy of each request that may belong to the time before or after it, (n,).
+    def meter_j2(self, slots: EnergySlots, shares: DividedEnergy, noise_j: float) -> FloatArray:
+        """Return the variance of each request's energy by errors of the meter, (n,).
 
-        That is its share of the error of the meter at its begin and at its end.
+        A request has its share of the errors at its begin and at its end, which are independent, and of the noise in
+        each of its slots, with the standard error `noise_j`. One within a slot has a part of that slot.
         """
-        if slots.edge_half_j is None:
-            return np.zeros(len(self.requests))
         flight, count = self._flight, len(self.requests)
-        half_j = slots.edge_half_j[self.slots.start : self.slots.stop + 1]
-        near_j = np.maximum(half_j[1:], half_j[:-1])
-        begins, ends = flight.begin_s > self._edges_s[0], flight.end_s < self._edges_s[-1]
-        error_j = np.where(begins, near_j[flight.first], 0.0) + np.where(ends, near_j[flight.final], 0.0)
-        meter = Density(self._edges_s, np.maximum(slots.joules[self.slots], 0.0) / self._widths_s)
+        joules, idle_j = slots.joules[self.slots], slots.idle_j[self.slots]
+        variance_j2 = (flight.final - flight.first + 1) * noise_j**2
+        if slots.edge_half_j is not None:
+            half_j = slots.edge_half_j[self.slots.start : self.slots.stop + 1]
+            near_j2 = slot_edges_j2(joules, idle_j, half_j, self._covered_s / self._widths_s)
+            variance_j2 += np.where(flight.begin_s > self._edges_s[0], near_j2[flight.first], 0.0)
+            variance_j2 += np.where(flight.end_s < self._edges_s[-1], near_j2[flight.final], 0.0)
+        part = quotient(flight.end_s - flight.begin_s, self._covered_s[flight.first])
+        part = np.where(flight.first == flight.final, np.minimum(part, 1.0), 1.0)
+        meter = Density(self._edges_s, np.maximum(joules, 0.0) / self._widths_s)
         meter_j = _by_request(flight, meter.integral(flight), count)
         share = np.minimum(quotient(shares.dynamic_j + shares.idle_j, meter_j), 1.0)
-        return share * _by_request(flight, error_j, count)
+        return share**2 * _by_request(flight, part**2 * variance_j2, count)
 
     def _modelled(self, joules_of: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the modelled joules of prefill and decode of each request, times the scale of each slot (K,)."""
@@ -189,6 +196,29 @@ def _prefill_clock(spans: RequestSpans, near: RequestSpans, pace: Pace, origin_s
 
 def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:
     return amounts_at(pieces.request, amount, count)
+
+
+def slot_variance_j2(dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray) -> FloatArray:
+    """Return the variance of the energy of the requests in each slot; of a single request, the energy is known.
+
+    The difference to the model may be that of one request, and the order of short requests within a slot decides how
+    many share each step.
+    """
+    count = np.maximum(counts, 1)
+    one_j2 = (SCATTER_FACTOR * (dynamic_j - model_j)) ** 2 + (PLACE_RATIO * dynamic_j / count) ** 2
+    result: FloatArray = one_j2 * (1.0 - 1.0 / count)
+    return result
+
+
+def slot_edges_j2(joules: FloatArray, idle_j: FloatArray, half_j: FloatArray, busy: FloatArray) -> FloatArray:
+    """Return the variance of the meter at an edge of each slot, by the half-widths of the edges (K + 1).
+
+    `busy` (K,) is the part of each slot with requests: with this probability, the power at an edge is theirs.
+    """
+    ratio = quotient(idle_j + quotient(joules - idle_j, busy), joules)
+    near_j2 = np.maximum(half_j[1:], half_j[:-1]) ** 2 * np.maximum(ratio**2 * busy, 1.0)
+    result: FloatArray = EDGE_FACTOR**2 * near_j2
+    return result
 
 
 def quotient(amount: FloatArray, divisor: FloatArray) -> FloatArray:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from exporter.request_energy.fit import SHORT_WINDOW_S, WINDOW_S, FitWindows, bootstrap, fit, fit_windows
+from exporter.request_energy.fit import WINDOW_S, FitWindows, bootstrap, fit, fit_windows
 from exporter.request_energy.load import TERMS
 from exporter.request_energy.pieces import FloatArray
 
 MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
+FIT_FACTOR, TERM_RATIO, DOUBT_FACTOR = 2.0, 0.25, 4.0
+"""Factors of the standard errors: of the fit, of each coefficient relative to it, since a token or a step does not
+always cost the same, and of the distance to the other model that the data allow."""
 _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but not derivatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyModel:
-    """Joules of the terms: `fits` (3 + T, 4), with the `covariance` (T, T) and the steps (T,) of the T fitted terms.
+    """Joules of the terms: `fits` (2 + T, 4), with the `covariance` (T, T) and the steps (T,) of the T fitted terms.
 
-    The fits are the best one, one to shorter windows, one with other terms, and the best one with each of the T terms
-    raised by its step. `windows` belong to the best fit.
+    The fits are the best one, the one towards the model with other terms that the data still allow, and the best one
+    with each of the T terms raised by its step. `windows` are those of the fit.
     """
 
     fits: FloatArray
@@ -41,10 +45,28 @@ def fit_model(
     terms: FloatArray, dynamic_j: FloatArray, width_s: float, used: Sequence[int], other_terms: Sequence[int]
 ) -> EnergyModel:
     """Return the model with the `used` terms, of slots with requests: `terms` (K, 4) and `dynamic_j` (K,)."""
-    wide = fit_windows(terms, dynamic_j, width_s, WINDOW_S)
-    joules_of = fit(wide, used)
-    covariance = np.cov(bootstrap(wide, used, np.random.default_rng(0)).T)[np.ix_(used, used)]
-    short = fit(fit_windows(terms, dynamic_j, width_s, SHORT_WINDOW_S), used)
-    steps = np.maximum(np.sqrt(np.diag(covariance)), np.maximum(_LEAST_STEP * joules_of[list(used)], _LEAST_STEP))
+    windows = fit_windows(terms, dynamic_j, width_s, WINDOW_S)
+    joules_of = fit(windows, used)
+    random = np.cov(bootstrap(windows, used, np.random.default_rng(0)).T)[np.ix_(used, used)]
+    covariance = FIT_FACTOR**2 * random + np.diag(TERM_RATIO * joules_of[list(used)]) ** 2
+    steps = np.maximum(np.sqrt(np.diag(random)), np.maximum(_LEAST_STEP * joules_of[list(used)], _LEAST_STEP))
     raised = [joules_of + step * (np.arange(len(TERMS)) == k) for k, step in zip(used, steps, strict=True)]
-    return EnergyModel(np.array([joules_of, short, fit(wide, other_terms), *raised]), covariance, steps, wide)
+    change = fit(windows, other_terms) - joules_of
+    allowed = joules_of + _doubt(windows, joules_of, change) * change
+    return EnergyModel(np.array([joules_of, allowed, *raised]), covariance, steps, windows)
+
+
+def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> float:
+    """Return how much of the change to another model the data allow, 0 to 1.
+
+    The best mixture of both models has a weight of the other one, and the weight has a standard error by what no
+    model explains. A model that the data refuse is no doubt about the energies.
+    """
+    difference_j = windows.terms @ change
+    square_j2 = float(difference_j @ difference_j)
+    if not square_j2:
+        return 0.0
+    left_j = windows.joules - windows.terms @ joules_of
+    weight = float(difference_j @ left_j) / square_j2
+    variance = float(left_j @ left_j) / max(1, len(left_j) - int(np.count_nonzero(joules_of))) / square_j2
+    return min(1.0, DOUBT_FACTOR * math.hypot(weight, math.sqrt(variance)))

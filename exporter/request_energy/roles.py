@@ -9,7 +9,10 @@ import numpy as np
 
 from exporter.request_energy.divide import EnergyPart, RequestEnergies, Role, divide_energy
 from exporter.request_energy.load import DividedEnergy
+from exporter.request_energy.pieces import FloatArray
 from exporter.request_energy.spans import EnergySlots, RequestSpans
+
+_LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
 
 
 def divide_role(spans: RequestSpans, slots: EnergySlots, role: Role) -> RequestEnergies:
@@ -34,10 +37,11 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
     """Return the energy of each request; `slots` has the energy of the devices of both roles.
 
     The devices of a role have no other work, so all their energy above idle belongs to their phase. The end of
-    prefill is the first token. Raises ValueError as `divide_energy` does.
+    prefill is the first token; decode begins when the cache is transferred. Raises ValueError as `divide_energy` does.
     """
     prefill = divide_energy(replace(spans, ended_s=spans.first_token_s), slots["prefill"], role="prefill")
-    decode = divide_energy(replace(spans, arrived_s=spans.first_token_s), slots["decode"], role="decode")
+    begun_s = decode_begins_s(spans)
+    decode = divide_energy(replace(spans, arrived_s=begun_s, first_token_s=begun_s), slots["decode"], role="decode")
     divided = DividedEnergy(
         prefill.divided.dynamic_j, decode.divided.dynamic_j, prefill.divided.idle_j + decode.divided.idle_j
     )
@@ -53,6 +57,22 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
         context_token=decode.context_token,
         joules_of=prefill.joules_of + decode.joules_of,
     )
+
+
+def decode_begins_s(spans: RequestSpans) -> FloatArray:
+    """Return when the decode of each request began, the same time after each first token.
+
+    That time is the constant part of a least-squares fit to the relative durations of the decodes.
+    """
+    seconds = np.maximum(spans.ended_s - spans.first_token_s, _LEAST_DECODE_S)
+    tokens = np.maximum(spans.generated_tokens - 1.0, 0.0)
+    decodes = np.flatnonzero(tokens)
+    if len(decodes) < _LEAST_DECODES:
+        return spans.first_token_s
+    system = np.column_stack([1.0 / seconds, tokens / seconds])[decodes]
+    delay_s = max(0.0, float(np.linalg.lstsq(system, np.ones(len(decodes)), rcond=None)[0][0]))
+    result: FloatArray = np.minimum(spans.first_token_s + delay_s, spans.ended_s)
+    return result
 
 
 def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exporter.request_energy.load import DividedEnergy, quotient, union_s
+from exporter.request_energy.load import DividedEnergy, quotient, slot_edges_j2, slot_variance_j2, union_s
 from exporter.request_energy.model import EnergyModel
 from exporter.request_energy.pace import SlotEdges
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
@@ -22,16 +22,17 @@ _MIN_S = 1e-6
 PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
 """Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of decode on its clock, of
 prefill, and in flight, the number of requests, and of those that last for the whole slot."""
-_VARIANTS = 7
-"""Sums of joules: the fit, its two variants, slopes of its three terms, and the variance of the scaling."""
-_SCATTER = 6
+_VARIANTS = 6
+"""Sums of joules: the fit, its variant, slopes of its three terms, and the variance of the scaling."""
+_SCATTER = 5
 _KINDS = 6
 """Joules per prefilled token, second of prefill, second in flight, and on the clock of decode, per token of context,
 generated token and second."""
 _REAL = 3 * _VARIANTS
-_IDLE, _METER, _EDGE = (_KINDS * _VARIANTS + k for k in range(3))
-RATES = _KINDS * _VARIANTS + 3
-"""Joules per load of each variant; idle energy per second in flight, energy per second, and error of the edges."""
+_IDLE, _METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(4))
+RATES = _KINDS * _VARIANTS + 4
+"""Joules per load of each variant; idle energy per second in flight, energy per second, variance of the edges, and the
+time with requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,31 +214,29 @@ def joules_per_load(
         return scaled(joules_of, quotient(dynamic_j, model_j), np.where(model_j > 0.0, 0.0, dynamic_j))
 
     if model is None:
-        rates[:, :3] = shares(np.zeros(4))[:, np.newaxis]
+        rates[:, :2] = shares(np.zeros(4))[:, np.newaxis]
     else:
         best, *others = (shares(each) for each in model.fits)
-        rates[:, 0], rates[:, 1], rates[:, 2] = best, others[0], others[1]
-        for k, (raised, step) in enumerate(zip(others[2:], model.steps, strict=True), start=3):
+        rates[:, 0], rates[:, 1] = best, others[0]
+        for k, (raised, step) in enumerate(zip(others[1:], model.steps, strict=True), start=2):
             rates[:, k] = (raised - best) / step
         model_j = terms @ model.joules_of
-        difference_j = np.where(busy, slots.joules - idle_j - model_j, 0.0)
-        alone = 1.0 - 1.0 / np.maximum(loads[COUNT], 1)
-        scale = quotient(difference_j**2 * alone, model_j)
+        scale = quotient(slot_variance_j2(dynamic_j, model_j, loads[COUNT]), model_j)
         rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
     idle = quotient(idle_j * covered / slots.widths_s, flight_s)
     meter_w = np.maximum(slots.joules, 0.0) / slots.widths_s
     half_j = np.zeros(len(meter_w) + 1) if slots.edge_half_j is None else slots.edge_half_j
-    others_of = [idle, meter_w, np.maximum(half_j[1:], half_j[:-1])]
+    others_of = [idle, meter_w, slot_edges_j2(slots.joules, idle_j, half_j, covered / slots.widths_s), covered]
     return np.concatenate([rates.reshape(_KINDS * _VARIANTS, -1), others_of])
 
 
 class SummedEnergy(NamedTuple):
-    """Joules of N requests: of the fit, of its variants (5, N), variance of the scaling and error of the edges (N,)."""
+    """Joules of N requests: of the fit, of its variants (4, N), and squares of the errors of slots and edges (N,)."""
 
     best: DividedEnergy
     variants_j: FloatArray
     scatter_j2: FloatArray
-    edges_j: FloatArray
+    meter_j2: FloatArray
 
 
 class RunningIntegrals:
@@ -279,11 +278,13 @@ class RunningIntegrals:
             if self._is_used[token]:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
         best = DividedEnergy(prefill_j, joules[0] - prefill_j, self._between(_IDLE, at.arrived, at.ended))
-        error_j = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
-        error_j += self._rates[_EDGE].take(at.ended.slot)
+        error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
+        error_j2 += self._rates[_EDGE].take(at.ended.slot)
+        part = quotient(phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(at.arrived.slot))
+        error_j2 *= np.where(at.arrived.slot == at.ended.slot, np.minimum(part, 1.0), 1.0) ** 2
         share = quotient(joules[0] + best.idle_j, self._between(_METER, at.arrived, at.ended))
-        edges_j = np.minimum(share, 1.0) * error_j
-        return SummedEnergy(best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), edges_j)
+        meter_j2 = np.minimum(share, 1.0) ** 2 * error_j2
+        return SummedEnergy(best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), meter_j2)
 
     def _between(self, row: int, begin: _Instants, end: _Instants) -> FloatArray:
         return self._to(row, end) - self._to(row, begin)

@@ -26,7 +26,7 @@ from exporter.request_energy.slot_table import (
     slot_loads,
 )
 from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
-from exporter.request_energy.sums import SCATTER_FACTOR, half_widths
+from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, variances
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
@@ -266,14 +266,13 @@ class StreamingDivision:
         final = slice(0, count)
         energy = self._energy(final)
         best, dynamic_j = energy.best, energy.best.dynamic_j
-        model_j = dynamic_j
+        model_j2 = (dynamic_j / HALF_WIDTH) ** 2
         if self.model:
-            short, other, *slopes = energy.variants_j
-            rows = np.array([dynamic_j, short, other, *(dynamic_j + slope for slope in slopes)])
-            model_j = half_widths(rows, self.model.covariance, np.ones(3))
-        half_j = np.sqrt(
-            model_j**2 + SCATTER_FACTOR**2 * energy.scatter_j2 + energy.edges_j**2 + (IDLE_RATIO * best.idle_j) ** 2
-        )
+            other, *slopes = energy.variants_j
+            rows = np.array([dynamic_j, other, *(dynamic_j + slope for slope in slopes)])
+            model_j2 = variances(rows, self.model.covariance, np.ones(3)) + (FLOOR_RATIO * dynamic_j) ** 2
+        dynamic_half_j = HALF_WIDTH * np.sqrt(model_j2 + energy.scatter_j2 + energy.meter_j2)
+        half_j = np.hypot(dynamic_half_j, IDLE_RATIO * best.idle_j)
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
         missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
         keys = self._keys.values[final].copy()

@@ -9,27 +9,24 @@ import numpy as np
 from exporter.request_energy.load import DividedEnergy, LoadBlock
 from exporter.request_energy.pieces import FloatArray, IntArray
 
-RANDOM_FACTOR, WINDOW_FACTOR, MODEL_FACTOR, FLOOR_RATIO, SCATTER_FACTOR = 3.0, 2.0, 1.5, 0.15, 1.0
-"""Factors of the parts of a half-width: of the fit, of shorter windows, of the other model, of errors of all models,
-and of the scaling to the meter. They were chosen so that the intervals contain the Shapley value of simulated servers
-in at least 95 % (tests/exporter/request_energy)."""
+FLOOR_RATIO, ONE_TERM_RATIO, PHASE_RATIO = 0.015, 0.05, 0.07
+"""Least standard errors: of a request's energy, relative to it, with several terms of the model and with one; of the
+energies of both phases, relative to that of prefill, which is in the same steps as decode."""
+HALF_WIDTH = 1.96
+"""Half-width of a 95 % interval, as a factor of the standard error."""
 
 
-def half_widths(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> FloatArray:
-    """Return half-widths for the joules (3 + T, N) of the fit, of its two variants, and of its T raised terms.
+def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> FloatArray:
+    """Return the variances of the joules (2 + T, N) of the fit, of its other model, and of its T raised terms.
 
-    `covariance` (T, T) and `steps` (T,) are those of the terms. Parts: random errors of the fit, the difference to a
-    fit on shorter windows, the difference to a model with other terms, and a floor for errors of all these models.
+    `covariance` (T, T) and `steps` (T,) are those of the terms. See `exporter.request_energy.model`. The factors there
+    and here were chosen such that the intervals contain the Shapley value of simulated servers in at least 95 %, in
+    each class of traffic (tests/calibration/requests.py).
     """
-    best, short, other = joules[:3]
-    slopes = (joules[3:] - best) / steps[:, np.newaxis]
+    best, other = joules[:2]
+    slopes = (joules[2:] - best) / steps[:, np.newaxis]
     variance = np.einsum("ki,kl,li->i", slopes, covariance, slopes)
-    result: FloatArray = np.sqrt(
-        RANDOM_FACTOR**2 * np.maximum(variance, 0.0)
-        + (WINDOW_FACTOR * (short - best)) ** 2
-        + (MODEL_FACTOR * (other - best)) ** 2
-        + (FLOOR_RATIO * best) ** 2
-    )
+    result: FloatArray = np.maximum(variance, 0.0) + (other - best) ** 2
     return result
 
 
@@ -39,8 +36,9 @@ class RequestSums:
     def __init__(self, requests: int, covariance: FloatArray, steps: FloatArray) -> None:
         self._covariance, self._steps = covariance, steps
         self._open = np.empty(0, dtype=np.intp)
-        variants = 3 + len(steps)
-        self._joules, self._scatter_j2, self._edges_j = np.empty((variants, 0)), np.empty(0), np.empty(0)
+        self._floor = FLOOR_RATIO if len(steps) > 1 else ONE_TERM_RATIO
+        variants = 2 + len(steps)
+        self._joules, self._scatter_j2, self._meter_j2 = np.empty((variants, 0)), np.empty(0), np.empty(0)
         self._totals = np.zeros((variants, 2))
         self.divided = DividedEnergy(np.zeros(requests), np.zeros(requests), np.zeros(requests))
         """Energies of the fit; they are complete after the last block."""
@@ -48,17 +46,17 @@ class RequestSums:
         """Half-width of each request, complete when it has ended."""
 
     def add(
-        self, block: LoadBlock, energies: Sequence[DividedEnergy], scatter_j2: FloatArray, edges_j: FloatArray
+        self, block: LoadBlock, energies: Sequence[DividedEnergy], scatter_j2: FloatArray, meter_j2: FloatArray
     ) -> None:
         """Add the energies of a block for the fit and its variants (V), and two other parts of their errors (n,)."""
         at, best = block.requests, energies[0]
         self.divided.prefill_j[at] += best.prefill_j
         self.divided.decode_j[at] += best.decode_j
         self.divided.idle_j[at] += best.idle_j
-        joules, scatter, edges = np.array([one.dynamic_j for one in energies]), scatter_j2.copy(), edges_j.copy()
+        joules, scatter, meter = np.array([one.dynamic_j for one in energies]), scatter_j2.copy(), meter_j2.copy()
         self._totals += [(one.prefill_j.sum(), one.decode_j.sum()) for one in energies]
-        self._finish(np.setdiff1d(np.arange(len(self._open)), self._continued(at, joules, scatter, edges)))
-        self._open, self._joules, self._scatter_j2, self._edges_j = at, joules, scatter, edges
+        self._finish(np.setdiff1d(np.arange(len(self._open)), self._continued(at, joules, scatter, meter)))
+        self._open, self._joules, self._scatter_j2, self._meter_j2 = at, joules, scatter, meter
         self._finish(np.flatnonzero(block.ended))
         self._keep(np.flatnonzero(~block.ended))
 
@@ -68,23 +66,25 @@ class RequestSums:
 
     def total_half_widths_j(self) -> tuple[float, float]:
         """Return the half-widths of the totals of prefill and decode."""
-        prefill, decode = (float(half_widths(self._totals[:, [k]], self._covariance, self._steps)[0]) for k in range(2))
-        return prefill, decode
+        phase_j2 = (PHASE_RATIO * self._totals[0, 0]) ** 2
+        prefill, decode = HALF_WIDTH * np.sqrt(variances(self._totals, self._covariance, self._steps) + phase_j2)
+        return float(prefill), float(decode)
 
-    def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, edges: FloatArray) -> IntArray:
+    def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, meter: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""
         _, now, before = np.intersect1d(at, self._open, assume_unique=True, return_indices=True)
         joules[:, now] += self._joules[:, before]
         scatter[now] += self._scatter_j2[before]
-        edges[now] += self._edges_j[before]
+        meter[now] += self._meter_j2[before]
         return np.asarray(before, dtype=np.intp)
 
     def _finish(self, chosen: IntArray) -> None:
-        model_j = half_widths(self._joules[:, chosen], self._covariance, self._steps)
-        other_j2 = SCATTER_FACTOR**2 * self._scatter_j2[chosen] + self._edges_j[chosen] ** 2
-        self.half_j[self._open[chosen]] = np.hypot(model_j, np.sqrt(other_j2))
+        joules = self._joules[:, chosen]
+        model_j2 = variances(joules, self._covariance, self._steps) + (self._floor * joules[0]) ** 2
+        variance_j2 = model_j2 + self._scatter_j2[chosen] + self._meter_j2[chosen]
+        self.half_j[self._open[chosen]] = HALF_WIDTH * np.sqrt(variance_j2)
 
     def _keep(self, chosen: IntArray) -> None:
-        self._open, self._edges_j = self._open[chosen], self._edges_j[chosen]
+        self._open, self._meter_j2 = self._open[chosen], self._meter_j2[chosen]
         self._scatter_j2 = self._scatter_j2[chosen]
         self._joules = self._joules[:, chosen]

@@ -116,7 +116,7 @@ def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
     found = division.divide(9.0, 200.0)
 
     assert found.total_j == pytest.approx([400.0])
-    assert found.half_j == pytest.approx([np.hypot(6.0, 0.05 * 400)])
+    assert found.half_j == pytest.approx([np.hypot(3.0 * np.sqrt(2), 0.05 * 400)])
 
 
 def test_estimates_come_near_the_final_energies():
