@@ -82,29 +82,33 @@ class RequestColumns:
         """Earliest and latest end."""
         return float(self.ended_at.min()), float(self.ended_at.max())
 
+    def _row(self, column: int) -> FloatArray:
+        row: FloatArray = self.values[column]
+        return row
+
     @property
     def started_at(self) -> FloatArray:
-        return self.values[0]
+        return self._row(0)
 
     @property
     def first_token_at(self) -> FloatArray:
-        return self.values[1]
+        return self._row(1)
 
     @property
     def ended_at(self) -> FloatArray:
-        return self.values[2]
+        return self._row(2)
 
     @property
     def prompt_tokens(self) -> FloatArray:
-        return self.values[3]
+        return self._row(3)
 
     @property
     def cached_tokens(self) -> FloatArray:
-        return self.values[4]
+        return self._row(4)
 
     @property
     def generated_tokens(self) -> FloatArray:
-        return self.values[5]
+        return self._row(5)
 
     def take(self, chosen: Mask) -> RequestColumns:
         """Return some of the requests."""
@@ -133,6 +137,10 @@ def spans_at(values: FloatArray, offset_s: FloatArray | float) -> RequestSpans:
     return RequestSpans(arrived_s, np.where(np.isnan(first_s), likely_s, first_s), ended_s, prompt, cached, generated)
 
 
+_MOST_FULL = 0.75
+"""Part of an array up to which rows are moved to its begin, instead of to a new array."""
+
+
 class HeldRows:
     """Rows at the end of an array: new ones are appended, the oldest ones removed, without a copy of the others."""
 
@@ -149,9 +157,8 @@ class HeldRows:
     def append(self, new: int) -> np.ndarray:
         """Return a number of new rows to be set."""
         if self._end + new > self._array.shape[-1]:
-            count = len(self)
-            moved = self._array
-            if 2 * (count + new) > moved.shape[-1]:
+            count, moved = len(self), self._array
+            if count + new > _MOST_FULL * moved.shape[-1]:
                 moved = np.empty((*moved.shape[:-1], 2 * (count + new)), moved.dtype)
             moved[..., :count] = self.values
             self._array, self._begin, self._end = moved, 0, count

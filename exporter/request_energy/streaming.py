@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,14 @@ from exporter.request_energy.slot_table import (
     slot_loads,
 )
 from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
-from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, variances
+from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequests, variances
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
 FIT_SLOTS = 1_200
 """Most slots with requests in a fit, five minutes of slots of 0.25 s."""
-FIT_EVERY_S = 5.0
+FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.05
+"""Time between two fits, at least, and relative to the time of the slots in a fit."""
 FIRST_S = 30.0
 """Time for which slots wait for all requests in them, until the durations of requests are known."""
 LEAST_WAIT_S, DURATIONS = 5.0, 1.5
@@ -45,23 +46,6 @@ LEAST_COMPARED, COMPARED, UNKNOWN_RATIO = 20, 1_000, 1.0
 """Least and most final requests whose estimates give the half-width of the next one, and its ratio with fewer."""
 _COLUMNS = 11
 """Columns of `Phases.of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class DividedRequests:
-    """Joules of requests that are final. `missing_s` is the time of each one without a measured energy."""
-
-    keys: np.ndarray
-    prefill_j: FloatArray
-    decode_j: FloatArray
-    idle_j: FloatArray
-    half_j: FloatArray
-    missing_s: FloatArray
-    separable: bool
-
-    @property
-    def total_j(self) -> FloatArray:
-        return self.prefill_j + self.decode_j + self.idle_j
 
 
 class StreamingDivision:
@@ -171,7 +155,8 @@ class StreamingDivision:
             slots = EnergySlots(
                 self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w, self._edge_half_j[: count + 1]
             )
-            is_due = slots.edges_s[-1] - self._fitted_s >= FIT_EVERY_S
+            every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._dynamic_j))
+            is_due = slots.edges_s[-1] - self._fitted_s >= every_s
             if is_due and len(self):
                 self._pace = pace_of(self.held()[1], PACE_SAMPLES)
             self._count_loads(float(slots.edges_s[-1]), count)

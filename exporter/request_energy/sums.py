@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +29,23 @@ def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> 
     variance = np.einsum("ki,kl,li->i", slopes, covariance, slopes)
     result: FloatArray = np.maximum(variance, 0.0) + (other - best) ** 2
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class DividedRequests:
+    """Joules of requests that are final. `missing_s` is the time of each one without a measured energy."""
+
+    keys: np.ndarray
+    prefill_j: FloatArray
+    decode_j: FloatArray
+    idle_j: FloatArray
+    half_j: FloatArray
+    missing_s: FloatArray
+    separable: bool
+
+    @property
+    def total_j(self) -> FloatArray:
+        return self.prefill_j + self.decode_j + self.idle_j
 
 
 class RequestSums:

@@ -13,7 +13,8 @@ from exporter.model import ClockReading, Device
 from exporter.request_energy.columns import RequestColumns, spans_at
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
-from exporter.request_energy.streaming import SLOT_S, DividedRequests, StreamingDivision
+from exporter.request_energy.streaming import SLOT_S, StreamingDivision
+from exporter.request_energy.sums import DividedRequests
 from exporter.requests.final import (
     ENERGY_FIELDS,
     FINAL_TYPE,
@@ -38,7 +39,7 @@ EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatAr
 
 
 class _Batch(NamedTuple):
-    """N requests: values (6, N), hashes of ids, numbers of labels (N,), and the difference of Unix time to the clock."""
+    """N requests: values (6, N), hashes of ids, numbers of labels (N,), and the lag of the clock to Unix time."""
 
     number: int
     values: FloatArray
