@@ -28,7 +28,7 @@ class ImportedGpu:
 
 
 def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGpu]:
-    """Return the GPUs by index; one whose UUID is in no file gets a name that no driver gives.
+    """Return the GPUs by index; a GPU whose UUID is in no file gets a name with the prefix IMPORTED.
 
     Raises UnreadableError if the files give two UUIDs for one index, or two indices for one UUID.
     """

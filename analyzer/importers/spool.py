@@ -131,7 +131,7 @@ class StoredSamples:
 
 
 def stored(samples: Samples) -> StoredSamples:
-    """Return a series that is in memory."""
+    """Return the samples as a series in memory."""
     found = StoredSamples(Spool())
     for t_s, value in zip(samples.t.tolist(), samples.value.tolist(), strict=True):
         found.add(t_s, value)
@@ -159,7 +159,7 @@ _INSERT = """INSERT INTO samples (t, value, parts, different, starts) VALUES (?1
 
 
 def in_order(series: Sequence[StoredSamples]) -> OrderedSamples:
-    """Return the samples of all by time, and where they contradict each other."""
+    """Return the samples of all series by time, with the times at which they contradict each other."""
     if len(series) == 1 and series[0].rising:
         return OrderedSamples(series[0])
     found = StoredSamples(series[0].spool)

@@ -13,7 +13,7 @@ from analyzer.studies.sweep import Sweep, SweepRun
 from exporter.contract.work import is_useful, most_common_first
 
 WHOLE_RUNS = "runs"
-"""Unit of work with which the user says that each run does the same work."""
+"""Unit of work with which the user states that each run does the same work."""
 _EQUAL_RATIO = 0.02
 """Difference between settings up to which durations count as equal."""
 _EQUAL_ENERGY_RATIO = 0.01
@@ -23,8 +23,8 @@ _REMEDY = "report the work of all runs in one unit (client: run.work(samples=...
 def of_equal_work(sweep: Sweep, question: SweepQuestion) -> tuple[Sweep, str | None]:
     """Return the runs to compare, and the unit of their work; None for whole runs.
 
-    Runs without work in this unit become unfit. Whole runs are compared only where no run reports work, and where their
-    durations differ or the user says that each run does the same work. Raises QuestionError.
+    Runs without work in this unit move to `unfit`. Whole runs are compared only if no run reports work, and if their
+    durations differ or the user states that each run does the same work. Raises QuestionError.
     """
     units = {run.run_id: _units(run) for run in sweep.runs}
     if question.unit == WHOLE_RUNS or not any(units.values()):
@@ -56,7 +56,7 @@ def _in_whole_run(run: SweepRun, unit: str) -> SweepRun:
 
 
 def _units(run: SweepRun) -> list[str]:
-    """Return the units of which the run did more than nothing, the primary one first."""
+    """Return the units of work with an amount above 0, the primary one first."""
     return [unit for unit, work in run.work.items() if work.amount > 0]
 
 

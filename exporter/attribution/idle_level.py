@@ -20,7 +20,7 @@ class IdleLevel:
     """Mean power over the windows without load on the lowest level, from a device's energy about once a second.
 
     The level reaches from the lowest window to LEVEL_RATIO above it. The mean of its windows is unbiased for a noisy
-    device that is idle, and excludes higher power: of an open context, or of work that no reading reported.
+    device that is idle. It excludes higher power, such as that of an open CUDA context, or of work between readings.
     """
 
     def __init__(self, watts: float | None) -> None:
@@ -31,9 +31,11 @@ class IdleLevel:
         self._deficit_uj = 0
 
     def discard_window(self) -> None:
+        """Start a new window, since the device has a load."""
         self._samples.clear()
 
     def update(self, t_s: float, energy_j: float) -> None:
+        """Add the device's energy at `t_s`; readings less than half a second apart are ignored."""
         since_s = t_s - self._samples[-1][0] if self._samples else 1.0
         if since_s < 0.5:
             return

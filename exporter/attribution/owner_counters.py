@@ -17,7 +17,7 @@ RECORDED_S = 2.0
 """The same in the local history, which has a sample each second while a run is open."""
 _METRICS = {metric.name: metric for metric in (OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS)}
 _SCALES = {OWNER_ENERGY.name: 10**6, OWNER_EMISSIONS.name: 10**9, OWNER_GPU_SECONDS.name: 10**6}
-"""Amounts in a joule, a gram and a second."""
+"""Amounts per joule, gram and second: microjoules, nanograms and microseconds."""
 
 DeviceEmission = tuple[str, str, str, str]
 """Component, device, basis and quality."""
@@ -46,8 +46,8 @@ class OwnerAmount(NamedTuple):
 class OwnerCounters:
     """Amounts by owner, as whole numbers that add up to those of the devices.
 
-    `emissions_grams` are the devices' saved emissions, which the saved counters include. Each holder of a device has an
-    owner: see `assign`. A holder without one is unattributed energy.
+    A holder is a run that holds a device. `assign` sets its owner; the energy of a holder without an owner is
+    unattributed. `emissions_grams` are the devices' saved emissions, which the saved counters include.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class OwnerCounters:
         return {key: OwnerAmount(self._amounts[key], key not in self._unseen) for key in changed}
 
     def put_back(self, changes: Mapping[ReadingKey, OwnerAmount]) -> None:
-        """Add changes that could not be saved to the next ones."""
+        """Return changes that could not be saved to the next `take_changes`."""
         self._changed |= changes.keys()
 
 

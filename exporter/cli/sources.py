@@ -83,7 +83,7 @@ def cpu_source(settings: Settings) -> CpuSource:
 
 
 def power_model(settings: Settings) -> PowerModel | None:
-    """Raises UsageError."""
+    """Return the model of --cpu.power-model, None without it. Raises UsageError."""
     if settings.cpu_power_model is None:
         return None
     try:
@@ -93,7 +93,7 @@ def power_model(settings: Settings) -> PowerModel | None:
 
 
 def process_table(settings: Settings) -> ProcessTable:
-    """Raises UsageError."""
+    """Return the source of the processes, grouped as the settings choose. Raises UsageError."""
     by = settings.process_group or DEFAULT_GROUP
     if by not in GROUPS:
         raise UsageError(f"--collector.processes.group: expected {' or '.join(GROUPS)}, not {by!r}")

@@ -55,7 +55,7 @@ CREATE TRIGGER IF NOT EXISTS delete_samples INSTEAD OF DELETE ON samples BEGIN
     DELETE FROM changed WHERE t_ms = OLD.t_ms AND series_id = OLD.series_id;
 END;
 """
-"""Tables, and views that can be read, and written by programs for the plain tables."""
+"""Tables, and views with which programs for the plain tables can read and write them."""
 _FEW_SERIES = 64
 """Number of series up to which each is looked up, instead of reading all of an epoch."""
 _MOMENTS_A_PART = 32

@@ -1,4 +1,7 @@
-"""Constants and ids of runs, in a module without pydantic, which --help need not import."""
+"""Limits and ids of runs.
+
+The module does not import pydantic, so that `--help` is fast.
+"""
 
 import re
 

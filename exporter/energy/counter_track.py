@@ -14,7 +14,7 @@ CONFIRM_S = 0.5
 STALLED_S, STALLED_UPDATES = 2.5, 8.0
 """Time, or update periods, without a change or value after which power replaces a counter until it changes again."""
 LOST_S = 60.0
-"""Time without a value after which a counter is given up; a later value only starts it again."""
+"""Time without a value after which a counter is lost; a later value is a new start of the counter."""
 STALLED_J = 50.0
 """Energy without which a counter that does not change is healthy."""
 MAX_UPDATE_S = 1.0
@@ -84,7 +84,7 @@ class CounterTracker:
         self.read_s = self.changed_s = last.after_s if last else float("-inf")
         """Time of the latest trusted value, and of its latest change."""
         self._dated_s = self.changed_s - MAX_UPDATE_S
-        """Earliest time of the energy in the next step: the latest value was the same or older then."""
+        """Earliest time at which energy of the next step can have flowed: the latest value was not yet read then."""
         self.update = UpdateInterval(update_s)
         self._candidate: _Candidate | None = None
 
@@ -168,7 +168,7 @@ class CounterTracker:
         return self._continues(known.latest.counter_j, known.latest, poll, max_w)
 
     def _fall_j(self, poll: Poll, max_w: float) -> float:
-        """Return by how much the counter may have fallen if its trusted value continues a lower one."""
+        """Return the largest possible fall of the counter if the poll continues an implausible lower value, else 0."""
         known = self._candidate
         if known is None or known.latest.counter_j is None or self.raw_j is None or known.first_j >= self.raw_j:
             return 0.0

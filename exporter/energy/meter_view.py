@@ -20,7 +20,7 @@ faster: the sensor reports only their mean, so they do not widen the range of po
 _WINDOW_S = 0.025
 """Window of instantaneous power."""
 KEPT_S = 12.0
-"""Time for which polls are kept at any rate; at a slow rate, the last KEPT_POLLS are kept."""
+"""Time for which all polls are kept. At a slow polling rate, the last KEPT_POLLS are kept for longer."""
 KEPT_POLLS = 64
 
 

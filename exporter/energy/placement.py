@@ -26,7 +26,7 @@ class PowerCurve(NamedTuple):
 
     @property
     def known_s(self) -> float:
-        """Time of the latest poll: the last power is assumed until then."""
+        """Time of the latest poll, until which the last power is assumed."""
         return self.times_s[-1] + self.slack_s
 
     def joules_at(self, t_s: float) -> float:
@@ -72,8 +72,8 @@ def place_energy(
 ) -> tuple[float, float] | None:
     """Return the joules at `t_s` and their half-width, with the energy of a long step placed as the power flowed.
 
-    Beyond the last point the power adds to the counter; beyond the last power, up to `most_w` may flow. Return None
-    where the step is short, or the power does not explain it.
+    After the last point, the energy of the power is added to the counter. After the last power, up to `most_w` may
+    flow. Return None if the step is short, or if the power does not explain it.
     """
     right = bisect_right(points, t_s, key=lambda point: point.t_s)
     if curve is None or right == 0 or curve.times_s[0] > points[right - 1].t_s:

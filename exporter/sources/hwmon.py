@@ -6,7 +6,7 @@
 - Sensors overlap: a module's power contains its GPU, CPU and memory. So they are devices of kind `hwmon`, which belong
   to no component and are never added. Grace is the exception.
 - Grace has no RAPL. Its firmware reports per socket `Grace Power Socket N` (whole socket), `CPU Power Socket N` (rail
-  of the cores) and `SysIO Power Socket N` (rail of the SoC), on a GH200 also `Module Power Socket N` (Grace, GPU, HBM,
+  of the cores) and `SysIO Power Socket N` (rail of the SoC). A GH200 also has `Module Power Socket N` (Grace, GPU, HBM,
   DRAM and regulator losses): https://docs.nvidia.com/grace-perf-tuning-guide/power-thermals.html#power-telemetry.
   RAPL's package contains cores, caches, interconnect, memory controllers and I/O; the rail of the cores lacks up to
   half of the socket's power. So `Grace Power Socket N` is package N, and the rail of the cores only if it is missing.

@@ -18,7 +18,7 @@ FILE_SCHEMAS = {STATE_FILE: STATE_SCHEMA_VERSION, HISTORY_FILE: SCHEMA_VERSION, 
 
 
 class FileVersionError(OperationError):
-    """A file of a version that this one cannot convert. A restart does not help, which its exit code states."""
+    """File with a schema that this version cannot convert. Its exit code states that a restart does not help."""
 
     exit_code = os.EX_CONFIG
 

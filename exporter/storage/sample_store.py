@@ -27,7 +27,10 @@ class EndedSeries:
 
 @dataclass(frozen=True, slots=True)
 class StoredMoment:
-    """Samples of one instant, and in `ended` of each ended run. `with_ended`: all ended runs have a sample then."""
+    """Samples of one instant; `ended` has those of each ended run.
+
+    `with_ended` is True if all ended runs have a sample at this instant.
+    """
 
     t_ms: int
     series: array[int]
@@ -46,7 +49,7 @@ def prepare_tables(connection: sqlite3.Connection) -> None:
 
 
 class SeriesIds:
-    """Ids of series. New ones are rows to insert until they are written."""
+    """Ids of series. `insert_new` writes the rows of new ones; call `confirm` after the commit."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -120,7 +123,7 @@ class SeriesIds:
         insert("INSERT INTO stored_series VALUES (?, ?, ?)", [(n, *key) for n, key in self._new_series.items()])
 
     def confirm(self) -> None:
-        """Note that the new rows are written; the callers remember ids themselves."""
+        """Forget the new rows, which are committed, and the ids of series, which callers keep."""
         self._new_templates, self._new_runs, self._new_series = {}, {}, {}
         self._runs, self._series = {}, {}
         if len(self._templates) > _MAX_TEMPLATES:
@@ -160,7 +163,7 @@ class SampleTables:
         self.restart()
 
     def restart(self) -> None:
-        """Start a new epoch: the next moment stands alone."""
+        """Start a new epoch, in which no series has a value yet."""
         self._epoch += 1
         self._epoch_ms = self._written_ms = 0
         self._values, self._steady, self._ended = {}, {}, {}

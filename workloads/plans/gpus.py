@@ -12,6 +12,7 @@ from workloads.plans.steps import Step, step_gpus
 
 
 def cap_of(step: Step) -> Cap | None:
+    """Return the power limit or the clock that a step sets, None without one."""
     if POWER_LIMIT in step.settings:
         return Cap("power_limit_watts", float(step.settings[POWER_LIMIT]))
     if SM_CLOCK in step.settings:

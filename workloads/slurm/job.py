@@ -77,7 +77,7 @@ class Job:
 
     @property
     def database_id(self) -> str:
-        """Id for sacct and sacctmgr: ARRAY_TASK in an array, since that of a task can select all of them."""
+        """Id for sacct and sacctmgr: ARRAY_TASK in an array, since the job id of one task can select all tasks."""
         array, task = self.environ.get("SLURM_ARRAY_JOB_ID", ""), self.environ.get("SLURM_ARRAY_TASK_ID", "")
         return f"{array}_{task}" if array.isdecimal() and task.isdecimal() else self.id
 
@@ -105,7 +105,7 @@ class Job:
         return [gpu for gpu in self.environ.get("SLURM_JOB_GPUS", "").split(",") if gpu]
 
     def labels(self, details: JobDetails, allowed: Sequence[str] | None = None) -> dict[str, str]:
-        """Return the labels of the job's run; `allowed`: those to report besides `discovered`, None for all."""
+        """Return the labels of the job's run; `allowed`: those to report with `discovered`, None for all."""
         values = {
             "user": self.environ.get("SLURM_JOB_USER") or self.environ.get("SLURM_JOB_UID", ""),
             "account": self.environ.get("SLURM_JOB_ACCOUNT", ""),

@@ -17,7 +17,7 @@ from exporter.contract import metrics as m
 _MOST_W = 2_000.0
 """Power that no GPU reaches; scraped power may miss every peak."""
 _AHEAD = 4
-"""Number of following samples of which one must continue the counter, so that a value in between is a fault."""
+"""Number of later samples of which one must continue the counter; a value in between that does not is a fault."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ def repair_counter(counter: Samples, power: Samples, highest_w: float, age_s: fl
 
 
 def _consistent(counter: Samples, most_w: float, age_s: float) -> list[int]:
-    """Return the indices without samples after which the counter continues as if they were not there."""
+    """Return the indices without faulty samples: the counter continues after them as if they were not there."""
 
     def continues(before: int, after: int) -> bool:
         rise_j = counter.value[after] - counter.value[before]

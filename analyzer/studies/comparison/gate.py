@@ -89,7 +89,7 @@ def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure
 
 
 def selection_warnings(groups: Sequence[RunGroup], planned: int) -> Iterator[str]:
-    """Yield groups with runs that `judge` does not use, or with several runs of one repeat: of other experiments."""
+    """Yield a warning for each group with too many runs, or with several runs of one repeat, so of two experiments."""
     for group in groups:
         labels = [one.repeat for one in group.members if one.repeat]
         if len(group.members) > planned:
@@ -112,40 +112,42 @@ def judge(groups: Sequence[RunGroup], figure: RunFigure, max_increase: float, pl
     values = [np.array([one.figures[figure].value for one in column[:planned]]) for column in columns]
     halves = [np.array([one.figures[figure].half or 0.0 for one in column[:planned]]) for column in columns]
     longest = min(len(group) for group in values)
-    look = _Look(Verdict.CANNOT_TELL, math.log(values[1][0] / values[0][0]), None, None)
+    decision = _Decision(Verdict.CANNOT_TELL, math.log(values[1][0] / values[0][0]), None, None)
     repeats = 1
     for repeats in range(FEWEST_REPEATS, longest + 1):
         logs = [np.log(group[:repeats]) for group in values]
         measured = math.hypot(*(_mean_half(h[:repeats] / v[:repeats]) for h, v in zip(halves, values, strict=True)))
         spread = _standard_error(logs[0], logs[1], paired=bool(pairs))
-        look = _test(logs, spread, measured, math.log1p(max_increase), _part(repeats, planned))
-        if look.verdict is not Verdict.CANNOT_TELL:
+        decision = _test(logs, spread, measured, math.log1p(max_increase), _part(repeats, planned))
+        if decision.verdict is not Verdict.CANNOT_TELL:
             break
     means = [Interval(float(np.exp(np.mean(np.log(group[:repeats])))), n=repeats) for group in values]
-    low, high = (None if limit is None else math.exp(limit) for limit in (look.low, look.high))
+    low, high = (None if limit is None else math.exp(limit) for limit in (decision.low, decision.high))
     return GateResult(
-        look.verdict, figure, means[0], means[1], math.exp(look.log), low, high, repeats, planned, bool(pairs)
+        decision.verdict, figure, means[0], means[1], math.exp(decision.log), low, high, repeats, planned, bool(pairs)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Decision:
     verdict: Verdict
     log: float
     low: float | None
     high: float | None
 
 
-def _test(logs: Sequence[FloatArray], spread: tuple[float, float], measured: float, limit: float, part: float) -> _Look:
+def _test(
+    logs: Sequence[FloatArray], spread: tuple[float, float], measured: float, limit: float, part: float
+) -> _Decision:
     error, freedom = spread
     log = float(np.mean(logs[1]) - np.mean(logs[0]))
     low = log - max(student_quantile(freedom, 1 - FALSE_ALARM * part) * error, measured)
     high = log + max(student_quantile(freedom, 1 - FALSE_PASS * part) * error, measured)
     if high < limit:
-        return _Look(Verdict.PASS, log, low, high)
+        return _Decision(Verdict.PASS, log, low, high)
     # an increase that is certain, but closer to 0 than to the limit, is no regression yet
     found = low > 0 and log > limit / 2
-    return _Look(Verdict.REGRESSION if found else Verdict.CANNOT_TELL, log, low, high)
+    return _Decision(Verdict.REGRESSION if found else Verdict.CANNOT_TELL, log, low, high)
 
 
 def _part(repeat: int, planned: int) -> float:

@@ -17,7 +17,7 @@ Mask = npt.NDArray[np.bool_]
 NONE = -1
 """Code of an interval without waste."""
 _LEAST_UNATTRIBUTED = 0.5
-"""Share of unattributed energy below which a run without series works: a short one, or one beyond the limits."""
+"""Share of unattributed energy below which the work belongs to a run without series, such as a short run."""
 CODES = {kind: code for code, kind in enumerate(CLASSES)}
 
 
@@ -39,8 +39,9 @@ class Classified:
 def classify(each: Intervals, spans: Sequence[HeldSpan], limits: Thresholds) -> Classified:
     """Return the class of each interval. An interval that is neither surely idle nor surely busy has none.
 
-    Idle intervals are execution-idle, else held, else stuck clocks. In busy ones, the throttled share comes first; the
-    rest belongs to a limit that was left, else to no run. A limit needs no utilization, as in MIG mode.
+    An idle interval is execution-idle, else held, else has stuck clocks. In a busy interval the throttled share counts
+    first; the rest counts for a limit that was left behind, else for work without a run. The class of a limit needs no
+    utilization, which MIG mode lacks.
     """
     holder, holders, changing = _holders(each, spans)
     held = holder > 0

@@ -12,8 +12,8 @@ from analyzer.model.samples import FloatArray, Samples, sample_median
 SHORTEST_S = 10.0
 """Minimum length of an interval: in a shorter one the update of the energy counter distorts the mean power."""
 _LONGEST_FACTOR = 2.5
-_LEAST_LONGEST_S = 40.0
-"""A gap is longer than 2.5 times the median interval, and than this: two samples 15 s apart with one missing."""
+_SHORTEST_GAP_S = 40.0
+"""A gap is longer than this and than 2.5 times the median interval: samples 15 s apart may lack one."""
 
 Signals = Mapping[str, Samples]
 """Samples of one GPU by signal: the constants below, and `event:REASON` for the clock event counters."""
@@ -72,7 +72,7 @@ def intervals(signals: Signals) -> Intervals:
         nothing = np.empty(0)
         gauges = dict.fromkeys(_GAUGES, nothing)
         return Intervals(nothing, nothing, nothing, gauges, gauges, gauges, {}, nothing)
-    longest_s = max(_LONGEST_FACTOR * sample_median(end_s - start_s), _LEAST_LONGEST_S)
+    longest_s = max(_LONGEST_FACTOR * sample_median(end_s - start_s), _SHORTEST_GAP_S)
     energy_j = np.diff(energy.value)
     kept = (end_s - start_s <= longest_s) & (energy_j >= 0)
     start_s, end_s, energy_j = start_s[kept], end_s[kept], energy_j[kept]

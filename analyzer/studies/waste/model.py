@@ -58,7 +58,7 @@ class Holder:
 
     @property
     def sets_limit(self) -> bool:
-        """The run is one of a sweep, which sets a power limit or a clock on purpose."""
+        """True for a run of a sweep, which sets a power limit or a clock intentionally."""
         return any(name in ("power_limit_watts", "sm_clock_hertz") and text for name, text in self.labels)
 
     def label(self, name: str) -> str:
@@ -84,7 +84,7 @@ class GpuKey:
 class GpuEvidence:
     """Energy and state of one GPU in one class.
 
-    `energy_j` is all energy in the state, `idle_j` that of the same time at deep-idle power, None if that is unknown.
+    `energy_j` is all energy in the state, `idle_j` the energy of the same time at deep-idle power, None if unknown.
     `grams` are the emissions of the waste. `utilization_ratio` and `clock_ratio` are means over time. `ongoing` is
     True if the state held at the end of the samples.
     """

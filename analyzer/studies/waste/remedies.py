@@ -13,7 +13,7 @@ _CONTAINER = re.compile(r"container-([0-9a-f]{12,64})(?:\.\d+)?")
 
 
 def command_of(finding: WasteFinding, *, may_end: bool) -> str:
-    """Return the command for a finding, to run on its node unless it is one of a cluster.
+    """Return the command for a finding. Run nvidia-smi, docker and systemctl on the node of the finding.
 
     A command that ends a job is returned only if the finding is ongoing and `may_end`: every GPU of its holders is
     idle. Else the command explains the finding.

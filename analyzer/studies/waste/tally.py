@@ -135,9 +135,10 @@ class GpuTally:
 
     @property
     def deep_idle_power_w(self) -> float | None:
-        """The mean power at deep idle in the window, or the exporter's idle power if that is much lower.
+        """Mean power at deep idle in the window, or the exporter's idle power if that is much lower.
 
-        The exporter's may be of an earlier time; that of older exporters is a little too low. None if neither is known.
+        The exporter's value may be from an earlier time; older exporters report a slightly too low one. None if neither
+        is known.
         """
         if self.deep_idle.seconds < _LEAST_IDLE_S:
             return self.idle_power_w
@@ -188,7 +189,7 @@ def _has_waste(gpu: GpuEvidence) -> bool:
 
 
 def waste(tallies: Sequence[GpuTally], lines: Sequence[str] = ()) -> Waste:
-    """Return the findings of GPUs that waste energy or are held for nothing, by falling waste.
+    """Return the findings of GPUs that waste energy or are held while idle, by falling waste.
 
     `lines` are further lines about missing data.
     """

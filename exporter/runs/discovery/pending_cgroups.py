@@ -1,4 +1,4 @@
-"""Search for the cgroups of runs that began before them, as the run of a Slurm job in its prolog."""
+"""Search for cgroups that appear after their run began, as for a Slurm job whose prolog begins the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def attach_cgroup(run: RunRecord, path: str) -> None:
 class PendingCgroups(Service):
     """Completes the runs whose cgroup had no process at their start, and notes those whose cgroup never appears.
 
-    A cgroup counts from its first process on. Slurm makes it earlier, and an empty cgroup means the end of a run.
+    A cgroup is used from its first process on. Slurm creates it earlier, and an empty cgroup ends the run.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ PATH = "/api/v1/carbon"
 class SharedIntensities:
     """Provider whose slots come from `source`: the URL of an exporter, or the path of a `carbon.json`.
 
-    The provider itself is not asked; it has the name, the region and the basis of the slots.
+    No request is sent to the provider itself. Its name, region and basis must be those of the slots.
     """
 
     def __init__(self, provider: CarbonProvider, source: str) -> None:

@@ -13,7 +13,7 @@ from exporter.sources.kubernetes.resource_slices import ClaimDevice, ResourceSli
 
 MAX_NAMED_DEVICES = 3
 UnresolvedDevice = Literal["unknown_gpu", "no_slice", "no_api"]
-"""Why the GPU of a container is unknown: NVML does not list it, no ResourceSlice has it, slices cannot be read."""
+"""Reason of an unknown GPU: NVML does not list it, no ResourceSlice has it, or slices cannot be read."""
 # Time-slicing device plugins number the replicas of a GPU: GPU-…::3, on GKE nvidia0/vgpu3.
 _REPLICA = re.compile(r"::\d+$|/vgpu\d+$")
 _NO_SERVER = (

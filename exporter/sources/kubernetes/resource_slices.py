@@ -86,7 +86,7 @@ class ResourceSlices:
         self._lock = threading.Lock()
 
     def uuids(self, devices: set[ClaimDevice]) -> Mapping[ClaimDevice, str]:
-        """Return the UUIDs of those that are known. Reads the slices if they are old or lack a device.
+        """Return the UUIDs of the devices that are known. Reads the slices if they are old or lack a device.
 
         A MIG instance that lacks a UUID, as before it is created, has the UUID of its GPU. Raises SourceError if
         the slices cannot be read and a device is unknown.

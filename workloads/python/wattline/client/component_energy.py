@@ -23,7 +23,7 @@ class ComponentEnergy:
     attributed_j: float | None
     """The run's part, None on devices that nothing else used."""
     limits_j: tuple[float, float] | None = None
-    """Least and most by which the true energy differs by the accuracy of the sensors; None without such an error."""
+    """Limits of the true energy minus this one by the accuracy of the sensors; None without such an error."""
 
     @property
     def total_half_j(self) -> float | None:

@@ -1,6 +1,6 @@
 """ASGI middleware that reports each request of a server with OpenAI's API.
 
-vLLM loads it with `--middleware wattline.integrations.asgi.EnergyMiddleware`; own servers add it to their application.
+vLLM loads it with `--middleware wattline.integrations.asgi.EnergyMiddleware`; other servers add it in their code.
 `wattline.integrations.serve` adds it to any program that uses uvicorn.
 """
 

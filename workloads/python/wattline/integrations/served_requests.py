@@ -44,7 +44,7 @@ class Served:
 
 
 class ServedRequests:
-    """Reporter of served requests. Its methods never raise and never wait for the exporter.
+    """Reporter of served requests. Its methods never raise; only `flush`, `energy` and `close` wait for the exporter.
 
     A thread finds the run of this server: that of WATTLINE_RUN_ID, else the one that the exporter knows for this
     process or its children, for example a discovered one, else a run `llm-server` that this process starts. Until the
