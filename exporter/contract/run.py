@@ -79,13 +79,15 @@ class BeginRequest(Body):
     """Start of a run, with `gpus` by UUID or index.
 
     Without `gpus`, the run has all GPUs of the node; with an empty list, those on which its processes run. `cgroup`
-    is a path within the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`.
+    is a path within the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`; `pid_namespace` is as in
+    `ProcessesRequest`.
     """
 
     workload: Text
     labels: Annotated[dict[LabelName, LabelValue], Field(max_length=MAX_LABELS)] = {}
     gpus: Annotated[list[Text], Field(max_length=1024)] | None = None
     pids: Annotated[list[Pid], Field(max_length=MAX_PROCESSES)] = []
+    pid_namespace: Annotated[int, Field(ge=0)] | None = None
     cgroup: CgroupName | None = None
     run_id: RunId | None = None
     lease_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = DEFAULT_LEASE_S
@@ -119,9 +121,13 @@ class PhaseRequest(Body):
 
 
 class EndRequest(Body):
-    """End of a run. `work` holds the totals of the contributor that ends it (""), as in `WorkRequest`."""
+    """End of a run. `work` holds the totals of the contributor that ends it (""), as in `WorkRequest`.
+
+    `ended_at` is the Unix time of the end, for a client that reports it late; without it the run ends now.
+    """
 
     outcome: Outcome = "ok"
+    ended_at: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     work: Annotated[dict[Unit, Amount], Field(max_length=MAX_UNITS)] = {}
     results: Annotated[dict[Unit, Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=MAX_RESULTS)] = {}
 

@@ -162,17 +162,16 @@ class Ledger:
         self._unsaved.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest, end_s: float | None = None) -> None:
-        """Set a run's end, now or at `end_s`.
-
-        The caller then reads the sensors and calls `release`, and `finish` after the next poll.
-        """
+        """Set a run's end: now, at `end_s` or as requested; then read the sensors, `release` and `finish` it."""
         self._follow_clock()
         requests.add_reported_work(run, "", request.work, self._clock().s, in_phase=False)
         run.results.update(request.results)
-        now = self._clock()
+        now, meters = self._clock(), self._live.energy.meters
+        if request.ended_at is not None:
+            end_s = requests.late_end_s(run, meters, now, request.ended_at)
         end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
-        marks.mark_end(run, self._live.energy.meters)
+        marks.mark_end(run, meters)
 
     def report_outcome(self, run: RunRecord, outcome: contract.Outcome) -> None:
         """Set the outcome of a run that ended with an unknown one, as an epilog does."""

@@ -20,11 +20,13 @@ from exporter.contract.run import (
     unknown_gpu,
 )
 from exporter.contract.run_limits import MAX_PHASES
+from exporter.energy.marks import poll_time_s
 from exporter.model import ClockReading, Device, RunError
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.cgroups import MissingCgroupError, is_cgroup_populated, resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
+from exporter.runs.marks import Meters, time_text
 from exporter.runs.record import Cut, RunRecord
 
 
@@ -173,6 +175,22 @@ def check_phase_rate(run: RunRecord, now_s: float) -> None:
     raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 
+def late_end_s(run: RunRecord, meters: Meters, now: ClockReading, ended_at: float) -> float:
+    """Return the end of a run that ended at the Unix time `ended_at`, at the earliest the instant of its last cut.
+
+    Where the polls of that time are no longer kept, it is the first instant whose polls are, which a note declares.
+    """
+    end_s = max(now.s - max(0.0, now.at - ended_at), run.begin_s, *(cut.t_s for cut in run.cuts[-1:]))
+    polls = [meter.polls for device in run.measured() if (meter := meters.get(device)) is not None]
+    kept_s = max([end_s, *(poll_time_s(kept[0]) for kept in polls if kept.has_discarded(end_s))])
+    if kept_s > end_s:
+        run.note(
+            f"its end at {time_text(ended_at)} was reported {now.s - end_s:.0f} s late, when the readings of that time "
+            f"were no longer kept: the run includes the {kept_s - end_s:.0f} s after it"
+        )
+    return kept_s
+
+
 def _generate_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
@@ -183,7 +201,7 @@ def new_run(
     """Return the record of a run that begins now. Raises RunError."""
     gpus = find_gpus(live, request.gpus or None)
     cgroup, pending_cgroup = find_cgroup(request.cgroup)
-    processes = find_processes(request.pids, find=find)
+    processes = find_processes(request.pids, request.pid_namespace, find)
     job = job_of(request)
     return RunRecord(
         run_id=request.run_id or _generate_run_id(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from exporter.attribution.policy import AttributionChanges
@@ -196,3 +198,35 @@ def test_ledger_logs_the_gpus_of_a_new_run(tmp_path, caplog, gpus, named):
     state.close()
 
     assert f"run r (test) began on {named}" in caplog.messages
+
+
+@pytest.mark.parametrize(("late_s", "kept_s"), [(4.0, 0.0), (40.0, 28.0)])
+def test_ledger_late_end_has_the_time_of_the_request(tmp_path, late_s, kept_s):
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    run = node.begin(run_id="r")
+    node.run_for(5 - 0.3)  # the begin takes 0.3 s
+    ended_at = node.now().at
+    node.run_for(late_s)
+    asyncio.run(node.service.end("r", EndRequest(ended_at=ended_at)))
+    state.close()
+
+    run = node.ledger.find("r")
+    duration_s = 5 + kept_s  # the meters keep the polls of 12 s
+    assert run.ended_at - run.started_at == pytest.approx(duration_s, abs=0.1)
+    assert run.final[GPU].joules - run.begin[GPU].joules == pytest.approx(360 * duration_s, rel=0.03)
+    assert any("no longer kept" in note for note in run.notes) == (kept_s > 0)
+
+
+def test_ledger_end_in_the_future_or_before_the_start_is_bounded(tmp_path):
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    durations_s = []
+    for ended_at in (node.first_at - 100, node.first_at + 1_000):
+        run = node.begin()
+        node.run_for(2)
+        asyncio.run(node.service.end(run.run_id, EndRequest(ended_at=ended_at)))
+        durations_s.append(run.end_s - run.begin_s)
+    state.close()
+
+    assert durations_s == [0.0, pytest.approx(2.3)]

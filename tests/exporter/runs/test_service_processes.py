@@ -35,6 +35,16 @@ def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
     end(exporter, run["run_id"])
 
 
+def test_begin_with_process_of_other_pid_namespace_is_rejected(exporter):
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    body = {"workload": "train", "pids": [os.getpid()]}
+    assert_problem(exporter.post("/api/v1/runs", {**body, "pid_namespace": namespace + 1}), 422, "pids", "namespace")
+    status, run = exporter.post("/api/v1/runs", {**body, "pid_namespace": namespace})
+
+    assert status == 201
+    end(exporter, run["run_id"])
+
+
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
 def test_add_processes_unknown_pid_is_rejected(exporter, pid):
     run = begin(exporter)
