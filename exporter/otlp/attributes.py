@@ -77,7 +77,7 @@ class LabelRules:
 
 
 def label_rules(names: Iterable[str]) -> LabelRules:
-    """Return the rules for `model` and these names. A name without a rule is that of an attribute, or LiteLLM's."""
+    """Return the rules for `model` and these names. A name without a rule is an attribute's, or LiteLLM's."""
     chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}")) for name in names}
     return LabelRules({"model": MODEL, **chosen})
 

@@ -35,7 +35,7 @@ def _above_idle(rng: np.random.Generator, count: int) -> Iterator[Draw]:
 
 
 def _one_at_a_time(rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    """Yield energies with idle energy, which is that of the server during each request."""
+    """Yield energies with idle energy: the server's idle energy during each request."""
     for start in range(0, count, OF_SERVER):
         traffic, power = str(rng.choice(["code", "conversation"])), float(rng.choice(POWERS))
         served = serve_one_at_a_time(rng, traffic, SECONDS, power)

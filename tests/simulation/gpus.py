@@ -28,6 +28,7 @@ from tests.simulation.virtual_time import VirtualTime
 
 FIRST_RETRY_S, RETRY_S = 0.1, 5.0
 MAX_CALL_S = 20.0  # after which a hang ends
+_IDLE = Constant(78.0)
 
 
 class SimulatedGpu(FaultyGpu):
@@ -36,7 +37,7 @@ class SimulatedGpu(FaultyGpu):
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __init__(self, virtual: VirtualTime, index: int, *, has_counter: bool) -> None:
-        state = make_gpu(virtual.rng, Constant(78.0), index)
+        state = make_gpu(virtual.rng, _IDLE, index)
         super().__init__(state, virtual.rng, clock_s=virtual.s, has_counter=has_counter)
         self._segments = list(state.segments)
         self.virtual = virtual
@@ -100,9 +101,6 @@ class _AttachedGpu(NvmlGpu):
     def processes(self):
         self._faulty.answer("processes")
         return [GpuProcess(pid, 1 << 30, share) for pid, share in self._faulty.processes.items()]
-
-
-_IDLE = Constant(78.0)
 
 
 class _Items:

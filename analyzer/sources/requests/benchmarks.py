@@ -44,8 +44,8 @@ def is_vllm_result(fields: Any) -> bool:
 def vllm_requests(result: Mapping[str, Any], name: str, offset_s: float | None = None) -> Iterator[dict[str, Any]]:
     """Yield the fields of each request that succeeded, from a result with --save-detailed.
 
-    Its times are those of a clock that starts with the machine; `offset_s` is the Unix time of that start, by default
-    of this machine. Raises FetchError where the date of the result contradicts it.
+    The times of the result are seconds since the boot of its machine; `offset_s` is the Unix time of the boot, by
+    default of this machine. Raises FetchError if the date of the result contradicts it.
     """
     if missing := [each for each in _VLLM_DETAILS if each not in result]:
         raise FetchError(

@@ -100,7 +100,7 @@ class Outcomes:
             self._read.pop(uid).cancel()
 
     def read(self, owner: CgroupOwner) -> None:
-        """Read the exit codes of a pod's containers soon: they are removed a moment after the pod was deleted."""
+        """Start to read the exit codes of a pod's containers, which are removed soon after the pod was deleted."""
         if owner.kind == "kubernetes":
             self._read[owner.id] = asyncio.ensure_future(asyncio.to_thread(self._runtimes.find, pod=owner.id))
 

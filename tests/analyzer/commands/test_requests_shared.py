@@ -46,7 +46,7 @@ def attributed_j(t):
 
 
 def history(folder, reporting):
-    """Write the samples of each second; only the runs in `reporting` have told the exporter their requests."""
+    """Write the samples of each second; only the runs in `reporting` report their requests."""
     power = [(-1_000.0, IDLE_W), (10.0, 300.0), (40.0, 380.0), (80.0, 300.0), (110.0, IDLE_W)]
     gpu = NodeGpu([(START_S + at, watts) for at, watts in power])
     runs = {name: NodeRun(name, START_S + span[0], START_S + span[1]) for name, span in (("a", A_S), ("b", B_S))}
@@ -102,7 +102,7 @@ def requests_of(call, tmp_path):
 
 
 def true_a_j(k):
-    """Return the energy of a request of server a: while it has a part of its own, the other has half the idle power."""
+    """Return the energy of a request of server a: while both servers run, each has half of the idle power."""
     begin_s = A_BUSY_S[0] + 2 * k
     shared_s = max(0.0, min(begin_s + 2, B_S[1]) - max(begin_s, B_FROM_S))
     return 2 * (IDLE_W + A_W) - shared_s * IDLE_W / 2

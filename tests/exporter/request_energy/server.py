@@ -23,7 +23,7 @@ ORDERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Sizes, speeds and energies of a server; bytes and operations are those of a token or, the weights, of a step."""
+    """Sizes, speeds and energies of a server; bytes and operations are per token, `weights_bytes` per step."""
 
     weights_bytes: float = 15e9
     context_bytes: float = 131_072.0

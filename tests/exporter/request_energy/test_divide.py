@@ -68,7 +68,7 @@ def test_noise_of_the_meter_is_in_the_half_width_of_small_energies():
     assert np.mean(np.abs(found.dynamic_j - 10.0) <= found.half_j) >= 0.9
 
 
-def test_assumed_idle_power_is_in_the_half_widths_and_nothing_is_stated_of_phases():
+def test_divide_assumed_idle_power_widens_intervals_and_leaves_out_phases():
     """A GPU with 300 W of constant load, which are all taken for idle power: each request may have caused all of it."""
     served = serve(np.random.default_rng(2), next(iter(TRAFFIC)), 0.5, 60.0)
     slots = served.slots(0.25, np.random.default_rng(2))
@@ -186,7 +186,7 @@ def test_short_requests_at_idle_power_are_in_their_intervals():
     assert found.total_j.sum() == pytest.approx(50 * 62.4, rel=0.005)
 
 
-def test_energy_that_an_old_sample_lacks_is_no_energy_above_idle_of_the_next_slot():
+def test_divide_energy_missing_in_old_sample_is_not_dynamic_in_next_slot():
     """One request of 100 s at 80 W of idle power; the samples are 0 and 0.1 s old by turns."""
     edges = np.arange(101.0)
     samples_j = 80.0 * (edges - 0.1 * (np.arange(101) % 2))

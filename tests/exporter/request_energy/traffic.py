@@ -32,7 +32,7 @@ class Lengths:
 class Traffic:
     """Kinds of requests.
 
-    `shapes` are those of the gamma distribution of the times between arrivals; 1 is a Poisson process. With `pause_s`,
+    `shapes` has shapes of the gamma distribution of the times between arrivals; 1 is a Poisson process. With `pause_s`,
     requests arrive in bursts that last as long as the pauses, on average.
     """
 

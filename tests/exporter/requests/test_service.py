@@ -281,7 +281,7 @@ def test_gpus_found_after_the_first_report_count_from_its_begin(node):
     assert asyncio.run(scenario()).energy_joules == pytest.approx(2 * IDLE_W, rel=0.05)
 
 
-def test_a_call_with_more_requests_than_the_limit_per_second_is_accepted_once():
+def test_rate_limit_call_above_limit_per_second_is_accepted_once():
     limit = RateLimit(50)
 
     limit.take(200, 1_000.0)
