@@ -102,7 +102,7 @@ def requests_of(call, tmp_path):
 
 
 def true_a_j(k):
-    """Return the energy of a request of server a: while both servers run, each has half of the idle power."""
+    """Return the energy of a request of server a; while b has requests, each server has half of the idle power."""
     begin_s = A_BUSY_S[0] + 2 * k
     shared_s = max(0.0, min(begin_s + 2, B_S[1]) - max(begin_s, B_FROM_S))
     return 2 * (IDLE_W + A_W) - shared_s * IDLE_W / 2
