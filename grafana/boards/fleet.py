@@ -87,7 +87,8 @@ _BY_MODEL = _largest("Top models", "Joules attributed to the runs of each model"
 _PER_TOKEN = Panel(
     "Energy per generated token",
     "Energy attributed to a model's runs that generated tokens, divided by these tokens (a ratio of sums): of GPUs, or "
-    "of CPUs where the runs had no GPU. It covers whole runs; the dashboard Runs shows that of the phases of the work.",
+    "of CPUs where the runs had no GPU. It covers whole runs; the dashboard Runs and `analyzer fleet` show that of the "
+    "phases of the work.",
     "joule",
     (
         Query(

@@ -34,7 +34,13 @@ MOVED_GOAL = 1e6
 GROWTH_GOAL = 1.05
 ERROR_GOAL = 0.005
 _DAY_S = 86_400.0
-_LOADED = {metric.name for metric in (m.GPU_ENERGY, m.RUN_ATTRIBUTED_ENERGY, m.RUN_INFO, m.RUN_WORK)}
+_LOADED = {
+    metric.name
+    for metric in (
+        *(m.GPU_ENERGY, m.RUN_ATTRIBUTED_ENERGY, m.RUN_INFO, m.RUN_WORK, m.RUN_START, m.RUN_END, m.RUN_DURATION),
+        *(m.RUN_GPU_INFO, m.RUN_ENERGY, m.RUN_ENERGY_UNCERTAINTY),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Energy per unit of a run alone on its GPU and of one on a shared GPU: the same in every command and dashboard."""
 
 import json
+import re
 from contextlib import closing
 
 import numpy as np
@@ -10,9 +11,10 @@ from analyzer.assess.run import assess
 from analyzer.live.watch import live_state
 from analyzer.model.sample_table import table_of
 from analyzer.output.live import live_document
+from analyzer.output.studies.compare import comparison_output
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
-from analyzer.studies.comparison.compare import RunGroup, group_member
+from analyzer.studies.comparison.compare import RunGroup, compare_groups, group_member
 from analyzer.studies.comparison.gate import gate_figure
 from analyzer.studies.fleet_groups import fleet
 from exporter.contract import metrics as m
@@ -21,7 +23,7 @@ from exporter.contract.unit_energy import energies_per_unit
 from exporter.contract.work import SHARE_POLICY
 from tests import servers
 from tests.analyzer.fleet_nodes import NodeSeries, write_prometheus_blocks
-from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 from tests.analyzer.run_reports import run_frames, terminal_text
 from tests.fork_server import ForkServer
 from tests.grafana.panel_values import View
@@ -67,12 +69,34 @@ PER_VERDICT_J = WHOLE_J / 900
 """20 J; the job declares verdicts, although it reports generated tokens as well."""
 
 
+PHASED_GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="2")
+STEPS = 600.0
+PHASED = NodeRun(
+    run_id="phased",
+    workload="finetune",
+    end_s=START_S + DURATION_S,
+    work={"steps": STEPS},
+    phases=PHASES,
+    phase_work={"measure": {"steps": STEPS}},
+)
+PER_STEP_J = POWER_W * (DURATION_S - LOAD_S) / STEPS
+"""20 J in the phase measure, in which the steps were done; 30 J of the whole run."""
+
+
 def all_of_gpu(t):
     """Primary unit of the run, and its attributed energy: all of the GPU's."""
     if t >= START_S:
         yield m.RUN_WORK_UNIT, {"run_id": ALONE.run_id, "unit": "verdicts"}, 1.0
         labels = {"run_id": ALONE.run_id, "component": "gpu", "device": ALONE_GPU.uuid, "policy": SHARE_POLICY}
         yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * min(t - START_S, DURATION_S)
+
+
+def phased_share(t):
+    """Attributed energy: all of the GPU's, and 5 J of a poll at the end of the run."""
+    if t >= START_S:
+        labels = {"run_id": PHASED.run_id, "component": "gpu", "device": PHASED_GPU.uuid, "policy": SHARE_POLICY}
+        yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * min(t - START_S, DURATION_S) + 5.0 * (t >= START_S + 60)
+        yield m.RUN_POWER_MAX, {"run_id": PHASED.run_id, "gpu": PHASED_GPU.index, "uuid": PHASED_GPU.uuid}, POWER_W
 
 
 def series(times):
@@ -83,11 +107,16 @@ def series_alone(times):
     return series_of_scrapes(((t, [*scrape([ALONE_GPU], ALONE, t), *all_of_gpu(t)]) for t in times), "other:9847")
 
 
+def series_phased(times):
+    scrapes = ((t, [*scrape([PHASED_GPU], PHASED, t), *phased_share(t)]) for t in times)
+    return series_of_scrapes(scrapes, "phased:9847")
+
+
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prometheus")
     times = scrape_times(15, START_S - 300, START_S + 300)
-    entries = [*series(times), *series_alone(times)]
+    entries = [*series(times), *series_alone(times), *series_phased(times)]
     columns = [(entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in entries]
     write_prometheus_blocks(folder, [NodeSeries(*column) for column in columns])
     with servers.prometheus(folder, [], flags=["--storage.tsdb.retention.time=3000d"]) as address:
@@ -104,7 +133,12 @@ def test_report_and_compare_shared_gpu_use_the_attributed_share(tmp_path):
     assert report.work[0].whole_devices.value == pytest.approx(WHOLE_J / TOKENS)
     assert (report.work[0].phases, report.work[0].energy_phases) == (("measure",), ())
     assert figures["energy_per_generated_tokens_joules"].value == pytest.approx(PER_TOKEN_J)
-    assert "J per generated token for the whole GPU, with the other users' part" in terminal_text(report)
+    text = terminal_text(report)
+    assert "J per generated token for the whole GPU, with the other users' part" in text
+    assert "Energy per unit is that attributed to the run, since others used its devices as well." in text
+    compared = compare_groups([RunGroup("a", (group_member(frames, report),)), RunGroup("b", ())])
+    (table, *_) = comparison_output(compared).parts
+    assert any(note.startswith("Energy per unit of a is that attributed to the runs") for note in table.notes)
 
 
 def test_report_and_compare_put_the_unit_of_the_job_first(tmp_path):
@@ -136,18 +170,51 @@ def analyzer(*arguments):
     return ANALYZER.run(program, {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}).stdout
 
 
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    times = scrape_times(15, START_S - 300, START_S + 300)
+    return write_history(
+        tmp_path_factory.mktemp("history"), [*series(times), *series_alone(times), *series_phased(times)]
+    )
+
+
+@pytest.mark.parametrize("source", ["prometheus", "history"])
 @pytest.mark.parametrize("command", ["fleet", "usage"])
-def test_fleet_and_usage_have_the_same_figures_of_both_runs(prometheus, command):
+def test_fleet_and_usage_have_the_figures_of_the_reports(request, source, command):
     window = ("--since", str(START_S - 60), "--until", str(START_S + 240))
-    options = ("--by", "workload", "--no-rules", *window, "--source", prometheus)
+    options = ("--by", "workload", "--no-rules", *window, "--source", request.getfixturevalue(source))
     groups = json.loads(analyzer(command, *options, "--format", "json"))["groups"]
-    table = analyzer(command, *options)
+    table = " ".join(analyzer(command, *options).split())
     by_workload = {group["workload"]: group["work"] for group in groups}
 
     assert by_workload["classify"]["verdicts"]["energy_per_unit_joules"] == pytest.approx(PER_VERDICT_J)
     assert by_workload["train"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(PER_TOKEN_J)
-    assert "per generated token, whole run" in " ".join(table.split())
-    assert "per verdict, whole run" in " ".join(table.split())
+    assert by_workload["finetune"]["steps"]["energy_per_unit_joules"] == pytest.approx(PER_STEP_J)
+    assert " per generated token " in table
+    assert " per verdict " in table
+    assert "whole run " not in table
+
+
+def test_report_compare_and_dashboard_use_the_phases_of_the_work(tmp_path, prometheus):
+    times = scrape_times(1, START_S - 60.5, START_S + 90)
+    frames = run_frames(tmp_path, PHASED, gpus=[PHASED_GPU], times=times, extra=phased_share)
+    report = assess(frames)
+    figures = {figure.key: value for figure, value in group_member(frames, report).figures.items()}
+    row = View(prometheus, START_S + 240).table("wattline-runs", "Runs", "run")[PHASED.run_id]
+
+    assert report.work[0].energy_per_unit.value == pytest.approx(PER_STEP_J)
+    assert figures["energy_per_steps_joules"].value == pytest.approx(PER_STEP_J)
+    assert row["per unit"] == pytest.approx(PER_STEP_J)
+    assert re.search(r" 20\.\d* ± \S+ J per step during the phase measure", terminal_text(report))
+
+
+def test_watch_uses_the_phases_of_the_work():
+    frame = table_of(
+        (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series_phased([START_S + 50, START_S + 70])
+    )
+    (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]
+
+    assert run["energy_per_unit_joules"] == pytest.approx(PER_STEP_J)
 
 
 def test_dashboards_show_the_unit_of_the_job(prometheus):

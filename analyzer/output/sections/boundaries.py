@@ -80,6 +80,8 @@ def boundary_work_table(report: Report) -> Table | None:
             f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the "
             "whole run is lower than the rate in that phase."
         )
+    if any(work.whole_devices for work in report.work):
+        notes.append("Energy per unit is that attributed to the run, since others used its devices as well.")
     if len({work.unit for _, work in every}) > 1:
         notes.append("Each row divides the same energy by another unit of work; do not add the rows.")
     return Table("Work by boundary", columns, rows, notes=notes)

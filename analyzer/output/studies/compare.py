@@ -19,6 +19,10 @@ _ROUNDED = (
     "Energies are rounded to the accuracy of the GPUs' sensors, which the CI does not include: it is the same in every "
     "run on a GPU, so differences between such runs are known better."
 )
+_ATTRIBUTED = (
+    "Energy per unit of {} is that attributed to the runs, since others used their devices as well; the energy is that "
+    "of the whole devices."
+)
 
 
 def comparison_output(comparison: GroupComparison) -> CommandOutput:
@@ -37,6 +41,12 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
     levels = ["Geometric means with 95 % CI."]
     if any(level and level.systematic for line in comparison.lines for level in line.levels):
         levels.append(_ROUNDED)
+    if attributed := [
+        name
+        for name, group in zip(short, comparison.groups, strict=True)
+        if any(member.is_attributed for member in group.members)
+    ]:
+        levels.append(_ATTRIBUTED.format(" and ".join(attributed)))
     titles = ("Figure", "Group", f"Difference from {short[0]}")
     parts: list[str | Table] = [
         Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=levels),

@@ -28,9 +28,9 @@ RUN_EMISSIONS = (
     "at the end of the window"
 )
 """Note on the emissions of groups from the series of runs."""
-WHOLE_RUN = (
-    "energy of the GPUs attributed to the whole runs with that unit, of the CPUs in runs without GPUs, by the work; on "
-    "GPUs of its own, analyzer report has that of the phases in which the work was done"
+ENERGY_PER_UNIT = (
+    "per unit, as in analyzer report: energy of the GPUs during the phases in which the work was done, else over the "
+    "whole run; on shared GPUs that attributed to the whole run; in runs without GPUs that of the CPUs"
 )
 """Note on the energy per unit of groups."""
 
@@ -41,7 +41,7 @@ def fleet_output(fleet: Fleet, top: int | None) -> CommandOutput:
     unit_names = fleet.units[:_MOST_UNITS]
     kinds = list(dict.fromkeys(kind for group in fleet.groups for kind in group.grams))
     titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
-    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}, whole run")]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}")]
     columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
     listed = [*shown, *([_rest(rest, fleet.by)] if rest else []), *_unattributed(fleet, top)]
     rows = list(zip(*_cells_by_column(fleet, listed, kinds, unit_names), strict=True))
@@ -64,8 +64,9 @@ def _cells_by_column(
     """Yield the cells of each column, with one unit per column."""
     yield from (text_cells(keys) for keys in zip(*(group.keys for group in groups), strict=True))
     yield [count_cell(group.runs) for group in groups]
-    largest_j = units.largest(group.energy_j for group in groups)
-    yield [joules_cell(group.energy_j, largest_j) for group in groups]
+    energies_j = [group.energy_j if group.joules else None for group in groups]
+    largest_j = units.largest(energies_j)
+    yield [joules_cell(joules, largest_j) for joules in energies_j]
     yield [_share_cell(group, fleet) for group in groups]
     for kind in kinds:
         masses_g = [group.grams.get(kind) for group in groups]
@@ -80,7 +81,7 @@ def _cells_by_column(
 
 
 def _share_cell(group: FleetGroup, fleet: Fleet) -> Cell:
-    ratio = fleet.share(group)
+    ratio = fleet.share(group) if group.joules else None
     return Cell() if ratio is None else Cell(f"{100 * ratio:.1f} %", ratio)
 
 
@@ -115,7 +116,7 @@ def _notes(fleet: Fleet) -> list[str]:
                 "the scrape configuration drops some of its series"
             )
     if any(group.work for group in fleet.groups):
-        notes.append(f"per …, whole run: {WHOLE_RUN}")
+        notes.append(ENERGY_PER_UNIT)
     notes += unmeasured_notes(fleet)
     why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
     transfer = f" ({fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB)" if fleet.means.asked else ""
@@ -193,9 +194,9 @@ def _group(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
     return {
         **dict(zip(fleet.by, group.keys, strict=True)),
         "runs": group.runs,
-        "energy_joules": group.energy_j,
+        "energy_joules": group.energy_j if group.joules else None,
         **{f"{name}_energy_joules": joules for name, joules in group.joules.items()},
-        "share_of_devices_ratio": fleet.share(group),
+        "share_of_devices_ratio": fleet.share(group) if group.joules else None,
         "work": {
             unit: {
                 "amount": work.amount,
@@ -221,7 +222,7 @@ def _flat(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
     row: dict[str, Any] = {
         **dict(zip(fleet.by, group.keys, strict=True)),
         "runs": group.runs,
-        "energy_joules": group.energy_j,
+        "energy_joules": group.energy_j if group.joules else None,
         **{f"{name}_energy_joules": group.joules.get(name) for name in components},
     }
     row |= {f"emissions_{basis}_{quality}_grams": group.grams.get((basis, quality)) for basis, quality in kinds}

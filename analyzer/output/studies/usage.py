@@ -9,7 +9,7 @@ from typing import Any
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Price
 from analyzer.output import units
-from analyzer.output.studies.fleet import RUN_EMISSIONS, WHOLE_RUN, unmeasured_notes
+from analyzer.output.studies.fleet import ENERGY_PER_UNIT, RUN_EMISSIONS, unmeasured_notes
 from analyzer.output.studies.usage_rows import UsageRow, rest_row, total_rows
 from analyzer.output.table import (
     Cell,
@@ -59,7 +59,7 @@ def _table(fleet: Fleet, price: Price | None, shown: Sequence[UsageRow], totals:
     unit_names = fleet.units[:_MOST_UNITS]
     titles = ["Runs", "kWh", "± (95 %)", "GPU hours", *([price.currency or "Cost"] if price else [])]
     titles += ["g CO₂eq" if len(bases) == 1 else f"g CO₂eq ({basis})" for basis in bases]
-    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}, whole run")]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {unit_of_one(unit)}")]
     columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
     cells = list(zip(*_cells(price, rows, bases, unit_names), strict=True))
     return Table("", columns, cells[: len(shown)], cells[len(shown) :]).without_empty_columns()
@@ -92,7 +92,8 @@ def _decimals(values: Sequence[float | None], digits: int, least: int) -> list[C
     """Return cells with as many decimals as give the largest value this many digits, but at least `least`."""
     largest = max((abs(value) for value in values if value), default=1.0)
     decimals = max(least, digits - 1 - math.floor(math.log10(largest)))
-    return [Cell() if value is None else Cell(f"{value:,.{decimals}f}", value) for value in values]
+    texts = (None if value is None else f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in values)
+    return [Cell() if text is None else Cell(text, value) for text, value in zip(texts, values, strict=True)]
 
 
 def _half_cell(group: FleetGroup) -> Cell:
@@ -149,7 +150,7 @@ def _notes(fleet: Fleet, price: Price | None) -> Iterator[str]:
     if not fleet.by_owners and any(kind != GIVEN for group in fleet.groups for kind in group.grams):
         yield RUN_EMISSIONS
     if any(group.work for group in fleet.groups):
-        yield f"per …, whole run: {WHOLE_RUN}"
+        yield ENERGY_PER_UNIT
     yield from unmeasured_notes(fleet)
     origin = "counters by owner" if fleet.by_owners else f"series of runs ({fleet.means.by})"
     shared = "divided among its runs" if fleet.by_owners else "counted for each of its runs"

@@ -20,6 +20,8 @@ from analyzer.sources.fleet.samples import (
     fetch_window,
     run_of,
 )
+from analyzer.sources.fleet.unit_energy import METRICS as UNIT_METRICS
+from analyzer.sources.fleet.unit_energy import UnitEnergies
 from analyzer.sources.promql import LATE_MS
 from analyzer.studies.fleet import Counts, Keys, Means, NodeTimes, Sums, end_tolerance_s, start_tolerance_s
 from exporter.contract import metrics as m
@@ -40,7 +42,7 @@ class LocalFleet:
     """Window of a source; `further` metrics are read together with those of the sums. Raises FetchError."""
 
     def __init__(self, source: SampleSource, request: FleetRequest, further: Sequence[Metric] = ()) -> None:
-        self.window = fetch_window(source, request.start_s, request.end_s, (*METRICS, *further))
+        self.window = fetch_window(source, request.start_s, request.end_s, (*METRICS, *UNIT_METRICS, *further))
         self._request = request
         self._name, self._remedy = source.name, missing_data_remedy(source)
         self._keys = GroupKeys(request.by, self.window)
@@ -105,10 +107,11 @@ class LocalFleet:
 
     def _working(self) -> Iterator[tuple[Keys | None, Keys, float]]:
         """Yield the energy of runs by unit; a run on several nodes may count its work on one of them."""
-        by_run = self._working_joules(self.window.increase)
-        units = {(self._identity(tally), tally.labels["unit"]): tally for tally in self.window.of(m.RUN_WORK)}
-        for (run, unit), tally in units.items():
-            yield self._keys.of_run(run_of(tally)), (unit,), by_run.get(run, 0.0)
+        one_of = {self._identity(tally): run_of(tally) for tally in self.window.of(m.RUN_WORK)}
+        whole, inside = self._working_joules(lambda tally: tally.highest), self._working_joules(self.window.increase)
+        for (run, unit), joules in UnitEnergies(self.window, self._identity).joules().items():
+            if whole.get(run, 0.0) > 0:
+                yield self._keys.of_run(one_of[run]), (unit,), joules * inside[run] / whole[run]
 
     def _unmeasured(self) -> Iterator[tuple[Keys | None, Keys, float]]:
         """Yield the work of runs without energy."""
@@ -118,7 +121,7 @@ class LocalFleet:
                 yield self._keys.of_run(run_of(tally)), (tally.labels["unit"],), self.window.increase(tally)
 
     def _working_joules(self, joules_of: Callable[[Tally], float]) -> dict[Run, float]:
-        """Return the energy that the work of each run is divided by: of GPUs, else of CPUs in runs without GPUs."""
+        """Return the attributed energy of each run: of GPUs, else of CPUs in runs without GPUs."""
         by_run: defaultdict[tuple[Run, str], float] = defaultdict(float)
         for tally in self._attributed:
             by_run[self._identity(tally), component_of(tally)[0]] += joules_of(tally)

@@ -28,6 +28,7 @@ from analyzer.sources.promql import (
 )
 from exporter.contract import metrics as m
 from exporter.contract.run_limits import OTHER_RUNS
+from exporter.contract.work import WorkQueries
 
 DEVICES = "instance:wattline_device_energy_joules:increase5m"
 UNCLAIMED = "instance:wattline_unclaimed_energy_joules:increase5m"
@@ -156,21 +157,26 @@ def _work(cut: FleetCut, amounts: str) -> str:
     return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, _all_of_runs(cut), RUN))
 
 
-def working_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
-    """Yield queries for the joules of the runs that counted a unit, by unit and the keys.
+def working_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
+    """Yield queries for the joules that work is divided by, by unit and the keys; see `exporter.contract.work`.
 
-    The joules are attributed to the whole run on its GPUs, or on its CPUs if it has no GPU. A run on several nodes may
+    Of a run that is partly outside of the span, it is the part of its attributed energy. A run on several nodes may
     count its work on one of them; if nodes are keys, each node is separate.
     """
-    identity, joules = _working_joules(cut, span, side)
-    on = f"on ({label_list(identity)})"
-    units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{cut.whole.range}))"
-    each = f"({units} * {on} group_left () {joules})"
+    identity, whole_j = _working_joules(cut, cut.whole, "until")
+    until, before = (_working_joules(cut, span, side)[1] for side in ("until", "before"))
+    part = f"(({until} - {before} or {until}) / ({whole_j} > 0))"
+    joules = WorkQueries(
+        label_list(identity),
+        label_list(RUN),
+        lambda metric, labels, matchers: run_counter(QueryCounter(metric.name, labels, matchers), cut.whole, "until"),
+    ).joules()
+    each = f"({joules} * on ({label_list(identity)}) group_left () {part})"
     yield sum_by((*cut.labels, "unit"), with_labels(cut, each, _all_of_runs(cut), identity))
 
 
 def _working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> tuple[tuple[str, ...], str]:
-    """Return the labels of a run, and the query for its joules that its work is divided by."""
+    """Return the labels of a run, and the query for its attributed joules: on GPUs, or on CPUs in runs without."""
     identity = RUN if NODE in cut.by else ("run_id",)
     gpu, cpu = (
         sum_by(identity, run_counter(_joules(cut, f',component="{one}"'), span, side)) for one in ("gpu", "cpu")

@@ -135,7 +135,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
             ]
         ),
         work=work,
-        working=client.sums(counted(cut, q.working_energy_queries), _UNIT) if work else {},
+        working=client.sums(rises(cut, q.working_energy_queries), _UNIT) if work else {},
         unmeasured=client.sums(counted(cut, q.unmeasured_work_queries), _UNIT) if work else {},
         primary={one.labels["unit"]: one.value for one in primary or ()},
         grams=client.sums(counted(cut, q.emission_queries), _BASIS) if device_grams else {},

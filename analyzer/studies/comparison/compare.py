@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from analyzer.model.devices import SIMULATED
 from analyzer.model.emissions import origin_text
 from analyzer.model.interval import Interval
-from analyzer.model.report import Report
+from analyzer.model.report import Report, Work
 from analyzer.model.sample_table import RunFrames, last
 from analyzer.studies.comparison.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
@@ -52,6 +52,8 @@ class GroupMember:
     work: Mapping[str, float] = field(default_factory=dict)
     """Amount of work of the whole run, by unit, the primary one first."""
     started_at_s: float = 0.0
+    is_attributed: bool = False
+    """True if others used its devices, so that the energy per unit is of its share, and the energy of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
         dict(_figures(report)),
         {work.unit: work.amount for work in report.work},
         report.started_at_s,
+        any(work.whole_devices for work in report.work),
     )
 
 
@@ -113,9 +116,14 @@ def _boundary(report: Report) -> str:
         flags = (("shared", component in shared), ("estimated", component in report.estimated))
         notes = [note for note, holds in flags if holds]
         parts.append(component.upper() + (f" ({', '.join(notes)})" if notes else ""))
-    covered = [work.energy_phases for work in report.work]
-    phases = sorted({f"the phase {' + '.join(names)}" if names else "the whole run" for names in covered})
-    return " + ".join(parts) + (f", energy per unit of {' and '.join(phases)}" if phases else "")
+    covered = sorted({_covered(work) for work in report.work})
+    return " + ".join(parts) + (f", energy per unit {' and '.join(covered)}" if covered else "")
+
+
+def _covered(work: Work) -> str:
+    if work.whole_devices:
+        return "attributed to the run"
+    return f"of the phase {' + '.join(work.phases)}" if work.phases else "of the whole run"
 
 
 def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:

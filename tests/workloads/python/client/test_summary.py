@@ -90,11 +90,11 @@ def test_summary_last_line_has_energy_power_emissions_and_command():
         ({"work": {"requests": 3.0, "generated_tokens": 300.0}}, "(mean 300 W), 2 J per generated token; "),
         (
             {"work": {"steps": 30.0}, "phases": [measured(steps=30.0)]},
-            "(mean 300 W), 10 J per step in measure; analyzer report",
+            "(mean 300 W), 10 J per step during the phase measure; analyzer report",
         ),
         (
             {"work": {"steps": 30.0}, "attributed_energy_joules": {"gpu": {"GPU-0": 150.0}}},
-            ", 5 J attributed per step; analyzer report",
+            ", 5 J per step attributed to this run; analyzer report",
         ),
     ],
 )

@@ -271,9 +271,9 @@ def _primary(run: EndedRun) -> str:
     if not run.per_unit:
         return ""
     first = run.per_unit[0]
-    share = " attributed" if first["whole_device_joules"] is not None else ""
-    phases = f" in {' and '.join(first['phases'])}" if first["phases"] else ""
-    return f", {_each(run, first)}{share} per {first['name']}{phases}"
+    share = " attributed to this run" if first["whole_device_joules"] is not None else ""
+    phases = f" during the phase {' and '.join(first['phases'])}" if first["phases"] else ""
+    return f", {_each(run, first)} per {first['name']}{phases}{share}"
 
 
 def _energies_per_unit(run: EndedRun) -> Iterator[str]:
