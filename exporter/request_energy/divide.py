@@ -18,7 +18,7 @@ from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
-CONTEXT_RATIO = 0.2
+CONTEXT_RATIO = 0.3
 """Least standard error of the energy of context, relative to it."""
 MIN_QUIET_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""

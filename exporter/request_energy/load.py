@@ -15,7 +15,7 @@ TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
 requests in progress, which they share equally, and a generated token."""
 BLOCK_SLOTS = 2_048
-SCATTER_FACTOR, PLACE_RATIO = 0.5, 0.24
+SCATTER_FACTOR, PLACE_RATIO = 0.5, 0.2
 """Standard error of a request's energy in a slot, as parts of the difference to the model and of its mean share."""
 EDGE_FACTOR = 1 / 1.96
 """Standard error of the meter at an edge, as a part of its half-width."""
@@ -69,7 +69,7 @@ class LoadBlock:
         )
         ended_s = np.maximum(ended_s, begun_s + _MIN_S / 100)
         paced_widths_s = np.diff(self._paced_s)
-        self._seconds_per_paced = self._widths_s / paced_widths_s
+        self._slowdown = pace.slowdown
         self._decode = Pieces.within(self._paced_s, begun_s, ended_s, index)
         rate = (np.maximum(spans.generated_tokens - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
         before = rate * (self._decode.begin_s - begun_s[self._decode.request])
@@ -79,9 +79,9 @@ class LoadBlock:
         self._in_flight_s = self._flight.totals(edges_s, np.ones(len(self._flight.request)))
         decoding_s = self._decode.totals(self._paced_s, np.ones(len(rate)))
         prefilling_s = self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
-        self._active_s = decoding_s * self._seconds_per_paced + prefilling_s
+        self._active_s = decoding_s + (1.0 - pace.slowdown) * prefilling_s
         tokens = self._decode.totals(self._paced_s, rate)
-        steps = quotient(tokens, decoding_s) * np.minimum(decoding_s, paced_widths_s)
+        steps = steps_of(tokens, decoding_s, prefilling_s, paced_widths_s, pace)
         self.terms = np.column_stack(
             [
                 self._prefill.totals(edges_s, self._prefill_rate),
@@ -158,10 +158,7 @@ class LoadBlock:
         context = Density(self._paced_s, scale * joules_of[1])
         token = Density(self._paced_s, scale * joules_of[3])
         step_w = quotient(scale * joules_of[2] * self.terms[:, 2], self._active_s)
-        step, paced_step = (
-            Density(self._edges_s, step_w),
-            Density(self._paced_s, step_w * self._seconds_per_paced),
-        )
+        step, paced_step = Density(self._edges_s, (1.0 - self._slowdown) * step_w), Density(self._paced_s, step_w)
         count = len(self.requests)
         prefill_j = _by_request(
             self._prefill, self._prefill_rate * prefill.integral(self._prefill) + step.integral(self._prefill), count
@@ -196,6 +193,20 @@ def _prefill_clock(spans: RequestSpans, near: RequestSpans, pace: Pace, origin_s
 
 def _by_request(pieces: Pieces, amount: FloatArray, count: int) -> FloatArray:
     return amounts_at(pieces.request, amount, count)
+
+
+def steps_of(
+    tokens: FloatArray, decoding_s: FloatArray, prefilling_s: FloatArray, widths_s: FloatArray, pace: Pace
+) -> FloatArray:
+    """Return the steps in each slot; decodes and widths are on the clock of decode.
+
+    Steps of prefills are as frequent on this clock, which runs slower then. Without a slowdown, they are not known.
+    """
+    if not pace.slowdown:
+        return quotient(tokens, decoding_s) * np.minimum(decoding_s, widths_s)
+    rate = np.where(decoding_s > 0.0, quotient(tokens, decoding_s), pace.steps_per_s)
+    steps: FloatArray = rate * np.minimum(decoding_s + (1.0 - pace.slowdown) * prefilling_s, widths_s)
+    return steps
 
 
 def slot_variance_j2(dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray) -> FloatArray:

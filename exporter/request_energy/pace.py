@@ -15,10 +15,11 @@ MAX_SLOWDOWN = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Prefilled tokens per second, and the part by which decode is slower during a prefill."""
+    """Prefilled tokens per second, the part by which decode is slower during a prefill, and steps per second else."""
 
     prefill_speed: float
     slowdown: float
+    steps_per_s: float = 0.0
 
 
 UNKNOWN_PACE = Pace(np.inf, 0.0)
@@ -36,8 +37,10 @@ def pace_of(spans: RequestSpans, samples: int = SAMPLE_GROUPS) -> Pace:
     systems = [_decode_times(group, speed) for group in spans.groups(samples)]
     tokens, prefills_s, seconds = np.concatenate(systems, axis=1)
     system = np.column_stack([tokens, prefills_s])
-    slowdown = np.linalg.lstsq(system, seconds, rcond=None)[0][1] if prefills_s.any() else 0.0
-    return Pace(speed, float(np.clip(slowdown, 0.0, MAX_SLOWDOWN)))
+    if not prefills_s.any():
+        return Pace(speed, 0.0)
+    step_s, slowdown = np.linalg.lstsq(system, seconds, rcond=None)[0].tolist()
+    return Pace(speed, min(max(slowdown, 0.0), MAX_SLOWDOWN), 1.0 / step_s if step_s > 0.0 else 0.0)
 
 
 def _decode_times(spans: RequestSpans, speed: float) -> FloatArray:
@@ -75,6 +78,7 @@ class SlotEdges:
 
     real_s: FloatArray
     paced_s: FloatArray
+    pace: Pace = UNKNOWN_PACE
 
     @property
     def count(self) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exporter.request_energy.load import DividedEnergy, quotient, slot_edges_j2, slot_variance_j2, union_s
+from exporter.request_energy.load import DividedEnergy, quotient, slot_edges_j2, slot_variance_j2, steps_of, union_s
 from exporter.request_energy.model import EnergyModel
 from exporter.request_energy.pace import SlotEdges
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
@@ -31,8 +31,7 @@ generated token and second."""
 _REAL = 3 * _VARIANTS
 _IDLE, _METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(4))
 RATES = _KINDS * _VARIANTS + 4
-"""Joules per load of each variant; idle energy per second in flight, energy per second, variance of the edges, and the
-time with requests."""
+"""Joules per load of each variant, idle energy per second in flight, power, variance of edges, time with requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,8 @@ def _counts(arrived: _Instants, ended: _Instants, slots: int) -> tuple[IntArray,
 
 def load_terms(loads: FloatArray, edges: SlotEdges) -> FloatArray:
     """Return the terms of the model (K, 4) of slots with these loads."""
-    steps = quotient(loads[TOKENS], loads[DECODING_S]) * np.minimum(loads[DECODING_S], np.diff(edges.paced_s))
+    phases = loads[TOKENS], loads[DECODING_S], loads[PREFILLING_S]
+    steps = steps_of(*phases, np.diff(edges.paced_s), edges.pace)
     return np.column_stack([loads[PREFILL], loads[CONTEXT], steps, loads[TOKENS]])
 
 
@@ -201,13 +201,13 @@ def joules_per_load(
     terms, busy, idle_j, flight_s = load_terms(loads, edges), loads[COUNT] > 0, slots.idle_j, loads[FLIGHT_S]
     dynamic_j = np.where(busy, slots.joules - idle_j, 0.0)
     rates = np.zeros((_KINDS, _VARIANTS, len(dynamic_j)))
-    seconds_per_paced = np.diff(edges.real_s) / np.diff(edges.paced_s)
-    per_active = quotient(terms[:, 2], loads[DECODING_S] * seconds_per_paced + loads[PREFILLING_S])
+    speed = 1.0 - edges.pace.slowdown
+    per_active = quotient(terms[:, 2], loads[DECODING_S] + speed * loads[PREFILLING_S])
 
     def scaled(joules_of: FloatArray, scale: FloatArray, rest_j: FloatArray) -> FloatArray:
         prefill, context, step, token = (scale * each for each in joules_of)
         step = step * per_active
-        return np.array([prefill, step, quotient(rest_j, flight_s), context, token, step * seconds_per_paced])
+        return np.array([prefill, speed * step, quotient(rest_j, flight_s), context, token, step])
 
     def shares(joules_of: FloatArray) -> FloatArray:
         model_j = terms @ joules_of

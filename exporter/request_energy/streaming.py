@@ -191,7 +191,7 @@ class StreamingDivision:
     def _slot_edges(self, begin_s: float, slots: int) -> SlotEdges:
         real_s: FloatArray = self._slot_s * np.arange(slots + 1, dtype=np.float64)
         paced_s = self._decode.paced_s(begin_s + real_s)
-        return SlotEdges(real_s, paced_s - paced_s[0])
+        return SlotEdges(real_s, paced_s - paced_s[0], self._pace)
 
     def _phases(self, chosen: slice, edge_s: float) -> Phases:
         paced_edge_s = float(self._decode.paced_s(np.array([edge_s]))[0])

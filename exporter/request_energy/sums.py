@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from exporter.request_energy.fit import SHARED_STEP
 from exporter.request_energy.load import DividedEnergy, LoadBlock
 from exporter.request_energy.pieces import FloatArray, IntArray
 
-FLOOR_RATIO, ONE_TERM_RATIO, PHASE_RATIO = 0.015, 0.05, 0.07
-"""Least standard errors: of a request's energy, relative to it, with several terms of the model and with one; of the
+FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.015, 0.05, 0.05
+"""Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
 HALF_WIDTH = 1.96
 """Half-width of a 95 % interval, as a factor of the standard error."""
@@ -54,7 +55,7 @@ class RequestSums:
     def __init__(self, requests: int, covariance: FloatArray, steps: FloatArray) -> None:
         self._covariance, self._steps = covariance, steps
         self._open = np.empty(0, dtype=np.intp)
-        self._floor = FLOOR_RATIO if len(steps) > 1 else ONE_TERM_RATIO
+        self._floor = FLOOR_RATIO if len(steps) == len(SHARED_STEP) else ROLE_RATIO
         variants = 2 + len(steps)
         self._joules, self._scatter_j2, self._meter_j2 = np.empty((variants, 0)), np.empty(0), np.empty(0)
         self._totals = np.zeros((variants, 2))

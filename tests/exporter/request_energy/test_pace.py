@@ -31,6 +31,7 @@ def test_pace_finds_the_slowdown_of_decodes_during_prefills():
 
     assert found.prefill_speed == pytest.approx(10_000)
     assert found.slowdown == pytest.approx(0.75)
+    assert found.steps_per_s == pytest.approx(100)
 
 
 def test_pace_requests_one_after_the_other_has_no_slowdown():
@@ -49,10 +50,10 @@ def test_prefill_clock_counts_overlapping_prefills_once():
 
 @pytest.mark.parametrize("traffic", ["conversation", "long"])
 def test_energy_of_all_prefills_is_near_the_shapley_value(traffic):
-    """With tokens that are generated evenly, it was 17 to 26 % too low."""
+    """It was 17 to 26 % too low with tokens that are generated evenly, and too high without the steps of prefills."""
     rng = np.random.default_rng(1)
     served = serve(rng, traffic, 0.5, 60.0)
 
     found = divide_energy(served.spans, served.slots(0.25, rng))
 
-    assert found.divided.prefill_j.sum() == pytest.approx(served.prefill_j, rel=0.13)
+    assert found.divided.prefill_j.sum() == pytest.approx(served.prefill_j, rel=0.08)

@@ -23,7 +23,7 @@ from exporter.request_energy.slot_table import (
 )
 from tests.exporter.request_energy.server import serve
 
-WIDTH_S, PACE = 0.25, Pace(4_000.0, 0.4)
+WIDTH_S, PACE = 0.25, Pace(4_000.0, 0.4, 100.0)
 
 
 def held_since(spans, cut_s, clock):
@@ -40,7 +40,7 @@ def clock_and_edges(spans, begin_s, slots):
     clock.extend(spans, PACE, 0.0, 1_000.0)
     real_s = WIDTH_S * np.arange(slots + 1)
     paced_s = clock.paced_s(begin_s + real_s)
-    return clock, SlotEdges(real_s, paced_s - paced_s[0])
+    return clock, SlotEdges(real_s, paced_s - paced_s[0], PACE)
 
 
 @pytest.mark.parametrize(("traffic", "load"), [("chat", 0.6), ("conversation", 0.05)])
