@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from analyzer.studies.fleet import (
     COMPONENTS,
@@ -29,7 +30,9 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     work, working = _by_group(_named(counts.work)), _by_group(_named(counts.working))
     unmeasured = _by_group(_named(counts.unmeasured))
     runs = _by_group(_named(counts.runs))
-    emitted = _by_group(_named(counts.grams))
+    devices, device_grams = _total(counts.devices), _total(counts.device_grams)
+    unknown = _unknown_kinds(devices, device_grams)
+    emitted = _by_group(_without(_named(counts.grams), unknown))
     seconds, squares = _by_group(_named(counts.gpu_seconds)), _by_group(_named(counts.squared_halves))
     certain = _by_group(_named(counts.certain))
     groups = []
@@ -60,15 +63,14 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
                 None if square is None else math.sqrt(square),
             )
         )
-    devices = _total(counts.devices)
-    total_grams = {(what[0], what[1]): value for what, value in _total(counts.device_grams).items()}
+    total_grams = {(what[0], what[1]): value for what, value in device_grams.items() if what not in unknown}
     if grams_per_kwh is not None:
         total_grams = {GIVEN: sum(devices.values()) / _KWH_J * grams_per_kwh}
     return Fleet(
         by,
         policy,
         tuple(sorted(groups, key=lambda group: (-group.energy_j, group.keys))),
-        tuple(_unattributed_groups(counts, grams_per_kwh)),
+        tuple(_unattributed_groups(counts, grams_per_kwh, unknown)),
         {name: devices[name,] for name in COMPONENTS if (name,) in devices},
         total_grams,
         sum(counts.idle.values()),
@@ -80,10 +82,24 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     )
 
 
-def _unattributed_groups(counts: Counts, grams_per_kwh: float | None) -> list[FleetGroup]:
+def _unknown_kinds(devices: Mapping[Keys, float], device_grams: Mapping[Keys, float]) -> set[Keys]:
+    """Return the kinds of emissions that no device had although it used energy.
+
+    An exporter without carbon options keeps the counters of earlier times, which then stay constant.
+    """
+    if not any(joules > 0 for joules in devices.values()):
+        return set()
+    return {what for what, grams in device_grams.items() if grams == 0}
+
+
+def _without(sums: Sums, unknown: set[Keys]) -> Sums:
+    return {key: value for key, value in sums.items() if key[1] not in unknown}
+
+
+def _unattributed_groups(counts: Counts, grams_per_kwh: float | None, unknown: set[Keys]) -> list[FleetGroup]:
     """Return the unattributed energy by the keys of devices, by falling energy."""
     seconds = _by_group(_named(counts.unattributed_gpu_seconds, NO_GPU))
-    emitted = _by_group(_named(counts.unattributed_grams, NO_GPU))
+    emitted = _by_group(_without(_named(counts.unattributed_grams, NO_GPU), unknown))
     groups = []
     for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items():
         joules = {what[0]: value for what, value in parts.items()}
