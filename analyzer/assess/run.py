@@ -95,7 +95,7 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     """Return the report. Raises NoEnergyError, and CalibrationError if the calibrations are all of other GPUs."""
     measured = _measure(frames)
     attributed = _attribute(measured, inputs)
-    checked = _check(measured, attributed.run)
+    checked = _check(measured, attributed.run, inputs)
     return _extend(measured, attributed, checked, inputs)
 
 
@@ -198,26 +198,26 @@ def _present_emissions(run: AttributedRun, windows: Mapping[str, Window], tracks
     return (*late, *by_slot, *(one for one in run.emissions if one.origin != "ledger"))
 
 
-def _check(measured: _Measured, run: AttributedRun) -> _Checked:
+def _check(measured: _Measured, run: AttributedRun, inputs: UserInputs) -> _Checked:
     budgets: list[UncertaintyBudget | None] = []
     findings: list[Finding] = []
     for device, one in zip(run.devices, measured.devices, strict=True):
         findings += coverage_findings(device, untagged=run.untagged)
-        if one.signals is None:
-            budgets.append(device_budget(device))
-        else:
+        budget, more = device_budget(device), list[Finding]()
+        if one.signals is not None:
             budget, more = _check_gpu(device, measured.raw, one.window, one.signals)
-            budgets.append(budget)
-            findings += more
+        budgets.append(budget)
+        findings += more
         findings += device_findings(device, one.other_runs)
-        is_one_of_several = sum(other.component == "gpu" for other in run.devices) > 1 and one.signals is not None
+        is_one_of_several = one.signals is not None and len([gpu for gpu in run.devices if gpu.component == "gpu"]) > 1
         if is_one_of_several and is_unused(measured.raw.table, device, one.window):
             text = "its utilization was 0 %, but its energy counts for the run: name the GPUs that are used with --gpus"
             findings.append(Finding("warning", "unused_gpu", device.label, text))
     raw = measured.raw.table
     emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
-    about_carbon = carbon_findings(raw, measured.windows, run.carbon_slots, emitting)
-    return _Checked(tuple(budgets), tuple(findings), tuple(about_carbon))
+    given = inputs.grams_per_kwh is not None
+    about = carbon_findings(raw, measured.windows, run.carbon_slots, emitting, is_average_given=given)
+    return _Checked(tuple(budgets), tuple(findings), tuple(about))
 
 
 def _check_gpu(

@@ -25,18 +25,36 @@ def carbon_findings(
     windows: Mapping[str, Window],
     slots: Sequence[CarbonSlot],
     emitting: Collection[tuple[str, str]],
+    *,
+    is_average_given: bool = False,
 ) -> list[Finding]:
-    """Return findings about the intensities; `emitting` are the pairs of instance and basis with emissions."""
+    """Return findings about the intensities of the run's time.
+
+    `emitting` are the pairs of instance and basis with emissions; with `is_average_given` the user gave an average
+    intensity.
+    """
     found: list[Finding] = []
     for instance, window in windows.items():
         subject = instance if len(windows) > 1 else ""
-        for basis in _configured(raw, instance) if window.aligned else []:
+        within = _during(raw, instance, window)
+        for basis in _configured(within, instance) if window.aligned else []:
             mine = [slot for slot in slots if (slot.instance, slot.basis) == (instance, basis)]
             where = {"instance": instance, "basis": basis}
-            found += _missing(raw, where, window, subject, has_emissions=(instance, basis) in emitting)
-            found += _fallback(raw, where, mine, subject)
-            found += _old(raw, where, window, subject)
+            has_emissions = (instance, basis) in emitting
+            if has_emissions or not (is_average_given and basis == "average"):
+                found += _missing(raw, where, window, subject, has_emissions=has_emissions)
+            found += _fallback(within, where, mine, subject)
+            found += _old(within, where, window, subject)
     return found
+
+
+def _during(raw: SampleTable, instance: str, window: Window) -> SampleTable:
+    """Return the samples from the last scrape before the run to its end; other times may have other options."""
+    before = rows_of(raw, m.SOURCE_UP, instance=instance).t
+    before = before[before <= window.start_s]
+    start_s = float(before.max()) if len(before) else window.start_s
+    within = raw.take((raw.t >= start_s) & (raw.t <= window.end_s))
+    return within if len(rows_of(within, m.SOURCE_UP, instance=instance)) else raw
 
 
 def places_with_intensity(raw: SampleTable) -> frozenset[tuple[str, str]]:
@@ -102,10 +120,10 @@ def _fallback(raw: SampleTable, where: Mapping[str, str], slots: Sequence[Carbon
 
 def _by_quality(slots: Sequence[CarbonSlot]) -> str:
     """Return shares of the GPUs' energy by quality, of the time where there is no energy."""
-    has_energy = any(slot.gpu_energy_j > 0 for slot in slots)
+    has_energy = any(slot.gpu_energy_j for slot in slots)
     weights: defaultdict[str, float] = defaultdict(float)
     for slot in slots:
-        weights[slot.quality] += slot.gpu_energy_j if has_energy else slot.end_s - slot.start_s
+        weights[slot.quality] += slot.gpu_energy_j or 0.0 if has_energy else slot.end_s - slot.start_s
     whole = math.fsum(weights.values())
     return ", ".join(f"{100 * weight / whole:.0f} % {quality}" for quality, weight in weights.items())
 

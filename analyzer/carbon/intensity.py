@@ -53,7 +53,8 @@ def carbon_slots(
         for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
             if piece.slot:
                 edges_s = np.array([piece.start_s, piece.end_s])
-                joules = math.fsum(float(np.diff(one.values(edges_s))[0]) for one in tracks.get((instance, "gpu"), ()))
+                mine = tracks.get((instance, "gpu"), ())
+                joules = math.fsum(float(np.diff(one.values(edges_s))[0]) for one in mine) if mine else None
                 where = (instance, piece.slot.region, piece.slot.provider, basis, piece.slot.quality)
                 found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot.grams_per_kwh, joules))
     return found
@@ -99,9 +100,7 @@ def _states(
         for key, grams in _shown(raw, CARBON_INTENSITY, instance, basis)
         if key in begins
     }
-    up = rows_of(raw, SOURCE_UP, instance=instance)
-    carbon = up.where("source", [source for source in up.distinct("source") if source.startswith("carbon")])
-    times = distinct(np.array([*up.t[carbon], *slots]))
+    times = distinct(np.array([*rows_of(raw, SOURCE_UP, instance=instance).t, *slots]))
     first, after = np.searchsorted(times, start_s) - 1, np.searchsorted(times, end_s, side="right") + 1
     for t_s in times[max(first, 0) : after].tolist():
         yield t_s, slots.get(t_s)

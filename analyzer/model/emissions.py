@@ -96,7 +96,7 @@ def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
 
 @dataclass(frozen=True, slots=True)
 class CarbonSlot:
-    """The GPUs' energy in one slot of a provider, and the intensity of that slot."""
+    """The GPUs' energy in one slot of a provider, None where none was measured, and the intensity of that slot."""
 
     start_s: float
     end_s: float
@@ -106,11 +106,11 @@ class CarbonSlot:
     basis: str
     quality: str
     grams_per_kwh: float
-    gpu_energy_j: float
+    gpu_energy_j: float | None
 
     @property
-    def mass_g(self) -> float:
-        return self.gpu_energy_j / JOULES_PER_KWH * self.grams_per_kwh
+    def mass_g(self) -> float | None:
+        return None if self.gpu_energy_j is None else self.gpu_energy_j / JOULES_PER_KWH * self.grams_per_kwh
 
 
 @dataclass(frozen=True, slots=True)

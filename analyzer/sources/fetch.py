@@ -30,8 +30,13 @@ Place = tuple[str, str]
 """Instance and UUID of a GPU."""
 LabelledSamples = tuple[Mapping[str, str], Samples]
 TimeRange = tuple[float, float]
-_CARBON = {metric.name for metric in (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)}
-_READ = {m.SOURCE_UP.name, m.SOURCE_READ_TIMESTAMP.name}
+_SOURCES = {
+    metric.name
+    for metric in (
+        *(m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP),
+        *(m.SOURCE_UP, m.SOURCE_READ_TIMESTAMP),
+    )
+}
 _AGES = {m.RUN_DURATION, m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.GPU_CLOCK_EVENT_SECONDS}
 
 
@@ -260,11 +265,12 @@ def _how(metric: Metric) -> SeriesKind:
 
 
 def _state_group(labels: Mapping[str, str]) -> str:
-    """Return the name of the group of states that change at the same scrapes and are downsampled together."""
+    """Return the name of the group of states that are downsampled together.
+
+    Scrapes of other sources show when no carbon intensity was known.
+    """
     name = labels["__name__"]
-    if name in _CARBON or (name == m.SOURCE_UP.name and labels.get("source", "").startswith("carbon")):
-        return "carbon"
-    return "source" if name in _READ else name
+    return "source" if name in _SOURCES else name
 
 
 def _is_moving(labels: Mapping[str, str]) -> bool:

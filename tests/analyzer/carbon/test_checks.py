@@ -9,7 +9,7 @@ from analyzer.output.html.page import html_page
 from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeRun, scrape_times
-from tests.analyzer.run_reports import finding_codes, finding_texts, run_frames, run_report
+from tests.analyzer.run_reports import finding_codes, finding_texts, run_frames, run_report, terminal_text
 
 HALF_HOUR_S = START_S // 1_800 * 1_800
 MIDNIGHT_S = START_S // 86_400 * 86_400
@@ -168,3 +168,47 @@ def test_carbon_missing_marginal_intensity_is_reported_separately(tmp_path):
 
     ((_, text),) = finding_texts(report, "carbon_missing")
     assert "no marginal carbon intensity was known" in text
+
+
+def test_carbon_run_after_restart_without_options_has_no_slot(tmp_path):
+    """The exporter had an intensity until 10 s before the run, then none and no carbon source."""
+
+    def extra(t):
+        yield from source(1, "nvml")
+        if t < START_S - 10:
+            yield from [*source(1), *intensity(GB), *fetched(START_S - 600)]
+
+    report = run_report(tmp_path, extra=extra)
+
+    assert report.carbon_slots == ()
+    assert carbon_codes(report) == []
+
+
+def test_carbon_provider_after_run_of_yearly_mean_is_no_finding(tmp_path):
+    """The provider, with a failure, is of an exporter that started 10 s after the end of the run."""
+
+    def extra(t):
+        yield from source(1, "nvml")
+        if t < START_S + 30:
+            yield from [*source(1), *intensity(MEAN)]
+        else:
+            yield from [*source(0), *intensity(GB), *fetched(START_S + 30)]
+        yield from grams(0.3, quality="static")
+
+    assert carbon_codes(run_report(tmp_path, extra=extra)) == []
+
+
+def test_carbon_given_intensity_has_no_finding_about_missing_one(tmp_path):
+    report = run_report(tmp_path, carbon=400, extra=lambda _: [*source(1, "nvml"), *source(0)])
+
+    assert carbon_codes(report) == []
+    assert [one.mass_g.value for one in report.emissions] == [pytest.approx(6_000 / 3.6e6 * 400)]
+
+
+def test_carbon_slots_of_unmeasured_gpus_have_no_energy(tmp_path):
+    report = run_report(tmp_path, gpus=(), extra=lambda _: [*source(1), *intensity(GB), *fetched(START_S - 600)])
+
+    assert {(slot.gpu_energy_j, slot.mass_g) for slot in report.carbon_slots} == {(None, None)}
+    text = terminal_text(report)
+    assert "0 J" not in text
+    assert "0 mg" not in text
