@@ -65,6 +65,9 @@ class RunApi:
         """Answer to GET /api/v1/requests/ID of each reported request."""
         self.busy: list[ProblemError] = []
         """Problems that the next reports of requests raise."""
+        self.responds = threading.Event()
+        """Cleared, the API receives requests, and executes them only when it is set again."""
+        self.responds.set()
         self._lock = threading.Lock()
 
     @property
@@ -77,6 +80,7 @@ class RunApi:
 
     def answer(self, method: str, path: str, content: bytes) -> tuple[int, dict[str, Any]]:
         body = json.loads(content) if content else None
+        self.responds.wait()
         with self._lock:
             self.requests.append(Request(time.monotonic(), method, path, body))
             if path == "/-/ready":
@@ -101,8 +105,12 @@ class RunApi:
             raise ProblemError(409, f"run {run_id} was begun with another body")
         status = 200 if run_id in self.runs else 201
         if status == 201:
+            if self.refuses_pids and request.pids:
+                raise ProblemError(422, "pids: they are of another PID namespace")
             self.begun[run_id] = request
             self.runs[run_id] = _new_run(run_id, request, self._resolved(request.gpus), self.simulation)
+            if request.pids:
+                self.pids[run_id] = list(request.pids)
         return status, self.runs[run_id].model_dump()
 
     def _resolved(self, gpus: list[str] | None) -> list[RunGpu]:
@@ -136,7 +144,7 @@ class RunApi:
                 self.served |= {one["id"]: one for one in body["requests"]}
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
-                now = time.time()
+                now = end.ended_at or time.time()
                 run.state, run.outcome, run.ended_at, run.results = "ended", end.outcome, now, end.results
                 run.duration_seconds = now - run.started_at
 

@@ -6,12 +6,14 @@ It imports only the standard library, since it also runs inside users' training 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import http
 import http.client
 import json
 import os
 import socket
 import ssl
+import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +34,11 @@ _OTHER_NAME = "use a host name of the exporter that is in the certificate"
 # OpenSSL's X509_V_ERR_…: unknown issuer (2, 18 to 21), host name mismatch (62), IP address mismatch (64).
 _REMEDY_OF_CERTIFICATE = {**dict.fromkeys((2, 18, 19, 20, 21), _TRUST), 62: _OTHER_NAME, 64: _OTHER_NAME}
 _MAX_TOKEN_BYTES = 10_000
+ANSWER_WITHIN_S = 2.0
+"""Longest wait of a job for an answer, except at the start and the end of a run."""
+_OUTAGE_S = 10.0
+RETRIED = (408, 429, 500, 502, 503, 504)
+"""Statuses of requests that may succeed later."""
 _ATTEMPTS = 2  # a proxy or a restart may drop one connection; every call of the run API may be repeated
 
 
@@ -162,6 +169,55 @@ class Api:
                 f"{_REMEDY_OF_CERTIFICATE.get(error.verify_code, 'renew it on that host')}"
             )
         return UnreachableError(f"cannot reach an exporter at {self.public_address}: {reason}")
+
+
+def is_temporary(error: ExporterError | None) -> bool:
+    """Return True if the same request may succeed later."""
+    return isinstance(error, UnreachableError) or (isinstance(error, RejectedRequestError) and error.status in RETRIED)
+
+
+# End of the present outage (monotonic seconds) by address; an exporter that answers has none.
+_outages: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class JobApi(Api):
+    """Run API of a job, which does not wait again and again for an exporter that hangs.
+
+    After a call without an answer in time, the calls of this process to the same address fail at once for ten seconds.
+    """
+
+    timeout_s: float = ANSWER_WITHIN_S
+    is_persistent: bool = False
+    """True for calls that are made during an outage, too."""
+
+    @property
+    def hangs(self) -> bool:
+        return time.monotonic() < _outages.get(self.address, 0.0)
+
+    @property
+    def hang_error(self) -> ExporterError:
+        return self._unreachable(TimeoutError("timed out"))
+
+    def note_hang(self) -> None:
+        _outages[self.address] = time.monotonic() + _OUTAGE_S
+
+    def persistent(self, timeout_s: float) -> JobApi:
+        """Return the API for a call that is also made during an outage, but then waits no longer than other calls."""
+        timeout_s = min(timeout_s, self.timeout_s) if self.hangs else timeout_s
+        return dataclasses.replace(self, timeout_s=timeout_s, is_persistent=True)
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float | None]:
+        if self.hangs and not self.is_persistent:
+            raise self.hang_error
+        try:
+            answer = super()._exchange(method, path, body)
+        except UnreachableError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                self.note_hang()
+            raise
+        _outages.pop(self.address, None)
+        return answer
 
 
 def _retry_after_s(response: http.client.HTTPResponse) -> float | None:

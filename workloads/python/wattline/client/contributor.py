@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from wattline.client.api import Api, ExporterError
+from wattline.client.api import ANSWER_WITHIN_S, Api, ExporterError, JobApi, UnreachableError, is_temporary
 from wattline.client.messages import log_message_once
 from wattline.client.values import MAX_UNITS, valid_work
 
 _POST_EVERY_S = 0.25
-_THREAD_ENDS_WITHIN_S = 15.0
+_RETRY_S = 1.0
+_THREAD_WAITS_S = 5.0
 SLICE = "wattline.slice"
 _OWN_CGROUP = Path("/proc/self/cgroup")
 CGROUP = "WATTLINE_CGROUP"
@@ -36,17 +37,23 @@ def _name(pid: int, rank: str | None) -> str:
 
 
 class Contributor:
-    """Work totals of a process, and the thread that posts them and renews the run's lease every third of `lease_s`."""
+    """Work totals and phases of a process, and the thread that posts them.
+
+    The thread renews the run's lease every third of `lease_s`, and repeats what an exporter that was away has missed.
+    """
 
     def __init__(self, api: Api, run_id: str, name: str, lease_s: float | None = None) -> None:
-        self._api = api
-        self._path = f"/runs/{run_id}/work"
+        self._api = api if isinstance(api, JobApi) else JobApi(api.address, api.timeout_s, api.token_file)
+        self._path = f"/runs/{run_id}"
         self.name = name
         self._renew_every_s = lease_s / 3 if lease_s else None
         self._lock = threading.Lock()
         self._posting = threading.Lock()
         self._totals: dict[str, float] = {}
         self._unposted = False
+        self._unposted_phase: str | None = None
+        self.late_phases = 0
+        """Number of phase changes that the exporter did not accept at their time."""
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -62,6 +69,23 @@ class Contributor:
         self.start()
         self._wake.set()
 
+    def change_phase(self, name: str) -> None:
+        """Post the work so far, which belongs to the previous phase, then the phase.
+
+        A phase that the exporter does not accept now is posted later by the thread, unless another one has followed.
+        """
+        with self._lock:
+            self._unposted_phase = name
+        if (error := self._post_now()) is None:
+            return
+        self.late_phases += 1
+        log_message_once(
+            f"cannot report the phase: {error}; the phases of this run are incomplete, and its result "
+            "phases_not_recorded counts the missing changes"
+        )
+        self.start()
+        self._wake.set()
+
     def declare(self, unit: str) -> None:
         """Declare the primary unit of the run, by a first report of it without work; see `exporter.contract.work`."""
         amounts = valid_work({unit: 0.0})
@@ -69,7 +93,7 @@ class Contributor:
             if self._totals or not amounts:
                 return  # the run has its unit
         try:
-            self._api.post(self._path, {"contributor": self.name, **amounts})
+            self._api.post(f"{self._path}/work", {"contributor": self.name, **amounts})
         except ExporterError as error:
             log_message_once(f"cannot declare the unit of work {unit}: {error}")
 
@@ -87,37 +111,62 @@ class Contributor:
         self._closing.set()
         self._wake.set()
         if thread is not None:
-            thread.join(_THREAD_ENDS_WITHIN_S)
+            thread.join(0.0 if self._api.hangs else ANSWER_WITHIN_S)
         self.flush()
 
     def flush(self) -> None:
-        """Try to post all work that was added so far."""
-        with self._posting:
-            has_unposted_work = self._unposted
-        if has_unposted_work:
-            self._post()
+        """Try to post all that was added so far."""
+        self._post_now()
+
+    def _post_now(self) -> ExporterError | None:
+        """Post what is not posted, unless the exporter hangs; return the error."""
+        if not self._api.hangs and not self._posting.acquire(timeout=ANSWER_WITHIN_S):
+            self._api.note_hang()  # the thread still waits for an answer
+        if self._api.hangs:
+            return self._api.hang_error
+        try:
+            return self._post(self._api, with_work=self._unposted)
+        finally:
+            self._posting.release()
 
     def _post_loop(self) -> None:
+        error: ExporterError | None = None
         while not self._closing.is_set():
-            self._wake.wait(self._renew_every_s)
+            self._wake.wait(_RETRY_S if is_temporary(error) else self._renew_every_s)
             self._wake.clear()
             if self._closing.is_set():
                 return
-            self._post()
-            self._closing.wait(_POST_EVERY_S)
+            with self._posting:
+                error = self._post(self._api.persistent(_THREAD_WAITS_S), with_work=True)
+            self._closing.wait(_RETRY_S if is_temporary(error) else _POST_EVERY_S)
 
-    def _post(self) -> None:
-        """Post the totals. They may be posted twice; after a failure the next call posts them."""
-        with self._posting:
+    def _post(self, api: Api, *, with_work: bool) -> ExporterError | None:
+        """Post the totals and the phase. They may be posted twice; after a failure the next call posts them."""
+        with self._lock:
+            body = {"contributor": self.name, **self._totals} if self._totals else {}
+            phase = self._unposted_phase
+            self._unposted = self._unposted and not with_work
+        failure: ExporterError | None = None
+        try:
+            if with_work:
+                api.post(f"{self._path}/work", body)
+        except ExporterError as error:
             with self._lock:
-                body = {"contributor": self.name, **self._totals} if self._totals else {}
-                self._unposted = False
-            try:
-                self._api.post(self._path, body)
-            except ExporterError as error:
-                with self._lock:
-                    self._unposted = bool(body)
-                log_message_once(f"cannot report work: {error}")
+                self._unposted = bool(body)
+            log_message_once(f"cannot report work: {error}")
+            failure = error
+        return failure if phase is None or isinstance(failure, UnreachableError) else self._post_phase(api, phase)
+
+    def _post_phase(self, api: Api, phase: str) -> ExporterError | None:
+        failure: ExporterError | None = None
+        try:
+            api.post(f"{self._path}/phase", {"name": phase})
+        except ExporterError as error:
+            failure = error
+        with self._lock:
+            if self._unposted_phase == phase and not is_temporary(failure):
+                self._unposted_phase = None
+        return failure
 
 
 def processes_body(*pids: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wattline.client.api import Api, ExporterError, RejectedRequestError
+from wattline.client.api import RETRIED, Api, ExporterError, RejectedRequestError
 from wattline.client.messages import log_message_once
 
 MAX_QUEUED = 20_000
@@ -17,7 +17,6 @@ MAX_BATCH = 200
 _POST_EVERY_S = 0.5
 _BACK_OFF_S = 1.0
 _CLOSE_WITHIN_S = 5.0
-_RETRIED = (408, 429, 500, 502, 503, 504)
 _INVALID = (400, 413, 422)
 
 
@@ -102,7 +101,7 @@ class RequestQueue:
                 log_message_once(f"cannot report a request: {error}; use finite numbers and texts")
                 self._remove(batch, dropped=1)
             except RejectedRequestError as error:
-                if error.status in _RETRIED:
+                if error.status in RETRIED:
                     return _BACK_OFF_S if error.retry_after_s is None else error.retry_after_s
                 if error.status in _INVALID and len(batch) > 1:
                     self._alone = len(batch)  # one of them is invalid: the others are posted without it

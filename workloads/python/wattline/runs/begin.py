@@ -12,9 +12,10 @@ from wattline.client import api as run_api
 from wattline.client import gpus as gpu_choice
 from wattline.client import ranks
 from wattline.client import values as numbers
-from wattline.client.api import Api, RejectedRequestError
-from wattline.client.contributor import CGROUP, RunMembership
+from wattline.client.api import Api, JobApi, RejectedRequestError, UnreachableError
+from wattline.client.contributor import CGROUP, RunMembership, processes_body
 from wattline.client.messages import log_message_once
+from wattline.runs.run_end import RunEnd
 
 _begun: collections.Counter[str] = collections.Counter()
 
@@ -47,7 +48,7 @@ class RunRequest:
     known_run: str | None = None
 
 
-def begin_or_choose(api: Api, request: RunRequest, environ: Mapping[str, str]) -> BegunRun | None:
+def begin_or_choose(api: JobApi, request: RunRequest, environ: Mapping[str, str]) -> BegunRun | None:
     """Begin a run, or choose that of the runner or the first rank; None if that rank has no open run.
 
     Raises ExporterError and GpusError.
@@ -77,7 +78,7 @@ def _run_of_leader(request: RunRequest, leader_run: Mapping[str, Any] | None) ->
     return None
 
 
-def _begin(api: Api, request: RunRequest, run_id: str) -> BegunRun:
+def _begin(api: JobApi, request: RunRequest, run_id: str) -> BegunRun:
     choice = gpu_choice.choose_gpus(request.gpus, os.environ)
     if choice.warning:
         log_message_once(choice.warning)
@@ -86,14 +87,37 @@ def _begin(api: Api, request: RunRequest, run_id: str) -> BegunRun:
         "labels": dict(request.labels),
         "run_id": run_id,
         "lease_seconds": run_api.LEASE_S,
+        **choice.field(),
+        **processes_body(os.getpid()),  # the run ends with this process, also if the answer never arrives
     }
     try:
-        started = api.post("/runs", {**body, **choice.field()})
+        started = _post_begin(api, body, is_hint=bool(choice.gpus) and not choice.is_explicit)
+    except UnreachableError as error:
+        if isinstance(error.__cause__, TimeoutError):  # the exporter may begin the run later
+            RunEnd(api, run_id, "interrupted").post_or_repeat()
+        raise
+    has_process = "pids" in body and not os.environ.get(CGROUP)
+    return BegunRun(run_id, is_own=True, has_process=has_process, simulation=started.get("simulation"))
+
+
+def _post_begin(api: Api, body: dict[str, Any], *, is_hint: bool) -> Mapping[str, Any]:
+    """Begin the run, without what the exporter rejects: GPUs that are only a hint, and a process that it cannot see.
+
+    Removes it from `body`.
+    """
+    try:
+        return api.post("/runs", body)
     except RejectedRequestError as error:
-        if choice.is_explicit or not choice.gpus or error.status != 422:
+        if error.status != 422:
             raise
-        started = api.post("/runs", {**body, "gpus": []})  # CUDA_VISIBLE_DEVICES on a machine without GPUs
-    return BegunRun(run_id, is_own=True, simulation=started.get("simulation"))
+        if "pids" in body and str(error).startswith("pid"):
+            del body["pids"]
+            body.pop("pid_namespace", None)
+        elif is_hint and body["gpus"]:
+            body["gpus"] = []  # CUDA_VISIBLE_DEVICES on a machine without GPUs
+        else:
+            raise
+    return _post_begin(api, body, is_hint=is_hint)
 
 
 def register_this_process(api: Api, run_id: str) -> None:

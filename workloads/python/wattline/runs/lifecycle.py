@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from types import TracebackType
@@ -10,7 +12,7 @@ from typing import Any, Self
 
 from wattline.client import api as run_api
 from wattline.client import ranks, recorder
-from wattline.client.api import Api, ExporterError, UnreachableError
+from wattline.client.api import ExporterError, JobApi, UnreachableError
 from wattline.client.contributor import Contributor, contributor_name
 from wattline.client.gpus import GpusError, GpusOfRun, option_text
 from wattline.client.messages import log_message, log_message_once
@@ -18,13 +20,16 @@ from wattline.client.request_queue import RequestQueue
 from wattline.client.summary import EndedRun, RunResult, log_summary, outcome_of
 from wattline.runs import open_runs
 from wattline.runs.begin import BegunRun, RunRequest, begin_or_choose, register_this_process
+from wattline.runs.run_end import RunEnd
 
 QUIET = "WATTLINE_QUIET"
 """With the value 1, runs print no summary at their end."""
-_TIMEOUT_S = 5.0
+_BEGIN_WITHIN_S = 5.0
+_PHASES_NOT_RECORDED, _REQUESTS_NOT_RECORDED = "phases_not_recorded", "requests_not_recorded"
+_Key = tuple[int, str, str]
 # One per process and run, however often the run is joined, since the totals of a contributor must not decrease.
-_contributors: dict[tuple[int, str, str], Contributor] = {}
-_request_queues: dict[tuple[int, str, str], RequestQueue] = {}
+_contributors: dict[_Key, Contributor] = {}
+_request_queues: dict[_Key, RequestQueue] = {}
 
 
 class RunLifecycle:
@@ -49,7 +54,7 @@ class RunLifecycle:
         self._request = RunRequest(workload, dict(labels), option_text(gpus), known_run)
         self._unit = unit
         self._quiet = quiet or environ.get(QUIET) == "1"
-        self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
+        self._api = JobApi(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS)
         self._leads = ranks.is_node_leader(environ)
         self._created_by = os.getpid()
         self._started_by = 0
@@ -62,6 +67,7 @@ class RunLifecycle:
         self.simulation: str | None = environ.get(run_api.SIMULATION)
         """State file of simulated GPUs; None with real GPUs."""
         self._ended: EndedRun | None = None
+        self._end: RunEnd | None = None
 
     @property
     def gpus(self) -> str | None:
@@ -84,11 +90,11 @@ class RunLifecycle:
             outer.gpus if self._request.gpus is None and outer else self._request.gpus,
             self._request.known_run,
         )
-        self._started_by, self._is_open, self._ended = os.getpid(), True, None
+        self._started_by, self._is_open, self._ended, self._end = os.getpid(), True, None, None
         self.run_id, self._ends, self._results = None, False, {}
         open_runs.add(self)
         try:
-            begun = begin_or_choose(self._api, self._request, os.environ)
+            begun = begin_or_choose(self._api.persistent(_BEGIN_WITHIN_S), self._request, os.environ)
             if begun is not None:
                 self._join(begun)
         except UnreachableError as error:
@@ -119,37 +125,49 @@ class RunLifecycle:
     def end(self, outcome: str = "ok") -> RunResult:
         """End the run and return its figures; `with` does it, too. A run of the runner or of another rank continues.
 
-        `outcome` is `ok`, `failed` or `interrupted`. A second call returns the same figures.
+        `outcome` is `ok`, `failed` or `interrupted`. A second call returns the same figures. If the exporter is away,
+        the figures are None; a thread, a second call and the exit of Python repeat the end with its time.
         """
         self._require_start()
         if self._is_open:
             open_runs.remove(self)
             self._close(outcome)
+        elif self._end is not None and self._started_by == os.getpid():
+            self._end.post()
         return RunResult.of(self.run_id, self._ended)
 
     def _close(self, outcome: str) -> None:
-        self._close_requests()
-        contributor = self._contributor()
-        if contributor is not None:
-            contributor.close()
         self._flush_recorder()
+        send_rest = functools.partial(self._send_rest, self._key(), self._contributor(), self._results)
         if self._started_by != os.getpid():  # a forked child must not end the run
+            send_rest()
             return
         self._is_open = False
         if self.run_id is not None and self._ends:
-            self._post_end(outcome)
-        elif self.run_id is not None and self._leads:
-            recorder.write_results(os.environ.get(run_api.RESULTS), self._results)
+            if outcome == "ok" and ranks.is_launched(os.environ):
+                ranks.await_other_ranks(self.run_id)
+            take = functools.partial(self._take_figures, self.run_id, outcome)
+            self._end = RunEnd(self._api, self.run_id, outcome, send_rest, take)
+            self._end.post_or_repeat()
+        else:
+            results = send_rest()
+            if self.run_id is not None and self._leads:
+                recorder.write_results(os.environ.get(run_api.RESULTS), results)
         self._stack.close()
 
-    def _post_end(self, outcome: str) -> None:
-        assert self.run_id is not None
-        if outcome == "ok" and ranks.is_launched(os.environ):
-            ranks.await_other_ranks(self.run_id)
-        body = {"outcome": outcome, "results": self._results}
-        answer = self._post(f"cannot end run {self.run_id}", f"/runs/{self.run_id}/end", body)
-        if answer is not None:
-            self._ended = log_summary(answer, outcome, self._api.analyzer_source, quiet=self._quiet)
+    def _send_rest(self, key: _Key, contributor: Contributor | None, results: dict[str, float]) -> Mapping[str, float]:
+        """Post the rest of the work and the requests; return the results with the numbers of what was lost."""
+        self._close_requests(key, results)
+        if contributor is not None:
+            contributor.close()
+            if contributor.late_phases:
+                results[_PHASES_NOT_RECORDED] = float(contributor.late_phases)
+        return results
+
+    def _take_figures(self, run_id: str, outcome: str, answer: Mapping[str, Any]) -> None:
+        ended = log_summary(answer, outcome, self._api.analyzer_source, quiet=self._quiet)
+        if run_id == self.run_id:
+            self._ended = ended
 
     def __enter__(self) -> Self:
         return self.start()
@@ -172,7 +190,7 @@ class RunLifecycle:
         if not self._started_by:
             raise RuntimeError(self._start_error())
 
-    def _key(self) -> tuple[int, str, str]:
+    def _key(self) -> _Key:
         return os.getpid(), self._api.address, self.run_id or ""
 
     def _contributor(self) -> Contributor | None:
@@ -191,24 +209,25 @@ class RunLifecycle:
         assert self.run_id is not None
         key = self._key()
         if key not in _request_queues:
-            created = RequestQueue(self._api, self.run_id)
+            created = RequestQueue(dataclasses.replace(self._api, timeout_s=_BEGIN_WITHIN_S), self.run_id)
             if _request_queues.setdefault(key, created) is created and self._started_by != os.getpid():
-                recorder.call_at_exit(self._close_requests)
+                recorder.call_at_exit(functools.partial(self._close_requests, key, self._results))
         return _request_queues[key]
 
     def _flush_requests(self) -> None:
         if (queue := _request_queues.get(self._key())) is not None:
             queue.flush()
 
-    def _close_requests(self) -> None:
+    @staticmethod
+    def _close_requests(key: _Key, results: dict[str, float]) -> None:
         """Post the requests; declare those that were not recorded."""
-        queue = _request_queues.pop(self._key(), None)
+        queue = _request_queues.pop(key, None)
         if queue is None:
             return
         queue.close()
         if queue.dropped:
             log_message(f"{queue.dropped} requests were not recorded; energy per request is of the others only")
-            self._results["requests_not_recorded"] = self._results.get("requests_not_recorded", 0.0) + queue.dropped
+            results[_REQUESTS_NOT_RECORDED] = results.get(_REQUESTS_NOT_RECORDED, 0.0) + queue.dropped
 
     def _flush_recorder(self) -> None:
         writer = recorder.recorder_for(os.environ)
@@ -217,11 +236,4 @@ class RunLifecycle:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a spawned child, which does not end the run."""
-        return {**self.__dict__, "_stack": contextlib.ExitStack()}
-
-    def _post(self, failure: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        try:
-            return self._api.post(path, body)
-        except ExporterError as error:
-            log_message_once(f"{failure}: {error}")
-        return None
+        return {**self.__dict__, "_stack": contextlib.ExitStack(), "_end": None}

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from wattline.client import recorder
 from wattline.client.summary import outcome_of
+from wattline.runs.run_end import await_late_ends
 
 
 class OpenRun(Protocol):
@@ -44,8 +45,9 @@ def latest() -> OpenRun | None:
 
 
 def _end_all() -> None:
-    """End the runs that the program has left open, as failed after an exception that ended the program."""
+    """End the runs that the program has left open, as failed after an exception that ended it, and those ended late."""
     outcome = outcome_of(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
     while (run := latest()) is not None:
         run.end(outcome)
         remove(run)
+    await_late_ends()

@@ -58,13 +58,13 @@ class Run(RunLifecycle):
     def _change_phase(self, name: str) -> None:
         self._phase = name
         contributor = self._contributor()
-        if contributor is not None:
-            contributor.flush()  # the work so far belongs to the previous phase
-        if self.run_id is not None and self._leads:
+        if contributor is not None and self._leads:
             writer = recorder.recorder_for(os.environ)
             if writer is not None:
                 writer.write("phase", name=name)
-            self._post("cannot report the phase", f"/runs/{self.run_id}/phase", {"name": name})
+            contributor.change_phase(name)
+        elif contributor is not None:
+            contributor.flush()
 
     def iteration(
         self,
