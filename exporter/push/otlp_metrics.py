@@ -17,7 +17,7 @@ from exporter.storage.push_queue import QueuedSample
 
 _MS_NS = 1_000_000
 _RESOURCE = {"instance": "service.instance.id", "job": "service.name"}
-"""Resource attributes of these labels, from which Prometheus makes the labels again."""
+"""Resource attributes of these labels, from which Prometheus restores the labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def otlp_format(host: str, added: Mapping[str, str]) -> PushFormat:
 
 
 def rejection(body: bytes) -> str:
-    """Return why a successful response has rejected data points; empty if it has not, or cannot be read."""
+    """Return the count and cause of data points that a successful response rejects; empty for none or no OTLP."""
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 

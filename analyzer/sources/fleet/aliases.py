@@ -11,7 +11,7 @@ from exporter.contract import metrics as m
 
 _SHORTEST_STEP_MS = 15_000
 _STEPS = 200
-"""Instants of the window at which GPUs are looked up."""
+"""Instants of the window at which the instances of each GPU are counted."""
 _LOOKBACK_MS = 600_000
 """Longest time for which a server shows the last value of an instance that is gone, with a margin."""
 _METRIC = re.compile(r"(?<![\w:])((?:instance(?:_run)?:)?wattline_\w+(?::\w+)?)(?:\{([^{}]*)\})?(?![\w:])")
@@ -33,7 +33,7 @@ def find_aliases(server: InstantServer, span: QuerySpan, at_s: float, log: Calla
             return frozenset()
         counts = server.query(f"max by (instance, uuid) (count_over_time({energy}[{span.long_ms}ms]))", at_s)
     except QueryTooLargeError as error:
-        log(f"exporters under two addresses were not looked for: {error}")
+        log(f"cannot search for exporters with two addresses, which count twice: {error}")
         return frozenset()
     samples: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for answer in counts:

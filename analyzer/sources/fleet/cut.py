@@ -77,6 +77,7 @@ def with_model(cut: FleetCut, values: str) -> str:
 
 
 def with_labels(cut: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
+    """Add labels of runs to the values, matched by the labels `identity`."""
     if not labels:
         return values
     return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {run_info(cut, labels, identity)}"

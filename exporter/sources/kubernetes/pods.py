@@ -33,8 +33,8 @@ PodOutcome = Literal["ok", "failed", "interrupted"]
 class Pod:
     """A pod. `containers`: the state of each, an exit code, or None while it has not ended.
 
-    `reasons`: the container runtime's word for an exit, such as OOMKilled. `ended_at`: Unix time of each exit, in whole
-    seconds from Kubernetes.
+    `reasons`: the container runtime's reason of each exit, such as OOMKilled. `ended_at`: Unix time of each exit, in
+    whole seconds from Kubernetes.
     """
 
     namespace: str
