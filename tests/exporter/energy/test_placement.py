@@ -42,7 +42,9 @@ def test_place_energy_power_changed_in_the_first_step_widens_the_interval():
     points = [EnergyPoint(1.0, 0.0, 0.005), EnergyPoint(1.8, 460.0 * 0.34 + 190.0 * 0.46, 0.005)]
     curve = curve_of((1.0, 460.0), (1.8, 190.0), (1.85, 190.0))
 
-    joules, half_width_j = place_energy(points, 1.34, curve, LIMIT_W)
+    placed = place_energy(points, 1.34, curve, LIMIT_W)
+    assert placed is not None
+    joules, half_width_j = placed
 
     assert abs(joules - 460.0 * 0.34) < half_width_j
 
@@ -52,7 +54,9 @@ def test_place_energy_burst_that_no_reading_shows_widens_the_interval():
     points = [EnergyPoint(1.0, 0.0, 0.11), EnergyPoint(2.0, 70.0 + 500.0 * 0.4, 0.005)]
     curve = curve_of((1.0, 70.0), (2.0, 70.0), (2.05, 70.0))
 
-    joules, half_width_j = place_energy(points, 1.5, curve, LIMIT_W)
+    placed = place_energy(points, 1.5, curve, LIMIT_W)
+    assert placed is not None
+    joules, half_width_j = placed
 
     assert joules == pytest.approx(270.0 - 35.0)  # the energy at the second update, less 70 W for half a second
     assert half_width_j > 200.0
