@@ -53,7 +53,7 @@ class Counts:
     energy of GPUs without a run, `primary` the number of runs by their primary unit. `gpu_seconds`, `squared_halves`
     (sum of squared half-widths, in J²) and `certain` (energy of the runs with a half-width) are of the groups; they and
     `nodes` are empty if not requested. `by_owners`: the energy is of the counters by owner. `emissions_left_out`: these
-    have no emissions by this policy.
+    have no emissions by this policy. `emission_energy` is the energy of the devices with emissions, by basis.
     """
 
     devices: Sums
@@ -76,6 +76,7 @@ class Counts:
     emissions_left_out: bool = False
     unmeasured: Sums = field(default_factory=dict)
     primary: Mapping[str, float] = field(default_factory=dict)
+    emission_energy: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,14 @@ class Fleet:
     by_owners: bool = False
     emissions_left_out: bool = False
     primary: Mapping[str, float] = field(default_factory=dict)
+    emission_energy: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def emission_shares(self) -> dict[str, float]:
+        """Share of the devices' energy that the emissions counted by the nodes are of, by basis, where it is known."""
+        bases = {basis for basis, _ in self.device_grams}
+        known = {basis: joules for basis, joules in self.emission_energy.items() if basis in bases}
+        return {basis: min(joules / self.device_j, 1.0) for basis, joules in known.items()} if self.device_j > 0 else {}
 
     @property
     def units(self) -> list[str]:

@@ -79,6 +79,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         counts.by_owners,
         counts.emissions_left_out and grams_per_kwh is None,
         counts.primary,
+        counts.emission_energy if grams_per_kwh is None else {},
     )
 
 

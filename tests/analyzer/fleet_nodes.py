@@ -99,6 +99,9 @@ def node_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSerie
         yield series(m.GPU_ENERGY, device_labels, device.total_j(t))
         yield from _attributed_energy({"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
         yield from _emissions(node, {"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
+    if node.grams_per_kwh is not None:
+        kind = {"region": "GB", "provider": "gb", "basis": "average", "quality": "actual"}
+        yield series(m.CARBON_INTENSITY, kind, np.full(len(t), node.grams_per_kwh))
     for gpu, namespace, from_s, until_s in node.pods:
         device_labels = {"gpu": str(gpu), "uuid": node.uuid(gpu), "namespace": namespace, "pod": f"{namespace}-0"}
         yield series(m.GPU_POD_INFO, device_labels, np.ones(len(t)), (t >= from_s) & (t < until_s))

@@ -23,6 +23,8 @@ from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Ke
 from exporter.contract.work import unit_of_one
 
 _MOST_UNITS = 3
+COMPLETE_EMISSIONS = 0.95
+"""Share of the energy from which on its emissions count as complete: they follow the energy some seconds later."""
 RUN_EMISSIONS = (
     "emissions of a group are the attributed part of its runs' emissions, which lack the last 6 s of runs that go on "
     "at the end of the window"
@@ -98,6 +100,7 @@ def _notes(fleet: Fleet) -> list[str]:
     if fleet.device_grams:
         total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items())
         notes.append(f"all devices: {total}; {RUN_EMISSIONS}")
+    notes += emission_share_notes(fleet)
     if fleet.excess_ratio is not None:
         claimed = (
             f"runs: {units.plain_energy(fleet.claimed_j)} ({fleet.policy}), "
@@ -131,6 +134,16 @@ def unmeasured_notes(fleet: Fleet) -> Iterator[str]:
         if amount > 0:
             text = f"{units.amount(amount, '').strip()} {unit.replace('_', ' ')}"
             yield f"energy per unit leaves out {text} of runs whose energy was not measured"
+
+
+def emission_share_notes(fleet: Fleet) -> Iterator[str]:
+    """Yield a note for each basis whose intensity was known for a part of the energy only."""
+    for basis, share in fleet.emission_shares.items():
+        if share < COMPLETE_EMISSIONS:
+            yield (
+                f"warning: emissions ({basis}) are of {100 * share:.0f} % of the devices' energy: no {basis} carbon "
+                "intensity was known for the rest; give --carbon G/KWH for all of it"
+            )
 
 
 def _percent(ratio: float) -> str:
@@ -173,6 +186,7 @@ def _document(fleet: Fleet, top: int | None) -> dict[str, Any]:
         "devices_energy_joules": fleet.device_j,
         "shares_of_energy_joules": fleet.whole_j,
         "devices_emissions": _emissions(fleet.device_grams),
+        "emissions_energy_ratio": fleet.emission_shares,
         "runs_energy_joules": fleet.claimed_j,
         "no_run_energy_joules": fleet.unattributed_j,
         "idle_gpu_energy_joules": fleet.idle_j,

@@ -9,7 +9,7 @@ from typing import Any
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Price
 from analyzer.output import units
-from analyzer.output.studies.fleet import ENERGY_PER_UNIT, RUN_EMISSIONS, unmeasured_notes
+from analyzer.output.studies.fleet import ENERGY_PER_UNIT, RUN_EMISSIONS, emission_share_notes, unmeasured_notes
 from analyzer.output.studies.usage_rows import UsageRow, rest_row, total_rows
 from analyzer.output.table import (
     Cell,
@@ -147,6 +147,7 @@ def _notes(fleet: Fleet, price: Price | None) -> Iterator[str]:
             f"emissions are left out: the counters by owner have none for {fleet.policy}; give --carbon G/KWH, or "
             "--policy idle_shared"
         )
+    yield from emission_share_notes(fleet)
     if not fleet.by_owners and any(kind != GIVEN for group in fleet.groups for kind in group.grams):
         yield RUN_EMISSIONS
     if any(group.work for group in fleet.groups):
@@ -195,6 +196,7 @@ def _document(
         "unattributed": by_kind.get("unattributed", []),
         "remainder": by_kind["remainder"][0],
         "total": by_kind["total"][0],
+        "emissions_energy_ratio": fleet.emission_shares,
         "nodes": list(fleet.nodes.names),
         "nodes_without_samples_at_start": list(fleet.nodes.without_start),
         "nodes_without_samples_at_end": list(fleet.nodes.without_end),
@@ -250,6 +252,10 @@ def _record(fleet: Fleet, price: Price | None, row: UsageRow) -> dict[str, Any]:
     record |= {f"{name}_energy_joules": group.joules.get(name) for name in components}
     record |= {
         f"emissions_{basis}_{quality}_grams": group.grams.get((basis, quality)) for basis, quality in _kinds(fleet)
+    }
+    record |= {
+        f"emissions_{basis}_energy_ratio": share if row.kind == "total" else None
+        for basis, share in fleet.emission_shares.items()
     }
     for unit in unit_names:
         work = group.work.get(unit)

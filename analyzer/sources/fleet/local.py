@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from analyzer.sources.base import SampleSource
 from analyzer.sources.choose import missing_data_remedy
 from analyzer.sources.fleet.cut import NODE, device_keys, folded_keys
+from analyzer.sources.fleet.emission_coverage import METRICS as COVERAGE_METRICS
+from analyzer.sources.fleet.emission_coverage import local_emission_energy
 from analyzer.sources.fleet.queries import LONE_RATIO, POLICY
 from analyzer.sources.fleet.results import FleetRequest, no_samples
 from analyzer.sources.fleet.samples import (
@@ -42,7 +44,8 @@ class LocalFleet:
     """Window of a source; `further` metrics are read together with those of the sums. Raises FetchError."""
 
     def __init__(self, source: SampleSource, request: FleetRequest, further: Sequence[Metric] = ()) -> None:
-        self.window = fetch_window(source, request.start_s, request.end_s, (*METRICS, *UNIT_METRICS, *further))
+        metrics = (*METRICS, *UNIT_METRICS, *COVERAGE_METRICS, *further)
+        self.window = fetch_window(source, request.start_s, request.end_s, metrics)
         self._request = request
         self._name, self._remedy = source.name, missing_data_remedy(source)
         self._keys = GroupKeys(request.by, self.window)
@@ -76,6 +79,7 @@ class LocalFleet:
             certain=_summed(self._certain()),
             squared_halves=_summed(self._squared_halves()),
             nodes=self._nodes(),
+            emission_energy=local_emission_energy(self.window) if device_grams else {},
         )
 
     def _rises(self, tallies: Iterable[Tally]) -> Iterator[tuple[Keys | None, Keys, float]]:

@@ -12,6 +12,7 @@ from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet.aliases import find_aliases, without_instances
 from analyzer.sources.fleet.cut import GPU_MODEL, FleetCut, device_keys, folded_keys, run_keys
+from analyzer.sources.fleet.emission_coverage import emission_energy_query
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
@@ -125,6 +126,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
     work = client.sums(counted(cut, q.work_queries), _UNIT)
     primary = client.values(q.primary_unit_query(cut)) if work else None
     device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys) if request.emissions else {}
+    covered = client.values(emission_energy_query(cut)) if device_grams else None
     return Counts(
         devices=devices,
         unclaimed=unclaimed,
@@ -142,6 +144,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
         device_grams=device_grams,
         runs=client.once(q.run_count_query(cut)),
         idle={key: value for key, value in idle.items() if key[1] == ("gpu",)},
+        emission_energy={one.labels["basis"]: one.value for one in covered or ()},
         means=Means(
             "recording rules" if cut.recorded else "raw samples",
             client.start_s,

@@ -46,6 +46,9 @@ class Tally:
     soon_least: float = np.inf
     """Lowest value in the first three hours of the window."""
     highest: float = -np.inf
+    count: int = 0
+    total: float = 0.0
+    """Number and sum of the values in the window."""
     last: float | None = None
     rise: float = 0.0
     """Increase in the window since the last value before it, or since its first value.
@@ -71,6 +74,7 @@ class Tally:
         self.rise += float(np.where(steps < 0, fallen, steps).sum())
         soon = value[t <= self.start_s + _MEMORY_S]
         self.soon_least = min(self.soon_least, float(soon.min(initial=np.inf)))
+        self.count, self.total = self.count + len(value), self.total + float(value.sum())
         self.highest, self.last = max(self.highest, float(value.max())), float(value[-1])
 
     def is_known_before(self, age_s: float) -> bool:

@@ -8,7 +8,7 @@ from analyzer.sources.fleet.local import fetch_local_fleet
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.history import HistorySource
 from analyzer.sources.promql import InstantServer
-from tests.analyzer.small_fleet import BARE_S, BEGIN_S, END_S, LATE_S
+from tests.analyzer.small_fleet import BARE_S, BEGIN_S, END_S, LATE_S, NODES
 
 WINDOWS = {
     "all": (BEGIN_S, END_S),
@@ -42,6 +42,21 @@ def test_local_fleet_agrees_with_queries_of_prometheus(fleet_addresses, history,
         assert nonzero(getattr(local, name)) == pytest.approx(
             nonzero(getattr(queried, name)), rel=precision, abs=1e-6
         ), name
+
+
+def test_local_fleet_emission_energy_agrees_with_queries(fleet_addresses, history):
+    """The nodes have a constant intensity: the energy with emissions is that of the nodes with one."""
+    request = FleetRequest(("node",), "idle_shared", *WINDOWS["all"], rules=False)
+
+    local, _ = fetch_local_fleet(history, request)
+    grams = sum(local.device_grams.values())
+    intensities = {node.grams_per_kwh for node in NODES if node.grams_per_kwh}
+
+    assert intensities == {200.0}
+    for server in ("prometheus", "victoria-metrics"):
+        queried = fetch(fleet_addresses[server], request)
+        assert queried.emission_energy == pytest.approx(local.emission_energy, rel=6e-3)
+    assert local.emission_energy == pytest.approx({"average": grams / 200 * 3.6e6})
 
 
 def test_local_fleet_takes_namespace_of_pods(fleet_addresses, history):
