@@ -84,6 +84,9 @@ class RunTool(StrEnum):
     INFERENCE_X = "inferencex"
 
 
+_WITHOUT_REMARKS = (RunTool.GPU_TUNE, RunTool.IRIS_GPUBENCH, RunTool.AI_ENERGY_SCORE, RunTool.ML_ENERGY)
+
+
 class SweepTool(StrEnum):
     GPU_TUNE = "gpu-tune"
 
@@ -133,6 +136,7 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         documentation_form_files,
         energy_score_files,
         model_card_files,
+        remarks,
         spdx_files,
     )
 
@@ -155,6 +159,9 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
             f"no file of {', '.join(without)}: the run has no power of any GPU, no emissions, or no work of the kind "
             "that the tool needs"
         )
+    silent = [tool for tool, files in contents.items() if files and tool in _WITHOUT_REMARKS]
+    if silent and (texts := remarks(report)):
+        print_message(f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}")
     return {f"{tool}/{name}": content for tool, files in contents.items() for name, content in files.items()}
 
 

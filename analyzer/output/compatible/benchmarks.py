@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from analyzer.model.report import Report
 from analyzer.model.sample_table import SampleTable
+from analyzer.output.compatible.rows import COVERED
 
 _REQUESTS, _PROMPT, _GENERATED = "requests", "prompt_tokens", "generated_tokens"
-_COVERED = 0.9995
 _POWER_SCHEMA = 2
 _DIGITS_OF_TOTALS, _DIGITS_PER_UNIT = 3, 6
 """Decimals of watts and joules, and of joules per query or token, as InferenceX writes them."""
@@ -88,12 +88,12 @@ def ml_energy_files(report: Report, _: SampleTable) -> dict[str, bytes]:
 
 
 def inference_x_files(report: Report, _: SampleTable) -> dict[str, bytes]:
-    """Return the power keys of an aggregate; without measurements if GPUs are simulated or partly covered."""
+    """Return the power keys of an aggregate; without measurements if GPUs are simulated, shared or partly covered."""
     serving = _Serving.of(report)
     if serving is None:
         return {}
-    is_valid = not any(device.simulated or device.estimated for device in report.gpus) and all(
-        device.covered_ratio is None or device.covered_ratio >= _COVERED for device in report.gpus
+    is_valid = not any(device.simulated or device.estimated or device.shared for device in report.gpus) and all(
+        device.covered_ratio is None or device.covered_ratio >= COVERED for device in report.gpus
     )
     verdict: dict[str, float] = {"power_metric_schema_version": _POWER_SCHEMA, "power_valid": int(is_valid)}
     return {"power.json": _text(verdict | (_power(serving, len(report.gpus)) if is_valid else {}))}

@@ -78,7 +78,7 @@ def _columns(report: Report, table: SampleTable, at_s: FloatArray) -> dict[str, 
     found["max_watt"] = np.full(len(at_s), float(cap)) if _is_number(cap) else gpus[0]["power_limit_w"]
     steps = compatible_rows.work(report, table, _STEPS, at_s)
     if np.isfinite(steps).all() and (np.diff(steps) > 0).all():
-        found["iteration"] = steps
+        found["iteration"] = np.floor(steps)
     return found
 
 

@@ -10,14 +10,21 @@ For inference it asks for an amount of computation, not for energy.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from analyzer.model.devices import SIMULATED, ReportDevice
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Report
 from analyzer.model.sample_table import SampleTable
 from analyzer.output.compatible.gpu_tune import is_training
+from analyzer.output.compatible.rows import COVERED
 
+CONSTANT_REGION = "custom"
+"""Region of a constant carbon intensity, which is no place."""
+_INTEGRAL = "integral"
 _JOULES_PER_WH = 3_600.0
 _JOULES_PER_MWH = 3.6e9
 _GRAMS_PER_TONNE = 1e6
@@ -38,11 +45,11 @@ def model_card_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     grams = _grams(report)
     if grams is None:
         return {}
-    regions = dict.fromkeys(slot.region for slot in report.carbon_slots if slot.region)
+    regions = dict.fromkeys(slot.region for slot in report.carbon_slots if slot.region not in ("", CONSTANT_REGION))
     activity = _activity(report)
     values = {
         "emissions": grams,
-        "source": f"Wattline, measured, run {report.run_id}",
+        "source": ". ".join([f"Wattline, measured, run {report.run_id}", *remarks(report)]),
         "training_type": {"training": "pre-training", "fine-tuning": "fine-tuning"}.get(activity),
         "geographical_location": ", ".join(regions) or None,
         "hardware_used": _hardware(report) or None,
@@ -84,7 +91,10 @@ def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
         consumption["co2CostEquivalent"] = {"value": grams / _GRAMS_PER_TONNE, "unit": "tCO2eq"}
     environment = {
         "energyConsumptions": [consumption],
-        "properties": [{"name": "wattline:run_id", "value": report.run_id}],
+        "properties": [
+            {"name": "wattline:run_id", "value": report.run_id},
+            *({"name": "wattline:remark", "value": text} for text in remarks(report)),
+        ],
     }
     component = {
         "type": "machine-learning-model",
@@ -121,6 +131,7 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
             "spdxId": f"{base}:model",
             "creationInfo": creation,
             "name": report.labels.get("model", report.workload),
+            "comment": ". ".join([f"Energy measured by Wattline, run {report.run_id}", *remarks(report)]),
             "ai_energyConsumption": {"type": "ai_EnergyConsumption", _SPDX_STAGES[activity]: [description]},
         },
     ]
@@ -143,10 +154,37 @@ Amount of energy used for training: {_megawatt_hours(energy.value)} MWh
 
 Measurement methodology: measured by Wattline, run {report.run_id}, as the energy of the whole {names} of the training \
 ({_hardware(report) or "no GPU"}) from {started:%Y-%m-%d %H:%M:%S} UTC for {report.duration_s / 3_600:.3g} h.\
-{_errors(energy)} \
+{_errors(energy)}{"".join(f" {remark}." for remark in remarks(report))} \
 Power supplies, network, storage and cooling are not included.
 """
     return {"energy.md": text.encode()}
+
+
+def remarks(report: Report) -> list[str]:
+    """Return what a reader of the energy in these files must know, as sentences without a full stop."""
+    devices = [device for device in report.devices if device.component in _parts(report)]
+    estimated = [name for name in _parts(report) if name in report.estimated]
+    shared = dict.fromkeys(device.component for device in devices if device.shared)
+    found = [f"{SIMULATED} hardware: the figures do not describe a real GPU"] if report.simulated else []
+    if uncovered := _uncovered(report, devices):
+        found.append(uncovered)
+    if estimated:
+        names = " and ".join(_COMPONENTS[name] for name in estimated)
+        found.append(f"The energy of the {names} is, at least in part, estimated from their utilization")
+    if shared:
+        names = " and ".join(_COMPONENTS[name] for name in shared)
+        found.append(f"Other runs used the {names} at the same time; their energy is included")
+    return found
+
+
+def _uncovered(report: Report, devices: Sequence[ReportDevice]) -> str:
+    """Return the share of the run in which the devices were measured; empty if it is all of the run."""
+    ratios = [1.0 if device.covered_ratio is None else device.covered_ratio for device in devices]
+    if min(ratios, default=1.0) >= COVERED:
+        return ""
+    lacking = any(_INTEGRAL in device.methods or device.duration_s < report.duration_s * COVERED for device in devices)
+    rest = "the energy of the rest is not included" if lacking else "the power in the rest is unknown"
+    return f"The sensors were read in {100 * math.fsum(ratios) / len(ratios):.1f} % of the time of the run; {rest}"
 
 
 def _errors(energy: Interval) -> str:

@@ -19,6 +19,8 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 MIB = 2**20
+COVERED = 0.9995
+"""Least share of the run in which a device was read, to count as all of it."""
 _GAUGES: dict[str, tuple[Metric, Mapping[str, str], float]] = {
     "power_w": (m.GPU_POWER, {}, 1.0),
     "power_limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}, 1.0),

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from analyzer.output.compatible.benchmarks import inference_x_files
+from tests.analyzer.node import NodeRun
+from tests.analyzer.run_reports import run_report
+
 RATES = (("requests", 0.5), ("prompt_tokens", 25.0))
 
 
@@ -24,6 +28,14 @@ def test_inference_x_keys_have_the_energy_of_the_run(compatible_folder):
         "joules_per_output_token": 10.0,
         "joules_per_total_token": 6.666667,
     }
+
+
+def test_inference_x_power_of_a_shared_gpu_is_not_valid(tmp_path):
+    run = NodeRun(work={"requests": 10.0, "prompt_tokens": 500.0, "generated_tokens": 1_000.0})
+    report = run_report(tmp_path, run, other_runs=[NodeRun("other")])
+
+    power = json.loads(inference_x_files(report, None)["power.json"])
+    assert power == {"power_metric_schema_version": 2, "power_valid": 0}
 
 
 def test_ml_energy_results_have_the_energy_of_the_run(compatible_folder):

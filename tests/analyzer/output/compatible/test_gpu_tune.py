@@ -46,6 +46,7 @@ def test_gpu_tune_training_has_loss_and_iterations(compatible_folder):
 
     assert path.name == "training_stats.csv"
     assert list(rows[0])[:6] == ["timestamp", "epoch", "iteration", "batch", "loss", "tokens_per_sec"]
+    assert all(row["iteration"].isdecimal() for row in rows)
     assert [row["loss"] for row in rows] == [""] * (len(rows) - 1) + ["0.25"]
     assert {row["epoch"] + row["tokens_per_sec"] for row in rows} == {""}
 
