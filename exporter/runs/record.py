@@ -170,9 +170,14 @@ class RunRecord:
         t_s = min(t_s, self.lease_until_s)
         return min(t_s, self.alive_s) if self.processes or self.cgroup else t_s
 
-    def note_alive(self) -> None:
-        """Note that the run had a process after the start of this exporter."""
+    def note_alive(self, seen_s: float) -> None:
+        """Note that the run had a process at `seen_s`, after the start of this exporter."""
+        self.alive_s = max(self.alive_s, seen_s)
         self.unwatched = self.end_until_s = None
+
+    def note_end(self, end_s: float) -> None:
+        """Note that the last process of the run ended at `end_s`; another one may still start."""
+        self.alive_s = self.end_until_s = end_s
 
     def measured(self) -> list[Device]:
         """Return the devices whose energy counts for the run.

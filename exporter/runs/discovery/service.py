@@ -87,6 +87,8 @@ class DiscoveryService(Service):
         self._empty_s: dict[CgroupOwner, float] = {}
         """Time of the last exit in a pod whose containers have no process."""
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._scanned_s = -math.inf
+        """Start of the last scan."""
         self._folded: dict[CgroupOwner, RunRecord] = {}
         """Owners whose runs could not begin since too many are open, with the records that hold their devices."""
         live.counters.add(RUNS_FOLDED, (), 0.0)
@@ -105,6 +107,7 @@ class DiscoveryService(Service):
 
     async def scan(self) -> None:
         """Begin a run for each owner that uses a GPU and has none; end those of owners without processes."""
+        started_s = self._clock().s
         pids_on = {uuid: {p.pid for p in gpu.processes} for uuid, gpu in self._live.gpus.items() if gpu.up}
         owned = await asyncio.to_thread(self._owners.read, set().union(*pids_on.values()))
         self._report_unresolved(owned)
@@ -112,7 +115,7 @@ class DiscoveryService(Service):
         assigned = await asyncio.to_thread(self._jobs.read) if self._jobs else {}
         running = self._running(using.keys() | assigned.keys())
         assigned = {**assigned, **(self._pods.assigned([*using, *running]) if self._pods else {})}
-        self._note_uses(using, running)
+        self._note_uses(using, running, started_s)
         for owner, use in using.items():
             if owner not in running:
                 # an epilog may have ended the run of a job whose last processes are about to end
@@ -132,12 +135,15 @@ class DiscoveryService(Service):
                 self._end_if_empty(owner, run)
         for owner in self._processes.keys() - running.keys() - using.keys():
             self._forget(owner)
+        self._scanned_s = started_s
 
-    def _note_uses(self, using: Mapping[CgroupOwner, _GpuUse], running: Mapping[CgroupOwner, RunRecord]) -> None:
+    def _note_uses(
+        self, using: Mapping[CgroupOwner, _GpuUse], running: Mapping[CgroupOwner, RunRecord], seen_s: float
+    ) -> None:
         for owner, use in using.items():
             self._processes[owner] |= use.processes
             if owner in running:
-                running[owner].note_alive()
+                running[owner].note_alive(seen_s)
 
     def _running(self, seen: Collection[CgroupOwner]) -> dict[CgroupOwner, RunRecord]:
         """Return the running runs by owner.
@@ -217,6 +223,8 @@ class DiscoveryService(Service):
         last_s = self._last_exit_s.get(owner, -math.inf)
         if owner.kind == "user":
             end_s = max(last_s, run.begin_s, run.alive_s)
+            if last_s >= run.alive_s and not self._processes.get(owner):
+                run.note_end(end_s)
             if self._processes.get(owner) or now_s - end_s < USER_GAP_S or self._is_alive(run):
                 return  # after a restart of the exporter, the GPUs may not have been read yet
             if run.unwatched:
@@ -224,17 +232,19 @@ class DiscoveryService(Service):
         else:
             if self._has_process(owner):
                 self._empty_s.pop(owner, None)
-                run.note_alive()
+                run.note_alive(now_s)
                 return
             if run.unwatched:  # it became empty while no exporter ran
                 run.end_until_s = run.end_until_s or now_s
                 run.alive_s = last_s = run.unwatched[0]
             else:
                 # the group was populated at the last scan: it became empty since, at the last exit if that is as recent
-                last_s = last_s if now_s - last_s < 2 * SCAN_S else now_s
+                last_s = last_s if last_s > self._scanned_s - SCAN_S else now_s
             if owner not in self._empty_s:
                 self._outcomes.read(owner)
             end_s = self._empty_s.setdefault(owner, max(last_s, run.alive_s))
+            if not run.unwatched:
+                run.note_end(end_s)
             if now_s - end_s < RESTART_GAP_S and self._is_populated(owner.path):  # by the pod's pause process
                 return
         self._forget(owner)

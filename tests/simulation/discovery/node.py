@@ -17,7 +17,7 @@ from exporter.runs.record import STORED, RunRecord
 from exporter.storage.run_archive import archived_run
 from tests.simulation.discovery.jobs import KINDS, JobStream, ProcessTable
 from tests.simulation.discovery.life import DiscoveringLife
-from tests.simulation.discovery.verify import FoundRun, Interval, Verdict, verify
+from tests.simulation.discovery.verify import END_S, SEEN_S, FoundRun, Interval, Verdict, verify
 from tests.simulation.episode import BEGIN_S, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import SimulatedGpu
@@ -46,6 +46,8 @@ class JobPlan:
     faults: tuple[str, ...] = FAULTS
     calm_s: float = FORGOTTEN_S
     """Time without jobs at the end; runs and shares in memory are checked from FORGOTTEN_S on."""
+    seen_s: float = SEEN_S
+    late_s: float = END_S
     progress: Callable[[str], None] | None = None
     defect: Callable[[Life], None] = lambda _life: None
 
@@ -177,6 +179,8 @@ class DiscoveryEpisode(Episode):
             self.disturbed,
             lambda uuid, from_s, to_s: gpus[uuid].energy_j(to_s) - gpus[uuid].energy_j(from_s),
             has_folded=self.sizes.folded > 0,
+            seen_s=self._jobs_plan.seen_s,
+            late_s=self._jobs_plan.late_s,
         )
         for name, held in leftovers(life, is_forgotten=self._jobs_plan.calm_s >= FORGOTTEN_S).items():
             self.fail(f"{name} holds {held} when no job is left")

@@ -65,6 +65,21 @@ def test_discovery_run_of_a_user_continues_over_stops_of_the_exporter():
     assert outcome.lives > 2
 
 
+def slow_threads(life):
+    """Let each call in a thread wait, as on a machine with many more threads than CPUs."""
+    delay_s, rng = life.loop.executor_delay_s, life.world.rng
+    life.loop.executor_delay_s = lambda executor: delay_s(executor) + rng.uniform(0.0, 4.0)
+
+
+def test_discovery_late_scans_end_runs_at_the_exit_of_their_process():
+    """Scans and ticks are up to 9 s apart, so that the ledger ends some runs before the discovery does."""
+    plan = JobPlan(20, kinds=("user", "slurm"), faults=(), calm_s=40.0, seen_s=14.0, late_s=14.0, defect=slow_threads)
+    for seed in (2, 5):
+        outcome = simulate_jobs(seed, plan)
+        assert not outcome.violations, outcome.violations
+        assert outcome.verdict.runs > 10
+
+
 def lose_runs(life):
     """Skip the save of ended runs, which has many consequences."""
     save = life.file.save
