@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
+from exporter.contract.carbon import static
 
 YEAR_S = 365 * 86_400.0
 UNKNOWN = "unknown"
@@ -107,6 +108,12 @@ class CarbonSlot:
     quality: str
     grams_per_kwh: float
     gpu_energy_j: float | None
+
+    @property
+    def year(self) -> int | None:
+        """Year of the mean intensity of a country, None for other intensities."""
+        of_table = self.provider == static.PROVIDER and self.region != static.CUSTOM_REGION
+        return static.TABLE_YEAR if of_table else None
 
     @property
     def mass_g(self) -> float | None:

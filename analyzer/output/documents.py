@@ -134,6 +134,7 @@ def _slot(slot: CarbonSlot) -> dict[str, Any]:
         "basis": slot.basis,
         "quality": slot.quality,
         "intensity_grams_per_kilowatt_hour": slot.grams_per_kwh,
+        "intensity_year": slot.year,
         "gpu_energy_joules": slot.gpu_energy_j,
         "gpu_emissions_grams": slot.mass_g,
     }

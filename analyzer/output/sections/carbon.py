@@ -46,7 +46,15 @@ def emission_table(report: Report) -> Table:
     notes = ["Emissions by average and by marginal intensity answer different questions and are never added."]
     if any(total.energy_only for total in report.emission_totals):
         notes.append("± covers the energy only, not the carbon intensity.")
-    return Table("Emissions", columns, rows, notes=notes)
+    return Table("Emissions", columns, rows, notes=[*notes, *_year_notes(report)])
+
+
+def _year_notes(report: Report) -> Iterator[str]:
+    """Yield a note with regions and year of the intensities that are yearly means."""
+    years = {slot.region: slot.year for slot in report.carbon_slots if slot.year is not None}
+    for year in sorted(set(years.values())):
+        regions = ", ".join(sorted(region for region, own in years.items() if own == year))
+        yield f"static: the mean intensity of {regions} in {year} (Ember), not of the time of the run."
 
 
 def _intensity_text(one: Emission) -> str:
@@ -74,7 +82,7 @@ def slot_table(report: Report) -> Table:
         for slot in report.carbon_slots
     ]
     note = "The run's energy is distributed over the provider's slots in proportion to the raw samples."
-    return Table("Carbon intensity by slot", columns, rows, notes=(note,))
+    return Table("Carbon intensity by slot", columns, rows, notes=(note, *_year_notes(report)))
 
 
 def restated_table(report: Report) -> Table | None:

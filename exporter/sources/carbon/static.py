@@ -15,6 +15,7 @@ from typing import Self
 
 import aiohttp
 
+from exporter.contract.carbon import static
 from exporter.contract.carbon.responses import MAX_GRAMS_PER_KWH, Basis
 from exporter.model import Slot
 
@@ -36,7 +37,7 @@ class CountryIntensity:
 class StaticIntensity:
     """Constant gCO2eq/kWh; `region` is the country's alpha-3 code, a group's name, or `custom`."""
 
-    name = "static"
+    name = static.PROVIDER
     basis: Basis = "average"
 
     def __init__(self, region: str, grams_per_kwh: float) -> None:
@@ -55,7 +56,7 @@ class StaticIntensity:
 
     @classmethod
     def constant(cls, grams_per_kwh: float) -> Self:
-        return cls("custom", grams_per_kwh)
+        return cls(static.CUSTOM_REGION, grams_per_kwh)
 
     async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
         """Return today's and tomorrow's slot in UTC, so that the next one is known at midnight."""

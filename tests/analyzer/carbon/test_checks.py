@@ -212,3 +212,13 @@ def test_carbon_slots_of_unmeasured_gpus_have_no_energy(tmp_path):
     text = terminal_text(report)
     assert "0 J" not in text
     assert "0 mg" not in text
+
+
+@pytest.mark.parametrize(("region", "count"), [("GBR", 2), ("custom", 0)])
+def test_carbon_yearly_mean_states_region_and_year(tmp_path, region, count):
+    slot = (region, *MEAN[1:])
+
+    text = terminal_text(run_report(tmp_path, extra=lambda _: [*source(1), *intensity(slot), *grams(1)]))
+
+    note = "static: the mean intensity of GBR in 2021 (Ember), not of the time of the run."
+    assert (text.count(note), text.count("2021")) == (count, count)

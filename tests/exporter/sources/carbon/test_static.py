@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.carbon import static
+from exporter.contract.carbon.static import TABLE_YEAR
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S
 
@@ -54,3 +55,7 @@ def test_static_constant_has_region_custom():
 def test_static_implausible_constant_is_refused(grams):
     with pytest.raises(ValueError, match="is out of range; use 0 to 5000"):
         StaticIntensity.constant(grams)
+
+
+def test_static_table_is_of_the_year_that_reports_state():
+    assert {country.year for country in static.countries()} == {TABLE_YEAR}
