@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.carbon import static
 from exporter.contract.carbon.static import TABLE_YEAR
+from exporter.sources.carbon import static
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S
 
