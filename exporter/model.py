@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 
 class NativeBuckets(NamedTuple):
-    """Buckets of a native histogram: number i ends at 2 ** (i / 2 ** schema), and has what is above the one before."""
+    """Buckets of a native histogram: number i has the values from its predecessor's end to 2 ** (i / 2 ** schema)."""
 
     metric: Metric
     labels: tuple[str, ...]

@@ -13,8 +13,8 @@ from typing import Literal
 class Metric:
     """Metric family. Every series has `labels`; some series also have `optional` labels.
 
-    With `open_labels`, a series also has the `label_…` labels of its run. The series of a
-    histogram are those of three metrics of its `family`, which `METRICS` does not have.
+    With `open_labels`, a series also has the `label_…` labels of its run. The three
+    metrics of a histogram have its name as `family`; `METRICS` does not contain the histogram itself.
     """
 
     name: str

@@ -157,7 +157,7 @@ def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
     joules, widths_s = slots.joules[quiet], slots.widths_s[quiet]
     left_j = joules - np.median(joules / widths_s) * widths_s
     variance_j2 = (_NORMAL_PER_MEDIAN * float(np.median(np.abs(left_j)))) ** 2
-    if slots.edge_half_j is not None:  # a part of the scatter, which counts by itself
+    if slots.edge_half_j is not None:  # a part of the scatter, which counts separately
         variance_j2 -= 2 * (EDGE_FACTOR * float(np.median(slots.edge_half_j[1:][quiet]))) ** 2
     return math.sqrt(max(variance_j2, 0.0))
 

@@ -175,7 +175,7 @@ class LoadBlock:
 
 
 def load_blocks(spans: RequestSpans, slots: EnergySlots, pace: Pace | None = None) -> Iterator[LoadBlock]:
-    """Yield the load of consecutive slots, block by block; `pace` is that of the server, if it is known."""
+    """Yield the load of consecutive slots, block by block; `pace` is the server's, if it is known."""
     pace = pace or pace_of(spans)
     total = len(slots.joules)
     for first in range(0, total, BLOCK_SLOTS):

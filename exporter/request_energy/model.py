@@ -26,7 +26,7 @@ class EnergyModel:
     """Joules of the terms: `fits` (2 + T, 4), with the `covariance` (T, T) and the steps (T,) of the T fitted terms.
 
     The fits are the best one, the one towards the model with other terms that the data still allow, and the best one
-    with each of the T terms raised by its step. `windows` are those of the fit.
+    with each of the T terms raised by its step. `windows` belong to the fit.
     """
 
     fits: FloatArray
@@ -57,10 +57,10 @@ def fit_model(
 
 
 def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> float:
-    """Return how much of the change to another model the data allow, 0 to 1.
+    """Return the share of the change to another model that the data allow, 0 to 1.
 
-    The best mixture of both models has a weight of the other one, and the weight has a standard error by what no
-    model explains. A model that the data refuse is no doubt about the energies.
+    The best mixture of both models has a weight of the other one; the residuals of both give its standard error. A
+    model that the data reject adds no uncertainty to the energies.
     """
     difference_j = windows.terms @ change
     square_j2 = float(difference_j @ difference_j)

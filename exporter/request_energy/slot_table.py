@@ -57,8 +57,8 @@ class Phases:
     def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
         """Return the phases since an edge of requests, by their columns (11, N).
 
-        The columns are those of `RequestSpans`, the begin of the prefill, the cut, and the begin and end of the decode
-        and the cut on the clock of decode.
+        The columns are the columns of `RequestSpans`, the begin of the prefill, the cut, and on the clock of decode the
+        begin and the end of the decode and the cut.
         """
         spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:]
         started = started_s - edge_s

@@ -21,7 +21,7 @@ HALF_WIDTH = 1.96
 def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> FloatArray:
     """Return the variances of the joules (2 + T, N) of the fit, of its other model, and of its T raised terms.
 
-    `covariance` (T, T) and `steps` (T,) are those of the terms. See `exporter.request_energy.model`. The factors there
+    `covariance` (T, T) and `steps` (T,) belong to the terms. See `exporter.request_energy.model`. The factors there
     and here were chosen such that the intervals contain the Shapley value of simulated servers in at least 95 %, in
     each class of traffic (tests/calibration/requests.py).
     """

@@ -1,8 +1,8 @@
 """Energy of LLM inference in the files of benchmarks: ML.ENERGY and InferenceX.
 
 Both have the energy of the whole GPUs in the window in which the requests were answered: the phases with generated
-tokens (`measure` of the job `llm-server`, without its warm-up), else the whole run. They are empty without requests,
-prompt and generated tokens, and GPU energy.
+tokens (`measure` of the job `llm-server`, without its warm-up), else the whole run. No file is written for
+a run without requests, prompt tokens, generated tokens or GPU energy.
 
 ML.ENERGY: keys and definitions of `results.json` as written by `mlenergy/llm/benchmark.py` of ml-energy/benchmark and
 required by `scripts/build_data.py` of ml-energy/leaderboard.

@@ -161,7 +161,7 @@ Power supplies, network, storage and cooling are not included.
 
 
 def remarks(report: Report) -> list[str]:
-    """Return what a reader of the energy in these files must know, as sentences without a full stop."""
+    """Return the conditions of the energy in these files, as sentences without a full stop."""
     devices = [device for device in report.devices if device.component in _parts(report)]
     estimated = [name for name in _parts(report) if name in report.estimated]
     shared = dict.fromkeys(device.component for device in devices if device.shared)

@@ -38,7 +38,7 @@ RUN_GRAMS = "instance_run:wattline_run_emissions_grams:max5m"
 BEHIND_MS = 60_000
 """Time between the end of a sample's five minutes and its timestamp."""
 LONE_RATIO = 0.9
-"""Ratio of a run's attributed energy to that of its devices from which on their uncertainty is that of the run."""
+"""Least ratio of a run's attributed energy to its devices' energy for which the run has their uncertainty."""
 _STEP_S, _LOOK = 300.0, "10m"
 POLICY = "idle_shared"
 """Policy that attributes all energy of an allocated GPU to its runs."""

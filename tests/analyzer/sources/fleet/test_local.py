@@ -45,7 +45,7 @@ def test_local_fleet_agrees_with_queries_of_prometheus(fleet_addresses, history,
 
 
 def test_local_fleet_emission_energy_agrees_with_queries(fleet_addresses, history):
-    """The nodes have a constant intensity: the energy with emissions is that of the nodes with one."""
+    """The nodes have a constant intensity: the nodes with one have all energy with emissions."""
     request = FleetRequest(("node",), "idle_shared", *WINDOWS["all"], rules=False)
 
     local, _ = fetch_local_fleet(history, request)

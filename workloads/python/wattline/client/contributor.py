@@ -39,7 +39,8 @@ def _name(pid: int, rank: str | None) -> str:
 class Contributor:
     """Work totals and phases of a process, and the thread that posts them.
 
-    The thread renews the run's lease every third of `lease_s`, and repeats what an exporter that was away has missed.
+    The thread renews the run's lease every third of `lease_s`. After a downtime of the exporter it repeats the lost
+    reports.
     """
 
     def __init__(self, api: Api, run_id: str, name: str, lease_s: float | None = None) -> None:
@@ -119,7 +120,7 @@ class Contributor:
         self._post_now()
 
     def _post_now(self) -> ExporterError | None:
-        """Post what is not posted, unless the exporter hangs; return the error."""
+        """Post the remaining reports, unless the exporter hangs; return the error."""
         if not self._api.hangs and not self._posting.acquire(timeout=ANSWER_WITHIN_S):
             self._api.note_hang()  # the thread still waits for an answer
         if self._api.hangs:

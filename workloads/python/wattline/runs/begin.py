@@ -101,9 +101,9 @@ def _begin(api: JobApi, request: RunRequest, run_id: str) -> BegunRun:
 
 
 def _post_begin(api: Api, body: dict[str, Any], *, is_hint: bool) -> Mapping[str, Any]:
-    """Begin the run, without what the exporter rejects: GPUs that are only a hint, and a process that it cannot see.
+    """Begin the run. If the exporter rejects GPUs that are only a hint, or a process that it cannot see, omit them.
 
-    Removes it from `body`.
+    The omitted field is removed from `body`.
     """
     try:
         return api.post("/runs", body)
