@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class _Batch(NamedTuple):
 
     number: int
     values: FloatArray
-    id_hashes: list[int]
+    id_hashes: IntArray
     labels: IntArray
     offset_s: float
 
@@ -92,7 +92,7 @@ class Server:
     ) -> None:
         """Add the requests of a batch, with the number of the labels of each one (N,)."""
         self._left[number] = len(requests)
-        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
+        self._new.append(_Batch(number, requests.values, np.array(id_hashes), labels, now.at - now.s))
 
     def _add_new(self) -> None:
         """Add the batches since the last call to the division: once a second, since each array operation costs."""
@@ -101,7 +101,7 @@ class Server:
         values = np.concatenate([each.values for each in self._new], axis=1)
         sizes = [len(each.id_hashes) for each in self._new]
         rows = np.empty(values.shape[1], OPEN_TYPE)
-        rows["id"] = np.fromiter(chain.from_iterable(each.id_hashes for each in self._new), np.int64, len(rows))
+        rows["id"] = np.concatenate([each.id_hashes for each in self._new])
         rows["labels"] = np.concatenate([each.labels for each in self._new])
         rows["batch"] = np.repeat([each.number for each in self._new], sizes)
         rows["duration_s"] = values[2] - values[0]

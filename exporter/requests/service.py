@@ -86,7 +86,7 @@ class RequestService(Service):
         """Accept the requests of a server, and save them. Raises RunError."""
         refused = await self._accept(run_id, requests)
         late, duplicate, total = refused["late"], refused["duplicate"], refused.total()
-        return RequestReceipt(
+        return RequestReceipt.model_construct(
             accepted=len(requests) - total,
             duplicate=duplicate,
             late=late,

@@ -17,6 +17,8 @@ from exporter.web.request_decoding import decode_requests
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
 
+MAX_BODY_BYTES, MAX_REPORT_BYTES = 256 * 1024, 1024 * 1024
+"""Largest bodies of calls, and of those that report requests."""
 BODY_TIMEOUT_S = 10.0
 MAX_LISTED = 10_000
 DEFAULT_LISTED = 1_000
@@ -47,21 +49,28 @@ def request_routes() -> list[web.RouteDef]:
     ]
 
 
-async def read_json(request: web.Request) -> bytes:
+async def read_json(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return the body of a request with JSON. Raises RunError."""
     if request.content_type != "application/json":
         raise RunError(415, "send the body as application/json (curl: -H 'Content-Type: application/json')")
     if "Content-Encoding" in request.headers:
         raise RunError(415, "send the body without Content-Encoding")
+    chunks: list[bytes] = []
+    left = most_bytes
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await request.read()
+            async for chunk in request.content.iter_any():
+                left -= len(chunk)
+                if left < 0:
+                    raise RunError(413, f"the body exceeds {most_bytes} bytes")
+                chunks.append(chunk)
     except TimeoutError as error:
         raise RunError(408, f"the body was not received within {BODY_TIMEOUT_S:g} s; send it faster") from error
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def report_requests(request: web.Request) -> web.Response:
-    requests = decode_requests(await read_json(request))
+    requests = decode_requests(await read_json(request, MAX_REPORT_BYTES))
     receipt = await request.app[REQUESTS].report_columns(request.match_info["run_id"], requests)
     return _answer(receipt, 202)
 

@@ -28,9 +28,8 @@ from exporter.web.access import TRACES, AccessPolicy, access_middleware
 from exporter.web.documents import landing_page, openapi_document, problem_response
 from exporter.web.otlp import RECEIVER, TraceApi, receive_traces
 from exporter.web.query import HistoryQueries, query_limit, query_processes
-from exporter.web.request_routes import REQUESTS, RequestApi, read_json, request_routes
+from exporter.web.request_routes import MAX_BODY_BYTES, REQUESTS, RequestApi, read_json, request_routes
 
-MAX_BODY_BYTES = 256 * 1024
 QUERIES = web.AppKey("queries", HistoryQueries)
 
 

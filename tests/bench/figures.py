@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-UNITS = {"ms": 1e3, "µs": 1e6, "%": 1e2, "MB": 1e-6, "Hz": 1.0, "×": 1.0}
+UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6, "%": 1e2, "MB": 1e-6, "GB": 1e-9, "Hz": 1.0, "×": 1.0}
 """Factors from seconds, bytes, rates and ratios to displayed units."""
 _HEAD = ("figure", "Wattline", "peer", "ratio", "goal", "met")
 

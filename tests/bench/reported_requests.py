@@ -1,4 +1,4 @@
-"""CPU time of requests that a server reports: 5,000 a second, in batches of 500."""
+"""CPU time of requests that a server reports: 5,000 a second, to the run API and as OTLP traces."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import json
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.bench.figures import Figure
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError
 from tests.bench.wattline import start_exporter
 
-RATE, BATCH = 5_000, 500
+RATE, BATCH, SPANS = 5_000, 1_000, 500
+"""Requests per second, in a call of the run API, and in a body of traces; 512 is the batch of OpenTelemetry's SDKs."""
 CPU_GOAL = 0.02
 SETTLE_S = 30.0
 """Time until requests become final as fast as new ones come."""
@@ -26,10 +32,11 @@ SETTLE_S = 30.0
 
 @dataclass
 class RequestCost:
-    """Shares of one core, one figure a span, without and with requests; resident memory at the end."""
+    """Shares of one core, several of each, without requests, with requests and with traces; memory at the end."""
 
     before: list[float] = field(default_factory=list)
     during: list[float] = field(default_factory=list)
+    traces: list[float] = field(default_factory=list)
     memory_bytes: int = 0
     trouble: list[str] = field(default_factory=list)
 
@@ -39,19 +46,21 @@ def measure(folder: Path, span_s: float, spans: int, stopped: threading.Event) -
     cost = RequestCost()
     node = make_node(folder / "requests")
     try:
-        exporter = start_exporter(node.environment, node.folder, "requests")
+        exporter = start_exporter(node.environment, node.folder, "requests", ("--otlp.traces",))
         with exporter.program:
             exporter.until_ready()
             run_id = exporter.begin("llm-server", gpus=[*node.uuids])
             for _ in range(spans):
                 cost.before.append(_cpu(exporter.program.cpu_of_threads_s, lambda: stopped.wait(span_s)))
-            sender = _Sender(exporter.port, run_id, random.Random(1))
-            sender.send(SETTLE_S, stopped)
-            for _ in range(spans):
-                cost.during.append(_cpu(exporter.program.cpu_of_threads_s, lambda: sender.send(span_s, stopped)))
+            run_api = _RunApi(exporter.port, run_id, random.Random(1))
+            traces = _Traces(exporter.port, run_id, random.Random(2))
+            for sender, shares in ((run_api, cost.during), (traces, cost.traces)):
+                sender.send(SETTLE_S, stopped)
+                for _ in range(spans):
+                    shares.append(_cpu(exporter.program.cpu_of_threads_s, partial(sender.send, span_s, stopped)))
+                if sender.refused:
+                    cost.trouble.append(f"requests: {sender.refused} bodies were refused")
             cost.memory_bytes = exporter.program.memory().rss_bytes
-            if sender.refused:
-                cost.trouble.append(f"requests: {sender.refused} batches were refused")
     except (ProgramError, OSError) as error:
         cost.trouble.append(f"requests: {error}")
     finally:
@@ -65,12 +74,16 @@ def _cpu(cpu_s, act) -> float:
     return float(cpu_s() - before) / (time.monotonic() - begin_s)
 
 
-class _Sender:
+class _Sender(ABC):
     """Server whose requests take 0.2 to 10 s."""
+
+    batch: int
+    path: str
+    content_type: str
 
     def __init__(self, port: int, run_id: str, rng: random.Random) -> None:
         self._port, self._run_id, self._rng = port, run_id, rng
-        self._number = self.refused = 0
+        self.refused = 0
         self._began = time.time()
 
     def send(self, seconds: float, stopped: threading.Event) -> None:
@@ -79,26 +92,42 @@ class _Sender:
         until_s = due_s + seconds
         with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
             while due_s < until_s and not stopped.is_set():
-                connection.request(
-                    "POST",
-                    f"/api/v1/runs/{self._run_id}/requests",
-                    json.dumps({"requests": [self._request() for _ in range(BATCH)]}),
-                    {"Content-Type": "application/json"},
-                )
+                path = self.path.format(run_id=self._run_id)
+                connection.request("POST", path, self._body(), {"Content-Type": self.content_type})
                 with connection.getresponse() as answer:
-                    answer.read()
-                    self.refused += answer.status != 202
-                due_s += BATCH / RATE
+                    self.refused += not self._is_accepted(answer.status, answer.read())
+                due_s += self.batch / RATE
                 stopped.wait(max(0.0, due_s - time.monotonic()))
 
+    def _times(self) -> tuple[float, float, float]:
+        """Return start, first token and end of a request."""
+        ended_at = max(self._began, time.time() - 0.01)
+        started_at = max(self._began, ended_at - self._rng.uniform(0.2, 10.0))
+        return started_at, started_at + 0.1 * (ended_at - started_at), ended_at
+
+    @abstractmethod
+    def _body(self) -> bytes: ...
+
+    @abstractmethod
+    def _is_accepted(self, status: int, body: bytes) -> bool: ...
+
+
+class _RunApi(_Sender):
+    batch, path, content_type = BATCH, "/api/v1/runs/{run_id}/requests", "application/json"
+
+    def _body(self) -> bytes:
+        return json.dumps({"requests": [self._request() for _ in range(self.batch)]}).encode()
+
+    def _is_accepted(self, status: int, _: bytes) -> bool:
+        return status == 202
+
     def _request(self) -> dict[str, object]:
-        self._number += 1
-        rng, ended_at = self._rng, time.time() - 0.01
-        started_at = max(self._began, ended_at - rng.uniform(0.2, 10.0))
+        rng = self._rng
+        started_at, first_token_at, ended_at = self._times()
         return {
             "id": f"chatcmpl-{rng.getrandbits(128):032x}",
             "started_at": started_at,
-            "first_token_at": started_at + 0.1 * (ended_at - started_at),
+            "first_token_at": first_token_at,
             "ended_at": ended_at,
             "prompt_tokens": rng.randrange(50, 4_000),
             "cached_tokens": rng.randrange(50),
@@ -107,18 +136,68 @@ class _Sender:
         }
 
 
+class _Traces(_Sender):
+    """vLLM, whose spans have the attributes of `tests/exporter/otlp/captured/vllm-0.32.0.pb`."""
+
+    batch, path, content_type = SPANS, "/v1/traces", "application/x-protobuf"
+
+    def _body(self) -> bytes:
+        message = ExportTraceServiceRequest()
+        of_resource = message.resource_spans.add()
+        run_id = of_resource.resource.attributes.add(key="wattline.run_id")
+        run_id.value.string_value = self._run_id
+        spans = of_resource.scope_spans.add().spans
+        for _ in range(self.batch):
+            self._fill(spans.add(name="llm_request", kind=2))
+        return message.SerializeToString()
+
+    def _is_accepted(self, status: int, body: bytes) -> bool:
+        return status == 200 and not body  # a partial success has a body
+
+    def _fill(self, span: Span) -> None:
+        rng = self._rng
+        started_at, first_token_at, ended_at = self._times()
+        span.trace_id, span.span_id = rng.randbytes(16), rng.randbytes(8)
+        span.start_time_unix_nano, span.end_time_unix_nano = int(started_at * 1e9), int(ended_at * 1e9)
+        e2e_s, generated = ended_at - started_at, rng.randrange(1, 500)
+        values: dict[str, str | float] = {
+            "gen_ai.latency.time_to_first_token": first_token_at - started_at,
+            "gen_ai.latency.e2e": e2e_s,
+            "gen_ai.latency.time_in_queue": 0.01 * e2e_s,
+            "gen_ai.usage.prompt_tokens": rng.randrange(50, 4_000),
+            "gen_ai.usage.completion_tokens": generated,
+            "gen_ai.latency.time_in_model_prefill": 0.09 * e2e_s,
+            "gen_ai.latency.time_in_model_decode": 0.9 * e2e_s,
+            "gen_ai.latency.time_in_model_inference": 0.99 * e2e_s,
+            "gen_ai.request.id": f"chatcmpl-{rng.getrandbits(128):032x}",
+            "gen_ai.request.top_p": 0.9,
+            "gen_ai.request.max_tokens": generated,
+            "gen_ai.request.temperature": 0.7,
+            "gen_ai.request.n": 1,
+        }
+        for key, value in values.items():
+            attribute = span.attributes.add(key=key).value
+            if isinstance(value, str):
+                attribute.string_value = value
+            elif isinstance(value, int):
+                attribute.int_value = value
+            else:
+                attribute.double_value = value
+
+
 def report_figures(cost: RequestCost) -> Iterator[Figure]:
     """Yield the CPU time that the requests add, and the memory."""
-    if not cost.during:
-        return
-    added = [each - median(cost.before) for each in cost.during]
-    where = f"{RATE:,} requests per second in batches of {BATCH}"
-    yield Figure(
-        f"CPU of a core that requests add, {where}",
-        "%",
-        median(added),
-        goal=CPU_GOAL,
-        spread=(min(added), max(added)),
-        note=f"{1e6 * median(added) / RATE:.2g} µs a request",
-    )
-    yield Figure(f"resident memory with {where}", "MB", float(cost.memory_bytes))
+    ways = (("the run API", BATCH, cost.during), ("OTLP traces of vLLM", SPANS, cost.traces))
+    for way, batch, shares in ways:
+        if shares:
+            added = [each - median(cost.before) for each in shares]
+            yield Figure(
+                f"CPU of a core that {RATE:,} requests per second add, by {way} in batches of {batch:,}",
+                "%",
+                median(added),
+                goal=CPU_GOAL,
+                spread=(min(added), max(added)),
+                note=f"{1e6 * median(added) / RATE:.2g} µs a request",
+            )
+    if cost.memory_bytes:
+        yield Figure(f"resident memory with {RATE:,} requests per second", "MB", float(cost.memory_bytes))

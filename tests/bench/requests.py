@@ -26,7 +26,7 @@ def request_figures() -> list[Figure]:
     what = f"{found['requests']:,} requests, {SLOTS:,} slots"
     return [
         Figure("energy of requests, CPU time", "s", found["cpu_s"], goal=CPU_GOAL_S, note=what),
-        Figure("energy of requests, memory", "GB", found["bytes"] / 1e9, goal=MEMORY_GOAL_BYTES / 1e9, note=what),
+        Figure("energy of requests, memory", "GB", float(found["bytes"]), goal=MEMORY_GOAL_BYTES, note=what),
     ]
 
 

@@ -103,6 +103,15 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
     assert exporter.get("/api/v1/requests/r-100")[0] == 404
 
 
+def test_calls_with_the_most_requests_are_accepted(exporter, run_id):
+    sent = [served(f"{k:0120}", seconds=0.1, labels={"model": "m" * 100}) for k in range(1_000)]
+
+    receipt = accepted(exporter, run_id, *sent)
+
+    assert len(json.dumps(sent)) > 400_000
+    assert receipt["accepted"] == 1_000
+
+
 def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(report(exporter, "none-such", served(1)), 404, "none-such")
     assert_problem(exporter.get("/api/v1/runs/none-such/requests"), 404, "none-such")
@@ -112,7 +121,7 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?start=now"), 400, "start")
     tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
     assert_problem(report(exporter, run_id, *([tiny] * 1_001)), 422, "requests: expected array of length <= 1000")
-    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 300_000]}), 413, "262144")
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 1_100_000]}), 413, "1048576")
     answer = requests.post(
         f"{exporter.url}/api/v1/runs/{run_id}/requests",
         data=b"{",
