@@ -127,7 +127,7 @@ def _from_ledger(
     is_gpu = ledger.component == "gpu"
     info = last(raw.table, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
     methods = energy_methods(raw.table, window, ledger)
-    is_partial = ledger.covered_ratio is not None and (raw.untagged or raw.imported)
+    is_partial = ledger.covered_ratio is not None and (raw.untagged or (raw.imported and "integral" in methods))
     return MeasuredDevice(
         instance=ledger.instance,
         component=ledger.component,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from analyzer.importers.spool import Spool, StoredSamples
 from analyzer.model.time_text import LogTimes
 from exporter.contract.metrics import Metric
-from exporter.contract.run import Outcome
+from exporter.contract.run import Outcome, RunView
 
 _T = TypeVar("_T")
 
@@ -94,6 +94,8 @@ class FileRun:
     outcome: Outcome | None = "ok"
     duration_s: float | None = None
     caveats: tuple[str, ...] = ()
+    view: RunView | None = None
+    """Response of the exporter, if the file has it."""
 
 
 def no_progress(_what: str, _ratio: float) -> None:
@@ -124,7 +126,7 @@ class FileContent:
     series: dict[tuple[Metric, tuple[tuple[str, str], ...]], StoredSamples] = field(default_factory=dict)
     """Samples by metric and labels; `gpu` and `uuid` are empty if the file does not contain them."""
     gpu_info: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Name, driver_version and pci_bus_id by index."""
+    """Name, architecture, driver_version and pci_bus_id by index."""
     runs: list[FileRun] = field(default_factory=list)
     lines: int = 0
     """Number of lines that were read."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from analyzer.importers.assemble import ImportedRun
 from analyzer.importers.content import LONGEST_LABEL
+from analyzer.importers.run_view import view_phase_rows, view_rows
 from analyzer.model.report import WALL_ENERGY, WALL_RATIO
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
@@ -69,6 +70,12 @@ def _result_rows(run: ImportedRun) -> Iterator[LedgerRow]:
         results |= {WALL_ENERGY: run.wall.energy_j, WALL_RATIO: run.wall.covered_ratio or 0.0}
     for name, value in results.items():
         yield m.RUN_RESULT, {**own, "name": name}, value
+    view = run.file_run.view
+    if view is not None:
+        yield from view_rows(run.run_id, view)
+        if view.energy_joules:  # else a power log may have the energies of the phases
+            yield from view_phase_rows(run.run_id, view)
+            return
     seconds: dict[str, float] = {}
     for phase in run.file_run.phases:
         seconds[phase.name] = seconds.get(phase.name, 0.0) + phase.end_s - phase.start_s

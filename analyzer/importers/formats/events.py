@@ -7,12 +7,14 @@ power, so a power log of the node gives the energy.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from analyzer.importers.content import FileContent, FileEnergy, FilePhase, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.run_view import parse_view
 from analyzer.importers.text import finite_numbers, parse_json_object, read_yaml_object, take_lines
 from analyzer.model.report import GPUS_WITHOUT_ENERGY
 from exporter.contract.run import (
@@ -63,11 +65,14 @@ def read_run_record(path: Path, options: ReadOptions) -> FileContent:
     metrics_path = path.with_name(METRICS_FILE)
     metrics = read_yaml_object(metrics_path)
     try:
-        content.runs.append(_run(starts[0], ends[0], metrics, phases, work))
+        run = _run(starts[0], ends[0], metrics, phases, work)
     except ValueError as error:
         raise UnreadableError(
             f"cannot read {metrics_path}: {error}; write it again with workloads run --out"
         ) from error
+    content.runs.append(run)
+    for gpu in run.view.gpus if run.view else ():
+        content.gpu_info[gpu.gpu] = {"name": gpu.name, "architecture": gpu.architecture}
     return content
 
 
@@ -89,14 +94,15 @@ def _run(
     begin_s, end_s = (
         finite_numbers(metrics).get(name, event.t) for name, event in (("started_at", start), ("ended_at", end))
     )
-    energies = _energies(metrics)
+    indices = {gpu.uuid: gpu.gpu for gpu in view.gpus} if (view := parse_view(metrics)) else {}
+    energies = _energies(metrics, indices)
     measured = {energy.device for energy in energies if energy.component == "gpu"}
     return FileRun(
         name=start.run_id,
         workload=start.workload,
         start_s=begin_s,
         end_s=end_s,
-        labels=start.labels,
+        labels=view.labels if view else start.labels,
         work=end.work,
         results=end.results,
         energies=energies,
@@ -105,14 +111,15 @@ def _run(
         outcome=end.outcome,
         duration_s=end.duration_seconds,
         caveats=(GPUS_WITHOUT_ENERGY,) if measured and set(start.gpus) - measured else (),
+        view=view,
     )
 
 
-def _energies(metrics: dict[str, Any]) -> tuple[FileEnergy, ...]:
-    """Return the ledger's energies with their uncertainties. Raises ValueError."""
+def _energies(metrics: dict[str, Any], indices: Mapping[str, str]) -> tuple[FileEnergy, ...]:
+    """Return the ledger's energies with their uncertainties; `indices` are those of GPUs. Raises ValueError."""
     energies, halves = (_joules(metrics, name) for name in ("energy_joules", "energy_uncertainty_joules"))
     return tuple(
-        FileEnergy(component, device, energy_j, halves.get(component, {}).get(device))
+        FileEnergy(component, device, energy_j, halves.get(component, {}).get(device), indices.get(device, ""))
         for component, devices in energies.items()
         for device, energy_j in devices.items()
     )
