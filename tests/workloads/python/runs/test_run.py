@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+import wattline
+from exporter.contract.run import Emissions
 from tests.polling import eventually
 
 
@@ -242,6 +244,17 @@ def test_energy_is_that_of_now_and_of_the_end(exporter, script):
     )
 
     assert done.stdout == "100.0 J\n100.0 100.0 None ok\n"
+
+
+def test_energy_after_the_end_has_duration_and_emissions(api):
+    run = wattline.start("train", gpus="0", quiet=True)
+    api.only_run.emissions_grams = [Emissions(component="gpu", basis="average", quality="", grams=2.5)]
+    result = run.end()
+
+    energy = run.energy()
+    assert (energy.joules, energy.emissions_grams) == (100.0, 2.5)
+    assert energy.duration_seconds == result.duration_seconds
+    assert energy.metrics() == run.metrics() == result.metrics()
 
 
 def test_summary_is_silent_on_request(exporter, script):

@@ -89,3 +89,22 @@ def test_run_passed_to_child_counts_own_work_without_ending(exporter, script, me
     run = exporter.api.only_run
     assert (done.stdout, run.work) == ("0 running\n", {"samples": 11})
     assert len(exporter.api.totals[run.run_id]) == 2
+
+
+def test_phase_of_a_forked_child_is_not_recorded(exporter, script):
+    done = exporter.python(
+        script("""
+        with wattline.run("train") as run:
+            run.phase("train")
+            if os.fork() == 0:
+                for name in ("child", "further"):
+                    with run.phase(name):
+                        run.work(steps=1)
+                sys.exit(0)
+            os.wait()
+        """)
+    )
+
+    assert exporter.api.bodies("/phase") == [{"name": "train"}]
+    assert exporter.api.only_run.work == {"steps": 2}
+    assert done.stderr.count("only the process that started the run changes its phase") == 1

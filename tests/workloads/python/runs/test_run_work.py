@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+import wattline
 from exporter.contract.run import MAX_RESULTS, MAX_UNITS
 
 
@@ -112,3 +113,35 @@ def test_work_excess_unit_keeps_other_units(exporter, script):
 
     assert exporter.api.only_run.work == {"u0": 3, **{f"u{index}": 1 for index in range(1, MAX_UNITS)}}
     assert "cannot count work u16: a run has at most 16 units" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("unit", "amounts"),
+    [("sums", (1e300, 1e300)), ("infinities", (float("inf"),)), ("integers", (10**400,)), ("nans", (float("nan"),))],
+)
+def test_work_that_is_not_finite_keeps_the_other_work(api, capfd, unit, amounts):
+    with wattline.run("train", quiet=True) as run:
+        for amount in amounts:
+            run.work(**{unit: amount})
+        run.work(steps=3)
+
+    assert {name: total for name, total in api.only_run.work.items() if name != unit} == {"steps": 3}
+    assert capfd.readouterr().err.count(f"cannot count work {unit}: ") == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.result(x=10**400),
+        lambda run: run.iteration(10**400),
+        lambda run: run.iteration(1, [1]),
+        lambda run: run.request(started_at=1, ended_at=2, prompt_tokens=1, generated_tokens=1, labels=[1]),
+    ],
+)
+def test_run_value_of_a_wrong_type_does_not_stop_the_job(api, monkeypatch, tmp_path, capfd, call):
+    monkeypatch.setenv("WATTLINE_RECORD", str(tmp_path))
+    with wattline.run("train", quiet=True) as run:
+        call(run)
+
+    assert (api.only_run.outcome, api.only_run.results) == ("ok", {})
+    assert capfd.readouterr().err.count("wattline: cannot re") == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wattline.client.api import ANSWER_WITHIN_S, Api, ExporterError, JobApi, UnreachableError, is_temporary
 from wattline.client.messages import log_message_once
-from wattline.client.values import MAX_UNITS, valid_work
+from wattline.client.values import MAX_AMOUNT, MAX_UNITS, valid_work
 
 _POST_EVERY_S = 0.25
 _RETRY_S = 1.0
@@ -65,7 +65,11 @@ class Contributor:
                 if unit not in self._totals and len(self._totals) >= MAX_UNITS:
                     log_message_once(f"cannot count work {unit}: a run has at most {MAX_UNITS} units; use fewer units")
                     continue
-                self._totals[unit] = self._totals.get(unit, 0.0) + amount
+                total = self._totals.get(unit, 0.0) + amount
+                if total > MAX_AMOUNT:
+                    log_message_once(f"cannot count work {unit}: its total is larger than 1e300; use a larger unit")
+                    continue
+                self._totals[unit] = total
             self._unposted = True
         self.start()
         self._wake.set()

@@ -100,6 +100,13 @@ class EnergySoFar:
     duration_seconds: float | None = None
     """Time since the start of the run."""
 
+    @classmethod
+    def of(cls, ended: EndedRun) -> EnergySoFar | None:
+        """Return the energy of a whole run, None if none was measured."""
+        if ended.energy_j is None:
+            return None
+        return cls(ended.energy_j, ended.half_j, ended.total_half_j, ended.grams, ended.duration_s)
+
     def __str__(self) -> str:
         return f"{figures.with_half(self.joules, self.total_uncertainty_joules or self.uncertainty_joules)} J"
 

@@ -14,6 +14,7 @@ from wattline.client.messages import log_message_once
 
 MAX_RESULTS, MAX_UNITS = 64, 16
 """Limits of a run. Beyond them the exporter rejects all values. `exporter.contract.run` defines them, too."""
+MAX_AMOUNT = 1e300
 _MAX_NAME_CHARS = 40  # of the 64 of a run id; the rest is for the unique part
 
 
@@ -21,7 +22,7 @@ def finite_number(value: float) -> float | None:
     """Return `value` as a finite float, or None. Scalars of NumPy and torch are accepted."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer may be larger than any float
         return None
     return number if math.isfinite(number) else None
 
@@ -40,11 +41,24 @@ def valid_work(amounts: Mapping[str, float]) -> dict[str, float]:
     valid = {
         unit: number
         for unit, amount in amounts.items()
-        if (number := finite_number(amount)) is not None and number >= 0 and unit != "contributor" and _is_name(unit)
+        if (number := finite_number(amount)) is not None
+        and 0 <= number <= MAX_AMOUNT
+        and unit != "contributor"
+        and _is_name(unit)
     }
     for unit in amounts.keys() - valid.keys():
-        log_message_once(f"cannot count work {unit}: use an ASCII name and a non-negative number")
+        log_message_once(f"cannot count work {unit}: use an ASCII name and a non-negative number of at most 1e300")
     return valid
+
+
+def valid_labels(labels: object) -> dict[str, str] | None:
+    """Return the labels of a request as text; None without any."""
+    if isinstance(labels, Mapping):
+        return {str(name): str(value) for name, value in labels.items()} or None
+    if labels is not None:
+        kind = type(labels).__name__
+        log_message_once(f"cannot report the labels of a request: they are a {kind}; use the form {{'user': 'ann'}}")
+    return None
 
 
 def valid_results(values: Mapping[str, float]) -> dict[str, float]:
@@ -55,6 +69,10 @@ def valid_results(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def valid_values(values: Mapping[str, float], kind: str = "value") -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        name = type(values).__name__
+        log_message_once(f"cannot record the {kind}s: they are a {name}; use the form {{'loss': 0.5}}")
+        return {}
     valid = {name: number for name, value in values.items() if (number := finite_number(value)) is not None}
     for name in values.keys() - valid.keys():
         log_message_once(f"cannot record {kind} {name}: it is not a finite number; pass a finite number")

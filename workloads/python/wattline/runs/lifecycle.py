@@ -83,7 +83,7 @@ class RunLifecycle:
         """Start the run; `with` does it, too. A run that is still open when Python exits ends then."""
         if self._is_open and self._started_by == os.getpid():
             raise RuntimeError(f"run {self._request.workload!r} has already started; end it first: run.end()")
-        outer = open_runs.latest()
+        outer = open_runs.enclosing_run()
         self._request = RunRequest(
             self._request.workload,
             self._request.labels,

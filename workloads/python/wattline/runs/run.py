@@ -21,8 +21,10 @@ from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message_once
 from wattline.client.summary import EnergySoFar, RunResult
 from wattline.runs.lifecycle import RunLifecycle
+from wattline.runs.phases import Phases
 
-_REST = "rest"
+# One per process and run, however often the run is joined.
+_phases: dict[tuple[int, str, str], Phases] = {}
 _request_numbers = itertools.count(1)
 
 
@@ -49,11 +51,14 @@ class Run(RunLifecycle):
         A run has at most 16 phases; further ones are refused, with a message and a note in the report.
         """
         self._require_start()
-        before = self._phase or _REST
-        self._change_phase(name)
-        back = contextlib.ExitStack()
-        back.callback(self._change_phase, before)
-        return back
+        if os.getpid() != self._started_by:
+            log_message_once(
+                "a phase is not recorded: only the process that started the run changes its phase; start another run "
+                "in this process: wattline.run()"
+            )
+            return contextlib.ExitStack()
+        phases = Phases() if self.run_id is None else _phases.setdefault(self._key(), Phases())
+        return phases.start(name, self._change_phase, self._refuse_phase)
 
     def _change_phase(self, name: str) -> None:
         self._phase = name
@@ -65,6 +70,11 @@ class Run(RunLifecycle):
             contributor.change_phase(name)
         elif contributor is not None:
             contributor.flush()
+
+    def _refuse_phase(self) -> None:
+        contributor = self._contributor()
+        if contributor is not None:
+            contributor.late_phases += 1
 
     def iteration(
         self,
@@ -84,7 +94,7 @@ class Run(RunLifecycle):
             self.work(**amounts)
         writer, latency = recorder.recorder_for(os.environ), numbers.finite_number(latency_s)
         if latency is None or latency < 0:
-            log_message_once(f"cannot record an iteration: {latency_s} is not a latency in seconds")
+            log_message_once("cannot record an iteration: its latency is no number of seconds; pass a finite number")
         elif writer is not None:
             writer.iteration(
                 contributor=contributor_name(os.environ),
@@ -118,7 +128,7 @@ class Run(RunLifecycle):
         optional = {
             "cached_tokens": numbers.json_number(cached_tokens),
             "first_token_at": numbers.json_number(first_token_at),
-            "labels": {name: str(value) for name, value in labels.items()} if labels else None,
+            "labels": numbers.valid_labels(labels),
         }
         body = {
             "id": request_id or f"{contributor_name(os.environ)}-{next(_request_numbers)}",
@@ -166,8 +176,7 @@ class Run(RunLifecycle):
         """Return the energy of the whole GPUs, CPUs and memory from the start up to now; None if none is measured."""
         self._require_start()
         if self._ended:
-            joules = self._ended.energy_j
-            return None if joules is None else EnergySoFar(joules, self._ended.half_j, self._ended.total_half_j)
+            return EnergySoFar.of(self._ended)
         if self.run_id is None:
             return None
         view = self.view()
