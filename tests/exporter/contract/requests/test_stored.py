@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.contract.requests.served import ServedRequest
-from exporter.contract.requests.stored import unpack_requests
+from exporter.contract.requests.stored import pack_requests, unpack_requests
+from exporter.request_energy.columns import RequestColumns
 from tests.exporter.contract.packed_requests import packed
 
 REQUESTS = [
@@ -15,6 +16,16 @@ REQUESTS = [
 
 def test_a_batch_has_the_requests_that_were_packed():
     assert unpack_requests(packed(REQUESTS)) == REQUESTS
+
+
+def test_labels_as_lists_of_pairs_are_read():
+    """Wattline stored them so before it packed objects, in the same schema."""
+    columns = RequestColumns.of(REQUESTS[2:])
+    _, roles, packed_columns = columns.packed()
+
+    body = pack_requests(columns.ids, [[("model", "m"), ("user", "Zoë")]], roles, packed_columns)
+
+    assert unpack_requests(body) == REQUESTS[2:]
 
 
 def test_a_damaged_batch_is_an_error():
