@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
@@ -43,13 +43,15 @@ def measured_everywhere(run: MeasuredRun, component: str) -> bool:
 
 def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
     energy = total(run.energy[component] for component in components)
+    shared = bool(run.share_ratios.keys() & set(components))
     found = []
     for work in _amounts(run.work):
         joules = _attributed_energy(run, components, work.phases)
         if joules is not None and work.amount > 0:
             rate = work.amount / run.duration_s if run.duration_s > 0 else None
-            found.append(UnitEnergy(work.unit, work.amount, rate, joules.scaled(1 / work.amount), work.phases))
-    return Boundary(components, energy, tuple(found))
+            found.append(UnitEnergy(work.unit, work.amount, rate, joules.scaled(1 / work.amount), work.phases, shared))
+    attributed = _attributed_energy(run, components, ()) if shared else None
+    return Boundary(components, energy, tuple(found), attributed_j=attributed.value if attributed else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,6 @@ def _energy(run: AttributedRun, components: tuple[str, ...], phases: tuple[str, 
 
 
 def _times(boundary: Boundary, pue: float) -> Boundary:
-    work = tuple(
-        UnitEnergy(one.unit, one.amount, one.per_second, one.energy_per_unit.scaled(pue), one.phases)
-        for one in boundary.work
-    )
-    return Boundary(boundary.components, boundary.energy.scaled(pue), work, pue)
+    work = tuple(replace(one, energy_per_unit=one.energy_per_unit.scaled(pue)) for one in boundary.work)
+    attributed_j = None if boundary.attributed_j is None else boundary.attributed_j * pue
+    return Boundary(boundary.components, boundary.energy.scaled(pue), work, pue, attributed_j)

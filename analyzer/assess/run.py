@@ -243,8 +243,7 @@ def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, inp
     restated = tuple(_restated(measured, attributed, inputs))
     uncounted = emissions_by_slot(run, measured.windows, attributed.tracks) if run.untagged else []
     emissions = (*run.emissions, *uncounted, *(emission for one in restated for emission in one.emissions))
-    embodied_g = inputs.hardware.embodied_g(run.duration_s) if inputs.hardware else None
-    sci = () if embodied_g is None else software_carbon_intensity(boundaries, emissions, restated, embodied_g)
+    sci = software_carbon_intensity(run, boundaries, emissions, restated, inputs.hardware) if inputs.hardware else ()
     calibrated = calibrate(run, inputs.calibrations) if inputs.calibrations else UNCALIBRATED
     findings = [
         *measured.findings,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from analyzer.model.emissions import Emission, Restatement, Sci, SciUnit, total_emissions
+from analyzer.model.emissions import Emission, Hardware, Restatement, Sci, SciUnit, total_emissions
 from analyzer.model.interval import JOULES_PER_KWH, Interval
-from analyzer.model.report import Boundary, Finding, UnitEnergy
+from analyzer.model.report import AttributedRun, Boundary, Finding, UnitEnergy
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
@@ -69,12 +69,17 @@ def emissions_at(
 
 
 def software_carbon_intensity(
+    run: AttributedRun,
     boundaries: Sequence[Boundary],
     emissions: Sequence[Emission],
     restated: Sequence[Restatement],
-    embodied_g: float,
+    hardware: Hardware,
 ) -> tuple[Sci, ...]:
-    """Return the SCI for each basis at each boundary of which all components' emissions are known."""
+    """Return the SCI for each basis at each boundary of which all components' emissions are known.
+
+    O is of the run's part of the components that it shares.
+    """
+    embodied_g = hardware.embodied_g(run.duration_s)
     partial = {(one.past.basis, "restated") for one in restated if one.share_of("") > 1 - _COMPLETE}
     usable = [one for one in emissions if (one.basis, one.origin) not in partial]
     bases = list(dict.fromkeys(emission.basis for emission in emissions))
@@ -82,19 +87,25 @@ def software_carbon_intensity(
         found
         for boundary in boundaries
         for basis in bases
-        for found in _at_boundary(boundary, basis, usable, embodied_g)
+        for found in _at_boundary(boundary, basis, usable, embodied_g, run.share_ratios)
     )
 
 
-def _at_boundary(boundary: Boundary, basis: str, emissions: Sequence[Emission], embodied_g: float) -> Iterator[Sci]:
+def _at_boundary(
+    boundary: Boundary, basis: str, emissions: Sequence[Emission], embodied_g: float, share_ratios: Mapping[str, float]
+) -> Iterator[Sci]:
     for origin in _ORIGINS:
         parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
             (sum_,) = total_emissions(mine)
-            operational = sum_.mass_g.scaled(boundary.pue or 1.0)
-            works = tuple(_sci_unit(work, boundary.energy, operational) for work in boundary.work)
-            yield Sci(boundary.name, basis, origin, operational, embodied_g, works)
+            operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
+            is_shared = boundary.attributed_j is not None
+            if boundary.attributed_j is not None:  # a share has no interval
+                mine_g = math.fsum(one.mass_g.value * share_ratios.get(one.component, 1.0) for one in mine)
+                operational, energy = Interval(mine_g * (boundary.pue or 1.0)), Interval(boundary.attributed_j)
+            works = tuple(_sci_unit(work, energy, operational) for work in boundary.work)
+            yield Sci(boundary.name, basis, origin, operational, embodied_g, works, attributed=is_shared)
             return
 
 

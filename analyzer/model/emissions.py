@@ -224,7 +224,8 @@ class SciUnit:
 class Sci:
     """The Software Carbon Intensity of one run in g CO2eq; embodied emissions have no interval.
 
-    `limits` are the limits of uncertain amounts of work, by unit.
+    `limits` are the limits of uncertain amounts of work, by unit. With `attributed`, O is of the energy attributed to
+    the run on devices that others used as well.
     """
 
     boundary: str
@@ -234,6 +235,7 @@ class Sci:
     embodied_g: float
     units: tuple[SciUnit, ...]
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    attributed: bool = False
 
     @property
     def whole(self) -> Interval:

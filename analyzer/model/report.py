@@ -134,8 +134,8 @@ class RunPhase:
 class UnitEnergy:
     """Energy of a unit of work at a boundary, in joules.
 
-    `energy_per_unit` is a ratio of sums over the `phases` in which the work was done, else over the whole run.
-    `per_second` is always over the duration of the whole run.
+    `energy_per_unit` is a ratio of sums over the `phases` in which the work was done, else over the whole run; of the
+    energy `attributed` to the run on shared devices. `per_second` is always over the duration of the whole run.
     """
 
     unit: str
@@ -143,6 +143,7 @@ class UnitEnergy:
     per_second: float | None
     energy_per_unit: Interval
     phases: tuple[str, ...] = ()
+    attributed: bool = False
 
     @property
     def units_per_joule(self) -> Interval | None:
@@ -155,12 +156,13 @@ class UnitEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Energy in joules of all `components`, times `pue` if given."""
+    """Energy of all `components`, times `pue` if given; `attributed_j` is the run's part of devices that it shared."""
 
     components: tuple[str, ...]
     energy: Interval
     work: tuple[UnitEnergy, ...]
     pue: float | None = None
+    attributed_j: float | None = None
 
     @property
     def name(self) -> str:

@@ -71,9 +71,14 @@ def read_run_record(path: Path, options: ReadOptions) -> FileContent:
             f"cannot read {metrics_path}: {error}; write it again with workloads run --out"
         ) from error
     content.runs.append(run)
-    for gpu in run.view.gpus if run.view else ():
-        content.gpu_info[gpu.gpu] = {"name": gpu.name, "architecture": gpu.architecture}
+    content.gpu_info |= _gpu_info(run)
     return content
+
+
+def _gpu_info(run: FileRun) -> dict[str, dict[str, str]]:
+    """Return name and architecture by index."""
+    gpus = run.view.gpus if run.view else ()
+    return {gpu.gpu: {"name": gpu.name, "architecture": gpu.architecture} for gpu in gpus}
 
 
 def _parse_event(text: str) -> RecordEvent:

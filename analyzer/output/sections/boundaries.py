@@ -52,6 +52,11 @@ def _notes(report: Report) -> list[str]:
         notes.append(f"Not included: {', '.join(parts)}.")
     if any(device.shared for device in report.gpus):
         notes.append("GPUs that other runs used at the same time are included as a whole.")
+    notes += [
+        f"Of {boundary.name}, {units.plain_energy(boundary.attributed_j)} are attributed to the run."
+        for boundary in report.boundaries
+        if boundary.attributed_j is not None
+    ]
     pues = [boundary.pue for boundary in report.boundaries if boundary.pue is not None]
     if pues:
         notes.append(f"PUE {pues[0]:g} is user-supplied; the intervals cover the sensors only.")
@@ -96,7 +101,8 @@ def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:
 def _work_row(report: Report, boundary: Boundary, work: UnitEnergy, largest_j: float) -> Iterator[Cell]:
     inverse = work.units_per_joule
     yield text_cell(unit_name(work.unit))
-    yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
+    name = f"{boundary.name}, attributed" if work.attributed else boundary.name
+    yield text_cell(units.marked(name, _estimated(report, boundary)))
     yield energy_per_unit_cell(work.energy_per_unit, largest_j)
     yield number_cell(inverse.value if inverse else None)
     yield Cell() if work.per_second is None else Cell(f"{units.number(work.per_second)}/s", work.per_second, "/s")
@@ -110,6 +116,11 @@ def _estimated(report: Report, boundary: Boundary) -> bool:
 
 def unit_name(unit: str) -> str:
     return "GFLOP" if unit == GFLOP else unit.replace("_", " ")
+
+
+def energy_basis(attributed: bool) -> str:
+    """Return the name of an energy in documents: attributed to the run, or of the whole devices."""
+    return "attributed" if attributed else "devices"
 
 
 def boundary_records(report: Report) -> list[dict[str, Any]]:
@@ -126,6 +137,7 @@ def _record(price: Price | None, boundary: Boundary) -> dict[str, Any]:
         "energy_joules": energy.value,
         "energy_uncertainty_joules": energy.half,
         "energy_kilowatt_hours": energy.value / JOULES_PER_KWH,
+        "attributed_energy_joules": boundary.attributed_j,
         "cost": price.of(energy).value if price else None,
         "cost_uncertainty": price.of(energy).half if price else None,
         "currency": (price.currency or None) if price else None,
@@ -138,6 +150,7 @@ def _work_record(price: Price | None, work: UnitEnergy) -> dict[str, Any]:
     inverse = work.units_per_joule
     return {
         "amount": work.amount,
+        "energy_basis": energy_basis(work.attributed),
         "phases": list(work.phases),
         "per_second_wall_clock": work.per_second,
         "energy_per_unit_joules": work.energy_per_unit.value,

@@ -9,7 +9,7 @@ from analyzer.model.emissions import Emission, RestatedSlot, Restatement, Sci, o
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
-from analyzer.output.sections.boundaries import unit_name
+from analyzer.output.sections.boundaries import energy_basis, unit_name
 from analyzer.output.table import (
     Cell,
     Column,
@@ -167,11 +167,17 @@ def sci_table(report: Report) -> Table | None:
         f"O of {' and '.join(apart)} is of their energy per unit (work by boundary), not of the whole run's emissions; "
         "M is of the whole run."
     )
-    return Table("Software carbon intensity (SCI)", columns, rows, notes=(note, part) if apart else (note,))
+    notes = [note, *([part] if apart else [])]
+    if any(one.attributed for one in report.sci):
+        notes.append(
+            "O of an attributed boundary is of the energy attributed to the run, since others used its devices as well."
+        )
+    return Table("Software carbon intensity (SCI)", columns, rows, notes=notes)
 
 
 def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
-    where = text_cells((one.boundary, f"{one.basis}, {origin_text(one.origin)}"))
+    boundary = f"{one.boundary}, attributed" if one.attributed else one.boundary
+    where = text_cells((boundary, f"{one.basis}, {origin_text(one.origin)}"))
     whole = (Interval(one.operational.value), Interval(one.embodied_g), one.whole)
     yield [text_cell("run"), *where, *map(_sci_cell, whole)]
     for each in one.units:
@@ -193,6 +199,7 @@ def sci_records(report: Report) -> list[dict[str, Any]]:
     return [
         {
             "boundary": one.boundary,
+            "energy_basis": energy_basis(one.attributed),
             "basis": one.basis,
             "origin": one.origin,
             "operational_grams": one.operational.value,

@@ -126,17 +126,39 @@ def test_sci_table_has_both_parts_for_run_and_token(tmp_path):
     assert " ".join(token[3:]) == "average, given intensity 600.0 µg 125.0 µg 725.0 ± 1.0 µg"
 
 
-def test_sci_per_unit_on_shared_gpu_is_of_the_attributed_share(tmp_path):
-    """The share of 3,000 of 6,000 J: 3 J for each of 1,000 tokens, 0.0003 g at 360 g/kWh; M is 0.125 g / 1,000."""
+def test_sci_on_shared_gpu_is_of_the_attributed_share(tmp_path):
+    """The share of 3,000 of 6,000 J: 3 J for each of 1,000 tokens, 0.3 g at 360 g/kWh for all; M is 0.125 g."""
     report = sci_report(tmp_path, NodeRun(), extra=share(3_000.0, 2_400.0), grams_per_kwh=360.0)
     (sci,) = report_document(report)["software_carbon_intensity"]
 
     assert report.work[0].energy_per_unit.value == pytest.approx(3)
-    assert sci["operational_grams"] == pytest.approx(0.6)
+    assert sci["energy_basis"] == "attributed"
+    assert sci["operational_grams"] == pytest.approx(0.3)
+    assert sci["sci_grams_per_run"] == pytest.approx(0.425)
     assert sci["operational_grams_per_unit"] == {"generated_tokens": pytest.approx(0.000_3)}
     assert sci["sci_grams_per_unit"] == {"generated_tokens": pytest.approx(0.000_425)}
     assert sci["sci_uncertainty_grams_per_unit"] == {"generated_tokens": None}
-    assert "O of generated tokens is of their energy per unit" in " ".join(terminal_text(report).split())
+    text = " ".join(terminal_text(report).split())
+    assert "O of an attributed boundary is of the energy attributed to the run" in text
+    assert "of their energy per unit" not in text
+
+
+def test_boundary_on_shared_gpu_states_whole_and_attributed_energy(tmp_path):
+    """The GPU used 6,000 J, of which 3,000 J are the run's: 3 J for each of 1,000 tokens."""
+    report = run_report(tmp_path, NodeRun(), extra=share(3_000.0, 2_400.0))
+    (gpu,) = report_document(report)["boundaries"]
+
+    assert (gpu["energy_joules"], gpu["attributed_energy_joules"]) == (6_000, 3_000)
+    work = gpu["work"]["generated_tokens"]
+    assert (work["energy_basis"], work["energy_per_unit_joules"]) == ("attributed", 3)
+    assert "gpu, attributed" in terminal_text(report)
+
+
+def test_boundary_on_own_gpu_is_of_the_devices(tmp_path):
+    (gpu,) = report_document(run_report(tmp_path, NodeRun()))["boundaries"]
+
+    assert gpu["attributed_energy_joules"] is None
+    assert gpu["work"]["generated_tokens"]["energy_basis"] == "devices"
 
 
 def test_sci_per_unit_of_phase_work_is_of_the_phase_energy(tmp_path):
