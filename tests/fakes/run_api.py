@@ -61,6 +61,8 @@ class RunApi:
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
         self.served: dict[str, dict[str, Any]] = {}
         """Requests that servers reported, by id; one with negative tokens is refused with its batch."""
+        self.server_of: dict[str, str] = {}
+        """Run that reported a request last, by the request's id."""
         self.energies: dict[str, float] = {}
         """Answer to GET /api/v1/requests/ID of each reported request."""
         self.busy: list[ProblemError] = []
@@ -89,8 +91,8 @@ class RunApi:
                 return 200, Gpus(gpus=self._resolved(None), simulation=self.simulation).model_dump()
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
-            request_id = path.removeprefix("/api/v1/requests/")
-            if request_id in self.served:
+            request_id, _, query = path.removeprefix("/api/v1/requests/").partition("?")
+            if request_id in self.served and query in ("", f"run_id={self.server_of.get(request_id)}"):
                 return 200, {"id": request_id, **self.energies}
             match = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
             if not match or match[1] not in self.runs:
@@ -142,6 +144,7 @@ class RunApi:
                 if any(one["generated_tokens"] < 0 for one in body["requests"]):
                     raise ProblemError(422, "requests: generated_tokens: expected 0 or more")
                 self.served |= {one["id"]: one for one in body["requests"]}
+                self.server_of |= {one["id"]: run_id for one in body["requests"]}
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
                 now = end.ended_at or time.time()

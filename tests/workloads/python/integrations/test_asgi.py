@@ -11,8 +11,9 @@ import requests
 
 from tests.polling import eventually
 from tests.servers import free_port
+from wattline.client.api import Api
 from wattline.integrations.asgi import EnergyMiddleware
-from wattline.integrations.served_requests import ANSWER_ENERGY
+from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn")
 fastapi = pytest.importorskip("fastapi", reason="needs fastapi")
@@ -170,3 +171,23 @@ def test_energy_is_added_to_json_answers_and_streams(exporter, serve, monkeypatc
     text = '{"energy_joules": 12.5, "energy_uncertainty_joules": 1.25}'
     assert post(address).headers["Wattline-Energy"] == text
     assert post(address, stream=True, stream_options={"include_usage": True}).text.endswith(f"\n\n: energy {text}\n\n")
+
+
+def test_energy_is_not_that_of_another_run(exporter, monkeypatch):
+    api = Api(exporter.address)
+    exporter.api.energies = {"energy_joules": 12.5}
+    monkeypatch.setenv("WATTLINE_EXPORTER", exporter.address)
+    servers = []
+    for run_id in ("first", "second"):
+        api.post("/runs", {"workload": "llm-server", "run_id": run_id})
+        monkeypatch.setenv("WATTLINE_RUN_ID", run_id)
+        servers.append(ServedRequests("a server"))
+        servers[-1].start()
+        eventually(lambda: servers[-1].run_id, "a run")
+    first, second = servers
+    second.add(Served("same", started_at=1, ended_at=2, prompt_tokens=1, generated_tokens=1))
+
+    assert second.energy("same", 0)["energy_joules"] == 12.5
+    assert first.energy("same", 0) is None
+    first.close()
+    second.close()

@@ -1,5 +1,6 @@
 """Trackers with the interface of CodeCarbon: a real exporter, a simulated GPU and 250 g CO2eq per kWh."""
 
+import asyncio
 import csv
 import math
 import os
@@ -82,15 +83,45 @@ def test_tasks_are_runs_of_their_own_and_have_a_file(job, tmp_path):
     assert sum(float(task["energy_consumed"]) for task in tasks) < float(total["energy_consumed"])
 
 
-def test_flush_writes_the_values_so_far_and_update_replaces_them(job, tmp_path):
+def test_flush_writes_the_values_so_far_and_update_replaces_them(job, tmp_path, capfd):
     tracker = EmissionsTracker(output_dir=str(tmp_path), on_csv_write="update", gpu_ids="0")
     tracker.start()
-    tracker.flush()
+    flushed_kg = tracker.flush()
     (before,) = rows(tmp_path / "emissions.csv")
+    assert math.isnan(flushed_kg), "the emissions of a running run are older than its energy"
+    err = capfd.readouterr().err
+    assert ("emissions are NaN while the run continues" in err, "no carbon intensity" in err) == (True, False)
     tracker.stop()
     (after,) = rows(tmp_path / "emissions.csv")
     assert before["run_id"] == after["run_id"]
     assert float(after["duration"]) > float(before["duration"])
+    assert float(after["emissions"]) == pytest.approx(float(after["energy_consumed"]) * 0.25)
+
+
+def test_tracker_of_an_async_function_measures_until_it_returns(job, tmp_path):
+    running = []
+
+    @track_emissions(output_dir=str(tmp_path))
+    async def train():
+        await asyncio.sleep(0)
+        running.extend(run["run_id"] for run in job.get("/api/v1/runs?state=running")[1])
+
+    asyncio.run(train())
+    (row,) = rows(tmp_path / "emissions.csv")
+    assert row["run_id"] in running
+
+
+@pytest.mark.parametrize("tracker", [EmissionsTracker, TaskEmissionsTracker])
+def test_tracker_with_an_exception_has_the_outcome_failed(job, tmp_path, monkeypatch, tracker):
+    monkeypatch.setenv("CODECARBON_OUTPUT_DIR", str(tmp_path))
+    before = {run["run_id"] for run in job.get("/api/v1/runs")[1]}
+    with pytest.raises(ZeroDivisionError), tracker("failing"):
+        1 / 0  # noqa: B018
+    outcomes = {run["workload"]: run["outcome"] for run in job.get("/api/v1/runs")[1] if run["run_id"] not in before}
+    expected = (
+        {"codecarbon": "failed"} if tracker is EmissionsTracker else {"codecarbon": "ok", "codecarbon-task": "failed"}
+    )
+    assert outcomes == expected
 
 
 def test_intensity_and_pue_of_the_arguments_are_used(job, tmp_path):

@@ -77,3 +77,15 @@ def test_failing_test_keeps_its_own_error(session):
     done = session(budget("joules=1, gpus='all'", "time.sleep(0.5); assert 1 == 2"))
     assert done.returncode == 1
     assert "assert 1 == 2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("decorator", "body", "outcome"),
+    [("", "assert False", "failed"), ("@pytest.mark.xfail\n", "assert False", "failed"), ("", "pytest.skip()", "ok")],
+)
+def test_outcome_of_the_run_is_that_of_the_test(session, job, decorator, body, outcome):
+    before = {run["run_id"] for run in job.get("/api/v1/runs")[1]}
+    session(decorator + budget("joules=500, gpus='all'", body))
+
+    (run,) = [run for run in job.get("/api/v1/runs")[1] if run["run_id"] not in before]
+    assert (run["workload"], run["outcome"]) == ("pytest", outcome)

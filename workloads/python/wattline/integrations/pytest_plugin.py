@@ -65,6 +65,7 @@ class Budget:
 
 
 _BUDGET = pytest.StashKey[Budget]()
+_FAILED = pytest.StashKey[bool]()
 _USED = pytest.StashKey[dict[str, tuple[str, str]]]()
 
 
@@ -95,7 +96,7 @@ def energy_run(request: pytest.FixtureRequest) -> Iterator[Any]:
     request.node.stash[_BUDGET] = budget
     with wattline.run("pytest", labels={"test": request.node.name}, gpus=budget.gpus, quiet=True) as run:
         yield run
-        budget.check(run.end())
+        budget.check(run.end("failed" if request.node.stash.get(_FAILED, False) else "ok"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,6 +113,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome: Any = yield
     report = outcome.get_result()
     budget = item.stash.get(_BUDGET, None)
+    if call.when == "call" and call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+        item.stash[_FAILED] = True  # an expected failure as well: the work of the test is incomplete
     if budget is None or call.when != "teardown":
         return
     item.config.stash[_USED][item.nodeid] = (budget.used, "; ".join(budget.problems))

@@ -101,15 +101,16 @@ class ServedRequests:
         """Return the answer of GET /api/v1/requests/ID, None if it is not known in time. Call it in a thread."""
         give_up_s = time.monotonic() + within_s
         self.flush()
-        api = _exporter()
-        while True:
+        api, path = _exporter(), f"/requests/{urllib.parse.quote(request_id, safe='')}"
+        while self.run_id is not None:
             with contextlib.suppress(ExporterError):
-                answer = api.get(f"/requests/{urllib.parse.quote(request_id, safe='')}")
+                answer = api.get(f"{path}?run_id={self.run_id}")  # another server may have a request with the same id
                 if answer.get("energy_joules") is not None:
                     return answer
             if time.monotonic() + _POLL_S > give_up_s:
-                return None
+                break
             time.sleep(_POLL_S)
+        return None
 
     def close(self) -> None:
         """Post the rest, and end the run if this server has started it. Waits for the exporter."""

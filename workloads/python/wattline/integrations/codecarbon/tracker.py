@@ -11,10 +11,11 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import wattline
 from wattline.client.messages import log_message, log_message_once
+from wattline.client.summary import outcome_of
 from wattline.integrations.codecarbon.emissions_data import (
     NAN,
     EmissionsData,
@@ -22,6 +23,7 @@ from wattline.integrations.codecarbon.emissions_data import (
     write_row,
     write_tasks,
 )
+from wattline.runs.measured_function import measured, name_of
 
 JOULES_PER_KWH = 3.6e6
 _USED = {
@@ -39,6 +41,10 @@ _NO_ENERGY = "no energy was measured, so the values are NaN; start an exporter o
 _NO_INTENSITY = (
     "emissions are NaN: no carbon intensity; start the exporter with --carbon.region, or give "
     "force_carbon_intensity_g_co2e_kwh"
+)
+_STILL_RUNNING = (
+    "emissions are NaN while the run continues: they are known at its end; give force_carbon_intensity_g_co2e_kwh to "
+    "have them before"
 )
 
 
@@ -87,13 +93,16 @@ class EmissionsTracker:
 
     def stop(self) -> float | None:
         """End the run, write `emissions.csv`, and return the emissions in kg CO2eq; NaN where they are unknown."""
+        return self._stop("ok")
+
+    def _stop(self, outcome: str) -> float | None:
         if self._run is None:
             log_message("EmissionsTracker: already stopped, or never started")
             return self.final_emissions
         if self._task is not None:
-            self.stop_task()
+            self.end_task(outcome)
         run, self._run = self._run, None
-        run.end()
+        run.end(outcome)
         self.final_emissions_data = self._data(run, self._before)
         self.final_emissions = self.final_emissions_data.emissions
         self._write(self.final_emissions_data)
@@ -125,8 +134,14 @@ class EmissionsTracker:
         if self._task is None or (task_name is not None and task_name != self._task[0]):
             log_message(f"EmissionsTracker: no task {task_name or ''} to stop")
             return None
+        return self.end_task("ok")
+
+    def end_task(self, outcome: str) -> EmissionsData | None:
+        """End the task, if one is running, with the outcome `ok`, `failed` or `interrupted`; return its values."""
+        if self._task is None:
+            return None
         (name, run), self._task = self._task, None
-        run.end()
+        run.end(outcome)
         data = self._data(run, self._before_task)
         self._tasks.append(TaskEmissionsData(name, data))
         return data
@@ -138,7 +153,7 @@ class EmissionsTracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._stop(outcome_of(error))
 
     def _data(self, run: wattline.Run, before: Mapping[str, Any]) -> EmissionsData:
         view = run.view() or {}
@@ -150,7 +165,8 @@ class EmissionsTracker:
         pue = float(self._options.get("pue", 1.0))  # CodeCarbon multiplies each energy and power by it
         cpu_j, gpu_j, ram_j = (pue * joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram"))
         energy_kwh = (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
-        mass_kg = self._emissions_kg(_grams(view) - _grams(before), energy_kwh, pue)
+        is_running = view.get("state") == "running"
+        mass_kg = self._emissions_kg(None if is_running else _grams(view), energy_kwh, pue)
         gpus = view.get("gpus", [])
         return EmissionsData(
             timestamp=datetime.now().astimezone().replace(tzinfo=None).isoformat(timespec="seconds"),
@@ -187,10 +203,14 @@ class EmissionsTracker:
             pue=pue,
         )
 
-    def _emissions_kg(self, grams: float, energy_kwh: float, pue: float) -> float:
+    def _emissions_kg(self, grams: float | None, energy_kwh: float, pue: float) -> float:
+        """Return the emissions in kg CO2eq. None: those of a running run, which lag behind its energy by seconds."""
         forced = self._options.get("force_carbon_intensity_g_co2e_kwh")
         if forced is not None:
             return energy_kwh * float(forced) / 1_000
+        if grams is None:
+            log_message_once(_STILL_RUNNING)
+            return NAN
         if not grams and energy_kwh > 0:
             log_message_once(_NO_INTENSITY)
         return pue * grams / 1_000 if grams else NAN
@@ -228,7 +248,7 @@ class TaskEmissionsTracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.tracker.stop_task()
+        self.tracker.end_task(outcome_of(error))
         if self._is_own:
             self.tracker.stop()
 
@@ -238,12 +258,8 @@ def track_emissions(function: Callable[..., Any] | None = None, **options: Any) 
     if function is None:
         return functools.partial(track_emissions, **options)
 
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        with EmissionsTracker(**{name: value for name, value in options.items() if name != "offline"}):
-            return function(*arguments, **named)
-
-    return call
+    own = {name: value for name, value in options.items() if name != "offline"}
+    return cast("Callable[..., Any]", measured(function, lambda: EmissionsTracker(**own)))
 
 
 def track_task_emissions(
@@ -252,14 +268,8 @@ def track_task_emissions(
     """Measure each call of a function as a task, named after the function by default."""
     if function is None:
         return functools.partial(track_task_emissions, tracker=tracker, task_name=task_name)
-    name = task_name or str(getattr(function, "__name__", "task"))
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        with TaskEmissionsTracker(name, tracker):
-            return function(*arguments, **named)
-
-    return call
+    name = task_name or name_of(function)
+    return cast("Callable[..., Any]", measured(function, lambda: TaskEmissionsTracker(name, tracker)))
 
 
 def _gpus(gpu_ids: Any) -> str | None:
