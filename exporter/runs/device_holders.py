@@ -249,8 +249,8 @@ class DeviceHolders:
 
     def _is_gone(self, run: RunRecord, at_s: float) -> bool:
         """Return True if the run had no process at `at_s`; it then holds no device until it has a process again."""
-        if run.end_until_s is not None:
-            return True
+        if run.end_until_s is not None and (run.unwatched or run.end_until_s <= run.alive_s):
+            return run.alive_s <= at_s
         return not run.cgroup and self._gone_s.get(run.run_id, at_s) < at_s
 
 
