@@ -171,7 +171,10 @@ def check_phase_rate(run: RunRecord, now_s: float) -> None:
     if sum(now_s - cut.t_s < RECENT_S for cut in run.cuts[1:]) < MAX_RECENT_PHASES:
         return
     limit = f"{MAX_RECENT_PHASES} times in {RECENT_S:g} s"
-    run.note(f"the run changed its phase more than {limit}: further changes were rejected, and count to the last phase")
+    run.note(
+        f"the phases are incomplete: the run changed its phase more than {limit}; further changes were rejected, and "
+        "count to the last phase"
+    )
     raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 

@@ -17,7 +17,7 @@ def test_phase_changes_too_often_are_rejected_and_noted(exporter):
     assert late[0].headers["Retry-After"] == "1"
     assert late[0].headers["Content-Type"].startswith("application/problem+json")
     run = end(exporter, run_id)
-    assert any("changed its phase more than" in note for note in run["notes"])
+    assert any("the phases are incomplete: the run changed its phase more than" in note for note in run["notes"])
     assert {phase["name"] for phase in run["phases"]} == {"a", "b"}
 
 
