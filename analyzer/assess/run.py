@@ -141,8 +141,9 @@ def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
     if run.ended_at_s is None:
         text = "the end of the run is unknown: the figures are from its last scrape"
         yield Finding("warning", "not_ended", "", text)
-    headline = run.headline
-    if headline and headline.half is not None and 0 < headline.value <= headline.half:
+    headline, mine = run.headline, next(iter(run.energy), "")
+    is_covered = all(device.is_covered for device in run.devices if device.component == mine)
+    if headline and is_covered and headline.half is not None and 0 < headline.value <= headline.half:
         text = "the run is too short to measure: its uncertainty is larger than its energy; run it for longer"
         yield Finding("warning", "run_too_short", "", text)
     if not run.devices:

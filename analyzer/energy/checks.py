@@ -21,7 +21,6 @@ _STUCK_SAMPLES = 10
 _DISAGREEMENT = 0.05
 _JUDGED_FROM_S = 60.0
 _MAX_TO_LIMIT = 1.5  # power above this multiple of the limit is impossible
-_FULLY_COVERED = 0.9995
 _SHORT_GAP_S = 0.05
 
 
@@ -234,7 +233,7 @@ def _disagreement_findings(device: MeasuredDevice, duration_s: float) -> list[Fi
 
 def coverage_findings(device: MeasuredDevice, *, untagged: bool = False) -> list[Finding]:
     """Return a finding about a part without samples, which an untagged range with a counter has from its source."""
-    if device.covered_ratio is None or device.covered_ratio >= _FULLY_COVERED:
+    if device.covered_ratio is None or device.is_covered:
         return []
     if untagged and SCRAPED not in device.methods:
         return []

@@ -37,6 +37,9 @@ class GpuModel(NamedTuple):
 UNKNOWN_GPU = GpuModel("", "")
 
 
+_COVERED = 0.9995
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredDevice:
     """A device with its energy in joules between the run's start and end on the device's instance.
@@ -69,6 +72,11 @@ class MeasuredDevice:
     def estimated(self) -> bool:
         """At least a part of the energy is estimated from utilization."""
         return ESTIMATE in self.methods
+
+    @property
+    def is_covered(self) -> bool:
+        """True if the device was read during the whole run, as far as known."""
+        return self.covered_ratio is None or self.covered_ratio >= _COVERED
 
     @property
     def simulated(self) -> bool:

@@ -11,6 +11,8 @@ from exporter.contract.work import unit_of_one
 
 _WATT_HOUR_J = 3_600.0
 _KILOWATT_HOUR_J = 3.6e6
+_LEAST_RATIO = 0.01
+"""Ratio to its half-width from which on a value has two digits at least."""
 _LARGE = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 
@@ -203,8 +205,14 @@ def _digits(quantity: Interval) -> tuple[str, str]:
     if not half:
         return _significant(quantity.value), ""
     decimals = _decimals(half, quantity.value)
-    value_text, half_text = (f"{round(one, decimals):z,.{max(decimals, 0)}f}" for one in (quantity.value, half))
-    return value_text, half_text
+    of_value = decimals
+    if abs(quantity.value) >= _LEAST_RATIO * half:
+        of_value = max(decimals, 1 - math.floor(math.log10(abs(quantity.value))))
+    return _rounded(quantity.value, of_value), _rounded(half, decimals)
+
+
+def _rounded(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):z,.{max(decimals, 0)}f}"
 
 
 def _decimals(half: float, value: float) -> int:

@@ -255,7 +255,7 @@ def _interval(energy: Interval, estimated: bool) -> str:
         return "; its uncertainty is unknown"
     middle, reach = (float(text.replace(",", "")) for text in (value, half))
     decimals = len(value.partition(".")[2])
-    low, high = (f"{limit:,.{decimals}f}" for limit in (middle - reach, middle + reach))
+    low, high = (f"{limit:,.{decimals}f}" for limit in (max(middle - reach, 0.0), middle + reach))
     return f" (95 % CI: {low} to {high} {unit})"
 
 

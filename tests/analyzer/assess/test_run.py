@@ -11,6 +11,7 @@ from analyzer.model.sample_table import RunFrames, SampleTable, table_of
 from analyzer.output.export import power_samples
 from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
+from analyzer.output.sections.report import summary_sentences
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
 from tests.analyzer.run_reports import POWER_STEPS, SCRAPE_TIMES, finding_codes, load_frames, run_report
@@ -222,6 +223,16 @@ def test_report_uncertainty_above_energy_is_run_too_short(tmp_path, half_j, repo
     report = run_report(tmp_path, run=NodeRun(uncertainty_j=half_j))
 
     assert ("run_too_short" in finding_codes(report)) is reported
+
+
+def test_report_uncertainty_above_energy_by_lack_of_reads_is_no_advice(tmp_path):
+    """The interval is wide since the exporter was down: a longer run would not help. An energy is at least 0."""
+    gpu = NodeGpu(POWER_STEPS, name="SIMULATED NVIDIA H200")
+    report = run_report(tmp_path, run=NodeRun(uncertainty_j=30_000, covered_ratio=0.5), gpus=(gpu,))
+
+    assert [code for code in finding_codes(report) if code in ("run_too_short", "coverage")] == ["coverage"]
+    assert summary_sentences(report)[0].figure == "1.7 ± 8 Wh"
+    assert "(95 % CI: 0.0 to 9.7 Wh)" in summary_sentences(report)[0].after
 
 
 def test_report_coverage_below_one_is_finding(tmp_path):

@@ -9,6 +9,7 @@ import math
 
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 _MOST_DIGITS = 7
+_LEAST_RATIO = 0.01
 
 
 def with_half(value: float, half: float | None) -> str:
@@ -21,12 +22,15 @@ def with_half(value: float, half: float | None) -> str:
 def rounded(value: float, half: float, largest: float | None = None) -> str:
     """Return the value with two digits of a half-width that starts with 1 or 2, else one.
 
-    It has at most seven digits above one. To round a half-width, pass the value that it belongs to as `largest`.
+    It has at most seven digits above one, and at least two from a hundredth of the half-width on. To round a
+    half-width, pass the value that it belongs to as `largest`.
     """
     exponent = _magnitude(half)
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
     size = value if largest is None else largest
     decimals = min(wanted, max(_MOST_DIGITS - 1 - _magnitude(size), 0)) if size else wanted
+    if largest is None and abs(value) >= _LEAST_RATIO * half:
+        decimals = max(decimals, 1 - _magnitude(value))
     return f"{round(value, decimals):z,.{max(decimals, 0)}f}"
 
 
