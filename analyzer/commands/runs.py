@@ -19,13 +19,17 @@ from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.catalog import RunEntry
-    from analyzer.model.sample_table import Row
+    from analyzer.model.devices import GpuModel
+    from analyzer.model.sample_table import Row, SampleTable
     from analyzer.output.table import Table
     from analyzer.sources.base import SampleSource
 
 _AT_ONCE = 8
 """Number of runs that are requested ahead."""
-_SHARED = "GPU energy: of the whole GPUs, some of which had several users; add up Attributed, the share of each run."
+_SHARED = (
+    "GPU energy: of the whole GPUs. Add up Attributed, the share of each run: the rest is of other users, or not "
+    "attributed to a run."
+)
 
 
 @with_option_groups
@@ -92,12 +96,36 @@ def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[
     times_s = [row.t for rows in rows_by_run.values() for row in rows]
     about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - load.PATIENCE_S, max(times_s)))
     models = gpu_models(fetch_states(source, about_gpus))
+    ledgers = []
     prefetch(source, requests[:_AT_ONCE])
-    for number, (run_id, rows) in enumerate(rows_by_run.items()):
+    for number, request in enumerate(requests):
         prefetch(source, requests[number + _AT_ONCE :][:1])
+        ledgers.append(fetch(source, request))
+    models = _earlier_models(source, ledgers, models, max(times_s))
+    for ledger, (run_id, rows) in zip(ledgers, rows_by_run.items(), strict=True):
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
-        found.append(run_entry(fetch(source, requests[number]), run_id, fresh=fresh, models=models))
+        found.append(run_entry(ledger, run_id, fresh=fresh, models=models))
     return found
+
+
+def _earlier_models(
+    source: SampleSource, ledgers: Sequence[SampleTable], models: dict[str, GpuModel], until_s: float
+) -> dict[str, GpuModel]:
+    """Add the GPUs that are not visible now, such as after a restart of the exporter, from the time of their runs."""
+    from analyzer.model.catalog import gpu_models
+    from analyzer.model.sample_table import last
+    from analyzer.sources.fetch import SeriesRequest, fetch_states
+    from exporter.contract.metrics import GPU_INFO, RUN_ENERGY, RUN_START
+
+    unknown = [
+        ledger
+        for ledger in ledgers
+        if any(row.labels["device"] not in models for row in last(ledger, RUN_ENERGY, component="gpu"))
+    ]
+    starts_s = [row.value for ledger in unknown for row in last(ledger, RUN_START)]
+    if not starts_s:
+        return models
+    return gpu_models(fetch_states(source, SeriesRequest([GPU_INFO], {}, (min(starts_s), until_s)))) | models
 
 
 def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Row]) -> list[Row]:

@@ -55,6 +55,23 @@ def test_runs_formats_for_machines_list_all_runs(analyzer, tmp_path):
     assert "showing the newest 50 of 60 runs; --limit 60 lists all" in table.stderr
 
 
+def test_runs_of_simulated_gpu_before_a_restart_are_simulated(analyzer, tmp_path):
+    """The exporter restarted after the run, and has not found its GPU yet: 6,000 ± 10 J without an error of a sensor."""
+    gpu, run = NodeGpu([(START_S - 1_000, 300)], name="SIMULATED NVIDIA H200"), NodeRun(uncertainty_j=10.0)
+    scrapes = [(START_S + t, list(scrape([gpu], run, START_S + t))) for t in range(-1, 22)]
+    scrapes += [(START_S + 60, list(run_series([gpu], run, START_S + 60)))]
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
+
+    table, document = (
+        analyzer("runs", "--source", history, "--since", "36500d", "--format", form).stdout
+        for form in ("table", "json")
+    )
+
+    assert "SIMULATED" in table
+    assert "1.6667 ± 0.0028 Wh" in table
+    assert [row["simulated"] for row in json.loads(document)] == [True]
+
+
 def test_runs_limit_applies_to_formats_for_machines(analyzer, tmp_path):
     history = many_runs(tmp_path, 6)
 
@@ -113,7 +130,7 @@ def test_runs_at_the_same_time_have_their_attributed_energies(analyzer, tmp_path
     assert [row["gpu_energy_joules"] for row in rows] == [1_200, 1_200]
     assert sum(row["attributed_gpu_energy_joules"] for row in rows) == 1_200
     assert "Attributed" in table.stdout
-    assert "several users" in table.stdout
+    assert "the rest is of other users" in table.stdout
 
 
 def test_runs_alone_on_their_gpu_need_no_attributed_energy_in_the_table(analyzer, tmp_path):
