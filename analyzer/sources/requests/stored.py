@@ -10,6 +10,7 @@ import weakref
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import accumulate
 from math import nan
 from pathlib import Path
 from typing import Any, overload
@@ -55,28 +56,34 @@ def read_stored_requests(source: SampleSource, run_id: str) -> RequestTable:
 
 
 class StoredIds(Sequence[str]):
-    """Ids in a temporary file: those of two days of requests need several hundred megabytes."""
+    """Ids in temporary files: those of two days of requests need several hundred megabytes."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the object
-        weakref.finalize(self, self._file.close)
-        self._ends = array("q", [0])
+        self._file, self._ends_file = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed below
+        for file in (self._file, self._ends_file):
+            weakref.finalize(self, file.close)
+        self._count, self._end = 0, 0
+        self._ends_file.write(array("q", [0]).tobytes())
+        self._ends: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._order: npt.NDArray[np.int32] | None = None
 
     def extend(self, ids: Sequence[str]) -> None:
         parts = [name.encode() for name in ids]
-        end = self._ends[-1]
-        self._ends.extend([end := end + len(part) for part in parts])
+        ends = array("q", accumulate(map(len, parts), initial=self._end))[1:]
+        self._count, self._end = self._count + len(parts), ends[-1] if parts else self._end
         self._file.write(b"".join(parts))
+        self._ends_file.write(ends.tobytes())
 
     def in_order(self, order: npt.NDArray[np.int32]) -> StoredIds:
-        """Set the order in which the ids are read."""
-        self._file.flush()
+        """Set the order in which the ids are read; there are no more ids."""
+        for file in (self._file, self._ends_file):
+            file.flush()
+        self._ends = np.memmap(self._ends_file, dtype=np.int64, mode="r")
         self._order = order
         return self
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -86,7 +93,7 @@ class StoredIds(Sequence[str]):
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         place = int(index if self._order is None else self._order[index])
-        start, end = self._ends[place], self._ends[place + 1]
+        start, end = self._ends[place : place + 2].tolist()
         return os.pread(self._file.fileno(), end - start, start).decode()
 
 

@@ -116,7 +116,7 @@ def group_requests(
     """
     keys, group = _group_numbers(table, by)
     sums = _sums(table.spans, energies, group, len(keys), idle_shared=idle_shared)
-    percentiles = _percentiles(energies, group, np.bincount(group, minlength=len(keys)), idle_shared=idle_shared)
+    percentiles = _percentiles(energies, group, _counts(group, len(keys)), idle_shared=idle_shared)
     groups = [
         RequestGroup(
             keys=each,
@@ -190,14 +190,25 @@ def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[s
         for start in range(0, len(codes), _CHUNK):
             part = slice(start, start + _CHUNK)
             codes[part] += np.searchsorted(_LENGTHS, table.spans.generated_tokens[part]).astype(np.int32)
-    present = np.flatnonzero(np.bincount(codes))
+    present = np.flatnonzero(_counts(codes, len(table.label_sets) * kinds))
     numbers: dict[tuple[str, ...], int] = {}
     group_of = np.zeros(len(table.label_sets) * kinds, dtype=np.int32)
     for code in present:
         labels, bucket = table.label_sets[int(code) // kinds], int(code) % kinds
         keys = tuple(labels.get(name, _length(bucket) if name == LENGTH else "") for name in by)
         group_of[code] = numbers.setdefault(keys, len(numbers))
-    return list(numbers), group_of[codes]
+    for start in range(0, len(codes), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        codes[part] = group_of[codes[part]]
+    return list(numbers), codes
+
+
+def _counts(numbers: npt.NDArray[np.int32], groups: int) -> npt.NDArray[np.intp]:
+    """Return how often each number occurs. Of all numbers at once, bincount makes a copy that is twice as large."""
+    total = np.zeros(groups, dtype=np.intp)
+    for start in range(0, len(numbers), _CHUNK):
+        total += np.bincount(numbers[start : start + _CHUNK], minlength=groups)
+    return total
 
 
 def _length(bucket: int) -> str:
