@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +15,8 @@ from analyzer.output.studies.requests import RequestReport
 
 MOST_POINTS = 20_000
 _MOST_MODELS = 8
+MANY_DECADES = 1_000.0
+"""Ratio of the largest and the smallest value from which on only the powers of ten have labels."""
 
 
 def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
@@ -43,7 +46,8 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
         axes.set(xscale="log", yscale="log", xlabel="Generated tokens", ylabel="Energy of a request, J")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
-            axis.set_minor_formatter("")
+            lowest, highest = axis.get_view_interval()
+            axis.set_minor_formatter(FuncFormatter(_minor_label) if highest < MANY_DECADES * lowest else "")
         axes.grid(color=theme.line, linewidth=0.6)
         axes.set_axisbelow(True)
         if len(names) > 1:
@@ -51,3 +55,8 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
         target = io.BytesIO()
         figure.savefig(target, format="png", dpi=160, metadata={"Software": "Wattline"})
     return target.getvalue()
+
+
+def _minor_label(value: float, _: int) -> str:
+    digit = round(value / 10 ** math.floor(math.log10(value)))
+    return f"{value:,.4g}" if digit in (2, 5) else ""

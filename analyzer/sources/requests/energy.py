@@ -248,15 +248,13 @@ def request_notes(table: RequestTable, slots: EnergySlots) -> list[str]:
             "check that the times are Unix seconds of the node's clock, and --run-id",
         )
     if np.any(outside):
-        notes.append(f"{np.count_nonzero(outside)} requests are outside of the run: they have no energy")
+        notes.append(f"requests outside of the run, which have no energy: {np.count_nonzero(outside)}")
     if np.any(partly):
-        notes.append(
-            f"{np.count_nonzero(partly)} requests are partly outside of the run: that part of their energy is missing"
-        )
+        notes.append(f"requests partly outside of the run, which lack that energy: {np.count_nonzero(partly)}")
     if table.untimed:
-        notes.append(f"{table.untimed} requests have no first_token_at: prefill and decode are not separated")
+        notes.append(f"requests without first_token_at, so prefill and decode are not separated: {table.untimed}")
     if table.repeated:
-        notes.append(f"{table.repeated} requests occur more than once and count once")
+        notes.append(f"requests that occur more than once and count once: {table.repeated}")
     return notes
 
 

@@ -199,7 +199,7 @@ def test_requests_without_first_token_have_no_separate_prefill(report, served, t
     assert code == 0, err
     document = json.loads(out)
     assert document["prefill_energy_joules"] is None
-    assert any("have no first_token_at" in note for note in document["notes"])
+    assert any("requests without first_token_at" in note for note in document["notes"])
 
 
 def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
@@ -209,7 +209,7 @@ def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
     once, twice = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
 
     assert twice["groups"] == once["groups"]
-    assert "1 requests occur more than once and count once" in twice["notes"]
+    assert "requests that occur more than once and count once: 1" in twice["notes"]
 
 
 def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_file, served, tmp_path, monkeypatch):
