@@ -56,7 +56,7 @@ def test_runs_formats_for_machines_list_all_runs(analyzer, tmp_path):
 
 
 def test_runs_of_simulated_gpu_before_a_restart_are_simulated(analyzer, tmp_path):
-    """The exporter restarted after the run, and has not found its GPU yet: 6,000 ± 10 J without an error of a sensor."""
+    """The exporter restarted after the run, and has no GPU yet: 6,000 ± 10 J without an error of a sensor."""
     gpu, run = NodeGpu([(START_S - 1_000, 300)], name="SIMULATED NVIDIA H200"), NodeRun(uncertainty_j=10.0)
     scrapes = [(START_S + t, list(scrape([gpu], run, START_S + t))) for t in range(-1, 22)]
     scrapes += [(START_S + 60, list(run_series([gpu], run, START_S + 60)))]
