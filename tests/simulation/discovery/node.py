@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from exporter.attribution.device_loads import NO_RUN
 from exporter.contract.metrics import RUNS_FOLDED
+from exporter.contract.run_limits import OTHER_RUNS
 from exporter.model import RunError
 from exporter.processes.cgroup_paths import GroupKind
 from exporter.runs.limits import RunLimits
@@ -234,7 +236,7 @@ def leftovers(life: DiscoveringLife, *, is_forgotten: bool) -> dict[str, Any]:
     if is_forgotten:
         held |= {
             "runs": list(life.ledger.runs),
-            "shares": {key for key in life.energies.microjoules if key.run_id},
+            "shares": {key for key in life.energies.microjoules if key.run_id not in (NO_RUN, OTHER_RUNS)},
         }
     return {name: value for name, value in held.items() if value}
 

@@ -30,7 +30,7 @@ def test_discovery_without_downtime_finds_most_jobs():
 
 
 def test_discovery_more_jobs_than_runs_max_counts_them_within_the_limit():
-    outcome = simulate_jobs(2, JobPlan(60, mean_s=0.5, max_open=5, faults=("kill",), calm_s=CALM_S))
+    outcome = simulate_jobs(2, JobPlan(60, mean_s=0.5, max_open=5, faults=("kill",)))
     assert not outcome.violations, outcome.violations
     assert outcome.folded > 0
     assert outcome.verdict.runs < 60
