@@ -14,7 +14,7 @@ from exporter.request_energy.pieces import FloatArray
 
 MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
-FIT_FACTOR, TERM_RATIO, DOUBT_FACTOR = 2.2, 0.15, 2.5
+FIT_FACTOR, TERM_RATIO, DOUBT_FACTOR = 2.2, 0.18, 2.5
 """Factors of the standard errors: of the fit, of each coefficient relative to it, since a token or a step does not
 always cost the same, and of the distance to the other model that the data allow."""
 _LEAST_STEP = 1e-6
