@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, ndtri
+from scipy.special import bdtr, bdtrc, ndtri, stdtrit
 
 from analyzer.model.interval import Interval
 
@@ -58,11 +58,15 @@ class Draw:
         return len(LEVELS) + 1 + beyond if is_above else len(LEVELS) - beyond
 
 
-def from_half_width(truth: float, estimate: float, half_width: float | None) -> Draw:
-    """Return a draw of a 95 % half-width; other levels have the intervals of a normal distribution."""
+def from_half_width(truth: float, estimate: float, half_width: float | None, freedom: float = math.inf) -> Draw:
+    """Return a draw of a 95 % half-width; other levels have the intervals of Student's t distribution.
+
+    With infinite degrees of freedom, it is the normal distribution.
+    """
     if half_width is None:
         return Draw(truth, estimate, None)
-    halves = [half_width * z / _Z[STATED] for z in _Z]
+    quantiles = _Z if math.isinf(freedom) else [float(stdtrit(freedom, (1 + level) / 2)) for level in LEVELS]
+    halves = [half_width * one / quantiles[STATED] for one in quantiles]
     return Draw(truth, estimate, tuple((estimate - half, estimate + half) for half in halves))
 
 

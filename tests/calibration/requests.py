@@ -2,48 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
 
 from exporter.attribution.idle_level import IDLE_S, IdleLevel
-from exporter.request_energy.divide import EnergyPart, divide_energy
+from exporter.request_energy.divide import EnergyPart, Role, divide_energy
+from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.roles import divide_roles
+from exporter.request_energy.spans import EnergySlots
+from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
-from tests.exporter.request_energy.server import IDLE_W, Served, serve, serve_one_at_a_time
+from tests.exporter.request_energy.disaggregated import serve_disaggregated
+from tests.exporter.request_energy.server import IDLE_W, Served, draw_law, serve, serve_one_at_a_time
 from tests.exporter.request_energy.traffic import TRAFFIC
 
 SECONDS = 60.0
 SAMPLES = ((0.1, 0.0), (0.25, 0.0), (1.0, 0.0), (1.0, 0.1))
 """Widths of slots in seconds with the ages of their samples: those of interpolated energies, and of a history."""
+LOADS, LOW_LOADS = (0.03, 1.0), (0.02, 0.06)
+RATES = (0.5, 12.0)
+"""Requests per second to a disaggregated server."""
 OF_SERVER = 5
 """Requests that are drawn from each server: their errors are not independent."""
 POWERS = (0.0, 0.03, 1.0)
 """Power above idle of a server with one user, as factors of the usual one."""
+FREEDOM = 2.0
+"""Degrees of freedom of Student's t distribution of the errors of single requests relative to their half-widths."""
 
-Figure = Literal["prompt", "generated", "idle"]
-
-
-def _above_idle(rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    for start in range(0, count, OF_SERVER):
-        served = serve(rng, str(rng.choice(list(TRAFFIC))), rng.uniform(0.15, 1.0), SECONDS)
-        width_s, age_s = rng.choice(SAMPLES)
-        found = divide_energy(served.spans, served.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng)))
-        for k in rng.choice(len(served.spans), min(OF_SERVER, count - start)):
-            yield from_half_width(float(served.shapley_j[k]), float(found.dynamic_j[k]), float(found.half_j[k]))
+Figure = Literal["prompt", "generated", "context", "idle"]
 
 
-def _one_at_a_time(rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    """Yield energies with idle energy: the server's idle energy during each request."""
-    for start in range(0, count, OF_SERVER):
-        traffic, power = str(rng.choice(["code", "conversation"])), float(rng.choice(POWERS))
-        served = serve_one_at_a_time(rng, traffic, SECONDS, power)
-        width_s, age_s = rng.choice(SAMPLES)
-        found = divide_energy(served.spans, served.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng)))
-        true_j = served.shapley_j + IDLE_W * (served.spans.ended_s - served.spans.arrived_s)
-        for k in rng.choice(len(served.spans), min(OF_SERVER, count - start)):
-            yield from_half_width(float(true_j[k]), float(found.total_j[k]), float(found.half_j[k]))
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """Draws of single requests to one server, and of the figures of all its requests."""
+
+    requests: list[Draw]
+    figures: dict[Figure, Draw]
+
+
+def _requests(rng: np.random.Generator, true_j: FloatArray, found_j: FloatArray, half_j: FloatArray) -> list[Draw]:
+    """Return draws of some of the requests."""
+    return [
+        from_half_width(float(true_j[k]), float(found_j[k]), float(half_j[k]), FREEDOM)
+        for k in rng.choice(len(true_j), OF_SERVER)
+    ]
+
+
+@lru_cache(maxsize=512)
+def _divided(seed: int, traffic: str | None, loads: tuple[float, float]) -> _Division:
+    rng = np.random.default_rng(seed)
+    traffic = traffic or str(rng.choice(list(TRAFFIC)))
+    served = serve(rng, traffic, log_uniform(rng, *loads), SECONDS, draw_law(rng))
+    slots = _slots(served, rng)
+    found = divide_energy(served.spans, slots)
+    decode_j = float(served.shapley_j.sum()) - served.prefill_j
+    first_s, last_s = served.energy_j(slots.edges_s[[0, -1]])
+    seconds = float(slots.edges_s[-1] - slots.edges_s[0])
+    idle_share, half = found.idle_j / found.measured_j, found.idle_half_j / found.measured_j
+    return _Division(
+        _requests(rng, served.shapley_j, found.dynamic_j, found.half_j),
+        {
+            "prompt": _draw(served.prefill_j, found.prefill),
+            "generated": _draw(decode_j, found.decode),
+            "context": _draw(served.context_j / max(1.0, served.context_tokens), found.context_token),
+            "idle": from_half_width(float(IDLE_W * seconds / (last_s - first_s)), idle_share, half),
+        },
+    )
+
+
+def _draw(true_j: float, found: EnergyPart | None) -> Draw:
+    return from_half_width(true_j, found.joules, found.half_j) if found else Draw(true_j, true_j, None)
+
+
+def _one_at_a_time(rng: np.random.Generator) -> list[Draw]:
+    """Return energies with idle energy, which is that of the server during each request."""
+    served = serve_one_at_a_time(rng, str(rng.choice(list(TRAFFIC))), SECONDS, float(rng.choice(POWERS)), draw_law(rng))
+    found = divide_energy(served.spans, _slots(served, rng))
+    true_j = served.shapley_j + IDLE_W * (served.spans.ended_s - served.spans.arrived_s)
+    return _requests(rng, true_j, found.total_j, found.half_j)
+
+
+def _disaggregated(rng: np.random.Generator) -> list[Draw]:
+    rate = log_uniform(rng, *RATES)
+    served = serve_disaggregated(rng, str(rng.choice(list(TRAFFIC))), rate, 20 + int(20 * rate), draw_law(rng))
+    pools: dict[Role, Served] = {"prefill": served.prefill, "decode": served.decode}
+    width_s, age_s = rng.choice(SAMPLES)
+    found = divide_roles(
+        served.spans,
+        {role: pool.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng)) for role, pool in pools.items()},
+    )
+    true_j = served.prefill.shapley_j + served.decode.shapley_j
+    return _requests(rng, true_j, found.dynamic_j, found.half_j)
+
+
+def _slots(served: Served, rng: np.random.Generator) -> EnergySlots:
+    width_s, age_s = rng.choice(SAMPLES)
+    return served.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng))
 
 
 def _idle_w(rng: np.random.Generator) -> float:
@@ -56,44 +114,44 @@ def _idle_w(rng: np.random.Generator) -> float:
     return level.watts or IDLE_W
 
 
-@lru_cache(maxsize=512)
-def _figures(seed: int) -> dict[Figure, Draw]:
-    """Return the figures of a server: joules of each phase, and the idle share. Those of context are too rare."""
-    rng = np.random.default_rng(seed)
-    served = serve(rng, str(rng.choice(list(TRAFFIC))), rng.uniform(0.15, 1.0), SECONDS)
-    width_s, age_s = rng.choice(SAMPLES)
-    slots = served.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng))
-    found = divide_energy(served.spans, slots)
-    decode_j = float(served.shapley_j.sum()) - served.prefill_j
-    first_s, last_s = served.energy_j(slots.edges_s[[0, -1]])
-    seconds = float(slots.edges_s[-1] - slots.edges_s[0])
-    idle_share, half = found.idle_j / found.measured_j, found.idle_half_j / found.measured_j
-    return {
-        "prompt": _draw(served, served.prefill_j, found.prefill),
-        "generated": _draw(served, decode_j, found.decode),
-        "idle": from_half_width(float(IDLE_W * seconds / (last_s - first_s)), idle_share, half),
-    }
+def _of_servers(of_one: Callable[[int], list[Draw]], rng: np.random.Generator, count: int) -> Iterator[Draw]:
+    """Yield draws of servers, each of which has a seed."""
+    found: list[Draw] = []
+    while len(found) < count:
+        found += of_one(int(rng.integers(2**32)))
+    yield from found[:count]
 
 
-def _draw(served: Served, true_j: float, found: EnergyPart | None) -> Draw:
-    return from_half_width(true_j, found.joules, found.half_j) if found else Draw(true_j, true_j, None)
-
-
-def _of_server(figure: Figure, rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    for _ in range(count):
-        yield _figures(int(rng.integers(2**32)))[figure]
+def _of_mixed(figure: Figure | None, seed: int) -> list[Draw]:
+    divided = _divided(seed, None, LOADS)
+    return [divided.figures[figure]] if figure else divided.requests
 
 
 FIGURES: dict[Figure, str] = {
     "prompt": "request: energy per prompt token",
     "generated": "request: energy per generated token",
+    "context": "request: energy per 1,000 tokens of context",
     "idle": "request: idle share",
 }
+_CLASSES: dict[str, Callable[[int], list[Draw]]] = {
+    "request: few requests": lambda seed: _divided(seed, None, LOW_LOADS).requests,
+    "request: bursts with pauses": lambda seed: _divided(seed, "azure code", LOADS).requests,
+    "request: disaggregated server": lambda seed: _disaggregated(np.random.default_rng(seed)),
+    "request: one at a time, down to idle power": lambda seed: _one_at_a_time(np.random.default_rng(seed)),
+}
+_SERVERS = "request figures"
+"""Stream of the servers with all kinds of traffic, which several rows share."""
 KINDS = (
-    Kind("request: energy above idle", "conservative", _above_idle, cost=4.0),
-    Kind("request: one at a time, down to idle power", "conservative", _one_at_a_time, cost=4.0),
+    Kind(
+        "request: energy above idle",
+        "conservative",
+        partial(_of_servers, partial(_of_mixed, None)),
+        cost=3.2,
+        stream=_SERVERS,
+    ),
+    *(Kind(name, "conservative", partial(_of_servers, of_one), cost=10.0) for name, of_one in _CLASSES.items()),
     *(
-        Kind(name, "conservative", partial(_of_server, figure), cost=10.0, stream="request figures")
+        Kind(name, "conservative", partial(_of_servers, partial(_of_mixed, figure)), cost=16.0, stream=_SERVERS)
         for figure, name in FIGURES.items()
     ),
 )
