@@ -40,6 +40,7 @@ from exporter.polling.carbon import CarbonService
 from exporter.polling.hub import SensorHub
 from exporter.polling.live_state import LiveState
 from exporter.polling.meters import SavedTotals
+from exporter.processes.exits import ProcessExits
 from exporter.push.client import PushClient
 from exporter.push.config import PushTarget, push_target
 from exporter.requests.service import RequestService
@@ -122,7 +123,13 @@ def make_daemon(
     storage = StateWriter(file, ledger, health, history, collector.second)
     kinds = settings.discovered_kinds()
     runs = RunService(
-        ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle, discovers=bool(kinds)
+        ledger,
+        hub,
+        storage,
+        stopping=stopping,
+        exit_when_idle=settings.exit_when_idle,
+        discovers=bool(kinds),
+        exits=ProcessExits(),
     )
     discovery: list[DiscoveryService] = []
     directories: list[PodDirectory] = []

@@ -185,9 +185,12 @@ class DeviceHolders:
         return math.fsum(self.energies.share_j(device, SHARE_POLICY, run.run_id) or 0.0 for device in run.measured())
 
     def _hold_since_last(self, runs: list[RunRecord]) -> None:
-        """Apply the loads of the last scan to the time before it."""
+        """Apply the loads of the last scan to the time before it, up to the exits of processes in that time."""
         s = self._since_s
-        self._hold([run for run in runs if run.begin_s <= s and (run.end_s is None or run.end_s > s)], s)
+        holding = [run for run in runs if run.begin_s <= s and (run.end_s is None or run.end_s > s)]
+        self._hold(holding, s)
+        for exited_s in sorted({run.alive_s for run in holding if run.end_until_s is not None and run.alive_s > s}):
+            self._hold(holding, exited_s)
 
     def _hold(self, runs: list[RunRecord], from_s: float) -> None:
         unnamed = [run for run in runs if run.discovered is None and not run.owner.owner]

@@ -159,6 +159,7 @@ class Ledger:
         """Extend the lease of a run that is known to be alive now, and save it."""
         now_s = self._clock().s
         run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
+        run.end_until_s = run.end_until_s if run.unwatched else None
         self._unsaved.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest, end_s: float | None = None) -> None:

@@ -13,7 +13,7 @@ from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
-from exporter.processes.procfs import is_process_alive, login_name, process_user
+from exporter.processes.procfs import ProcessKey, is_process_alive, login_name, process_user
 from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks, time_text
 from exporter.runs.record import Cut, Marks, RunRecord
 from exporter.storage.saved_state import SavedState
@@ -27,6 +27,8 @@ DISCOVERED_GONE_S = 10.0
 
 It is shorter than the 12 s for which the meters keep their polls, so that the energy at the end is known.
 """
+EXIT_SEEN_S = 1.5
+"""Longest time from the last scan of a process to its exit, unless the exporter was paused and saw the exit later."""
 EMPTY_SEEN_S = 1.0
 """Time between two scans of the processes of a run."""
 UNKNOWN_S = 10.0
@@ -95,14 +97,17 @@ def find_death(
     run: RunRecord, now_s: float, is_alive: Callable[[RunRecord], bool] = has_living_process
 ) -> tuple[float, str] | None:
     """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
+    has_processes = bool(run.processes or run.cgroup)
     if is_alive(run):
         _note_alive(run, now_s)
+    elif has_processes and not run.discovered and run.end_until_s is None:
+        run.end_until_s = now_s
     gone_s = DISCOVERED_GONE_S if run.discovered else GONE_S
     watched_s = run.unwatched[1] if run.unwatched else run.alive_s
-    if (run.processes or run.cgroup) and now_s - max(run.alive_s, watched_s) > gone_s:
+    if has_processes and now_s - max(run.alive_s, watched_s) > gone_s:
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
-        return run.lease_until_s, "its lease ran out"
+        return min(run.alive_s, run.lease_until_s) if has_processes else run.lease_until_s, "its lease ran out"
     return None
 
 
@@ -110,6 +115,15 @@ def _note_alive(run: RunRecord, now_s: float) -> None:
     run.alive_s, run.end_until_s = now_s, None
     if not (run.discovered and run.discovered.kind == "kubernetes"):  # a pod's containers end before its cgroup
         run.unwatched = None
+
+
+def note_exits(run: RunRecord, exited_s: Mapping[ProcessKey, float]) -> None:
+    """Note when the last process of a run ended, if all of them have; `exited_s` has the times that are known."""
+    if run.discovered or run.cgroup or not run.processes or not exited_s.keys() >= set(run.processes):
+        return
+    last_s = max(exited_s[process] for process in run.processes)
+    if run.end_until_s is None and last_s >= run.alive_s:
+        run.end_until_s, run.alive_s = last_s, last_s if last_s - run.alive_s <= EXIT_SEEN_S else run.alive_s
 
 
 def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord], bool]) -> bool:

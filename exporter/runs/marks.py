@@ -161,7 +161,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
 
 
 def _widen_end(run: RunRecord, latest: Marks) -> None:
-    """Widen the interval of a run that ended while no exporter ran by the energy up to its `latest` possible end."""
+    """Widen the interval of a run whose end is not known exactly by the energy up to its `latest` possible end."""
     assert run.end_s is not None
     assert run.ended_at is not None
     assert run.end_until_s is not None
@@ -170,8 +170,9 @@ def _widen_end(run: RunRecord, latest: Marks) -> None:
             further_j = latest[device].joules + latest[device].half_width_j - mark.joules
             run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, further_j))
     until_at = run.ended_at + run.end_until_s - run.end_s
+    cause = ", while the exporter was not running" if run.unwatched else ""
     run.note(
-        f"it ended between {time_text(run.ended_at)} and {time_text(until_at)}, while the exporter was not running: "
+        f"it ended between {time_text(run.ended_at)} and {time_text(until_at)}{cause}: "
         "the energy is that until the first of these times, and the uncertainty includes the rest"
     )
 

@@ -135,7 +135,8 @@ class RunRecord:
     """Last scan of the previous exporter that found a process of the run, and the start of this exporter; None once a
     process was found since."""
     end_until_s: float | None = None
-    """Latest possible end of a run that ended while no exporter ran; its earliest one is `end_s`."""
+    """Latest possible end of a run whose processes were gone at a scan, or at the start of this exporter; its earliest
+    one is `end_s`."""
     login: str = ""
     """Login name of the user of its processes; empty if it is unknown or a label names the owner."""
     first_use: Marks = field(default_factory=dict)

@@ -12,10 +12,11 @@ from exporter.contract.work import SHARE_POLICY
 from exporter.model import Device, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import became_empty_s
+from exporter.runs.lifecycle import became_empty_s, note_exits
 from exporter.runs.record import STORED, RunRecord
 from exporter.runs.requests import assigned_gpus, check_namespace, job_of
 from exporter.runs.view import run_view
@@ -39,7 +40,7 @@ class RunService(Service):
     """Runs of this node.
 
     The event `stopping` means that the daemon is to stop. With `exit_when_idle`, this service sets it. `discovers`: the
-    processes on GPUs are needed often even without a run.
+    processes on GPUs are needed often even without a run. Without `exits`, only scans show the ends of processes.
     """
 
     def __init__(  # noqa: PLR0913  # collaborators that tests replace
@@ -51,6 +52,7 @@ class RunService(Service):
         stopping: asyncio.Event,
         exit_when_idle: bool = False,
         discovers: bool = False,
+        exits: ProcessExits | None = None,
     ) -> None:
         self._ledger = ledger
         self._sensors = sensors
@@ -58,6 +60,7 @@ class RunService(Service):
         self._stopping = stopping
         self._exit_when_idle = exit_when_idle
         self._discovers = discovers
+        self._exits = exits
         self._started_s = boottime()
         self._ending: dict[str, asyncio.Event] = {}
 
@@ -95,7 +98,7 @@ class RunService(Service):
 
     def discovered(self) -> list[RunRecord]:
         """Return the running runs that the exporter began automatically."""
-        return [run for run in self._ledger.open_runs if run.discovered and run.running]
+        return [run for run in self.running() if run.discovered]
 
     def running(self) -> list[RunRecord]:
         return [run for run in self._ledger.open_runs if run.running]
@@ -257,19 +260,31 @@ class RunService(Service):
     async def _tick(self) -> None:
         self._sensors.tick()
         await self._ledger.attribution.scan(self._ledger.open_runs)
+        if self._exits:
+            self._watch_exits(self._exits)
         self._ledger.tick()
         self._sensors.set_demand(self._demand())
         self._ledger.attribution.tick(self._ledger.runs.values(), boottime())
         await self._storage.save_each_second()
 
+    def _watch_exits(self, exits: ProcessExits) -> None:
+        """Note the exits of processes since the last tick, and watch the others."""
+        runs = [run for run in self.running() if not run.discovered]
+        for run in runs:
+            note_exits(run, {process: exits.exited_s[process] for process in exits.exact})
+        exits.watch({process for run in runs for process in run.processes})
+
     def _demand(self) -> PollingDemand:
         runs = self._ledger.open_runs
         return PollingDemand(self._ledger.needs_fast_polls, self._discovers or any(run.discovers for run in runs))
 
+    async def stop(self) -> None:
+        if self._exits:
+            self._exits.close()
+
     def _is_idle(self) -> bool:
-        if self._ledger.open_runs:
-            return False
-        return self._ledger.ended > 0 or boottime() - self._started_s > IDLE_START_S
+        waited = self._ledger.ended > 0 or boottime() - self._started_s > IDLE_START_S
+        return waited and not self._ledger.open_runs
 
 
 def _is_of(run: RunRecord, job: CgroupOwner) -> bool:

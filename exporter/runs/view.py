@@ -42,7 +42,7 @@ def run_view(
     is_so_far = so_far and run.end_s is None
     energies = _energies_so_far(run, meters, now_s) if is_so_far else _energies(run, meters, now_s)
     phases, emissions, settled_s = _segments(run, meters, now_s)
-    duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
+    duration_s = max(0.0, _until_s(run, now_s, so_far=so_far) - run.begin_s)
     view = contract.RunView(
         run_id=run.run_id,
         workload=run.workload,
@@ -90,10 +90,20 @@ def run_view(
     return view.model_copy(update={"energy_per_unit": list(energies_per_unit(view))}) if run.final_settled else view
 
 
+def _until_s(run: RunRecord, now_s: float, *, so_far: bool) -> float:
+    """Return the end of a run, or of a running one the instant up to which it is shown.
+
+    `so_far` includes the time since the last scan of its processes, which is not known yet to belong to the run.
+    """
+    if run.end_s is not None:
+        return run.end_s
+    known_s = run.known_alive_until(now_s)
+    return now_s if so_far and now_s - known_s < _SCANNED_WITHIN_S else known_s
+
+
 def _energies_so_far(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
     """Return the energies of a running run up to the latest polls, from marks that later polls may still correct."""
-    known_s = run.known_alive_until(now_s)
-    now = take_marks(run, meters, now_s if now_s - known_s < _SCANNED_WITHIN_S else known_s, run.begin)
+    now = take_marks(run, meters, _until_s(run, now_s, so_far=True), run.begin)
     begin = run.begin if run.begin_settled else take_marks(run, meters, run.begin_s, {}, run.begin)
     return {device: energy_between(begin[device], now[device]) for device in run.measured() if device in begin}
 

@@ -15,9 +15,9 @@ from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
+from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
-from exporter.runs.discovery.exits import ProcessExits
 from exporter.runs.discovery.job_mapping import AssignedJob, JobMappingFolder
 from exporter.runs.discovery.labels import OwnerLabels
 from exporter.runs.discovery.outcomes import Outcomes

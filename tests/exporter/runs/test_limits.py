@@ -18,7 +18,7 @@ def run_ids(node, *, recorded=False):
         readings = [*second.readings, *(reading for ended in second.ended.values() for reading in ended)]
         return {r.labels[0] for r in readings if "run_id" in r.metric.labels} - {""}
     page = node.collector.series()
-    lines = "".join(line for families in page.ended for _, family in families for line in family)
+    lines = "".join(line for ended in page.ended for _, family in ended.families for line in family)
     ended = {run_id for run_id in node.ledger.runs if f'run_id="{run_id}"' in lines}
     return ended | {r.labels[0] for r in page.readings if "run_id" in r.metric.labels} - {""}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage
 from exporter.model import Service
 from exporter.processes.cgroup_paths import GROUP_KINDS, CgroupOwner
+from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey
-from exporter.runs.discovery.exits import ProcessExits
 from exporter.runs.discovery.labels import OwnerLabels
 from exporter.runs.discovery.outcomes import Outcomes, ReportedEnd
 from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners

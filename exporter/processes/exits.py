@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from exporter.model import boottime
 from exporter.processes.procfs import ProcessKey, is_process_alive
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ProcessExits:
     """Processes to watch, each by a pidfd, which becomes readable when its process exits.
 
-    `exited_s` is the time of each exit (CLOCK_BOOTTIME). On Linux before 5.3, or for want of file descriptors, it is
-    the time of the call of `watch` that found that the process was gone.
+    `exited_s` is the time of each exit (CLOCK_BOOTTIME). Except for the processes in `exact`, it is the time of the
+    call of `watch` that found that the process was gone: on Linux before 5.3, for want of file descriptors, or if it
+    ended before the first call.
     """
 
-    def __init__(self, clock: Callable[[], float] = boottime, open_pidfd: Callable[[int], int] = os.pidfd_open) -> None:
+    def __init__(self, clock: Callable[[], float] = _boottime, open_pidfd: Callable[[int], int] = os.pidfd_open) -> None:
         self.exited_s: dict[ProcessKey, float] = {}
+        self.exact: set[ProcessKey] = set()
         self._clock = clock
         self._open_pidfd = open_pidfd
         self._pidfds: dict[ProcessKey, int] = {}
@@ -29,6 +35,7 @@ class ProcessExits:
         for process in self._pidfds.keys() - processes:
             self._unwatch(process)
         self.exited_s = {process: s for process, s in self.exited_s.items() if process in processes}
+        self.exact &= processes
         for process in processes - self._pidfds.keys() - self.exited_s.keys():
             self._watch(process)
 
@@ -47,6 +54,7 @@ class ProcessExits:
 
     def _note_exit(self, process: ProcessKey) -> None:
         self.exited_s[process] = self._clock()
+        self.exact.add(process)
         self._unwatch(process)
 
     def _unwatch(self, process: ProcessKey) -> None:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 from exporter.model import boottime
+from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey, find_process
-from exporter.runs.discovery.exits import ProcessExits
 
 
 def start():

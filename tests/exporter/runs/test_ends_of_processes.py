@@ -1,0 +1,154 @@
+"""Runs whose processes are killed: the time of the end, its energy and its shares."""
+
+import pytest
+
+from exporter.contract.work import SHARE_POLICY
+from exporter.processes.procfs import ProcessKey
+from exporter.runs import lifecycle
+from exporter.storage.state_file import StateFile
+from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
+
+JOB = ProcessKey(4711, 1.0)
+SCAN_S = 1.0
+
+
+class Node(LedgerNode):
+    """Node with one run of a process, which is scanned once a second until its end."""
+
+    def __init__(self, file):
+        self.is_job_alive = True
+        super().__init__(file, is_alive=lambda _: self.is_job_alive)
+        self.scan()
+        self.run = self.begin(gpus=[GPU.id])
+        self.run.processes = [JOB]
+        self.scan()
+
+    def scan(self):
+        self.ledger.tick()
+        self.ledger.attribution.tick(self.ledger.runs.values(), self.now_s)
+
+    def live_for(self, seconds):
+        for _ in range(round(seconds / SCAN_S)):
+            self.run_for(SCAN_S)
+            self.scan()
+
+    def await_end(self):
+        """Scan until the run has ended, and return it with its energy and half-width."""
+        for _ in range(12):
+            self.run_for(SCAN_S)
+            self.scan()
+            if not self.run.is_open:
+                break
+        view = self.ledger.view(self.run)
+        return view, view.energy_joules["gpu"][GPU.id], view.energy_uncertainty_joules["gpu"][GPU.id]
+
+
+@pytest.fixture
+def node(tmp_path):
+    file = StateFile(tmp_path)
+    yield Node(file)
+    file.close()
+
+
+def test_killed_run_between_two_scans_has_an_interval_up_to_the_second(node):
+    """The process lives for 0.7 s after the last scan that found it: 252 J that the energy may lack."""
+    node.live_for(5)
+    node.run_for(0.7)
+    died_s, node.is_job_alive = node.now_s, False
+    node.run_for(0.3)
+    node.scan()
+    view, energy_j, half_j = node.await_end()
+
+    true_j = POWER_W * (died_s - node.run.begin_s)
+    assert energy_j < true_j < energy_j + half_j < true_j + 0.5 * POWER_W
+    assert any(note.startswith("it ended between") for note in view.notes)
+    assert not any("exporter was not running" in note for note in view.notes)
+
+
+def test_killed_run_whose_exit_was_seen_ends_then(node):
+    node.live_for(5)
+    node.run_for(0.7)
+    died_s, node.is_job_alive = node.now_s, False
+    node.run_for(0.3)
+    lifecycle.note_exits(node.run, {JOB: died_s})
+    node.scan()
+    view, energy_j, half_j = node.await_end()
+
+    assert view.duration_seconds == pytest.approx(died_s - node.run.begin_s, abs=1e-6)
+    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, abs=half_j)
+    assert half_j < 0.1 * POWER_W
+    assert not any(note.startswith("it ended between") for note in view.notes)
+
+
+def test_killed_run_whose_exit_was_seen_holds_its_gpu_until_then(node):
+    node.live_for(5)
+    node.run_for(0.7)
+    died_s, node.is_job_alive = node.now_s, False
+    node.run_for(0.3)
+    lifecycle.note_exits(node.run, {JOB: died_s})
+    node.scan()
+    node.await_end()
+
+    share_j = node.ledger.attribution.energies.share_j(GPU, SHARE_POLICY, node.run.run_id)
+    assert share_j == pytest.approx(POWER_W * (died_s - node.run.begin_s), abs=0.1 * POWER_W)
+
+
+def test_killed_run_while_the_exporter_is_paused_has_an_interval_over_the_pause(node):
+    """The exporter sees nothing for 6 s, of which the process lives 3 s."""
+    node.live_for(5)
+    node.run_for(3)
+    died_s, node.is_job_alive = node.now_s, False
+    node.run_for(3)
+    lifecycle.note_exits(node.run, {JOB: node.now_s})  # a paused exporter sees the exit when it continues
+    node.scan()
+    view, energy_j, half_j = node.await_end()
+
+    assert energy_j < POWER_W * (died_s - node.run.begin_s) < energy_j + half_j
+    assert any(note.startswith("it ended between") for note in view.notes)
+
+
+def test_duration_of_a_killed_run_never_exceeds_its_final_one(node):
+    node.live_for(5)
+    node.is_job_alive = False
+    shown_s = []
+    while node.run.is_open and len(shown_s) < 20:
+        node.run_for(SCAN_S)
+        node.scan()
+        shown_s.append(node.ledger.snapshot(node.run.run_id).run.duration_seconds)
+
+    assert not node.run.is_open
+    assert max(shown_s) == shown_s[-1] == pytest.approx(node.run.end_s - node.run.begin_s)
+
+
+def test_run_that_starts_another_process_in_time_continues(node):
+    node.live_for(5)
+    node.is_job_alive = False
+    node.live_for(4)
+    node.is_job_alive = True
+    node.live_for(10)
+
+    assert node.run.running
+    assert node.run.end_until_s is None
+
+
+def test_run_without_processes_holds_its_gpu(node):
+    """A run of a client on another machine has a lease, and no process that could be gone."""
+    node.run.processes = []
+    node.is_job_alive = False
+    before_j = node.ledger.attribution.energies.share_j(GPU, SHARE_POLICY, node.run.run_id)
+    node.live_for(10)
+
+    share_j = node.ledger.attribution.energies.share_j(GPU, SHARE_POLICY, node.run.run_id)
+    assert node.run.end_until_s is None
+    assert share_j - before_j == pytest.approx(10 * POWER_W)
+
+
+@pytest.mark.parametrize("lease_s", [2.5, 5.5])
+def test_lease_that_ends_after_the_process_does_not_extend_the_run(node, lease_s):
+    node.live_for(5)
+    node.is_job_alive = False
+    last_s = node.run.alive_s
+    node.run.lease_until_s = node.now_s + lease_s
+    view, _, _ = node.await_end()
+
+    assert view.duration_seconds == pytest.approx(last_s - node.run.begin_s)
