@@ -23,7 +23,9 @@ class ProcessExits:
     ended before the first call.
     """
 
-    def __init__(self, clock: Callable[[], float] = _boottime, open_pidfd: Callable[[int], int] = os.pidfd_open) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = _boottime, open_pidfd: Callable[[int], int] = os.pidfd_open
+    ) -> None:
         self.exited_s: dict[ProcessKey, float] = {}
         self.exact: set[ProcessKey] = set()
         self._clock = clock
