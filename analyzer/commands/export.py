@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analyzer.commands.options.shared import DEFAULT_SINCE, ConnectionOptions, SinceOption, duration_option
-from analyzer.commands.printing import exit_with_error, print_message
+from analyzer.commands.printing import exists, exit_with_error, print_message
 from exporter.contract.command_line import install, with_option_groups
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def export_command(
     if file_format is None:
         raise typer.BadParameter(f"--format is required: {out.name} ends in none of {', '.join(_BY_SUFFIX)}")
     since_s, margin_s = duration_option(since), duration_option(margin, "--margin")
-    if out.exists():
+    if exists(out):
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     if file_format is ExportFormat.PARQUET:
         _check_parquet()

@@ -39,6 +39,14 @@ def exit_with_error(text: str) -> NoReturn:
     raise SystemExit(1)
 
 
+def exists(path: Path) -> bool:
+    """Return False also for a path in a folder without permission; writing it then reports the cause."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files by their names, create missing folders, and print the paths."""
     try:

@@ -22,7 +22,7 @@ from analyzer.commands.options.shared import (
     duration_option,
     moment_option,
 )
-from analyzer.commands.printing import OutputFormat, exit_with_error, print_message, write_files
+from analyzer.commands.printing import OutputFormat, exists, exit_with_error, print_message, write_files
 from exporter.contract.command_line import with_option_groups
 from exporter.contract.work import SHARE_POLICY
 
@@ -82,7 +82,7 @@ def requests_command(
     span_s, roles = _range(run_id, start, end), _roles(role or [])
     if run_id is None and not requests:
         raise typer.BadParameter("a time range needs --requests; the exporter stores requests by run (--run-id)")
-    if out is not None and out.suffix in _ROW_SUFFIXES and out.exists():
+    if out is not None and out.suffix in _ROW_SUFFIXES and exists(out):
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analyzer.commands.options.shared import moment_option
-from analyzer.commands.printing import print_message
+from analyzer.commands.printing import exists, print_message
 from analyzer.sources.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class UserInputOptions:
         if len(providers) > 1:
             raise typer.BadParameter("--restate: average intensities of several providers cannot be added; name one")
         for text in inputs:
-            if text not in providers and not Path(text).is_file():
+            if text not in providers and not (exists(Path(text)) and Path(text).is_file()):
                 known = ", ".join(_PROVIDERS)
                 raise typer.BadParameter(f"--restate: {text} is neither a provider ({known}) nor an existing file")
 

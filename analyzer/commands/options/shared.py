@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.printing import OutputFormat, print_message
+from analyzer.commands.printing import OutputFormat, exists, print_message
 from analyzer.model.time_text import LocalTimeError, SystemZone, names_zone, parse_duration, parse_moment
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def check_out_options(tools: list[RunTool] | list[SweepTool] | None, out: Path |
     """Raise typer.BadParameter if there is no folder for the files, or a file in its place."""
     if tools and out is None:
         raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
-    if out is not None and out.exists() and not out.is_dir():
+    if out is not None and exists(out) and not out.is_dir():
         raise typer.BadParameter(f"--out: {out} is not a folder; give a new or existing folder")
 
 

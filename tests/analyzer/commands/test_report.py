@@ -209,3 +209,13 @@ def test_source_can_come_from_environment(analyzer, steady_history):
     completed = analyzer("report", *RUN, WATTLINE_SOURCE=str(steady_history))
 
     assert completed.returncode == 0, completed.stderr
+
+
+@pytest.mark.parametrize("options", [("report", *RUN, "--out"), ("export", *RUN, "--format", "csv", "--out")])
+def test_out_that_cannot_be_looked_up_is_one_line(analyzer, steady_history, tmp_path, options):
+    """A name of 300 characters has the effect of a folder without permission: looking it up fails."""
+    completed = analyzer(*options, tmp_path / ("x" * 300), "--source", steady_history)
+
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1].startswith("analyzer: cannot write ")
+    assert "Traceback" not in completed.stderr
