@@ -15,6 +15,7 @@ from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
+from analyzer.sources.requests.other_work import other_work_note
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.studies.requests.table import RequestTable
@@ -255,6 +256,8 @@ def request_notes(table: RequestTable, slots: EnergySlots) -> list[str]:
         notes.append(f"requests without first_token_at, so prefill and decode are not separated: {table.untimed}")
     if table.repeated:
         notes.append(f"requests that occur more than once and count once: {table.repeated}")
+    if note := other_work_note(spans, slots):
+        notes.append(note)
     return notes
 
 

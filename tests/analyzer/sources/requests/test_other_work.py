@@ -1,0 +1,43 @@
+"""Note on GPUs that work while no request is in progress."""
+
+import numpy as np
+import pytest
+
+from analyzer.sources.requests.other_work import other_work_note
+from exporter.request_energy.spans import EnergySlots, RequestSpans
+
+IDLE_W, BUSY_W = 100.0, 700.0
+EDGES_S = np.arange(0.0, 61.0)
+FROM_S, TO_S = 20.0, 40.0
+
+
+def spans():
+    """Return ten requests of 2 s each, from 20 to 40 s."""
+    begun_s = FROM_S + 2.0 * np.arange(10)
+    return RequestSpans(begun_s, begun_s + 0.1, begun_s + 2.0, np.full(10, 100.0), np.zeros(10), np.full(10, 50.0))
+
+
+def slots(quiet_w, lag_s=0.0, *, idle_known=True):
+    """Return a minute of energy, with `quiet_w` outside of the requests, which the meter shows `lag_s` late."""
+    fine_s = (np.arange(6_000) + 0.5) / 100
+    busy = (fine_s >= FROM_S + lag_s) & (fine_s < TO_S + lag_s)
+    joules = np.where(busy, BUSY_W, quiet_w).reshape(60, 100).sum(axis=1) / 100
+    return EnergySlots(EDGES_S, joules, IDLE_W, idle_known=idle_known)
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 0.4])
+def test_other_work_idle_gpus_between_requests_give_no_note(lag_s):
+    assert other_work_note(spans(), slots(IDLE_W, lag_s)) == ""
+
+
+def test_other_work_of_busy_gpus_is_noted_with_its_power():
+    assert "draw 600 W above idle while no request is in progress" in other_work_note(spans(), slots(BUSY_W))
+
+
+def test_other_work_is_unknown_with_an_assumed_idle_power():
+    assert other_work_note(spans(), slots(BUSY_W, idle_known=False)) == ""
+
+
+def test_other_work_is_unknown_if_requests_are_always_in_progress():
+    whole = RequestSpans(*(np.array([value]) for value in (0.0, 0.1, 60.0, 100.0, 0.0, 50.0)))
+    assert other_work_note(whole, slots(BUSY_W)) == ""
