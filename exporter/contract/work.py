@@ -38,7 +38,7 @@ _LEAST_WORK = 0.01
 _MOST_TIME = 0.99
 """Phases that take a larger share of the run count as the whole run, whose interval is narrower."""
 _ROUNDING = 1e-6
-_LEAST_RATIO, _LEAST_J, _EDGE_S = 0.02, 1.0, 0.25
+LEAST_SHARED_RATIO, _LEAST_J, EDGE_S = 0.02, 1.0, 0.25
 """A device is shared if more than this ratio, energy and time at either edge is attributed to others."""
 SHORTEST_PHASE_S = 1.0
 """Shortest phase with an energy for most sensors; the analyzer knows each sensor's update interval."""
@@ -110,8 +110,8 @@ def _rank(unit: str) -> tuple[int, str]:
 
 def is_shared(energy_j: float, attributed_j: float, *, mean_power_w: float, max_power_w: float, half_j: float) -> bool:
     """Return True if a part of a device's energy is attributed to others than the run."""
-    edges_j = 2 * _EDGE_S * max(mean_power_w, max_power_w) + half_j
-    return energy_j - attributed_j > max(_LEAST_RATIO * energy_j, _LEAST_J, edges_j)
+    edges_j = 2 * EDGE_S * max(mean_power_w, max_power_w) + half_j
+    return energy_j - attributed_j > max(LEAST_SHARED_RATIO * energy_j, _LEAST_J, edges_j)
 
 
 def phases_of_work(
@@ -168,6 +168,10 @@ class WorkQueries:
     def energy_per_unit(self) -> str:
         return f"({self.joules()} / ({self.amount()} > 0))"
 
+    def gpu_joules_in_phases(self) -> str:
+        """Return the query for the GPUs' energy of each unit in its phases, also of runs that share GPUs."""
+        return self._in_phases('component="gpu"', self._amount_of(""))
+
     def primary(self, values: str) -> str:
         """Return the values of each run's primary unit.
 
@@ -206,8 +210,8 @@ class WorkQueries:
         missing = f"({energy} - {self._attributed(of)})"
         beyond = f"({missing} - {self.counter(m.RUN_ENERGY_UNCERTAINTY, device, of)})"
         highest_w = f"on ({self.node_run}) group_left () {self.counter(m.RUN_POWER_MAX, (), '')}"
-        at_edges = f"{beyond} / {highest_w} <= {2 * _EDGE_S:g}"
-        return f"({missing} > {_LEAST_J:g} unless {missing} <= {_LEAST_RATIO} * {energy} unless {at_edges})"
+        at_edges = f"{beyond} / {highest_w} <= {2 * EDGE_S:g}"
+        return f"({missing} > {_LEAST_J:g} unless {missing} <= {LEAST_SHARED_RATIO} * {energy} unless {at_edges})"
 
     def _in_phases(self, of: str, done: str) -> str:
         """Return the query for the energy in the phases of each unit; see `phases_of_work`.

@@ -28,7 +28,6 @@ from analyzer.sources.promql import (
 )
 from exporter.contract import metrics as m
 from exporter.contract.run_limits import OTHER_RUNS
-from exporter.contract.work import WorkQueries
 
 DEVICES = "instance:wattline_device_energy_joules:increase5m"
 UNCLAIMED = "instance:wattline_unclaimed_energy_joules:increase5m"
@@ -130,7 +129,7 @@ def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Ite
         joules = run_counter(_joules(cut, which), span, side)
         if join:
             joules = with_model(cut, joules)
-        labels, own = (cut.run_labels, (GPU_MODEL,)) if join else (_all_of_runs(cut), ())
+        labels, own = (cut.run_labels, (GPU_MODEL,)) if join else (all_of_runs(cut), ())
         by_run = sum_by((*RUN, "component", *own), joules)  # fewer series to join
         yield sum_by((*cut.labels, "component"), with_labels(cut, by_run, labels, RUN))
 
@@ -141,9 +140,9 @@ def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
 
 
 def unmeasured_work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
-    """Yield queries for the work of runs without energy; see `working_energy_queries`."""
+    """Yield queries for the work of runs without energy; see `unit_queries`."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
-    identity, joules = _working_joules(cut, cut.whole, "until")
+    identity, joules = working_joules(cut, cut.whole, "until")
     yield _work(cut, f"({amounts} unless on ({label_list(identity)}) ({joules} > 0))")
 
 
@@ -154,28 +153,10 @@ def primary_unit_query(cut: FleetCut) -> str:
 
 
 def _work(cut: FleetCut, amounts: str) -> str:
-    return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, _all_of_runs(cut), RUN))
+    return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, all_of_runs(cut), RUN))
 
 
-def working_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
-    """Yield queries for the joules that work is divided by, by unit and the keys; see `exporter.contract.work`.
-
-    Of a run that is partly outside of the span, it is the part of its attributed energy. A run on several nodes may
-    count its work on one of them; if nodes are keys, each node is separate.
-    """
-    identity, whole_j = _working_joules(cut, cut.whole, "until")
-    until, before = (_working_joules(cut, span, side)[1] for side in ("until", "before"))
-    part = f"(({until} - {before} or {until}) / ({whole_j} > 0))"
-    joules = WorkQueries(
-        label_list(identity),
-        label_list(RUN),
-        lambda metric, labels, matchers: run_counter(QueryCounter(metric.name, labels, matchers), cut.whole, "until"),
-    ).joules()
-    each = f"({joules} * on ({label_list(identity)}) group_left () {part})"
-    yield sum_by((*cut.labels, "unit"), with_labels(cut, each, _all_of_runs(cut), identity))
-
-
-def _working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> tuple[tuple[str, ...], str]:
+def working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> tuple[tuple[str, ...], str]:
     """Return the labels of a run, and the query for its attributed joules: on GPUs, or on CPUs in runs without."""
     identity = RUN if NODE in cut.by else ("run_id",)
     gpu, cpu = (
@@ -199,7 +180,7 @@ def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str
         share = f"({joules[0]} / ({joules[1]} > 0) and on ({label_list(RUN)}) {ended})"
         by_joules = f"({_grams(cut, cut.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
         part = f"({by_joules} or {part})"
-    yield sum_by((*cut.labels, *_BASIS), with_labels(cut, part, _all_of_runs(cut), RUN))
+    yield sum_by((*cut.labels, *_BASIS), with_labels(cut, part, all_of_runs(cut), RUN))
 
 
 def _grams(cut: FleetCut, span: QuerySpan, side: Side) -> str:
@@ -226,7 +207,7 @@ def device_emission_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
 def run_count_query(cut: FleetCut) -> str:
     """Return the query for the number of runs by the keys, without runs that ended before the window."""
     over = f"({_ends(cut)} < time() - {cut.whole.from_ms / 1_000:.3f})"
-    rows = f"({run_info(cut, _all_of_runs(cut), RUN)}) unless on ({label_list(RUN)}) {over}"
+    rows = f"({run_info(cut, all_of_runs(cut), RUN)}) unless on ({label_list(RUN)}) {over}"
     return f"count by ({label_list(cut.labels)}) (group by ({label_list(('run_id', *cut.labels))}) ({rows}))"
 
 
@@ -247,7 +228,7 @@ def gpu_seconds_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[
 
 def squared_uncertainty_query(cut: FleetCut) -> str:
     """Return the query for the sum of squared half-widths of the runs' energies by the keys, in J²."""
-    return sum_by(cut.labels, with_labels(cut, f"({_half_widths(cut)} ^ 2)", _all_of_runs(cut), RUN))
+    return sum_by(cut.labels, with_labels(cut, f"({_half_widths(cut)} ^ 2)", all_of_runs(cut), RUN))
 
 
 def _half_widths(cut: FleetCut) -> str:
@@ -265,7 +246,7 @@ def _half_widths(cut: FleetCut) -> str:
 def certain_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the joules of the runs with an uncertainty, by the keys; running runs have none."""
     joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} and {_half_widths(cut)})"
-    yield sum_by(cut.labels, with_labels(cut, joules, _all_of_runs(cut), RUN))
+    yield sum_by(cut.labels, with_labels(cut, joules, all_of_runs(cut), RUN))
 
 
 def nodes_query(span: QuerySpan) -> str:
@@ -290,7 +271,7 @@ def _joules(cut: FleetCut, which: str = "") -> QueryCounter:
     return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, matchers)
 
 
-def _all_of_runs(cut: FleetCut) -> tuple[str, ...]:
+def all_of_runs(cut: FleetCut) -> tuple[str, ...]:
     return (*cut.run_labels, GPU_MODEL) if GPU_MODEL in cut.by else cut.run_labels
 
 

@@ -13,6 +13,7 @@ from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet.aliases import find_aliases, without_instances
 from analyzer.sources.fleet.cut import GPU_MODEL, FleetCut, device_keys, folded_keys, run_keys
 from analyzer.sources.fleet.emission_coverage import emission_energy_query
+from analyzer.sources.fleet.unit_queries import working_energy_queries
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
@@ -137,7 +138,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
             ]
         ),
         work=work,
-        working=client.sums(rises(cut, q.working_energy_queries), _UNIT) if work else {},
+        working=client.sums(rises(cut, working_energy_queries), _UNIT) if work else {},
         unmeasured=client.sums(counted(cut, q.unmeasured_work_queries), _UNIT) if work else {},
         primary={one.labels["unit"]: one.value for one in primary or ()},
         grams=client.sums(counted(cut, q.emission_queries), _BASIS) if device_grams else {},
