@@ -59,8 +59,8 @@ def _of_owners(by: str, *matchers: str) -> str:
     return f"sum{by} (increase({selector(m.OWNER_ENERGY, _POLICY, *matchers)}[$__range]))"
 
 
-def _gpu_seconds(by: str) -> str:
-    return f"sum{by} (increase({selector(m.OWNER_GPU_SECONDS)}[$__range]))"
+def _gpu_seconds(by: str, *matchers: str) -> str:
+    return f"sum{by} (increase({selector(m.OWNER_GPU_SECONDS, *matchers)}[$__range]))"
 
 
 def _usage(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
@@ -78,7 +78,7 @@ _COST = _usage(
     "Cost", "Kilowatt hours times the price set above.", "short", f"{_of_owners('')} / {_KWH} * $price", "cost"
 )
 _GPU_TIME = _usage(
-    "GPU time", "Time for which owners held GPUs, a shared GPU divided equally.", "s", _gpu_seconds(""), "held"
+    "GPU time", "Time for which owners held GPUs, a shared GPU divided equally.", "s", _gpu_seconds("", 'kind!="none"'), "held"
 )
 _UNATTRIBUTED = _usage(
     "Unattributed GPU energy",
