@@ -137,6 +137,8 @@ class LoadBlock:
         A request has its share of the errors at its begin and at its end, which are independent, and of the noise in
         each of its slots, with the standard error `noise_j`. One within a slot has a part of that slot.
         """
+        if not noise_j and slots.edge_half_j is None:
+            return np.zeros(len(self.requests))
         flight, count = self._flight, len(self.requests)
         joules, idle_j = slots.joules[self.slots], slots.idle_j[self.slots]
         variance_j2 = (flight.final - flight.first + 1) * noise_j**2
