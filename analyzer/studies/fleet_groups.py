@@ -38,6 +38,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     groups = []
     for keys in joules.keys() | work.keys():
         components = {what[0]: value for what, value in joules.get(keys, {}).items()}
+        components = components if any(components.values()) else {}  # none of it was attributed to the runs
         grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
         if grams_per_kwh is not None:
             grams = {GIVEN: sum(components.values()) / _KWH_J * grams_per_kwh}

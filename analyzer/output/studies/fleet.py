@@ -54,10 +54,12 @@ def fleet_output(fleet: Fleet, top: int | None) -> CommandOutput:
 def _headline(fleet: Fleet) -> str:
     parts = ", ".join(f"{name.upper()} {units.plain_energy(joules)}" for name, joules in fleet.whole.items())
     span = units.span(fleet.means.start_s, fleet.means.end_s)
-    lines = [span, f"all devices: {units.plain_energy(fleet.whole_j)} ({parts})"]
-    if (fleet.excess_ratio or 0.0) > REPORTED_EXCESS:
-        lines.append(f"the devices' counters show {units.plain_energy(fleet.device_j)} of it; see the warning")
-    return "\n".join(lines)
+    if (fleet.excess_ratio or 0.0) <= REPORTED_EXCESS:
+        return f"{span}\nall devices: {units.plain_energy(fleet.whole_j)} ({parts})"
+    return (
+        f"{span}\nall runs and unattributed: {units.plain_energy(fleet.whole_j)} ({parts})\n"
+        f"all devices, by their counters: {units.plain_energy(fleet.device_j)}, as in analyzer usage; see the warning"
+    )
 
 
 def _cells_by_column(

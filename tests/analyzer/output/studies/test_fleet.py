@@ -41,8 +41,8 @@ def test_fleet_energy_beyond_counters_has_one_total_and_one_share():
     shares, text = small_fleet_text(6_000.0)
 
     assert shares == [pytest.approx(0.6), pytest.approx(0.4)]
-    assert "all devices: 2.083 Wh (GPU 2.083 Wh)" in text
-    assert "the devices' counters show 1.667 Wh of it; see the warning" in text
+    assert "all runs and unattributed: 2.083 Wh (GPU 2.083 Wh)" in text
+    assert "all devices, by their counters: 1.667 Wh, as in analyzer usage; see the warning" in text
     assert "energy of GPUs without a run: 3,000 J, 40.0 % of the energy of all GPUs" in text
 
 
@@ -75,6 +75,15 @@ def test_fleet_kinds_without_increase_have_no_emissions():
 
     assert (result.device_grams, [group.grams for group in result.groups]) == ({}, [{}])
     assert "CO₂eq" not in text_of(result)
+
+
+def test_fleet_run_with_unattributed_energy_has_none():
+    """The counter of the attributed energy of the only run of b stayed at 0."""
+    counts = replace(COUNTS, claimed={**COUNTS.claimed, (("b",), GPU): 0.0}, runs={(("b",), ()): 1.0})
+
+    (group,) = (one for one in fleet(("model",), "idle_shared", counts).groups if one.keys == ("b",))
+
+    assert (group.joules, group.runs) == ({}, 1)
 
 
 def test_fleet_unmeasured_run_has_neither_energy_nor_share():
