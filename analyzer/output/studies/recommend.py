@@ -44,9 +44,11 @@ def recommendation_output(advices: Sequence[Advice], source: str) -> CommandOutp
 def _parts(advice: Advice) -> list[str | Text | Table]:
     title = Text(f"{advice.sweep.title}\n", "bold").append(question_text(advice), "not bold dim")
     headline = Text(advice_headline(advice), "bold")
-    commands = [] if any(run.simulated for run in advice.sweep.runs) else advice_commands(advice)
+    commands = [f"{command}   (as root)" for command in advice_commands(advice)]
+    if commands and any(run.simulated for run in advice.sweep.runs):
+        commands = ["no command: the limits of SIMULATED GPUs have no effect on real ones"]
     for command in commands:
-        headline.append(f"\n  {command}   (as root)", "not bold")
+        headline.append(f"\n  {command}", "not bold")
     table = [_table(advice)] if advice.candidates else []
     return [title, headline, *table, "\n".join(f"- {line}" for line in advice_remarks(advice))]
 

@@ -1,5 +1,7 @@
 """Table and JSON document of the advice on a sweep."""
 
+from dataclasses import replace
+
 from analyzer.output.studies import recommend
 from analyzer.studies.objective import SweepQuestion
 from analyzer.studies.recommend import advise
@@ -35,3 +37,17 @@ def test_recommend_marks_under_a_constraint_name_the_best_allowed():
     assert "best allowed" in marks[600][0].split(", ")
     assert "best" in marks[600][1]
     assert "best allowed" not in marks[600][1]
+
+
+def answer_text(sweep):
+    """Return the headline with the commands."""
+    return str(recommend.recommendation_output([advise(sweep, SweepQuestion())], "").parts[1])
+
+
+def test_recommend_of_simulated_gpus_states_why_it_has_no_command():
+    rows = {500: (700, 10.0), 700: (1000, 10.0)}
+    real = near_exact_sweep(rows)
+    simulated = replace(real, runs=[replace(run, simulated=True) for run in real.runs])
+
+    assert "  nvidia-smi -i 0 -pl 500   (as root)" in answer_text(real)
+    assert answer_text(simulated).endswith("\n  no command: the limits of SIMULATED GPUs have no effect on real ones")
