@@ -154,7 +154,8 @@ def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
         )
         yield Finding("warning", "no_energy", "", text)
     if run.outcome in ("failed", "interrupted"):
-        yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
+        ended = "failed" if run.outcome == "failed" else "was interrupted"
+        yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")
 
 
 def _work_findings(ledger: RunLedger) -> Iterator[Finding]:
@@ -216,8 +217,7 @@ def _check(measured: _Measured, run: AttributedRun, inputs: UserInputs) -> _Chec
             findings.append(Finding("warning", "unused_gpu", device.label, text))
     raw = measured.raw.table
     emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
-    given = inputs.grams_per_kwh is not None
-    about = carbon_findings(raw, measured.windows, run.carbon_slots, emitting, is_average_given=given)
+    about = carbon_findings(raw, measured.windows, run.carbon_slots, emitting, given=inputs.grams_per_kwh is not None)
     return _Checked(tuple(budgets), tuple(findings), tuple(about))
 
 

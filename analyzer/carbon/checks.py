@@ -26,12 +26,11 @@ def carbon_findings(
     slots: Sequence[CarbonSlot],
     emitting: Collection[tuple[str, str]],
     *,
-    is_average_given: bool = False,
+    given: bool = False,
 ) -> list[Finding]:
     """Return findings about the intensities of the run's time.
 
-    `emitting` are the pairs of instance and basis with emissions; with `is_average_given` the user gave an average
-    intensity.
+    `emitting` are the pairs of instance and basis with emissions; with `given` the user gave an average intensity.
     """
     found: list[Finding] = []
     for instance, window in windows.items():
@@ -41,7 +40,7 @@ def carbon_findings(
             mine = [slot for slot in slots if (slot.instance, slot.basis) == (instance, basis)]
             where = {"instance": instance, "basis": basis}
             has_emissions = (instance, basis) in emitting
-            if has_emissions or not (is_average_given and basis == "average"):
+            if has_emissions or not (given and basis == "average"):
                 found += _missing(raw, where, window, subject, has_emissions=has_emissions)
             found += _fallback(within, where, mine, subject)
             found += _old(within, where, window, subject)

@@ -102,10 +102,12 @@ def _headline(report: RequestReport) -> str:
     energies, spans = report.energies, report.table.spans
     assigned_j = float(report.joules.sum())
     counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
-    parts = f"requests {units.plain_energy(assigned_j)}, rest {units.plain_energy(energies.measured_j - assigned_j)}"
+    whole_j = energies.measured_j
+    assigned, rest = (units.plain_energy(joules, whole_j) for joules in (assigned_j, whole_j - assigned_j))
+    parts = f"requests {assigned}, rest {rest}"
     lines = [
         f"{report.title}: {len(spans):,} requests, {counts}",
-        f"energy of the GPUs {units.plain_energy(energies.measured_j)}: {parts}",
+        f"energy of the GPUs {units.plain_energy(whole_j)}: {parts}",
     ]
     prompt, generated, context = report.tokens_j
     if prompt and generated:

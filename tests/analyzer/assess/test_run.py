@@ -235,6 +235,15 @@ def test_report_uncertainty_above_energy_by_lack_of_reads_is_no_advice(tmp_path)
     assert "(95 % CI: 0.0 to 9.7 Wh)" in summary_sentences(report)[0].after
 
 
+@pytest.mark.parametrize(
+    ("outcome", "text"), [("failed", "the run failed: "), ("interrupted", "the run was interrupted: ")]
+)
+def test_report_of_incomplete_run_states_its_outcome(tmp_path, outcome, text):
+    report = run_report(tmp_path, run=NodeRun(outcome=outcome))
+
+    assert [f.text for f in report.findings if f.code == "outcome"] == [f"{text}its work may be incomplete"]
+
+
 def test_report_coverage_below_one_is_finding(tmp_path):
     report = run_report(tmp_path, run=NodeRun(covered_ratio=0.9))
 

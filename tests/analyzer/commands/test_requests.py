@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import time
 from datetime import datetime
 
@@ -133,6 +134,9 @@ def test_table_names_the_most_expensive_requests_first(report, requests_file):
     assert code == 0, err
     assert "Requests with the most energy, 3 of" in out
     assert "run server-1:" in out
+    sums = re.search(r"energy of the GPUs [\d.,]+ (\w+): requests [\d.,]+ (\w+), rest [\d.,]+ (\w+)", out)
+    assert sums is not None
+    assert len(set(sums.groups())) == 1, "figures that add up have one unit"
 
 
 def test_csv_of_requests_gives_the_same_figures(report, requests_file, served, tmp_path):
