@@ -154,6 +154,11 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
             f"{where}: the times are not in the order started_at, first_token_at, ended_at",
             "check the clocks that recorded them",
         )
+    if arrived == ended:
+        raise FetchError(
+            f"{where}: it ended at the time at which it started, so its energy is unknown",
+            "record fractions of a second, or leave it out",
+        )
     cached = 0.0 if math.isnan(cached) else cached
     if min(prompt, cached, generated) < 0 or cached > prompt:
         raise FetchError(f"{where}: the numbers of tokens are negative, or more are cached than prompted", _REMEDY)

@@ -164,6 +164,10 @@ def change(**fields):
             "request 3: the times are not in the order started_at, first_token_at, ended_at",
         ),
         (change(started_at=START_S * 1_000), "is no time in Unix seconds; divide milliseconds by 1,000"),
+        (
+            lambda one: one | {"first_token_at": one["started_at"], "ended_at": one["started_at"]},
+            "request 3: it ended at the time at which it started, so its energy is unknown",
+        ),
         (change(prompt_tokens=-1), "request 3: the numbers of tokens are negative"),
         (change(generated_tokens="many"), "request 3: generated_tokens is 'many', not a number"),
         (change(generated_tokens=None), "request 3 has no generated_tokens"),
