@@ -204,8 +204,9 @@ class RunView(BaseModel):
     """Unix time of the latest report of work; None without one, and for runs of older exporters."""
     results: dict[str, float]
     settled_until: float | None = None
-    """Unix time up to which seconds and energies of `phases` and `emissions_grams` of a running run count, about six
-    seconds ago: later marks may still change. Energy, work and duration are up to now. None once the run has ended."""
+    """Unix time up to which seconds and energies of `phases` of a running run count, about six seconds ago: later marks
+    may still change. Energy, work and duration are up to now, and so are `emissions_grams` of the answer to GET of one
+    run; in lists they are up to this time. None once the run has ended."""
     energy_joules: dict[str, dict[str, float]]
     energy_uncertainty_joules: dict[str, dict[str, float]]
     """Half-widths of the 95 % confidence intervals of `energy_joules`, once the run has ended."""

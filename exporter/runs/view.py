@@ -14,7 +14,7 @@ from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
 from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, take_marks
-from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
+from exporter.runs.record import Cut, Marks, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 _Value = TypeVar("_Value")
 _SIMULATED = "SIMULATED"
@@ -36,12 +36,14 @@ def run_view(
 ) -> contract.RunView:
     """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file.
 
-    `so_far`: a running run has energies from its start on, with half-widths. They may fall within these half-widths;
+    `so_far`: a running run has energies and emissions from its start on, and half-widths, within which they may fall;
     without `so_far` they never fall, and begin a few seconds after the run.
     """
     is_so_far = so_far and run.end_s is None
     energies = _energies_so_far(run, meters, now_s) if is_so_far else _energies(run, meters, now_s)
     phases, emissions, settled_s = _segments(run, meters, now_s)
+    if is_so_far:
+        emissions = _emissions_so_far(run, meters, now_s)
     duration_s = max(0.0, _until_s(run, now_s, so_far=so_far) - run.begin_s)
     view = contract.RunView(
         run_id=run.run_id,
@@ -103,9 +105,24 @@ def _until_s(run: RunRecord, now_s: float, *, so_far: bool) -> float:
 
 def _energies_so_far(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
     """Return the energies of a running run up to the latest polls, from marks that later polls may still correct."""
-    now = take_marks(run, meters, _until_s(run, now_s, so_far=True), run.begin)
-    begin = run.begin if run.begin_settled else take_marks(run, meters, run.begin_s, {}, run.begin)
+    begin, now = _marks_so_far(run, meters, now_s)
     return {device: energy_between(begin[device], now[device]) for device in run.measured() if device in begin}
+
+
+def _marks_so_far(run: RunRecord, meters: Meters, now_s: float) -> tuple[Marks, Marks]:
+    begin = run.begin if run.begin_settled else take_marks(run, meters, run.begin_s, {}, run.begin)
+    return begin, take_marks(run, meters, _until_s(run, now_s, so_far=True), run.begin)
+
+
+def _emissions_so_far(run: RunRecord, meters: Meters, now_s: float) -> list[RunEmission]:
+    """Return the emissions of a running run up to the same instant as its energies so far."""
+    begin, now = _marks_so_far(run, meters, now_s)
+    marks = [begin if cut.t_s == run.begin_s else cut.marks for cut in run.cuts]
+    emissions = run.emissions
+    for cut, first, last in zip(run.cuts, marks, [*marks[1:], now], strict=True):
+        energies = {device: energy_between(mark, last[device]) for device, mark in first.items() if device in last}
+        _, emissions = add_segment(replace(run, emissions=emissions), cut, cut.t_s, energies)
+    return emissions
 
 
 def _sensor_limits_j(run: RunRecord, energies: Mapping[Device, MeasuredEnergy]) -> dict[Device, tuple[float, float]]:

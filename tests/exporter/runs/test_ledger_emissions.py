@@ -182,3 +182,25 @@ def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
     assert before == [90.0]
     assert 100.0 <= run.cuts[-1].t_s <= 101.0
     assert run.cuts[-1].slots == slots_at(now_at + 1 + HOUR_S)
+
+
+def test_view_of_running_run_has_emissions_of_its_energy(tmp_path):
+    state = StateFile(tmp_path)
+    slots = [slot(0, 100)]
+    node = LedgerNode(state, slots_at=lambda _: (slots[-1],))
+    run = node.begin()
+    grams = []
+    for intensity in (100, 100, 100, 300, 300):
+        if intensity != slots[-1].grams_per_kwh:
+            slots.append(slot(0, intensity))
+            node.ledger.tick()
+        node.run_for(4)
+        node.ledger.tick()
+        view = node.ledger.view(run, so_far=True)
+        grams.append((sum(view.energy_joules["gpu"].values()), sum(one.grams for one in view.emissions_grams)))
+    state.close()
+
+    before_j = 360 * 12.3  # until the slot changed, with the update of the sensors at the begin
+    expected = [(min(joules, before_j) * 100 + max(0.0, joules - before_j) * 300) / 3.6e6 for joules, _ in grams]
+    assert [joules for joules, _ in grams] == pytest.approx([360 * s for s in (4.3, 8.3, 12.3, 16.3, 20.3)], rel=0.01)
+    assert [mass_g for _, mass_g in grams] == pytest.approx(expected, rel=0.01)

@@ -96,7 +96,7 @@ class EnergySoFar:
     total_uncertainty_joules: float | None = None
     """Half-width with the accuracy of the GPUs' sensors, None if it is unknown."""
     emissions_grams: float | None = None
-    """Emissions in g CO2eq up to a few seconds ago, None where the carbon intensity is unknown."""
+    """Emissions of `joules` in g CO2eq, None where the carbon intensity is unknown."""
     duration_seconds: float | None = None
     """Time since the start of the run."""
 

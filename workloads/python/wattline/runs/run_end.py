@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wattline.client.api import ExporterError, JobApi, RejectedRequestError, is_temporary
+from wattline.client.api import ANSWER_WITHIN_S, ExporterError, JobApi, RejectedRequestError, is_temporary
 from wattline.client.messages import log_message, log_message_once
 
 EXIT_WITHIN_S = 15.0
 """Longest time for which the exit of Python waits for an exporter that is away."""
 RETRY_S = 1.0
-_ANSWER_WITHIN_S = 5.0
+_ENDS_WITHIN_S = 5.0
+_REPEATS_WAIT_S = 5.0
 _MISSING_ANSWERS = 3
 _lock = threading.Lock()
 _late: list[RunEnd] = []
@@ -65,12 +67,12 @@ class RunEnd:
         if is_first:
             threading.Thread(target=_repeat, name="wattline-ends", daemon=True).start()
 
-    def post(self) -> bool:
-        """Try to end the run; return True if no further attempt is needed."""
+    def post(self, within_s: float = ANSWER_WITHIN_S) -> bool:
+        """Try to end the run, also while the exporter hangs; return True if no further attempt is needed."""
         with self._posting:
             if not self.is_done:
                 try:
-                    self._post()
+                    self._post(within_s)
                 except ExporterError as error:
                     self.error = error
                     self.is_done = not is_temporary(error) and not self._may_still_begin(error)
@@ -78,11 +80,11 @@ class RunEnd:
                         log_message_once(f"cannot end run {self._run_id}: {error}")
             return self.is_done
 
-    def _post(self) -> None:
-        self._api.persistent(self._api.timeout_s).readiness()
+    def _post(self, within_s: float) -> None:
+        dataclasses.replace(self._api, timeout_s=within_s, is_persistent=True).readiness()
         results = self._send_rest()
         body: dict[str, Any] = {"outcome": self._outcome, "results": results, "ended_at": self._ended_at}
-        api, path = self._api.persistent(_ANSWER_WITHIN_S), f"/runs/{self._run_id}/end"
+        api, path = self._api.persistent(_ENDS_WITHIN_S), f"/runs/{self._run_id}/end"
         try:
             answer = api.post(path, body)
         except RejectedRequestError as error:
@@ -119,7 +121,7 @@ def _repeat() -> None:
             if not ends:
                 return
         for end in ends:
-            end.post()
+            end.post(_REPEATS_WAIT_S)
 
 
 def await_late_ends() -> None:
@@ -128,7 +130,7 @@ def await_late_ends() -> None:
     while True:
         with _lock:
             ends = [end for end in _pending() if not end.is_abandoned]
-        left = [end for end in ends if not end.post()]
+        left = [end for end in ends if not end.post(_REPEATS_WAIT_S)]
         if not left:
             return
         if time.monotonic() + RETRY_S > give_up_s or any(end.hangs for end in left):

@@ -42,10 +42,6 @@ _NO_INTENSITY = (
     "emissions are NaN: no carbon intensity; start the exporter with --carbon.region, or give "
     "force_carbon_intensity_g_co2e_kwh"
 )
-_STILL_RUNNING = (
-    "emissions are NaN while the run continues: they are known at its end; give force_carbon_intensity_g_co2e_kwh to "
-    "have them before"
-)
 
 
 class OutputMethod(StrEnum):
@@ -165,8 +161,7 @@ class EmissionsTracker:
         pue = float(self._options.get("pue", 1.0))  # CodeCarbon multiplies each energy and power by it
         cpu_j, gpu_j, ram_j = (pue * joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram"))
         energy_kwh = (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
-        is_running = view.get("state") == "running"
-        mass_kg = self._emissions_kg(None if is_running else _grams(view), energy_kwh, pue)
+        mass_kg = self._emissions_kg(_grams(view) - _grams(before), energy_kwh, pue)
         gpus = view.get("gpus", [])
         return EmissionsData(
             timestamp=datetime.now().astimezone().replace(tzinfo=None).isoformat(timespec="seconds"),
@@ -203,14 +198,10 @@ class EmissionsTracker:
             pue=pue,
         )
 
-    def _emissions_kg(self, grams: float | None, energy_kwh: float, pue: float) -> float:
-        """Return the emissions in kg CO2eq. None: those of a running run, which lag behind its energy by seconds."""
+    def _emissions_kg(self, grams: float, energy_kwh: float, pue: float) -> float:
         forced = self._options.get("force_carbon_intensity_g_co2e_kwh")
         if forced is not None:
             return energy_kwh * float(forced) / 1_000
-        if grams is None:
-            log_message_once(_STILL_RUNNING)
-            return NAN
         if not grams and energy_kwh > 0:
             log_message_once(_NO_INTENSITY)
         return pue * grams / 1_000 if grams else NAN
