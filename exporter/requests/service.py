@@ -130,7 +130,9 @@ class RequestService(Service):
         except (sqlite3.Error, OSError):
             self._ids_of(run_id).withdraw(id_hashes)
             raise
-        server = self._servers.by_run.get(run_id) or self._servers.add(run_id, run, now.s)
+        server = self._servers.by_run.get(run_id)
+        if server is None:
+            server = self._servers.add(run_id, run, now.s)
         server.add(requests, id_hashes, self._label_numbers(requests), number, now)
 
     def _label_numbers(self, requests: RequestColumns) -> IntArray:

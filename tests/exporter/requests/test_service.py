@@ -131,6 +131,19 @@ def test_a_request_has_an_estimate_at_once_and_its_final_energy_later(node):
     assert final.idle_energy_joules > 0
 
 
+def test_a_request_after_idle_time_has_the_estimate_of_the_known_model(node):
+    """All requests before it are final; the model of the server is still known."""
+
+    async def scenario():
+        await node.serve(80, np.random.default_rng(2), rate=1.0)
+        await node.serve(300, np.random.default_rng(2), rate=0.0)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 50, 80, now_at - 1.95)])
+        return node.service.show("r")
+
+    assert asyncio.run(scenario()).state == "provisional"
+
+
 def test_long_requests_that_began_before_the_first_report_lack_energy(node):
     async def scenario():
         node.node.power_w = IDLE_W + 40
