@@ -26,6 +26,8 @@ _KEYS = -2 * _ZERO
 MAX_LABEL_SETS = 100
 """Limit of the sets of labels with separate series; requests of further sets have OTHER in all labels."""
 OTHER = "(other)"
+NEW_SERIES_S = 65.0
+"""Time for which new series are at 0, so that each scrape up to a minute apart has that 0."""
 _MAX_KNOWN = 4_096
 _METRICS = {
     each.name: each
@@ -39,13 +41,16 @@ class RequestCounters:
     Buckets have only their own requests, under the number of the bucket. Native buckets are stored under the name of
     the family.
 
-    `readings` has the values that were saved, so that no counter falls after a crash.
+    `readings` has the values that were saved, so that no counter falls after a crash. New series, but for those of
+    rejected requests, are at 0 for NEW_SERIES_S: PromQL's `increase` counts no first value.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._values: dict[ReadingKey, float] = {}
         self._published: dict[ReadingKey, float] = {}
+        self._shown_from_s: dict[tuple[str, ...], float] = {}
+        """Time until which the series of new labels are at 0; without their bucket's number."""
         self._changed: set[ReadingKey] = set()
         self._numbers: dict[tuple[str, ...], int] = {}
         """Labels in the order of their numbers."""
@@ -127,13 +132,22 @@ class RequestCounters:
         """Add changes that could not be saved to the next ones."""
         self._changed |= changes.keys()
 
-    def publish(self, changes: Mapping[ReadingKey, float]) -> None:
+    def publish(self, changes: Mapping[ReadingKey, float], now_s: float) -> None:
         """Show changes that are saved."""
+        known = {_own_labels(key) for key in self._published}
+        counted = [key for key in changes if key[0] != m.REQUESTS_REJECTED.name]
+        for own in {_own_labels(key) for key in counted} - known:
+            self._shown_from_s[own] = now_s + NEW_SERIES_S
         self._published.update(changes)
 
-    def readings(self) -> Iterator[Reading]:
+    def _shown(self, now_s: float) -> Iterator[tuple[ReadingKey, float]]:
+        self._shown_from_s = {own: s for own, s in self._shown_from_s.items() if s > now_s}
+        for key, value in self._published.items():
+            yield key, 0.0 if _own_labels(key) in self._shown_from_s else value
+
+    def readings(self, now_s: float) -> Iterator[Reading]:
         buckets: dict[tuple[str, ...], list[float]] = {}
-        for (name, labels), value in self._published.items():
+        for (name, labels), value in self._shown(now_s):
             if name == m.REQUEST_ENERGY.name:
                 continue
             if name == m.REQUEST_ENERGY_BUCKET.name:
@@ -148,16 +162,22 @@ class RequestCounters:
                 yield Reading(m.REQUEST_ENERGY_BUCKET, (*labels[:2], edge), value, extra)
             yield Reading(m.REQUEST_ENERGY_COUNT, labels[:2], sum(counts), extra)
 
-    def native_buckets(self) -> Iterator[NativeBuckets]:
+    def native_buckets(self, now_s: float) -> Iterator[NativeBuckets]:
         """Yield the energies of requests in the buckets of native histograms, by labels."""
         counts: dict[tuple[str, ...], dict[int, int]] = {}
-        for (name, labels), value in self._published.items():
-            if name == m.REQUEST_ENERGY.name:
+        for (name, labels), value in self._shown(now_s):
+            if name == m.REQUEST_ENERGY.name and value:
                 counts.setdefault(labels[:-1], {})[int(labels[-1])] = round(value)
         for labels, of_labels in counts.items():
             zero = of_labels.pop(_ZERO, 0)
             extra = _extra(labels[2:])
             yield NativeBuckets(m.REQUEST_ENERGY, labels[:2], extra, NATIVE_SCHEMA, ZERO_J, zero, of_labels)
+
+
+def _own_labels(key: ReadingKey) -> tuple[str, ...]:
+    """Return the labels of a counter without the number of its bucket."""
+    name, labels = key
+    return labels[:-1] if name in (m.REQUEST_ENERGY.name, m.REQUEST_ENERGY_BUCKET.name) else labels
 
 
 def _extra(chosen: Sequence[str]) -> tuple[tuple[str, str], ...]:

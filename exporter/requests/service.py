@@ -183,11 +183,11 @@ class RequestService(Service):
         return RequestPage.model_construct(requests=[stored_view(each) for each in page.requests], next=page.next)
 
     def readings(self) -> Iterator[Reading]:
-        yield from self._counters.readings()
+        yield from self._counters.readings(self._clock().s)
         yield from self._servers.readings(self._clock())
 
     def native_buckets(self) -> Iterator[NativeBuckets]:
-        return self._counters.native_buckets()
+        return self._counters.native_buckets(self._clock().s)
 
     # -- time
 
@@ -224,7 +224,7 @@ class RequestService(Service):
         if not changes and not divided:
             return
         if await self._store.save(changes, divided):
-            self._counters.publish(changes)
+            self._counters.publish(changes, self._clock().s)
         else:
             self._counters.put_back(changes)
             self._divided = divided | self._divided

@@ -20,7 +20,7 @@ from exporter.exposition.render import (
 )
 from exporter.model import NativeBuckets, Reading
 from exporter.request_energy.columns import LabelSet
-from exporter.requests.counters import RequestCounters
+from exporter.requests.counters import NEW_SERIES_S, RequestCounters
 from tests.polling import eventually
 from tests.servers import free_port, prometheus, query
 
@@ -148,9 +148,10 @@ def test_prometheus_with_native_histograms_reads_requests_and_gpus(tmp_path):
     number = counters.number(LabelSet({"model": "llama", "user": "ann"}, "decode"))
     energies_j = np.array([8.0, 8.0, 8.0, 32.0, 0.0])
     counters.add(np.full(5, number), energies_j, np.ones(5, dtype=bool))
-    counters.publish(counters.take_changes())
+    counters.publish(counters.take_changes(), -NEW_SERIES_S)
     renderer = MetricsRenderer(
-        lambda: CollectedSeries([POWER, ENERGY, *counters.readings()]), collect_native=counters.native_buckets
+        lambda: CollectedSeries([POWER, ENERGY, *counters.readings(0.0)]),
+        collect_native=lambda: counters.native_buckets(0.0),
     )
     with (
         served(renderer) as port,
