@@ -169,7 +169,7 @@ class Ledger:
         run.results.update(request.results)
         now, meters = self._clock(), self._live.energy.meters
         if request.ended_at is not None:
-            end_s = requests.late_end_s(run, meters, now, request.ended_at)
+            end_s = requests.discard_after_end(run, meters, now, request.ended_at)
         end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
         marks.mark_end(run, meters)

@@ -178,12 +178,16 @@ def check_phase_rate(run: RunRecord, now_s: float) -> None:
     raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 
-def late_end_s(run: RunRecord, meters: Meters, now: ClockReading, ended_at: float) -> float:
-    """Return the end of a run that ended at the Unix time `ended_at`, at the earliest the instant of its last cut.
+def discard_after_end(run: RunRecord, meters: Meters, now: ClockReading, ended_at: float) -> float:
+    """Return the end of a run that ended at the Unix time `ended_at`, and discard its cuts after it.
 
-    Where the polls of that time are no longer kept, it is the first instant whose polls are, which a note declares.
+    Such a cut is of a phase whose request was delayed as well. Where the polls of that time are no longer kept, the end
+    is the first instant whose polls are, which a note declares.
     """
-    end_s = max(now.s - max(0.0, now.at - ended_at), run.begin_s, *(cut.t_s for cut in run.cuts[-1:]))
+    end_s = max(now.s - max(0.0, now.at - ended_at), run.begin_s)
+    while len(run.cuts) > 1 and run.cuts[-1].t_s > end_s and not run.cuts[-1].settled:
+        del run.cuts[-1]
+    end_s = max(end_s, run.cuts[-1].t_s)
     polls = [meter.polls for device in run.measured() if (meter := meters.get(device)) is not None]
     kept_s = max([end_s, *(poll_time_s(kept[0]) for kept in polls if kept.has_discarded(end_s))])
     if kept_s > end_s:

@@ -218,6 +218,23 @@ def test_ledger_late_end_has_the_time_of_the_request(tmp_path, late_s, kept_s):
     assert any("no longer kept" in note for note in run.notes) == (kept_s > 0)
 
 
+def test_ledger_late_end_discards_a_phase_that_was_late_as_well(tmp_path):
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    run = node.begin(run_id="r")
+    node.ledger.phase("r", "train")
+    node.run_for(5)
+    ended_at = node.now().at
+    node.run_for(2)
+    node.ledger.phase("r", "rest")
+    node.run_for(1)
+    asyncio.run(node.service.end("r", EndRequest(ended_at=ended_at)))
+    state.close()
+
+    assert [(phase.name, phase.seconds) for phase in run.phases] == [("train", pytest.approx(5.0, abs=0.1))]
+    assert run.final[GPU].joules - run.begin[GPU].joules == pytest.approx(360 * 5.3, rel=0.03)
+
+
 def test_ledger_end_in_the_future_or_before_the_start_is_bounded(tmp_path):
     state = StateFile(tmp_path)
     node = LedgerNode(state)
