@@ -59,7 +59,11 @@ def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Call
     """
     found: list[FileContent] = []
     for path in paths:
-        if not path.exists():
+        try:
+            is_there = path.exists()
+        except OSError as error:
+            raise UnreadableError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+        if not is_there:
             raise UnreadableError(f"cannot read {path}: no such file; check the path")
         if path.is_dir():
             inside = list(_inside(path, form, options, log))

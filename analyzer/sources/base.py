@@ -75,6 +75,14 @@ class Access:
     ca_file: Path | None = None
 
 
+def is_there(path: Path) -> bool:
+    """Return True for a file or folder. Raises FetchError for a path in a folder without permission."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise FetchError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
+
+
 def read_access(
     basic_auth: str | None, bearer_token_file: Path | None, headers: Iterable[str], ca_file: Path | None
 ) -> Access:
@@ -87,7 +95,7 @@ def read_access(
         raise ValueError(f"--basic-auth: expected USER:PASSWORD-FILE, not {basic_auth!r}")
     if basic_auth and bearer_token_file:
         raise ValueError("--basic-auth and --bearer-token-file exclude each other")
-    if ca_file and not ca_file.is_file():
+    if ca_file and not is_there(ca_file):
         raise FetchError(f"cannot read {ca_file}: no such file", "give --ca-file the PEM file of the authority")
     return Access(
         (user, _secret(Path(password_file))) if basic_auth else None,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from analyzer.model.sample_table import SampleTable, table_of
 from analyzer.model.samples import FloatArray, Series
-from analyzer.sources.base import FetchError, Progress, metric_names, no_progress
+from analyzer.sources.base import FetchError, Progress, is_there, metric_names, no_progress
 from exporter.contract.compact_history import SteadySpan, is_compact, steady_spans, time_span_ms
 from exporter.contract.history import HISTORY_FILE, Matcher, open_read_only, select_labels
 from exporter.contract.metrics import Metric
@@ -56,7 +56,7 @@ class HistorySource:
     """Local history; `path` is the file or its folder. Raises FetchError if it cannot be read."""
 
     def __init__(self, path: Path, progress: Progress = no_progress) -> None:
-        self._path = path / HISTORY_FILE if path.is_dir() else path
+        self._path = path / HISTORY_FILE if is_there(path) and path.is_dir() else path
         self._progress = progress
         self._noted_span_s = math.nan, math.nan
         self._noted: list[_Request] = []
@@ -65,7 +65,7 @@ class HistorySource:
         self._kept: dict[int, _KeptSamples] = {}
         self._labels: dict[tuple[str, tuple[Matcher, ...]], dict[int, dict[str, str]]] = {}
         self.name = str(self._path)
-        if not self._path.exists():
+        if not is_there(self._path):
             raise FetchError(
                 f"cannot read {self._path}: no such file",
                 "give --source a history.sqlite, its folder, or a server's http:// address",

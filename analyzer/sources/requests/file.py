@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.sources.base import FetchError
+from analyzer.sources.base import FetchError, is_there
 from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.run import EVENTS_FILE
@@ -74,7 +74,7 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
 
 
 def _records(path: Path) -> Iterator[Any]:
-    if path.is_dir():
+    if is_there(path) and path.is_dir():
         path /= EVENTS_FILE
     for fields in _plain_records(path):
         if is_aiperf_record(fields):

@@ -219,3 +219,16 @@ def test_out_that_cannot_be_looked_up_is_one_line(analyzer, steady_history, tmp_
     assert completed.returncode == 1
     assert completed.stderr.splitlines()[-1].startswith("analyzer: cannot write ")
     assert "Traceback" not in completed.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("runs", "--source"), ("import", "--out", "h.sqlite"), ("requests", *RUN, "--requests")]
+)
+def test_input_that_cannot_be_looked_up_is_one_line(analyzer, steady_history, tmp_path, options):
+    source = () if options[0] != "requests" else ("--source", steady_history)
+
+    completed = analyzer(*options, tmp_path / ("x" * 300), *source)
+
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1].startswith("analyzer: cannot read ")
+    assert "Traceback" not in completed.stderr
