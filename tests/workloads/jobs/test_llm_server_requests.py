@@ -1,5 +1,6 @@
 """Model, key, prompts and fields that the job `llm-server` sends."""
 
+from analyzer.sources.requests.file import read_requests
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
 
@@ -71,3 +72,15 @@ def test_llm_server_unreadable_prompts_fail_before_run(server_job):
 
     assert (done.returncode, server_job.exporter.api.runs) == (2, {})
     assert "cannot read /gone.txt" in done.stderr
+
+
+def test_llm_server_reported_requests_have_the_ids_of_its_folder(server_job, server):
+    """The second of four requests fails: it has no energy, and the others keep their numbers."""
+    server.script = lambda n: Script([b"{}"], status=500) if n == 1 else sse.answer(3)
+    server_job("--url", server.url, "--requests", "4", "--concurrency", "1")
+
+    api = server_job.exporter.api
+    reported = [one["id"] for body in api.bodies("/requests") for one in body["requests"]]
+    [folder] = server_job.out.iterdir()
+    assert len(reported) == 3
+    assert reported == read_requests([folder]).ids

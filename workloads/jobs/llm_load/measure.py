@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
 import random
 import signal
 import sys
@@ -18,6 +19,7 @@ import aiohttp
 
 import wattline
 from wattline.client.barrier import BarrierError
+from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message
 from workloads.jobs.llm_load import endpoint, generator, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
@@ -101,7 +103,8 @@ def _measure(
         _exit_unless_answered(load, "warm-up requests", key)
     run.barrier()
     run.phase("measure")
-    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer, sender.model))
+    numbers = itertools.count()
+    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer, next(numbers), sender.model))
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
     results = summary.load_results(load, options.slo)
@@ -127,13 +130,15 @@ def _until(options: argparse.Namespace) -> StopCondition:
     return StopCondition(options.requests or _DEFAULT_REQUESTS, math.inf)
 
 
-def _report(run: wattline.Run, answer: RequestOutcome, model: str | None) -> None:
+def _report(run: wattline.Run, answer: RequestOutcome, number: int, model: str | None) -> None:
+    """Report an answer as the iteration `number`, whose request has the same name in the run's folder."""
     run.iteration(answer.e2e_s, answer.values(), **answer.work())
     usage = answer.usage
     if answer.failure or usage is None or usage.prompt_tokens is None or usage.generated_tokens is None:
         return
     clock_s = time.time() - time.monotonic()
     run.request(
+        request_id=f"{contributor_name(os.environ)}-{number}",
         started_at=clock_s + answer.sent_s,
         ended_at=clock_s + answer.ended_s,
         first_token_at=None if answer.first_s is None else clock_s + answer.first_s,
