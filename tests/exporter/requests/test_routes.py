@@ -103,10 +103,11 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
     assert exporter.get("/api/v1/requests/r-100")[0] == 404
 
 
-def test_calls_with_the_most_requests_are_accepted(exporter, run_id):
+def test_calls_with_the_most_requests_are_accepted(exporter):
+    begin(exporter, "llm-server", run_id="most", gpus=["0"])
     sent = [served(f"{k:0120}", seconds=0.1, labels={"model": "m" * 100}) for k in range(1_000)]
 
-    receipt = accepted(exporter, run_id, *sent)
+    receipt = accepted(exporter, "most", *sent)
 
     assert len(json.dumps(sent)) > 400_000
     assert receipt["accepted"] == 1_000
