@@ -108,12 +108,13 @@ def scene(tmp_path_factory):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_requests_of_both_servers_and_rest_add_up_to_the_gpu(scene, source):
-    *_, meter_j, found = scene
+    _, true_j, meter_j, found = scene
 
     documents = [found[source, name][0] for name in "ab"]
 
     names = ("requests_energy_joules", "rest_energy_joules")
-    assert sum(each[name] for each in documents for name in names) == pytest.approx(meter_j, rel=0.01)
+    edges_j = 2 * 0.2 * max(true_j)  # the load changes at both ends of the runs, between samples that are 0.1 s old
+    assert sum(each[name] for each in documents for name in names) == pytest.approx(meter_j, abs=edges_j)
     for document, other in zip(documents, "ba", strict=True):
         assert any(note.startswith(f"GPUs shared with {other}, whose requests") for note in document["notes"])
 
