@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 import yaml
 
+from analyzer.output.documents import report_document
+from exporter.contract import metrics as m
 from exporter.contract.run import Emissions, PhaseView, RunGpu, RunView
-from tests.analyzer.importers.sample_files import BEGIN_S, single_report
+from exporter.exposition.collector import run_readings
+from tests.analyzer.importers.sample_files import BEGIN_S, imported_run_report, single_report
+from tests.analyzer.node import series_of_scrapes, write_history
 
 UUID = "GPU-1f5b0f3e-0000-4000-8000-000000000001"
 VIEW = RunView(
@@ -22,10 +28,17 @@ VIEW = RunView(
     ended_at=BEGIN_S + 30,
     duration_seconds=30.0,
     phases=[
-        PhaseView(name="warmup", started_at=BEGIN_S, duration_seconds=10.0, energy_joules={"gpu": 500.0}),
+        PhaseView(
+            name="warmup",
+            started_at=BEGIN_S,
+            last_started_at=BEGIN_S,
+            duration_seconds=10.0,
+            energy_joules={"gpu": 500.0},
+        ),
         PhaseView(
             name="measure",
             started_at=BEGIN_S + 10,
+            last_started_at=BEGIN_S + 10,
             duration_seconds=20.0,
             energy_joules={"gpu": 6_000.0},
             energy_uncertainty_joules={"gpu": 30.0},
@@ -116,3 +129,35 @@ def test_run_folder_with_invalid_response_is_refused(call, tmp_path):
     assert code == 1
     assert "emissions_grams.0.quality: " in stderr
     assert stderr.count("\n") == 1
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """Run as the exporter's metrics show it."""
+
+    run: RunView
+    power_max_w: Mapping[str, float] = field(default_factory=dict)
+
+
+def exporter_report(folder, view):
+    """Return the report of the exporter's history, which was scraped once, 2 s after the end of the run."""
+    gpu = view.gpus[0]
+    info = {"gpu": gpu.gpu, "uuid": gpu.uuid, "name": gpu.name, "architecture": gpu.architecture}
+    scrape = [(m.GPU_INFO, {**info, "pci_bus_id": "", "driver_version": ""}, 1.0)]
+    for reading in run_readings(RunSnapshot(view)):
+        labels = dict(zip(reading.metric.labels, reading.labels, strict=True)) | dict(reading.extra)
+        scrape.append((reading.metric, labels, reading.value))
+    return imported_run_report(write_history(folder, series_of_scrapes([(BEGIN_S + 32, scrape)])), view.run_id)
+
+
+def test_run_folder_report_equals_that_of_the_exporters_history(report, tmp_path):
+    (tmp_path / "exporter").mkdir()
+
+    imported, original = (report_document(one) for one in (report, exporter_report(tmp_path / "exporter", VIEW)))
+
+    same = ("simulated", "workload", "outcome", "started_at_unix_seconds", "ended_at_unix_seconds", "duration_seconds")
+    figures = ("energy", "attributed_energy", "gpu", "work", "boundaries", "phases", "results", "emissions")
+    for name in (*same, *figures):
+        assert imported[name] == original[name], name
+    assert list(imported["work"]) == list(original["work"])
+    assert original["labels"].items() <= imported["labels"].items()
