@@ -161,7 +161,9 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
         )
     silent = [tool for tool, files in contents.items() if files and tool in _WITHOUT_REMARKS]
     if silent and (texts := remarks(report)):
-        print_message(f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}")
+        print_message(f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}; see REMARKS.txt")
+        for tool in silent:
+            contents[tool] |= {"REMARKS.txt": "".join(f"{text}.\n" for text in texts).encode()}
     return {f"{tool}/{name}": content for tool, files in contents.items() for name, content in files.items()}
 
 

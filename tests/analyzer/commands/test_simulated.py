@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from tests.analyzer.golden import documents
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 MARK = "SIMULATED hardware: figures of simulated GPUs do not describe a real GPU"
 STUDIES = {
@@ -65,3 +66,17 @@ def test_recommend_of_a_single_setting_exits_one(analyzer, steady_history):
 
     assert result.returncode == 1
     assert "nothing to compare: 1 setting" in result.stdout
+
+
+@pytest.mark.parametrize("tool", ["ai-energy-score", "gpu-tune", "cyclonedx", "hugging-face"])
+def test_report_files_of_other_tools_have_the_mark(analyzer, tmp_path, tool):
+    gpu = NodeGpu([(START_S - 1_000, 300)], name="SIMULATED NVIDIA H200")
+    times = scrape_times(1, START_S - 5, START_S + 30)
+    history = write_history(tmp_path, series_of_scrapes((t, scrape([gpu], NodeRun(), t)) for t in times))
+    options = ("--source", history, "--run-id", "train-1", "--since", "36500d", "--carbon", "400")
+
+    result = analyzer("report", *options, "--out", tmp_path / "out", "--compatible", tool)
+
+    assert result.returncode == 0, result.stderr
+    files = [" ".join(path.read_text().split()) for path in (tmp_path / "out" / tool).iterdir()]
+    assert any("SIMULATED hardware: the figures do not describe a real GPU" in text for text in files)
