@@ -85,17 +85,19 @@ class Servers:
 
     def update_gpus(self, now_s: float) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on them."""
-        if self.by_run:
-            self._shares.note_energies(now_s)
+        sharing: set[str] = set()
         for run_id, server in self.by_run.items():
             with suppress(RunError):
                 meters, idle_w = self._gpus_of(self._runs.devices_of(run_id))
                 self._join(run_id, meters, now_s)
                 server.use(meters, idle_w)
-                if self._runs.others_on_gpus(run_id):
+                if others := self._runs.others_on_gpus(run_id):
+                    sharing.update(others)
                     self._runs.note(run_id, SHARED_NOTE)
                     if run_id not in self._sharing:
                         self._sharing.append(run_id)
+        if self.by_run:
+            self._shares.note_energies(now_s, sharing)
 
     def _join(self, run_id: str, meters: Meters, now_s: float) -> None:
         """Divide the energy of GPUs also with a run, from shortly before now as far as it is not divided yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,11 +76,11 @@ class GpuShares:
             if not gpu.members:
                 del self._gpus[device]
 
-    def note_energies(self, now_s: float) -> None:
-        """Note the attributed energies up to now."""
+    def note_energies(self, now_s: float, others: Collection[str] = ()) -> None:
+        """Note the attributed energies up to now, also of other runs, whose requests may be reported later."""
         for device, gpu in self._gpus.items():
             gpu.times_s.append(now_s)
-            gpu.joules.append({run_id: self._attributed_j(device, run_id) for run_id in gpu.members})
+            gpu.joules.append({run_id: self._attributed_j(device, run_id) for run_id in {*gpu.members, *others}})
 
     def energy_at(
         self, run_id: str, device: Device, meter: DeviceMeter, edges_s: FloatArray

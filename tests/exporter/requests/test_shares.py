@@ -46,3 +46,18 @@ def test_energies_that_are_not_known_yet_give_equal_shares():
     shares.note_energies(5.0)
 
     assert energies(shares, 0.0, 10.0) == {"a": [1_500.0], "b": [1_500.0]}
+
+
+def test_run_that_reports_late_has_its_share_of_the_time_before():
+    """Run b holds the GPU from 10 s on. Its first report, at 30 s, is of a request since 22 s."""
+    now = [0.0]
+    shares = GpuShares(lambda _, run_id: {"a": 200.0, "b": 100.0}[run_id] * max(0.0, now[0] - 10.0))
+    shares.join("a", GPU, 10.0)
+    for now[0] in range(12, 31):
+        shares.note_energies(float(now[0]), ["b"])
+    shares.join("b", GPU, 22.0)
+
+    found = energies(shares, 20.0, 22.0, 24.0, 30.0)
+
+    assert found["a"] == pytest.approx([600.0, 400.0, 1_200.0])
+    assert found["b"] == pytest.approx([0.0, 200.0, 600.0])
