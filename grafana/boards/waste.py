@@ -78,7 +78,11 @@ _COST = _usage(
     "Cost", "Kilowatt hours times the price set above.", "short", f"{_of_owners('')} / {_KWH} * $price", "cost"
 )
 _GPU_TIME = _usage(
-    "GPU time", "Time for which owners held GPUs, a shared GPU divided equally.", "s", _gpu_seconds("", 'kind!="none"'), "held"
+    "GPU time",
+    "Time for which owners held GPUs, a shared GPU divided equally.",
+    "s",
+    _gpu_seconds("", 'kind!="none"'),
+    "held",
 )
 _UNATTRIBUTED = _usage(
     "Unattributed GPU energy",

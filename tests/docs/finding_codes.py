@@ -12,7 +12,7 @@ MEANINGS = {
     "labels_cut": "The imported file has more or longer labels than a run can have; those beyond are left out.",
     "counter_leap": "Samples of a GPU's counter contradict their neighbours or rise faster than any GPU can.",
     "gpus_by_order": "The imported log names no GPU; the order of the lines of each time distinguishes its GPUs.",
-    "whole_seconds": "The imported file gives only the second in which it was written: start and end of the run are known to 2 s.",
+    "whole_seconds": "The imported file has only the second in which it was written; start and end are known to 2 s.",
     "gpus_without_energy": "The imported file lacks the energy of some of the run's GPUs; that of the run is higher.",
     "unused_gpu": "A GPU of a run on several GPUs was at 0 % utilization, but its energy counts for the run.",
     "no_energy": "No energy was measured; the report has work, results and times only.",
