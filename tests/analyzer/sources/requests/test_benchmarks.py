@@ -48,9 +48,7 @@ def test_vllm_request_without_streaming_ends_after_its_latency():
 
 @pytest.mark.parametrize("error_s", [-60.0, 60.0])
 def test_vllm_times_of_another_machine_are_refused(error_s):
-    with pytest.raises(
-        FetchError, match="its times are of another clock than this machine's"
-    ):
+    with pytest.raises(FetchError, match="its times are of another clock than this machine's"):
         list(vllm_requests(result(), "bench.json", BOOTED_S + error_s))
 
 
