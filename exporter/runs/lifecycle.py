@@ -102,12 +102,14 @@ def find_death(
         _note_alive(run, now_s)
     elif has_processes and not run.discovered and run.end_until_s is None:
         run.end_until_s = now_s
-    gone_s = DISCOVERED_GONE_S if run.discovered else GONE_S
-    watched_s = run.unwatched[1] if run.unwatched else run.alive_s
-    if has_processes and now_s - max(run.alive_s, watched_s) > gone_s:
+    watched_s = max(run.alive_s, run.unwatched[1] if run.unwatched else run.alive_s)
+    if has_processes and now_s - watched_s > (DISCOVERED_GONE_S if run.discovered else GONE_S):
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
-        return min(run.alive_s, run.lease_until_s) if has_processes else run.lease_until_s, "its lease ran out"
+        if has_processes:
+            return min(run.alive_s, run.lease_until_s), "its lease ran out"
+        unheard_s = run.lease_until_s - run.alive_s
+        return run.lease_until_s, f"its lease ran out: its energy includes {unheard_s:.0f} s after its last report"
     return None
 
 

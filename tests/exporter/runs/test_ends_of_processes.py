@@ -152,3 +152,14 @@ def test_lease_that_ends_after_the_process_does_not_extend_the_run(node, lease_s
     view, _, _ = node.await_end()
 
     assert view.duration_seconds == pytest.approx(last_s - node.run.begin_s)
+
+
+def test_lease_without_processes_notes_the_time_since_the_last_report(node):
+    node.run.processes = []
+    node.is_job_alive = False
+    node.ledger.renew(node.run)
+    node.run.lease_until_s = node.now_s + 4.5
+    view, energy_j, half_j = node.await_end()
+
+    assert "its lease ran out: its energy includes 4 s after its last report" in view.notes
+    assert energy_j == pytest.approx(POWER_W * (node.run.lease_until_s - node.run.begin_s), abs=half_j)
