@@ -242,11 +242,12 @@ class _Step:
         self._module = module
         parameters = inspect.signature(module.forward).parameters
         self._takes_positions = "position_ids" in parameters
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"  # until transformers 5.24
         self._more = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
-        more = dict[str, Any](self._more)
+        more = {**self._more, self._cache_name: cache}
         if self._takes_positions:  # otherwise padding on the left would shift the positions
             more["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        output = self._module(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **more)
-        return output.logits[:, -1], output.past_key_values
+        output = self._module(input_ids=ids, attention_mask=mask, use_cache=True, **more)
+        return output.logits[:, -1], output[self._cache_name]
