@@ -144,7 +144,8 @@ def _load_runs(
 ) -> list[SweepRun]:
     """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess
-    from analyzer.sources.runs.load import Clock, load_found_run, load_run
+    from analyzer.sources.runs.find import load_found_run
+    from analyzer.sources.runs.load import Clock, load_run
     from analyzer.sources.runs.studies import find_sweep_runs, with_throttling_samples
     from analyzer.studies import sweep
 

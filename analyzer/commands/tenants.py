@@ -51,7 +51,8 @@ def tenants_command(
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import Selector
     from analyzer.output.studies.tenants import tenant_output
-    from analyzer.sources.runs.load import Clock, find_runs
+    from analyzer.sources.runs.find import find_runs
+    from analyzer.sources.runs.load import Clock
     from analyzer.sources.runs.studies import choose_solo_runs, load_tenant_runs
     from analyzer.studies.tenant_overlap import concurrent_runs
     from analyzer.studies.tenant_summary import summarize_tenants
@@ -61,7 +62,7 @@ def tenants_command(
     with connection.open() as source:
 
         def find(selector: Selector) -> list[TenantRun]:
-            sightings = find_runs(source, selector, since_s, clock.now())
+            sightings = find_runs(source, selector, since_s, clock, print_message)
             return load_tenant_runs(source, sightings, clock, print_message, unit)
 
         found = find(Selector(f"experiment={experiment}", {"experiment": experiment}))

@@ -55,7 +55,8 @@ def variability_command(
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import Selector, gpu_models
     from analyzer.output.studies.variability import variability_output
-    from analyzer.sources.runs.load import Clock, find_runs, load_runs
+    from analyzer.sources.runs.find import find_runs, load_runs
+    from analyzer.sources.runs.load import Clock
     from analyzer.sources.runs.studies import MixedQuantityError, VariedQuantity, variability_rows
     from analyzer.studies.variability import gpu_variability
 
@@ -63,7 +64,7 @@ def variability_command(
     wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
     clock = Clock(time.time, time.sleep, wait)
     with connection.open() as source:
-        sightings = find_runs(source, wanted, since_s, clock.now())
+        sightings = find_runs(source, wanted, since_s, clock, print_message)
         workloads = sorted({one.workload for one in sightings})
         _warn_about_sweep(sightings)
         if len(workloads) > 1:

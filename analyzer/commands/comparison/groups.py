@@ -22,13 +22,15 @@ def load_group(
     """
     from analyzer.assess import run as assess
     from analyzer.model.report import UserInputs
-    from analyzer.sources.runs.load import Clock, find_runs, load_runs
+    from analyzer.sources.runs.find import find_runs, load_runs
+    from analyzer.sources.runs.load import Clock
     from analyzer.studies.comparison import compare as comparison
 
     by_id = "run_id" in wanted.equal
     members = []
     clock = Clock(time.time, time.sleep, wait)
-    for frames in load_runs(source, find_runs(source, wanted, since_s, clock.now()), clock, print_message):
+    sightings = find_runs(source, wanted, since_s, clock, print_message)
+    for frames in load_runs(source, sightings, clock, print_message):
         try:
             report = assess.assess(frames, UserInputs(grams_per_kwh=carbon))
         except assess.NoEnergyError as error:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
+from typing import Literal
 
 import numpy as np
 
-from analyzer.model.catalog import ScrapedRun, Selector, scraped_runs
 from analyzer.model.sample_table import Row, RunFrames, SampleTable, join_tables, last, rows_of, table_of
 from analyzer.model.samples import distinct, sample_median
 from analyzer.model.timeline import windows
@@ -41,9 +41,6 @@ _NAMED_RUNS = 8
 _LEDGER = tuple(metric for metric in m.METRICS if metric.name.startswith("wattline_run_"))
 _GENERATED_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
 """Run id as an exporter generates it: the start in UTC and a random suffix."""
-_EARLIER_S = 600.0
-_LATER_S = 900.0
-"""Time after which an exporter no longer shows an ended run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +152,7 @@ def _wait_for_end(
 ) -> _Sight:
     """Return the run's scrapes once a scrape after its end exists.
 
-    Wait for at most two scrape intervals, or until a scrape from after the call shows no end. A run without scrapes can
-    only have started after the last scrape, so the next scrape decides.
+    Wait for at most two scrape intervals, or until a scrape from after the call shows no end.
     """
     now_s = clock.now()
     sight = _sight(source, run_id, now_s - since_s, now_s + AHEAD_S)
@@ -166,25 +162,63 @@ def _wait_for_end(
     first = scrape_timing(source, now_s, where)
     if first is None or (where and max(row.t for row in sight.rows) < now_s - max(3 * first.interval_s, PATIENCE_S)):
         return sight  # the node is no longer scraped
-    if not where and (_start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest):
-        return sight  # it would have been scraped
-    wait_s = 2 * first.interval_s if where else max(first.due_s - now_s, 0) + _INDEXING_S
+    wait_s = 2 * first.interval_s if where else wait_for_run_s(first, now_s, run_id)
+    if not wait_s:
+        return sight
     what = "its end is not" if where else "no such run"
-    why = "" if where else ", in case it began after the last one"
-    until = f"waiting up to {wait_s:.0f} s for the next scrape{why}; skip with --no-wait"
-    log(f"run {run_id}: {what} at {source.name} yet; {until}")
-    after_call_s, until_s = max(now_s, first.newest_s + 0.5), now_s + wait_s + SETTLE_S
-    while clock.now() < until_s:
-        clock.sleep(min(1.0, first.interval_s / 2))
-        latest = scrape_timing(source, clock.now(), where)
+    log(f"run {run_id}: {what} at {source.name} yet; {wait_text(wait_s, was_scraped=bool(where))}")
+
+    def look() -> Progress:
+        nonlocal sight
         fresh = _sight(source, run_id, now_s - (since_s if where else MARGIN_S), clock.now() + AHEAD_S)
         sight = fresh if fresh.rows else sight
-        if _is_settled(sight):
+        return "complete" if _is_settled(sight) else "partial" if sight.ends_s else "none"
+
+    wait_for_scrape(source, clock, Wait(now_s, wait_s, first, where), look)
+    return sight
+
+
+def wait_text(wait_s: float, *, was_scraped: bool) -> str:
+    why = "" if was_scraped else ", in case it began after the last one"
+    return f"waiting up to {wait_s:.0f} s for the next scrape{why}; skip with --no-wait"
+
+
+def wait_for_run_s(first: ScrapeTiming, now_s: float, run_id: str = "") -> float:
+    """Return how long to wait for a run without scrapes; 0 if it would have been scraped.
+
+    It can only have started after the last scrape, so the next scrape decides.
+    """
+    if _start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest:
+        return 0.0
+    return max(first.due_s - now_s, 0) + _INDEXING_S
+
+
+Progress = Literal["none", "partial", "complete"]
+"""Whether a run was found with its end: at all of its instances, at some or at none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time of the call, longest wait, timing of the scrapes at the call, and the instances (all if empty)."""
+
+    now_s: float
+    wait_s: float
+    first: ScrapeTiming
+    instances: set[str] = field(default_factory=set)
+
+
+def wait_for_scrape(source: SampleSource, clock: Clock, wait: Wait, look: Callable[[], Progress]) -> None:
+    """Wait until `look` is complete, or until a scrape from after the call, if `look` then still has none."""
+    after_call_s, until_s = max(wait.now_s, wait.first.newest_s + 0.5), wait.now_s + wait.wait_s + SETTLE_S
+    while clock.now() < until_s:
+        clock.sleep(min(1.0, wait.first.interval_s / 2))
+        latest = scrape_timing(source, clock.now(), wait.instances)
+        progress = look()
+        if progress == "complete":
             break
-        if latest and latest.newest_s >= after_call_s and not sight.ends_s:
+        if latest and latest.newest_s >= after_call_s and progress == "none":
             until_s = min(until_s, clock.now() + _INDEXING_S)
             after_call_s = math.inf
-    return sight
 
 
 def _start_of_id(run_id: str) -> float:
@@ -263,35 +297,3 @@ def duration_text(seconds: float) -> str:
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:g} {unit}"
     return f"{seconds:g} s"
-
-
-def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: float) -> list[ScrapedRun]:
-    """Return the matching runs, in the order of their first scrapes. Raises FetchError if there are none."""
-    request = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
-    rows = rows_of(thinned.fetch_states(source, request), m.RUN_INFO)  # the first and the last scrape are kept
-    newest = last(rows, m.RUN_INFO)
-    firsts_s = {key: float(scrapes.t.min()) for key, scrapes in rows.groups("run_id", "instance")}
-    earliest = [replace(row, t=firsts_s[row.labels["run_id"], row.instance]) for row in newest]
-    found = [one for one in scraped_runs([*earliest, *newest]) if wanted.includes(one.labels)]
-    if not found:
-        what = "no run" if "run_id" in wanted.equal else "no run with"
-        raise FetchError(
-            f"{what} {wanted.text} at {source.name} in the last {duration_text(since_s)}",
-            "list runs and labels with: analyzer runs; search further back with --since",
-        )
-    return found
-
-
-def load_runs(
-    source: SampleSource, sightings: list[ScrapedRun], clock: Clock, log: Callable[[str], None]
-) -> list[RunFrames]:
-    return [load_found_run(source, one.run_id, (one.first_s, one.last_s), clock, log) for one in sightings]
-
-
-def load_found_run(
-    source: SampleSource, run_id: str, seen_s: tuple[float, float], clock: Clock, log: Callable[[str], None]
-) -> RunFrames:
-    """Load a run with known first and last scrapes; the time long after the last one is not queried."""
-    if clock.now() - seen_s[1] > 2 * _LATER_S:
-        clock = replace(clock, now=lambda: seen_s[1] + _LATER_S)
-    return load_run(source, run_id, clock.now() - seen_s[0] + _EARLIER_S, clock, log)

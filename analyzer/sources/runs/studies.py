@@ -21,6 +21,7 @@ from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
 from analyzer.sources.runs import load
+from analyzer.sources.runs.find import load_runs
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
 from analyzer.studies.tenant_overlap import TenantRun
@@ -186,7 +187,7 @@ def load_tenant_runs(
 ) -> list[TenantRun]:
     """Load runs with their reports, with the work in `unit` only; runs with another outcome than ok are left out."""
     found = []
-    for one, frames in zip(sightings, load.load_runs(source, list(sightings), clock, log), strict=True):
+    for one, frames in zip(sightings, load_runs(source, list(sightings), clock, log), strict=True):
         try:
             report = _with_unit(assess.assess(frames), unit)
         except assess.NoEnergyError as error:

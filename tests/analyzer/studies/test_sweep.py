@@ -5,7 +5,8 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs import studies as sweeps
-from analyzer.sources.runs.load import Clock, load_found_run
+from analyzer.sources.runs.find import load_found_run
+from analyzer.sources.runs.load import Clock
 from analyzer.studies import sweep
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes, write_history
