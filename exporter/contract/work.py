@@ -223,14 +223,13 @@ class WorkQueries:
         seconds = f"max by ({self.run}, phase) ({self.counter(m.RUN_PHASE_SECONDS, ('phase',), '')})"
         joules = self._sum("phase", self.counter(m.RUN_PHASE_ENERGY, ("phase",), of))
         measured = f"({joules} and {seconds} >= {SHORTEST_PHASE_S:g})"
-        most = f"on ({self.run}, unit) group_left () {_LEAST_WORK} * {done}"
-        working = f"({by_phase} > {most} and {phase} {measured})"
-        within = self._sum("unit", f"{working} ^ 0 * {phase} group_left () {joules}")
+        working = f"({by_phase} > on ({self.run}, unit) group_left () {_LEAST_WORK} * {done})"
+        within = self._sum("unit", f"{working} ^ 0 * {phase} group_left () {measured}")
         within_s = self._sum("unit", f"{working} ^ 0 * {phase} group_left () {seconds}")
         run_s = f"max by ({self.run}) ({self.counter(m.RUN_DURATION, (), '')})"
         part_s = f"{within_s} < on ({self.run}) group_left () {_MOST_TIME} * {run_s}"
         is_known = f"{self._sum('unit', by_phase)} >= {1 - _ROUNDING} * {done}"
-        is_most = f"{self._sum('unit', working)} >= {1 - _LEAST_WORK} * {done}"
+        is_most = f"{self._sum('unit', f'{working} and {phase} {measured}')} >= {1 - _LEAST_WORK} * {done}"
         ended = f"on ({self.run}) {self.counter(m.RUN_END, (), '')}"
         return f"({within} and {ended} and {part_s} and {is_known} and {is_most})"
 

@@ -142,8 +142,8 @@ def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
 def unmeasured_work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the work of runs without energy; see `unit_queries`."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
-    identity, joules = working_joules(cut, cut.whole, "until")
-    yield _work(cut, f"({amounts} unless on ({label_list(identity)}) ({joules} > 0))")
+    joules = working_joules(cut, cut.whole, "until")
+    yield _work(cut, f"({amounts} unless on ({label_list(run_identity(cut))}) ({joules} > 0))")
 
 
 def primary_unit_query(cut: FleetCut) -> str:
@@ -156,14 +156,25 @@ def _work(cut: FleetCut, amounts: str) -> str:
     return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, all_of_runs(cut), RUN))
 
 
-def working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> tuple[tuple[str, ...], str]:
-    """Return the labels of a run, and the query for its attributed joules: on GPUs, or on CPUs in runs without."""
-    identity = RUN if NODE in cut.by else ("run_id",)
-    gpu, cpu = (
-        sum_by(identity, run_counter(_joules(cut, f',component="{one}"'), span, side)) for one in ("gpu", "cpu")
-    )
+def run_identity(cut: FleetCut) -> tuple[str, ...]:
+    """Return the labels of a run whose work may be counted on another of its nodes, unless nodes are keys."""
+    return RUN if NODE in cut.by else ("run_id",)
+
+
+def working_joules(cut: FleetCut, span: QuerySpan, side: Side) -> str:
+    """Return the query for the attributed joules of runs: on GPUs, or on CPUs in runs without."""
+    return f"({sum_by(run_identity(cut), gpu_joules(cut, span, side))} or {cpu_joules(cut, span, side)})"
+
+
+def gpu_joules(cut: FleetCut, span: QuerySpan, side: Side) -> str:
+    return run_counter(_joules(cut, ',component="gpu"'), span, side)
+
+
+def cpu_joules(cut: FleetCut, span: QuerySpan, side: Side) -> str:
+    """Return the query for the attributed joules of runs without GPUs."""
+    joules = sum_by(run_identity(cut), run_counter(_joules(cut, ',component="cpu"'), span, side))
     on_gpus = f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})"
-    return identity, f"({gpu} or ({cpu} unless on ({label_list(identity)}) {on_gpus}))"
+    return f"({joules} unless on ({label_list(run_identity(cut))}) {on_gpus})"
 
 
 def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:

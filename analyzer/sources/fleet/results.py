@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from analyzer.model.devices import SIMULATED
 from analyzer.sources.base import FetchError
@@ -13,7 +14,7 @@ from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet.aliases import find_aliases, without_instances
 from analyzer.sources.fleet.cut import GPU_MODEL, FleetCut, device_keys, folded_keys, run_keys
 from analyzer.sources.fleet.emission_coverage import emission_energy_query
-from analyzer.sources.fleet.unit_queries import working_energy_queries
+from analyzer.sources.fleet.unit_queries import phases_query, working_energy_queries
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
@@ -126,6 +127,8 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
         idle = client.sums(rises(replace(cut, policy=q.POLICY), q.unattributed_energy_queries), _COMPONENT, device_keys)
     work = client.sums(counted(cut, q.work_queries), _UNIT)
     primary = client.values(q.primary_unit_query(cut)) if work else None
+    phased = bool(work) and client.values(phases_query(cut)) != []
+    per_unit = partial(working_energy_queries, phased=phased)
     device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys) if request.emissions else {}
     covered = client.values(emission_energy_query(cut)) if device_grams else None
     return Counts(
@@ -138,7 +141,7 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
             ]
         ),
         work=work,
-        working=client.sums(rises(cut, working_energy_queries), _UNIT) if work else {},
+        working=client.sums(rises(cut, per_unit), _UNIT) if work else {},
         unmeasured=client.sums(counted(cut, q.unmeasured_work_queries), _UNIT) if work else {},
         primary={one.labels["unit"]: one.value for one in primary or ()},
         grams=client.sums(counted(cut, q.emission_queries), _BASIS) if device_grams else {},

@@ -5,37 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.sources.fleet.cut import FleetCut, with_labels
-from analyzer.sources.fleet.queries import all_of_runs, working_joules
-from analyzer.sources.promql import RUN, QueryCounter, QuerySpan, label_list, max_by, run_counter, sum_by
+from analyzer.sources.fleet.queries import all_of_runs, cpu_joules, gpu_joules, run_identity, working_joules
+from analyzer.sources.promql import RUN, QueryCounter, QuerySpan, copy_label, label_list, max_by, run_counter, sum_by
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.work import EDGE_S, LEAST_SHARED_RATIO, WorkQueries
 
 
-def working_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
+def working_energy_queries(cut: FleetCut, span: QuerySpan, *, phased: bool) -> Iterator[str]:
     """Yield queries for the joules that work is divided by, by unit and the keys; see `exporter.contract.work`.
 
     Of a run that is partly outside of the span, it is the part of its attributed energy. A run on several nodes may
     count its work on one of them; if nodes are keys, each node is separate. A run shares its GPUs if others have more
     than 2 % of them and of its mean power for half a second, which takes fewer series than `is_shared`.
+
+    Servers read all samples of the window for each metric in the query, so those of devices are in it as rarely as
+    possible.
     """
 
     def last(metric: Metric, labels: tuple[str, ...], matchers: str) -> str:
         return run_counter(QueryCounter(metric.name, labels, matchers), cut.whole, "until")
 
-    identity, whole_j = working_joules(cut, cut.whole, "until")
-    before = working_joules(cut, span, "before")[1]
-    until = whole_j if span == cut.whole else working_joules(cut, span, "until")[1]
-    on, gpus = f"on ({label_list(identity)})", 'component="gpu"'
-    each_unit = (
-        f"max by ({label_list((*identity, 'unit'))}) ({last(m.RUN_WORK, ('unit',), '')} > 0) ^ 0 * {on} group_left ()"
-    )
+    identity, gpus = run_identity(cut), 'component="gpu"'
+    on = f"on ({label_list(identity)})"
+    done = f"(max by ({label_list((*identity, 'unit'))}) ({last(m.RUN_WORK, ('unit',), '')}) > 0)"
+    each_unit = f"{done} ^ 0 * {on} group_left ()"
     energy = sum_by(identity, last(m.RUN_ENERGY, ("device",), gpus))
-    not_used = sum_by(identity, last(m.RUN_ENERGY_BEFORE_USE, ("device",), gpus))
-    edges = f"({LEAST_SHARED_RATIO} + {2 * EDGE_S:g} / {max_by(identity, last(m.RUN_DURATION, (), ''))})"
-    alone = f"({energy} * (1 - {edges}) <= ({whole_j} + {not_used} or {whole_j}))"
-    in_phases = WorkQueries(label_list(identity), label_list(RUN), last).gpu_joules_in_phases()
-    defined = f"(({in_phases} or {each_unit} {energy}) and {on} {alone} or {each_unit} {whole_j})"
-    part = f"(({until} - {before} or {until}) / ({whole_j} > 0))"
-    joules = f"({defined} * {on} group_left () {part})"
-    yield sum_by((*cut.labels, "unit"), with_labels(cut, joules, all_of_runs(cut), identity))
+    not_used = copy_label(last(m.RUN_ENERGY_BEFORE_USE, ("device",), gpus), "not_used", "device")
+    seconds = max_by(identity, last(m.RUN_DURATION, (), ""))
+    least = f"{1 - LEAST_SHARED_RATIO:g} - {2 * EDGE_S:g} / {seconds}"
+    share = sum_by(identity, f"{gpu_joules(cut, cut.whole, 'until')} or {not_used}")
+    shared, on_cpus = f"({share} < {energy} * ({least}))", cpu_joules(cut, cut.whole, "until")
+    choices = [f"{each_unit} {one}" for one in (shared, energy, on_cpus)]
+    if phased:
+        in_phases = WorkQueries(label_list(identity), label_list(RUN), last).gpu_joules_in_phases()
+        choices.insert(1, in_phases)
+    inside = f"(({' or '.join(choices)}) * {on} group_left () {_part(cut, span, seconds)})"
+    yield sum_by((*cut.labels, "unit"), with_labels(cut, inside, all_of_runs(cut), identity))
+
+
+def phases_query(cut: FleetCut) -> str:
+    """Return the query for the number of series of work in phases."""
+    return f"count(max_over_time({m.RUN_PHASE_WORK.name}{cut.whole.range}))"
+
+
+def _part(cut: FleetCut, span: QuerySpan, seconds: str) -> str:
+    """Return the query for the part of each run's attributed energy in the span; of most runs it is 1."""
+    whole_j, before = (working_joules(cut, *when) for when in ((cut.whole, "until"), (span, "before")))
+    if span == cut.whole:
+        return f"((1 - {before} / ({whole_j} > 0)) or {seconds} ^ 0)"
+    until = working_joules(cut, span, "until")
+    return f"(({until} - {before} or {until}) / ({whole_j} > 0))"
