@@ -100,7 +100,7 @@ def find_death(
     has_processes = bool(run.processes or run.cgroup)
     if is_alive(run):
         _note_alive(run, now_s)
-    elif has_processes and not run.discovered and run.end_until_s is None:
+    elif has_processes and run.end_until_s is None:
         run.end_until_s = now_s
     watched_s = max(run.alive_s, run.unwatched[1] if run.unwatched else run.alive_s)
     if has_processes and now_s - watched_s > (DISCOVERED_GONE_S if run.discovered else GONE_S):
