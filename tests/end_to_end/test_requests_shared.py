@@ -121,14 +121,14 @@ def test_requests_of_both_servers_and_rest_add_up_to_the_gpu(scene, source):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_requests_of_each_server_have_the_joules_of_the_exporter(scene, source):
-    """The loads of processes are known once a second, also that of server b when it begins."""
-    answers, _, meter_j, found = scene
+    """The loads of processes are known once a second, also that of server b when it begins: half a second of power."""
+    answers, true_j, _, found = scene
 
     for run_id in "ab":
         joules = {name: own for name, (own, _) in found[source, run_id][1].items()}
         stated = {name: view["energy_joules"] for name, view in answers.items() if view["run_id"] == run_id}
         assert joules.keys() == stated.keys()
-        assert sum(joules.values()) == pytest.approx(sum(stated.values()), abs=0.03 * meter_j)
+        assert sum(joules.values()) == pytest.approx(sum(stated.values()), abs=0.5 * max(true_j))
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.daemon import daemon
+from tests.polling import eventually
 from wattline.integrations.codecarbon import EmissionsTracker, TaskEmissionsTracker, track_emissions
 
 SCRIPT = """
@@ -86,8 +87,14 @@ def test_tasks_are_runs_of_their_own_and_have_a_file(job, tmp_path):
 def test_flush_writes_the_values_so_far_and_update_replaces_them(job, tmp_path, capfd):
     tracker = EmissionsTracker(output_dir=str(tmp_path), on_csv_write="update", gpu_ids="0")
     tracker.start()
-    flushed_kg = tracker.flush()
-    (before,) = rows(tmp_path / "emissions.csv")
+
+    def flushed():
+        """Return the emissions and the row once the run has energy; right after its start neither is known."""
+        flushed_kg = tracker.flush()
+        (row,) = rows(tmp_path / "emissions.csv")
+        return (flushed_kg, row) if float(row["energy_consumed"]) > 0 else None
+
+    flushed_kg, before = eventually(flushed, "energy of the run")
     assert flushed_kg == pytest.approx(float(before["energy_consumed"]) * 0.25), "of the same instant"
     assert "no carbon intensity" not in capfd.readouterr().err
     tracker.stop()
