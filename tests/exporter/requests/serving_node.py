@@ -1,0 +1,76 @@
+"""Node with a server of requests in virtual time, whose power is known at each instant."""
+
+from __future__ import annotations
+
+import math
+
+from exporter.config.request_options import RequestSettings
+from exporter.contract.requests.served import ServedRequest
+from exporter.requests.service import RequestService
+from exporter.requests.store import RequestStore
+from exporter.storage.state_file import StateFile
+from tests.exporter.runs.ledger_node import GPU, LedgerNode
+
+IDLE_W = 60.0
+
+
+class ServingNode:
+    """A node with a server: 60 W without requests, and 40 W for each request in progress."""
+
+    def __init__(self, folder, **settings) -> None:
+        self.file = StateFile(folder)
+        self.node = LedgerNode(self.file)
+        self.node.power_w = IDLE_W
+        self.node.run_for(20)
+        self.run = self.node.begin(run_id="server", gpus=[GPU.id])
+        self.store = RequestStore(folder)
+        self.service = RequestService(self, self.node.live, self.store, RequestSettings(**settings), self.node.now)
+        self.number, self.running = 0, []
+
+    def close(self):
+        self.store.close()
+        self.file.close()
+
+    def devices_of(self, run_id):
+        return self.node.service.devices_of(run_id)
+
+    def note(self, run_id, text):
+        self.node.service.note(run_id, text)
+
+    def others_on_gpus(self, run_id):
+        return self.node.service.others_on_gpus(run_id)
+
+    def idle_w(self, _):
+        return IDLE_W
+
+    def attributed_j(self, device, run_id):
+        return self.node.service.attributed_j(device, run_id)
+
+    async def serve(self, seconds, rng, rate=0.5):
+        """Serve requests in steps of 0.25 s; report them at their ends, and tick each second."""
+        running, sent = self.running, []
+        for step in range(round(seconds * 4)):
+            if rng.random() < rate / 4:
+                running.append([self.node.now().at, rng.integers(2, 30)])
+            self.node.power_w = IDLE_W + 40.0 * len(running)
+            self.node.run_for(0.25)
+            now_at = self.node.now().at
+            for each in running:
+                each[1] -= 1
+            ended = [each for each in running if each[1] == 0]
+            running[:] = [each for each in running if each[1] > 0]
+            for started_at, _ in ended:
+                self.number += 1
+                made = int((now_at - started_at) * 40)
+                sent.append(ServedRequest(f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05))
+                await self.service.report("server", sent[-1:])
+            if step % 4 == 0:
+                await self.service.tick()
+        return sent
+
+    def readings(self):
+        """Return the metrics a long time after the labels were new."""
+        return [*self.service._counters.readings(math.inf), *self.service._servers.readings(self.node.now())]
+
+    def values(self):
+        return {(reading.metric.name, *reading.labels): reading.value for reading in self.readings()}

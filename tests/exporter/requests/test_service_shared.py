@@ -1,0 +1,89 @@
+"""Requests of several runs on one GPU, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from exporter.contract import metrics as m
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.run import EndRequest
+from tests.exporter.requests.serving_node import IDLE_W
+from tests.exporter.runs.ledger_node import GPU
+
+
+def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
+    node.node.begin(run_id="other", gpus=[GPU.id])
+    node.node.run_for(5)
+
+    async def scenario():
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 10, 50)])
+        await node.service.report("other", [ServedRequest("r", now_at - 1, now_at, 10, 50)])
+        open_runs = [node.service.show("r", run_id).run_id for run_id in ("server", "other")]
+        await node.serve(60, np.random.default_rng(1), rate=0.0)
+        return open_runs, node.service.show("r"), node.service.show("r", "server")
+
+    open_runs, latest, first = asyncio.run(scenario())
+
+    assert open_runs == ["server", "other"]
+    assert (latest.run_id, first.run_id) == ("other", "server")
+    assert first.energy_joules == pytest.approx(2 * latest.energy_joules, rel=0.05)
+    assert all(any("other runs used the same GPUs" in note for note in view.notes) for view in (latest, first))
+
+
+@pytest.mark.parametrize("late_s", [0, 7])
+def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
+    """Without processes both runs have the same load, so each has half of the 200 W. The second one reports later."""
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def scenario():
+        begin_s, node.node.power_w = node.node.now_s, 200.0
+        for second in range(60):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for run_id in ("server", "other") if second >= late_s else ("server",):
+                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                await node.service.report(run_id, [request])
+            await node.service.tick()
+        divisions = [each._division for each in node.service._servers.by_run.values()]
+        starts = {r.labels: r.value for r in node.service.readings() if r.metric is m.RUN_REQUESTS_START}
+        return begin_s, divisions, starts, [node.service.show(f"{run_id}-20") for run_id in ("server", "other")]
+
+    begin_s, divisions, starts, views = asyncio.run(scenario())
+
+    until_s = min(each.last_edge_s for each in divisions)
+    own_j = [np.interp(until_s, each._edges_s, each._joules) for each in divisions]
+    meter_j = 9 * IDLE_W + 200 * (until_s - begin_s)  # from 10 s before the first report
+    assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
+    assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
+    assert all("attributed" in view.notes[-1] for view in views)
+    begin_at = node.node.now().at - node.node.now_s + begin_s
+    first, second = (starts[run_id, "gpu", GPU.id] - begin_at for run_id in ("server", "other"))
+    assert first == pytest.approx(1 - 10, abs=1e-3)
+    assert second == pytest.approx(late_s + 1 - 10, abs=1e-3)
+
+
+def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
+    """The other run reports one request and ends; its share is that up to its end."""
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def scenario():
+        node.node.power_w = 200.0
+        for second in range(70):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for run_id in ("server", "other") if second < 10 else ("server",):
+                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                await node.service.report(run_id, [request])
+            await node.service.tick()
+            if second == 10:
+                await node.node.service.end("other", EndRequest())
+        return [node.service.show(f"server-{second}") for second in (5, 30)]
+
+    shared, alone = asyncio.run(scenario())
+
+    assert shared.energy_joules == pytest.approx(100.0, rel=0.03)
+    assert alone.energy_joules == pytest.approx(200.0, rel=0.03)
