@@ -1,0 +1,134 @@
+"""`analyzer requests` on a history file of a simulated server whose true joules are known."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.analyzer.commands.requests.server import records
+from tests.analyzer.node import START_S
+from tests.exporter.request_energy.proration import by_time
+
+
+def test_requests_and_rest_add_up_to_the_true_energy(report, requests_file, true_j, served):
+    code, out, err = report(requests_file, "--by", "user", "--format", "json", "--price", "0.5", "--carbon", "300")
+
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["measured_energy_joules"] == pytest.approx(true_j, rel=1e-4)
+    groups = {group["user"]: group for group in document["groups"]}
+    assert groups.keys() == {"ann", "bob"}
+    total_j = sum(group["energy_joules"] for group in groups.values())
+    assert total_j == pytest.approx(document["requests_energy_joules"])
+    assert total_j + document["rest_energy_joules"] == pytest.approx(true_j, rel=1e-4)
+    assert sum(group["requests"] for group in groups.values()) == len(served.spans)
+    assert groups["ann"]["cost"] == pytest.approx(0.5 * groups["ann"]["energy_joules"] / 3.6e6)
+    assert groups["ann"]["emissions_grams"] == pytest.approx(300 * groups["ann"]["energy_joules"] / 3.6e6)
+
+
+def test_requests_are_closer_to_shapley_values_than_by_time_in_flight(report, requests_file, served, tmp_path):
+    rows = tmp_path / "rows.csv"
+
+    code, _, err = report(requests_file, "--policy", "idle_apart", "--out", rows)
+
+    assert code == 0, err
+    with rows.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    energy = np.array([float(row["energy_joules"]) for row in found])
+    half = np.array([float(row["energy_uncertainty_joules"]) for row in found])
+    assert (np.diff(energy) <= 0).all(), "the most expensive requests first"
+    order = {record["id"]: place for place, record in enumerate(records(served))}
+    places = np.argsort([order[row["id"]] for row in found])
+    energy, half = energy[places], half[places]
+    shapley_j = served.shapley_j
+    slots = served.slots(1.0, np.random.default_rng(0), noise_w=0.0)
+    error, time_error = (np.abs(one - shapley_j).mean() for one in (energy, by_time(served.spans, slots)))
+    assert error < 0.5 * time_error
+    assert np.mean(np.abs(energy - shapley_j) <= half) >= 0.8, "errors of one server are not independent"
+
+
+def test_table_names_the_most_expensive_requests_first(report, requests_file):
+    code, out, err = report(requests_file, "--top", "3")
+
+    assert code == 0, err
+    assert "Requests with the most energy, 3 of" in out
+    assert "run server-1:" in out
+    sums = re.search(r"energy of the GPUs [\d.,]+ (\w+): requests [\d.,]+ (\w+), rest [\d.,]+ (\w+)", out)
+    assert sums is not None
+    assert len(set(sums.groups())) == 1, "figures that add up have one unit"
+
+
+def test_time_range_without_a_run_gives_the_energies_of_the_run(call, history, requests_file, end_s, report):
+    window = ["--start", f"{START_S}", "--end", f"{end_s}"]
+
+    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
+
+    assert code == 0, err
+    of_range, of_run = json.loads(out), json.loads(report(requests_file, "--format", "json")[1])
+    assert of_range["run_id"] is None
+    for name in ("measured_energy_joules", "requests_energy_joules", "energy_per_generated_token_joules"):
+        assert of_range[name] == pytest.approx(of_run[name], rel=0.01)
+
+
+def test_half_of_the_gpus_have_half_of_the_energy(call, history, requests_file, end_s, true_j):
+    window = ["--start", f"{START_S}", "--end", f"{end_s}", "--gpus", "1"]
+
+    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
+
+    assert code == 0, err
+    assert json.loads(out)["measured_energy_joules"] == pytest.approx(true_j / 2, rel=0.01)
+
+
+def test_roles_add_up_to_the_energy_of_all_gpus(report, requests_file, true_j):
+    code, out, err = report(requests_file, "--role", "prefill=0", "--role", "decode=1", "--format", "json")
+
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["measured_energy_joules"] == pytest.approx(true_j, rel=0.01)
+    total_j = document["requests_energy_joules"] + document["rest_energy_joules"]
+    assert total_j == pytest.approx(document["measured_energy_joules"], rel=1e-9)
+    assert document["prefill_energy_joules"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--role", "prefill=0"], "--role: expected both prefill=0,1 and decode=2,3, with different GPUs"),
+        (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
+        (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
+        (["--start", "1"], "give --run-id"),
+    ],
+)
+def test_invalid_range_or_role_is_named(report, requests_file, arguments, message):
+    code, _, err = report(requests_file, *arguments)
+
+    assert code != 0
+    assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_groups_by_length_add_up_to_all_requests(report, requests_file, served):
+    code, out, err = report(requests_file, "--by", "length", "--format", "json")
+
+    assert code == 0, err
+    groups = json.loads(out)["groups"]
+    short = int(np.count_nonzero(served.spans.generated_tokens <= 32))
+    assert {group["length"]: group["requests"] for group in groups}["up to 32"] == short
+    assert sum(group["requests"] for group in groups) == len(served.spans)
+
+
+def test_out_folder_has_the_page_the_plot_and_a_row_for_each_request(report, requests_file, served, tmp_path):
+    folder = tmp_path / "out"
+
+    code, _, err = report(requests_file, "--by", "user", "--price", "0.3", "--out", folder)
+
+    assert code == 0, err
+    rows = pd.read_parquet(folder / "requests.parquet")
+    assert len(rows) == len(served.spans)
+    assert rows["energy_joules"].is_monotonic_decreasing
+    page = (folder / "requests.html").read_text()
+    assert rows["id"][0] in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert (folder / "requests.png").read_bytes().startswith(b"\x89PNG")

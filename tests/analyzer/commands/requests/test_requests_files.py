@@ -1,0 +1,173 @@
+"""Formats of the requests that `analyzer requests` reads."""
+
+import csv
+import json
+import time
+from datetime import datetime
+
+import pytest
+
+import wattline
+from tests.analyzer.commands.requests.server import records
+from tests.analyzer.node import START_S
+from wattline.client import recorder
+from wattline.client.recorder import Recorder
+from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
+
+
+def test_csv_of_requests_gives_the_same_figures(report, requests_file, served, tmp_path):
+    path = tmp_path / "requests.csv"
+    flat = [{**{k: v for k, v in one.items() if k != "labels"}, **one["labels"]} for one in records(served)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(flat[0]))
+        writer.writeheader()
+        writer.writerows(flat)
+
+    outputs = [report(each, "--by", "user", "--format", "json")[1] for each in (requests_file, path)]
+
+    assert json.loads(outputs[0]) == json.loads(outputs[1])
+
+
+def change(**fields):
+    return lambda one: one | fields
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            change(ended_at=START_S - 5),
+            "request 3: the times are not in the order started_at, first_token_at, ended_at",
+        ),
+        (change(started_at=START_S * 1_000), "is no time in Unix seconds; divide milliseconds by 1,000"),
+        (
+            lambda one: one | {"first_token_at": one["started_at"], "ended_at": one["started_at"]},
+            "request 3: it ended at the time at which it started, so its energy is unknown",
+        ),
+        (change(prompt_tokens=-1), "request 3: the numbers of tokens are negative"),
+        (change(generated_tokens="many"), "request 3: generated_tokens is 'many', not a number"),
+        (change(generated_tokens=None), "request 3 has no generated_tokens"),
+        (change(id="r0"), "request 3 has the id 'r0' of another request; give each request a unique id"),
+        (lambda _: 7, "request 3 is no object with fields"),
+    ],
+)
+def test_invalid_request_is_named_in_one_line(report, served, tmp_path, spoil, message):
+    path, lines = tmp_path / "bad.jsonl", records(served)
+    lines[2] = spoil(lines[2])
+    path.write_text("\n".join(map(json.dumps, lines)))
+
+    code, _, err = report(path)
+
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_requests_of_another_time_are_refused(report, served, tmp_path):
+    path = tmp_path / "late.jsonl"
+    shift = {"started_at": 1e6, "first_token_at": 1e6, "ended_at": 1e6}
+    path.write_text("\n".join(json.dumps(one | {k: one[k] + v for k, v in shift.items()}) for one in records(served)))
+
+    code, _, err = report(path)
+
+    assert code == 1
+    assert "no request is in the time of the run" in err
+
+
+def test_requests_without_first_token_have_no_separate_prefill(report, served, tmp_path):
+    path = tmp_path / "untimed.json"
+    path.write_text(json.dumps({"requests": [one | {"first_token_at": None} for one in records(served)]}))
+
+    code, out, err = report(path, "--format", "json")
+
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["prefill_energy_joules"] is None
+    assert any("requests without first_token_at" in note for note in document["notes"])
+
+
+def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
+    path, lines = tmp_path / "twice.jsonl", records(served)
+    path.write_text("\n".join(map(json.dumps, [*lines, lines[5]])))
+
+    once, twice = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
+
+    assert twice["groups"] == once["groups"]
+    assert "requests that occur more than once and count once: 1" in twice["notes"]
+
+
+def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_file, served, tmp_path, monkeypatch):
+    writer = Recorder(tmp_path)
+    monkeypatch.setattr(recorder, "recorder_for", lambda _: writer)
+    run = wattline.Run("server-1", {}, None, None)
+    monkeypatch.setattr(run, "_started_by", "client")
+    for one in records(served):
+        due_s = one["started_at"] - 0.25
+        usage = TokenUsage(prompt_tokens=one["prompt_tokens"], generated_tokens=one["generated_tokens"])
+        answer = RequestOutcome(0.0, 0.25, one["ended_at"] - due_s, one["first_token_at"] - due_s, usage=usage)
+        run.iteration(answer.e2e_s, answer.values(), ended_at=one["ended_at"], **answer.work())
+    run.iteration(1.0, {"failed": 1}, ended_at=START_S + 5, requests_failed=1)
+    writer.flush()
+
+    outputs = [json.loads(report(each, "--format", "json")[1]) for each in (requests_file, tmp_path)]
+
+    assert outputs[1]["requests_energy_joules"] == pytest.approx(outputs[0]["requests_energy_joules"], rel=1e-6)
+    assert outputs[1]["groups"][0]["request_p95_joules"] == pytest.approx(outputs[0]["groups"][0]["request_p95_joules"])
+
+
+def aiperf_record(one):
+    first_s = one["first_token_at"] - one["started_at"]
+    return {
+        "metadata": {
+            "x_request_id": one["id"],
+            "request_start_ns": round(one["started_at"] * 1e9),
+            "request_end_ns": round(one["ended_at"] * 1e9),
+            "benchmark_phase": "profiling",
+            "was_cancelled": False,
+        },
+        "metrics": {
+            "input_sequence_length": {"value": one["prompt_tokens"], "unit": "tokens"},
+            "output_sequence_length": {"value": one["generated_tokens"], "unit": "tokens"},
+            "time_to_first_token": {"value": first_s * 1_000, "unit": "ms"},
+        },
+        "error": None,
+    }
+
+
+def test_records_of_aiperf_give_the_same_energies(report, requests_file, served, tmp_path):
+    path, lines = tmp_path / "profile_export.jsonl", [aiperf_record(one) for one in records(served)]
+    failed = {"metadata": lines[0]["metadata"] | {"x_request_id": "lost"}, "metrics": {}, "error": {"code": 500}}
+    path.write_text("\n".join(map(json.dumps, [*lines, failed])))
+
+    known, found = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
+
+    assert found["groups"][0]["requests"] == len(served.spans)
+    assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-6)
+    assert found["prefill_energy_joules"] == pytest.approx(known["prefill_energy_joules"], rel=1e-3)
+
+
+def test_result_of_vllm_bench_gives_the_same_energies(report, requests_file, served, tmp_path):
+    """vLLM's times count from the start of the machine, and its date has whole seconds of local time."""
+    requests, booted_s = records(served), time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    last_s = max(one["ended_at"] for one in requests)
+    first_s = [one["first_token_at"] - one["started_at"] for one in requests]
+    result = {
+        "date": datetime.fromtimestamp(last_s + 0.2).strftime("%Y%m%d-%H%M%S"),  # noqa: DTZ006  # as vLLM does
+        "duration": last_s - requests[0]["started_at"],
+        "model_id": "llama",
+        "total_input_tokens": sum(one["prompt_tokens"] for one in requests),
+        "start_times": [one["started_at"] - booted_s for one in requests],
+        "ttfts": first_s,
+        "itls": [[one["ended_at"] - one["first_token_at"]] for one in requests],
+        "input_lens": [one["prompt_tokens"] for one in requests],
+        "output_lens": [one["generated_tokens"] for one in requests],
+        "errors": [""] * len(requests),
+    }
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps(result))
+
+    known, found = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
+
+    assert found["groups"][0]["requests"] == len(served.spans)
+    assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-6)
+    assert found["prefill_energy_joules"] == pytest.approx(known["prefill_energy_joules"], rel=1e-3)
