@@ -21,7 +21,7 @@ import wattline
 from wattline.client.barrier import BarrierError
 from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message
-from workloads.jobs.llm_load import endpoint, generator, summary
+from workloads.jobs.llm_load import endpoint, generator, server_process, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.generator import LoadGenerator, Request, StopCondition, show_load_progress
 from workloads.jobs.llm_load.stream import RequestOutcome
@@ -96,6 +96,7 @@ def _measure(
 ) -> None:
     sender = _Sender(options, session)
     _finish(loop, sender.find_model())
+    server_process.register_server(run, options.url)
     if options.warmup:
         run.phase("warmup")
         load = LoadGenerator(sender.send_one, lambda _: None)

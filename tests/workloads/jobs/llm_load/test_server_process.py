@@ -1,0 +1,85 @@
+"""Registration of the server's processes with the run of `llm-server`."""
+
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.fakes.run_api import RunApi, run_api_server
+from wattline.client import api as run_api
+from workloads.jobs.llm_load.server_process import listening_pids, register_server
+
+
+class ApiWithOwner(RunApi):
+    """Run API at which all processes are in one run."""
+
+    def __init__(self, labels):
+        super().__init__()
+        self.owner = {"run_id": "server", "labels": labels}
+
+    def answer(self, method, path, content):
+        return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registered(listener, monkeypatch):
+    """Return a function that registers this process, which listens, and returns the pids of the run."""
+
+    def register(labels):
+        pids = []
+        run = SimpleNamespace(run_id="load", register=lambda *, pids: kept.extend(pids))
+        kept = pids
+        with run_api_server(ApiWithOwner(labels)) as address:
+            monkeypatch.setenv(run_api.EXPORTER, address)
+            register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
+        return pids
+
+    return register
+
+
+def test_llm_server_adds_local_server_to_its_run(server_job, server):
+    server_job("--url", server.url, "--requests", "1")
+
+    assert os.getpid() in server_job.exporter.api.pids[server_job.run.run_id]
+
+
+def test_server_in_discovered_run_is_added_to_run(registered):
+    assert registered({"discovered": "unit"}) == [os.getpid()]
+
+
+def test_server_in_run_of_another_client_is_not_added(registered):
+    assert registered({}) == []
+
+
+def test_remote_server_is_not_searched_on_this_machine(capsys):
+    register_server(SimpleNamespace(run_id="load"), "http://192.0.2.1:8000/v1")
+
+    assert capsys.readouterr().err == ""
+
+
+def test_local_server_without_visible_process_is_logged(capsys, listener):
+    port = listener.getsockname()[1]
+    listener.close()
+    register_server(SimpleNamespace(run_id="load"), f"http://127.0.0.1:{port}/v1")
+
+    assert "cannot find the process that listens" in capsys.readouterr().err
+
+
+def test_listening_pids_omit_child_with_the_same_socket(listener):
+    wait = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(wait, pass_fds=[listener.fileno()], **pipes) as child:
+        child.stdout.readline()
+        found = listening_pids({"127.0.0.1"}, listener.getsockname()[1])
+        child.stdin.close()
+
+    assert found == [os.getpid()]
