@@ -61,8 +61,8 @@ def export_command(
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     if file_format is ExportFormat.PARQUET:
         _check_parquet()
-    from analyzer.sources.runs.load import AHEAD_S
     from analyzer.sources.runs.raw import SeriesSpool, fetch_whole_run
+    from analyzer.sources.runs.scrapes import AHEAD_S
 
     with _exit_if_not_writable(out), TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         spool, now_s = SeriesSpool(Path(folder)), time.time()

@@ -144,13 +144,13 @@ def _load_runs(
 ) -> list[SweepRun]:
     """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess
-    from analyzer.sources.runs.find import load_found_run
+    from analyzer.sources.runs.find import find_sweep_runs, load_found_run
     from analyzer.sources.runs.load import Clock, load_run
-    from analyzer.sources.runs.studies import find_sweep_runs, with_throttling_samples
+    from analyzer.sources.runs.studies import with_throttling_samples
     from analyzer.studies import sweep
 
     clock = Clock(time.time, time.sleep, wait)
-    scraped_s = find_sweep_runs(source, experiment, since_s, clock.now()) if experiment else {}
+    scraped_s = find_sweep_runs(source, experiment, since_s, clock, print_message) if experiment else {}
     found = []
     for number, run_id in enumerate(scraped_s or run_ids, 1):
         count = len(scraped_s or run_ids)

@@ -80,21 +80,22 @@ def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[
     from analyzer.model.catalog import gpu_models, run_entry
     from analyzer.sources.fetch import SeriesRequest, fetch, fetch_states, prefetch
     from analyzer.sources.runs import load
+    from analyzer.sources.runs.scrapes import AHEAD_S, PATIENCE_S, scrape_timing
     from exporter.contract.metrics import GPU_INFO
 
     now_s = time.time()
-    scrapes = _active_since(source, now_s - since_s, load.last_scrapes(source, now_s - since_s, now_s + load.AHEAD_S))
+    scrapes = _active_since(source, now_s - since_s, load.last_scrapes(source, now_s - since_s, now_s + AHEAD_S))
     newest = list(dict.fromkeys(row.labels["run_id"] for row in reversed(scrapes)))
     if limit is not None and len(newest) > limit:
         print_message(f"showing the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
-    timing = load.scrape_timing(source, now_s, set())
+    timing = scrape_timing(source, now_s, set())
     found = []
     rows_by_run = {run_id: [row for row in scrapes if row.labels["run_id"] == run_id] for run_id in newest[:limit]}
     requests = [load.ledger_request(run_id, rows) for run_id, rows in rows_by_run.items()]
     if not requests:
         return []
     times_s = [row.t for rows in rows_by_run.values() for row in rows]
-    about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - load.PATIENCE_S, max(times_s)))
+    about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - PATIENCE_S, max(times_s)))
     models = gpu_models(fetch_states(source, about_gpus))
     ledgers = []
     prefetch(source, requests[:_AT_ONCE])
@@ -103,7 +104,7 @@ def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[
         ledgers.append(fetch(source, request))
     models = _earlier_models(source, ledgers, models, max(times_s))
     for ledger, (run_id, rows) in zip(ledgers, rows_by_run.items(), strict=True):
-        fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
+        fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, PATIENCE_S)
         found.append(run_entry(ledger, run_id, fresh=fresh, models=models))
     return found
 

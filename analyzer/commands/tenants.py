@@ -57,7 +57,7 @@ def tenants_command(
     from analyzer.studies.tenant_overlap import concurrent_runs
     from analyzer.studies.tenant_summary import summarize_tenants
 
-    clock = Clock(time.time, time.sleep, wait)
+    clock = Clock(time.time, time.sleep, wait, time.time())
     of_tenant, experiments = _solo_selectors(experiment, solo or [])
     with connection.open() as source:
 

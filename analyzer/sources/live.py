@@ -10,7 +10,8 @@ import numpy as np
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
 from analyzer.model.sample_table import SampleTable, join_tables, last
 from analyzer.sources.base import FetchError, SampleSource
-from analyzer.sources.runs.load import AHEAD_S, last_scrapes
+from analyzer.sources.runs.load import last_scrapes
+from analyzer.sources.runs.scrapes import AHEAD_S
 from exporter.contract import metrics as m
 
 MOST_NODES = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -46,6 +47,7 @@ def compare_command(
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import SelectionError, parse_selector
     from analyzer.output.studies.compare import comparison_output
+    from analyzer.sources.runs.load import Clock
     from analyzer.studies.comparison import compare as comparison
 
     try:
@@ -54,9 +56,10 @@ def compare_command(
         raise typer.BadParameter(str(error)) from error
     if len(selectors) < 2:
         raise typer.BadParameter("only one run or group given; give two or more")
+    clock = Clock(time.time, time.sleep, wait, time.time())
     with connection.open() as source:
         warnings: list[str] = []
-        loaded = [load_group(source, one, since_s, carbon, warnings, wait=wait) for one in selectors]
+        loaded = [load_group(source, one, since_s, carbon, warnings, clock) for one in selectors]
     try:
         result = comparison.compare_groups(loaded, warnings, force=force)
     except comparison.MixedRunsError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -74,6 +75,7 @@ def gate_command(
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import SelectionError, parse_selector
     from analyzer.output.studies.gate import gate_markdown, gate_output
+    from analyzer.sources.runs.load import Clock
     from analyzer.studies.comparison import gate
     from analyzer.studies.comparison.compare import MixedRunsError, RepeatedRunError, group_warnings
 
@@ -82,8 +84,9 @@ def gate_command(
     except SelectionError as error:
         raise typer.BadParameter(str(error)) from error
     warnings: list[str] = []
+    clock = Clock(time.time, time.sleep, wait, time.time())
     with connection.open() as source:
-        groups = [load_group(source, one, since_s, None, warnings, wait=wait) for one in selectors]
+        groups = [load_group(source, one, since_s, None, warnings, clock) for one in selectors]
     try:
         warnings = group_warnings(groups, warnings, force=force)
         chosen = gate.gate_figure(groups, figure)

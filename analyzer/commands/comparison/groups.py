@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from analyzer.commands.printing import exit_with_error, print_message
@@ -10,11 +9,12 @@ from analyzer.commands.printing import exit_with_error, print_message
 if TYPE_CHECKING:
     from analyzer.model.catalog import Selector
     from analyzer.sources.base import SampleSource
+    from analyzer.sources.runs.load import Clock
     from analyzer.studies.comparison.compare import RunGroup
 
 
 def load_group(
-    source: SampleSource, wanted: Selector, since_s: float, carbon: float | None, warnings: list[str], *, wait: bool
+    source: SampleSource, wanted: Selector, since_s: float, carbon: float | None, warnings: list[str], clock: Clock
 ) -> RunGroup:
     """Load the runs of a group that ended with outcome ok, in the order of their starts.
 
@@ -23,12 +23,10 @@ def load_group(
     from analyzer.assess import run as assess
     from analyzer.model.report import UserInputs
     from analyzer.sources.runs.find import find_runs, load_runs
-    from analyzer.sources.runs.load import Clock
     from analyzer.studies.comparison import compare as comparison
 
     by_id = "run_id" in wanted.equal
     members = []
-    clock = Clock(time.time, time.sleep, wait)
     sightings = find_runs(source, wanted, since_s, clock, print_message)
     for frames in load_runs(source, sightings, clock, print_message):
         try:

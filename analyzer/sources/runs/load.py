@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from analyzer.model.sample_table import Row, RunFrames, SampleTable, join_tables, last, rows_of, table_of
-from analyzer.model.samples import distinct, sample_median
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import FetchError, SampleSource
@@ -22,19 +21,15 @@ from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest
 from analyzer.sources.runs import samples as run_samples
 from analyzer.sources.runs.samples import LEDGER_S, NodeRequests
+from analyzer.sources.runs.scrapes import AHEAD_S, PATIENCE_S, ScrapeTiming, scrape_timing
 from exporter.contract import metrics as m
 
 MARGIN_S = 120.0
 """Time before and after a run for which raw samples are fetched, for its edges and for idle power."""
 SETTLE_S = 1.0
 """Time after a run's end until the ledger's figure is final: sensors update within half a second."""
-AHEAD_S = 120.0
-"""Maximum time by which the server's clock may be ahead of the local clock."""
-PATIENCE_S = 5.0
-"""Age up to which a series counts as active, however short its scrape interval."""
-_INDEXING_S = 3.0
+INDEXING_S = 3.0
 """Time until a new series is found: VictoriaMetrics takes a second or more to index it."""
-_USUAL_INTERVAL_S = 15.0
 _STEP_S = 1.0
 """Change of a run's start from which on a clock step is assumed."""
 _NAMED_RUNS = 8
@@ -45,11 +40,16 @@ _GENERATED_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Wall clock and sleep, which tests replace; `waits` is False if a missing scrape is not waited for."""
+    """Wall clock and sleep, which tests replace.
+
+    `waits` is False if a missing scrape is not waited for. Runs that ended by `called_s` are waited for; infinity means
+    the time of a search.
+    """
 
     now: Callable[[], float]
     sleep: Callable[[float], None]
     waits: bool = True
+    called_s: float = math.inf
 
 
 def last_scrapes(source: SampleSource, start_s: float, end_s: float, run_id: str | None = None) -> list[Row]:
@@ -190,7 +190,7 @@ def wait_for_run_s(first: ScrapeTiming, now_s: float, run_id: str = "") -> float
     """
     if _start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest:
         return 0.0
-    return max(first.due_s - now_s, 0) + _INDEXING_S
+    return max(first.due_s - now_s, 0) + INDEXING_S
 
 
 Progress = Literal["none", "partial", "complete"]
@@ -217,7 +217,7 @@ def wait_for_scrape(source: SampleSource, clock: Clock, wait: Wait, look: Callab
         if progress == "complete":
             break
         if latest and latest.newest_s >= after_call_s and progress == "none":
-            until_s = min(until_s, clock.now() + _INDEXING_S)
+            until_s = min(until_s, clock.now() + INDEXING_S)
             after_call_s = math.inf
 
 
@@ -244,37 +244,6 @@ def _is_settled(sight: _Sight) -> bool:
     return bool(sight.rows) and all(
         row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in sight.rows
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ScrapeTiming:
-    """Scrape interval of the slowest instance, time of the newest scrape that all have, and time of the next scrape.
-
-    `at_rest`: the source is an exporter's own history, which has a sample per second during runs, and no run is active.
-    """
-
-    interval_s: float
-    newest_s: float
-    due_s: float
-    at_rest: bool
-
-
-def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> ScrapeTiming | None:
-    """Return the timing of `instances`, of all if empty; None if nothing is scraped now."""
-    table = rows_of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
-    intervals_s: dict[str, float] = {}
-    newest_s: dict[str, float] = {}
-    for (instance,), rows in table.groups("instance"):
-        times = distinct(rows.t)[-10:]
-        spacing_s = sample_median(np.diff(times)) if len(times) > 1 else _USUAL_INTERVAL_S
-        if (not instances or instance in instances) and times[-1] >= now_s - max(3 * spacing_s, PATIENCE_S):
-            intervals_s[instance], newest_s[instance] = spacing_s, float(times[-1])
-    if not newest_s:
-        return None
-    dues_s = [t_s + intervals_s[instance] for instance, t_s in newest_s.items()]
-    due_s = max((due_s for due_s in dues_s if due_s > now_s - PATIENCE_S), default=now_s)
-    at_rest = set(newest_s) == {""} and newest_s[""] < now_s - PATIENCE_S
-    return ScrapeTiming(max(intervals_s.values()), min(newest_s.values()), due_s, at_rest)
 
 
 def _run_not_found(source: SampleSource, run_id: str, since_s: float, clock: Clock) -> FetchError:

@@ -14,13 +14,12 @@ from analyzer.energy.throttling import read_spans, within
 from analyzer.model.catalog import ScrapedRun
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import Report
-from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, rows_of, samples
+from analyzer.model.sample_table import RunFrames, SampleTable, join_tables, last, samples
 from analyzer.model.samples import sample_median
 from analyzer.model.timeline import windows
-from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.base import SampleSource
 from analyzer.sources.downsample import plan_buckets
-from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
-from analyzer.sources.runs import load
+from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals
 from analyzer.sources.runs.find import load_runs
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
@@ -222,25 +221,6 @@ def choose_solo_runs(
         if known:
             found[name] = known
     return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}
-
-
-def find_sweep_runs(
-    source: SampleSource, experiment: str, since_s: float, now_s: float
-) -> dict[str, tuple[float, float]]:
-    """Return the runs of an experiment or plan, oldest first, each with its first and last scrape.
-
-    Raises FetchError if there are none.
-    """
-    span_s = now_s - since_s, now_s + load.AHEAD_S
-    for label in ("label_experiment", "label_plan"):
-        rows = rows_of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
-        if len(rows):
-            spans = [(float(one.t.max()), float(one.t.min()), run_id) for (run_id,), one in rows.groups("run_id")]
-            return {run_id: (first_s, newest_s) for newest_s, first_s, run_id in sorted(spans)}
-    every = last(fetch_states(source, SeriesRequest([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
-    names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
-    hint = f"known experiments: {', '.join(names[:_NAMED])}" if names else "run a sweep with: workloads sweep"
-    raise FetchError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
 
 
 def with_throttling_samples(source: SampleSource, frames: RunFrames) -> RunFrames:

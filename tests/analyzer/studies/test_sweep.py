@@ -5,7 +5,7 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs import studies as sweeps
-from analyzer.sources.runs.find import load_found_run
+from analyzer.sources.runs.find import find_sweep_runs, load_found_run
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import sweep
 from exporter.contract import metrics as m
@@ -25,7 +25,7 @@ def run_in_sweep(folder, run, reason="sw_power_cap", gpu=RUN_GPU):
     history = write_history(folder, series_of_scrapes((t, [*scrape([gpu], run, t), *extra(t)]) for t in SCRAPE_TIMES))
     with closing(HistorySource(history)) as source:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
-        seen_s = sweeps.find_sweep_runs(source, "caps", 86_400, START_S + 3_600)
+        seen_s = find_sweep_runs(source, "caps", 86_400, clock, print)
         assert list(seen_s) == [run.run_id]
         frames = sweeps.with_throttling_samples(
             source, load_found_run(source, run.run_id, seen_s[run.run_id], clock, print)

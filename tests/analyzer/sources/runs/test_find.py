@@ -7,8 +7,8 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.model.catalog import parse_selector
 from analyzer.sources.base import FetchError
-from analyzer.sources.runs.find import find_runs, load_runs
-from tests.analyzer.node import START_S, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
+from analyzer.sources.runs.find import find_runs, find_sweep_runs, load_runs
+from tests.analyzer.node import START_S, NodeRun, run_series, scrape, scrape_times, series_of_scrapes, write_history
 from tests.analyzer.sources.runs.test_load import GPU, Reopened, Waiting
 
 RUN = NodeRun(run_id="short", start_s=START_S + 100, end_s=START_S + 103, labels={"experiment": "ci"})
@@ -16,15 +16,27 @@ NOW_S = START_S + 107
 """The last scrape was at 97 s, before the run; the next comes at 112 s."""
 
 
-@pytest.fixture
-def waiting(tmp_path):
+def clock_with_scrapes(folder, *earlier):
+    """Return the clock at the call, before the next scrape; `earlier` are other runs."""
+
+    def values(t):
+        yield from scrape([GPU], RUN, t)
+        for run in earlier:
+            if run.start_s <= t:
+                yield from run_series([GPU], run, t)
+
     def upto(at_s):
-        (tmp_path / "history.sqlite").unlink(missing_ok=True)
+        (folder / "history.sqlite").unlink(missing_ok=True)
         times = [t for t in scrape_times(15, START_S - 53, START_S + 200) if t <= at_s]
-        write_history(tmp_path, series_of_scrapes(((t, scrape([GPU], RUN, t)) for t in times), "a:9847"))
+        write_history(folder, series_of_scrapes(((t, values(t)) for t in times), "a:9847"))
 
     upto(NOW_S)
     return Waiting(NOW_S, upto)
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    return clock_with_scrapes(tmp_path)
 
 
 def found_by(folder, selector, waiting):
@@ -55,3 +67,50 @@ def test_find_runs_no_wait_answers_at_once(tmp_path, waiting):
         found_by(tmp_path, "experiment=ci", waiting)
 
     assert (waiting.messages, waiting.now_s) == ([], NOW_S)
+
+
+def earlier_run(seconds):
+    return NodeRun("earlier", START_S + 5, START_S + 5 + seconds, labels={"experiment": "ci"})
+
+
+def test_find_runs_of_group_with_short_run_waits_for_next_scrape(tmp_path):
+    waiting = clock_with_scrapes(tmp_path, earlier_run(5))
+
+    found = found_by(tmp_path, "experiment=ci", waiting)
+
+    assert [one.run_id for one in found] == ["earlier", "short"]
+    assert found[0].first_s == START_S + 7, "the scrapes before the call count"
+    [message] = waiting.messages
+    assert message == (
+        "experiment=ci: a run that has just ended may not be at the history yet; "
+        "waiting up to 8 s for the next scrape; skip with --no-wait"
+    )
+
+
+def test_find_runs_of_group_with_long_runs_answers_at_once(tmp_path):
+    """A run of 60 s would have been scraped, at an interval of 15 s."""
+    waiting = clock_with_scrapes(tmp_path, earlier_run(60))
+
+    assert [one.run_id for one in found_by(tmp_path, "experiment=ci", waiting)] == ["earlier"]
+    assert (waiting.messages, waiting.now_s) == ([], NOW_S)
+
+
+def test_find_runs_of_second_group_does_not_wait_again(tmp_path):
+    waiting = clock_with_scrapes(tmp_path, earlier_run(5))
+    waiting.clock = replace(waiting.clock, called_s=NOW_S)
+
+    for _ in range(2):
+        assert len(found_by(tmp_path, "experiment=ci", waiting)) == 2
+
+    assert len(waiting.messages) == 1
+    assert waiting.now_s <= START_S + 112 + 4  # the next scrape, and 3 s for it to be found
+
+
+def test_find_sweep_runs_waits_for_run_that_is_not_scraped_yet(tmp_path):
+    for earlier in ([], [earlier_run(5)]):
+        waiting = clock_with_scrapes(tmp_path, *earlier)
+
+        found = find_sweep_runs(Reopened(tmp_path), "ci", 86_400, waiting.clock, waiting.messages.append)
+
+        assert list(found) == [*(run.run_id for run in earlier), "short"]
+        assert len(waiting.messages) == 1
