@@ -55,12 +55,12 @@ class Phases:
 
     @classmethod
     def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
-        """Return the phases since an edge of requests, by their columns (11, N).
+        """Return the phases since an edge of requests, by their columns (11 or more, N).
 
-        The columns are the columns of `RequestSpans`, the begin of the prefill, the cut, and on the clock of decode the
-        begin and the end of the decode and the cut.
+        The first ones are the columns of `RequestSpans`, the begin of the prefill, the cut, and on the clock of decode
+        the begin and the end of the decode and the cut.
         """
-        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:]
+        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:11]
         started = started_s - edge_s
         begun = np.maximum(spans.first_token_s - edge_s, started + _MIN_S)
         ended = np.maximum(spans.ended_s - edge_s, begun + _MIN_S)

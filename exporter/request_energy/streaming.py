@@ -42,10 +42,11 @@ LEAST_RATIO = 0.3
 """Least half-width of an estimate, relative to it."""
 PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
-LEAST_COMPARED, COMPARED, UNKNOWN_RATIO = 20, 1_000, 1.0
-"""Least and most final requests whose estimates give the half-width of the next one, and its ratio with fewer."""
-_COLUMNS = 11
-"""Columns of `Phases.of`."""
+LEAST_COMPARED, COMPARED, COMPARED_AT_ONCE, UNKNOWN_RATIO = 20, 1_000, 64, 1.0
+"""Least and most final requests whose estimates give the half-width of the next one, most of one call, and the ratio
+with fewer than the least."""
+_COLUMNS, _ESTIMATED_J = 12, 11
+"""Number of columns: those of `Phases.of`, and the joules that were estimated at the report, or NaN."""
 
 
 class StreamingDivision:
@@ -80,8 +81,9 @@ class StreamingDivision:
     def add(self, spans: RequestSpans, keys: np.ndarray) -> None:
         """Add requests that ended, by keys of the caller (N,)."""
         if len(spans):
-            for row, column in zip(self._held.append(len(spans)), _columns(spans), strict=False):
-                row[:] = column
+            for row, column in zip(self._held.append(len(spans)), fields(spans), strict=False):
+                row[:] = getattr(spans, column.name)
+            self._held.values[_ESTIMATED_J, -len(spans) :] = self._first_estimates(spans)
             self._keys.append(len(spans))[:] = keys
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
             self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
@@ -263,7 +265,7 @@ class StreamingDivision:
         keys = self._keys.values[final].copy()
         found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, self.separable)
         if count:
-            self._compare(spans, found)
+            self._compare(self._held.values[_ESTIMATED_J, final], found)
             self._remove(count)
         return found
 
@@ -277,18 +279,19 @@ class StreamingDivision:
         self._rates = self._rates[:, max(0, int((first_s - self._base_s) / self._slot_s)) :]
         self._decode.forget(self._base_s)
 
-    def _compare(self, spans: RequestSpans, found: DividedRequests) -> None:
-        """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile."""
-        some = slice(None, None, 1 + len(spans) // COMPARED)
+    def _first_estimates(self, spans: RequestSpans) -> FloatArray:
+        """Return the estimates of some new requests, NaN for the others."""
+        joules, some = np.full(len(spans), np.nan), slice(None, None, 1 + len(spans) // COMPARED_AT_ONCE)
         if estimated := self.estimate(spans.take(some)):
-            ratios = np.abs(estimated[0] - found.total_j[some]) / np.maximum(estimated[0], 1e-9)
-            self._error_ratios = np.append(self._error_ratios, ratios)[-COMPARED:]
+            joules[some] = estimated[0]
+        return joules
+
+    def _compare(self, estimated_j: FloatArray, found: DividedRequests) -> None:
+        """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile."""
+        ratios = np.abs(estimated_j - found.total_j) / np.maximum(estimated_j, 1e-9)
+        self._error_ratios = np.append(self._error_ratios, ratios[~np.isnan(ratios)])[-COMPARED:]
 
 
 def _with_slots(loads: FloatArray, slots: int) -> FloatArray:
     """Return the loads with slots of 0 up to their number."""
     return np.pad(loads, ((0, 0), (0, max(0, slots - loads.shape[1]))))
-
-
-def _columns(spans: RequestSpans) -> list[FloatArray]:
-    return [getattr(spans, each.name) for each in fields(spans)]

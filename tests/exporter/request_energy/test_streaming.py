@@ -19,14 +19,18 @@ def columns(spans, chosen):
     return RequestSpans(*(getattr(spans, name)[chosen] for name in names))
 
 
-def stream(served, slots, until_s=None):
-    """Report each request at the second of its end; return joules by request, and the division."""
+def stream(served, slots, until_s=None, estimates=None):
+    """Report each request at the second of its end; return joules by request, and the division.
+
+    The estimates at the reports are added to `estimates`, and the final energies with their idle energy.
+    """
     division, found = StreamingDivision(WINDOW_S), {}
     total_j = np.concatenate([[0.0], np.cumsum(slots.joules)])
     last_s = float(slots.edges_s[-1])
     division.extend(slots.edges_s[:1], total_j[:1], np.zeros(1))
     for now_s in np.arange(1.0, last_s + WINDOW_S + 2, 1.0):
         added = np.flatnonzero((served.spans.ended_s > now_s - 1) & (served.spans.ended_s <= now_s))
+        estimated = division.estimate(columns(served.spans, added))
         division.add(columns(served.spans, added), added)
         new = (slots.edges_s > now_s - 1) & (slots.edges_s <= now_s)
         division.extend(slots.edges_s[new], total_j[new], np.zeros(np.count_nonzero(new)))
@@ -35,6 +39,10 @@ def stream(served, slots, until_s=None):
             key: (joules, half)
             for key, joules, half in zip(done.keys, done.prefill_j + done.decode_j, done.half_j, strict=True)
         }
+        if estimates is not None:
+            estimates |= {key: [joules] for key, joules in zip(added, estimated[0], strict=True)} if estimated else {}
+            for key, final_j in zip(done.keys, done.total_j, strict=True):
+                estimates.setdefault(key, [np.nan]).append(final_j)
         if until_s is not None and now_s >= until_s:
             break
     return found, division
@@ -133,3 +141,18 @@ def test_estimates_come_near_the_final_energies():
     dynamic_j = joules - (served.spans.ended_s - served.spans.arrived_s) * division._shared_idle_j / division._flight_s
     assert np.median(np.abs(dynamic_j - true_j) / true_j) < 0.3
     assert (half_j > 0).all()
+
+
+def test_estimate_half_width_is_quantile_of_errors_of_reported_estimates():
+    """With the model of later requests, an estimate would be nearer to the final energy than at the report."""
+    served = serve(np.random.default_rng(3), "long", 0.5, 60.0)
+    slots = served.slots(WIDTH_S, np.random.default_rng(3))
+    estimates = {}
+
+    _, division = stream(served, slots, estimates=estimates)
+
+    estimated_j, final_j = np.array(list(estimates.values())).T
+    errors = np.sort((np.abs(final_j - estimated_j) / estimated_j)[~np.isnan(estimated_j)])
+    joules, half_j = division.estimate(served.spans)
+    assert len(errors) >= 20
+    assert half_j / joules == pytest.approx(max(0.3, errors[int(0.95 * len(errors))]))
