@@ -46,6 +46,18 @@ class ProblemError(Exception):
         self.retry_after = retry_after
 
 
+def reported_requests(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the requests of a report, which has objects or an array for each field."""
+    found = body["requests"]
+    if isinstance(found, list):
+        return found
+    labels = [found["labels"][number] for number in found["label_set"]]
+    fields = {name: values for name, values in found.items() if name not in ("labels", "label_set")} | {
+        "labels": labels
+    }
+    return [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
+
+
 class RunApi:
     """Run API in memory. `known_gpus` are UUIDs by index; work is summed over contributors, as in the exporter."""
 
@@ -141,10 +153,11 @@ class RunApi:
             case "requests":
                 if self.busy:
                     raise self.busy.pop(0)
-                if any(one["generated_tokens"] < 0 for one in body["requests"]):
+                served = reported_requests(body)
+                if any(one["generated_tokens"] < 0 for one in served):
                     raise ProblemError(422, "requests: generated_tokens: expected 0 or more")
-                self.served |= {one["id"]: one for one in body["requests"]}
-                self.server_of |= {one["id"]: run_id for one in body["requests"]}
+                self.served |= {one["id"]: one for one in served}
+                self.server_of |= {one["id"]: run_id for one in served}
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
                 now = end.ended_at or time.time()

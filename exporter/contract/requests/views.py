@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -20,25 +20,53 @@ _Time = Annotated[float, Field(ge=0, le=MAX_TIME_S)]
 _Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 _Value = Annotated[str, Field(max_length=MAX_LABEL_VALUE, pattern=TEXT_PATTERN)]
 
+_Id = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID, pattern=TEXT_PATTERN)]
+_Labels = Annotated[dict[LabelName, _Value], Field(max_length=MAX_REQUEST_LABELS)]
+_Role = Literal["prefill", "decode"]
+
 
 class StoredRequest(Body):
     """A request that ended; times in Unix seconds. See `exporter.contract.requests`."""
 
-    id: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID, pattern=TEXT_PATTERN)]
+    id: _Id
     started_at: _Time
     ended_at: _Time
     prompt_tokens: _Tokens
     generated_tokens: _Tokens
     first_token_at: _Time | None = None
     cached_tokens: _Tokens = 0
-    labels: Annotated[dict[LabelName, _Value], Field(max_length=MAX_REQUEST_LABELS, default_factory=dict)]
-    role: Literal["prefill", "decode"] | None = None
+    labels: Annotated[_Labels, Field(default_factory=dict)]
+    role: _Role | None = None
+
+
+_Ids = Annotated[list[_Id], Field(max_length=MAX_REQUESTS_A_CALL)]
+_Times = Annotated[list[_Time], Field(max_length=MAX_REQUESTS_A_CALL)]
+_Counts = Annotated[list[_Tokens], Field(max_length=MAX_REQUESTS_A_CALL)]
+_MAYBE: Any = Field(max_length=MAX_REQUESTS_A_CALL, default_factory=list)
+
+
+class RequestArrays(Body):
+    """Requests as an array for each field, with a value for each request.
+
+    `labels` are distinct sets of labels; `label_set` has the position of each request's set, 0 without it.
+    """
+
+    id: _Ids
+    started_at: _Times
+    ended_at: _Times
+    prompt_tokens: _Counts
+    generated_tokens: _Counts
+    first_token_at: Annotated[list[_Time | None], _MAYBE]
+    cached_tokens: Annotated[list[_Tokens], _MAYBE]
+    labels: Annotated[list[_Labels], _MAYBE]
+    label_set: Annotated[list[Annotated[int, Field(ge=0)]], _MAYBE]
+    role: Annotated[list[_Role | None], _MAYBE]
 
 
 class RequestReport(Body):
     """Requests of a server that ended since its last report."""
 
-    requests: Annotated[list[StoredRequest], Field(max_length=MAX_REQUESTS_A_CALL)]
+    requests: Annotated[list[StoredRequest], Field(max_length=MAX_REQUESTS_A_CALL)] | RequestArrays
 
 
 class RequestReceipt(BaseModel):

@@ -24,6 +24,21 @@ def report(exporter, run_id, *requests):
     return exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": list(requests)})
 
 
+def arrays(*requests):
+    """Return requests as an array for each field."""
+    labels = []
+    for each in requests:
+        if each["labels"] not in labels:
+            labels.append(each["labels"])
+    names = dict.fromkeys(name for each in requests for name in each if name != "labels")
+    fields = {name: [each.get(name) for each in requests] for name in names}
+    return {**fields, "labels": labels, "label_set": [labels.index(each["labels"]) for each in requests]}
+
+
+def report_arrays(exporter, run_id, *requests, **more):
+    return exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": arrays(*requests) | more})
+
+
 def accepted(exporter, run_id, *requests):
     status, receipt = report(exporter, run_id, *requests)
     assert status == 202, receipt

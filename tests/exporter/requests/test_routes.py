@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from exporter.requests.intake import REASONS
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
-from tests.exporter.requests.calls import accepted, report, served
+from tests.exporter.requests.calls import accepted, report, report_arrays, served
 from tests.polling import eventually
 
 
@@ -37,6 +37,34 @@ def test_requests_are_accepted_once_and_listed(exporter, run_id):
     assert page["next"] is None
     for before, stored in zip(sent, page["requests"], strict=False):
         assert stored == {**before, "cached_tokens": 0, "role": None}
+
+
+@pytest.mark.parametrize("labels", [{"model": "llama"}, {"model": "\\ \u00e9"}])
+def test_requests_in_arrays_are_listed_like_those_in_objects(exporter, labels):
+    run_id = begin(exporter, "llm-server", gpus=["0"])["run_id"]
+    sent = [
+        {**served(f"a{k}", seconds=0.1, labels={**labels, "user": f"u{k % 2}"}), "cached_tokens": k, "role": role}
+        for k, role in enumerate(("prefill", "decode", None, None))
+    ]
+    sent[3]["first_token_at"] = None
+
+    status, receipt = report_arrays(exporter, run_id, *sent)
+
+    assert (status, receipt["accepted"]) == (202, 4), receipt
+    assert exporter.get(f"/api/v1/runs/{run_id}/requests")[1]["requests"] == sent
+
+
+def test_requests_in_arrays_without_optional_fields_have_defaults(exporter):
+    run_id = begin(exporter, "llm-server", gpus=["0"])["run_id"]
+    sent = {name: [served("bare", seconds=0.1)[name]] for name in ("id", "started_at", "ended_at", "prompt_tokens")}
+
+    answer = exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": {**sent, "generated_tokens": [3]}})
+
+    assert answer[1]["accepted"] == 1, answer
+    (stored,) = exporter.get(f"/api/v1/runs/{run_id}/requests")[1]["requests"]
+    assert (stored["id"], stored["generated_tokens"]) == ("r-bare", 3)
+    assert stored["first_token_at"] is stored["role"] is None
+    assert (stored["cached_tokens"], stored["labels"]) == (0, {})
 
 
 def test_requests_are_listed_in_pages(exporter):
@@ -101,6 +129,46 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
 
     assert_problem(answer, status, words)
     assert exporter.get("/api/v1/requests/r-100")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("request_change", "words"),
+    [
+        ({"prompt_tokens": -1}, "requests[1].prompt_tokens: expected int >= 0"),
+        ({"cached_tokens": 101}, "requests[1].cached_tokens: expected at most prompt_tokens"),
+        ({"id": "a\u001b"}, "requests[1].id: expected 1 to 128 characters"),
+        ({"id": ""}, "requests[1].id: expected str of length >= 1"),
+        ({"ended_at": 1.8e12}, "requests[1].ended_at: expected float <= 100000000000"),
+        ({"role": "both"}, "requests[1].role: invalid enum value"),
+        ({"labels": {"a b": "c"}}, "requests[1].labels: expected names"),
+        ({"labels": {"user": "\u202e"}}, "requests[1].labels.user"),
+        ({"prompt": 1}, "requests: object contains unknown field prompt"),
+    ],
+)
+def test_invalid_values_in_arrays_are_named_with_the_index(exporter, run_id, request_change, words):
+    first = {**served("array-0", seconds=0.1), "cached_tokens": 0}
+
+    answer = report_arrays(exporter, run_id, first, {**first, "id": "array-1", **request_change})
+
+    assert_problem(answer, 422, words)
+    assert exporter.get("/api/v1/requests/array-0")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ended_at": [2.0]}, "requests.ended_at: expected 2 values, as many as of id, not 1"),
+        ({"cached_tokens": []}, "requests.cached_tokens: expected 2 values, as many as of id, not 0"),
+        ({"label_set": [0, 5]}, "requests[1].label_set: expected a number below 1, not 5"),
+        ({"label_set": [-1, 0]}, "requests[0].label_set: expected int >= 0"),
+        ({"id": [str(k) for k in range(1_001)]}, "requests.id: expected array of length <= 1000"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change, words):
+    sent = [served(f"unequal-{k}", seconds=0.1) for k in range(2)]
+
+    assert_problem(report_arrays(exporter, run_id, *sent, **change), 422, words)
+    assert exporter.get("/api/v1/requests/unequal-0")[0] == 404
 
 
 def test_calls_with_the_most_requests_are_accepted(exporter):

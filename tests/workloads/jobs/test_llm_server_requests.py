@@ -3,6 +3,7 @@
 from analyzer.sources.requests.file import read_requests
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
+from tests.fakes.run_api import reported_requests
 
 
 def test_llm_server_without_model_uses_first_listed(server_job, server):
@@ -80,7 +81,7 @@ def test_llm_server_reported_requests_have_the_ids_of_its_folder(server_job, ser
     server_job("--url", server.url, "--requests", "4", "--concurrency", "1")
 
     api = server_job.exporter.api
-    reported = [one["id"] for body in api.bodies("/requests") for one in body["requests"]]
+    reported = [one["id"] for body in api.bodies("/requests") for one in reported_requests(body)]
     [folder] = server_job.out.iterdir()
     assert len(reported) == 3
     assert reported == read_requests([folder]).ids

@@ -28,6 +28,26 @@ def test_queue_busy_exporter_is_asked_again_after_its_delay(exporter, run_path):
     assert (len(exporter.api.served), queue.dropped) == (MAX_BATCH + 1, 0)
 
 
+def test_queue_posts_a_batch_as_an_array_for_each_field(exporter, run_path):
+    queue = RequestQueue(run_path, "r")
+    user, other = {"user": "ann"}, {"user": "bob"}
+    with queue._posting:  # the thread waits until all are added
+        for name, more in (
+            ("a", {"labels": user, "cached_tokens": 3}),
+            ("b", {"labels": other}),
+            ("c", {"labels": user}),
+        ):
+            queue.add({**request(name), **more})
+    queue.close()
+
+    [body] = exporter.api.bodies("/requests")
+    assert body["requests"]["id"] == ["a", "b", "c"]
+    assert body["requests"]["labels"] == [user, other]
+    assert body["requests"]["label_set"] == [0, 1, 0]
+    assert body["requests"]["cached_tokens"] == [3, 0, 0]
+    assert body["requests"]["first_token_at"] == [None] * 3
+
+
 def test_queue_waits_for_retry_after_and_drops_at_the_end(exporter, run_path):
     exporter.api.busy = [ProblemError(429, "busy", "60")] * 3
     queue = RequestQueue(run_path, "r")

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.fakes.run_api import RunApi, run_api_server
+from tests.fakes.run_api import RunApi, reported_requests, run_api_server
 from tests.fakes.tiny_llama import save_llama
 from tests.polling import eventually
 from tests.servers import free_port
@@ -123,7 +123,7 @@ def answered(vllm, api):
 
 def reported(api, *, by_middleware=None):
     """Return the reported requests, by plugin or middleware: only the middleware knows the route."""
-    requests = [one for body in api.bodies("/requests") for one in body["requests"]]
+    requests = [one for body in api.bodies("/requests") for one in reported_requests(body)]
     return [one for one in requests if by_middleware is None or ("route" in one["labels"]) == by_middleware]
 
 
