@@ -8,8 +8,10 @@ import numpy as np
 
 from exporter.request_energy.pieces import FloatArray, IntArray
 
-OPEN_TYPE = np.dtype([("id", "i8"), ("batch", "i8"), ("labels", "i4"), ("duration_s", "f8"), ("has_first_token", "?")])
-"""Request whose energy is not final: hash of its id, number of its batch, and number of its labels."""
+OPEN_TYPE = np.dtype(
+    [("id", "i8"), ("batch", "i8"), ("labels", "i4"), ("arrived_s", "f8"), ("ended_s", "f8"), ("has_first_token", "?")]
+)
+"""Request whose energy is not final: hash of its id, numbers of its batch and labels, and times of CLOCK_BOOTTIME."""
 REQUEST_FIELDS = ["id", "batch", "labels"]
 ENERGY_FIELDS = ("prefill_j", "decode_j", "idle_j", "half_j", "missing_s")
 FINAL_TYPE = np.dtype(
@@ -17,11 +19,13 @@ FINAL_TYPE = np.dtype(
         *((name, OPEN_TYPE[name]) for name in REQUEST_FIELDS),
         *((name, "f8") for name in ENERGY_FIELDS),
         ("is_separable", "?"),
+        ("is_shared", "?"),
         ("loss", "u1"),
     ]
 )
-"""Final request with its energy in joules; `loss` is the reason why it has none, or 0."""
-STOPPED, NO_GPU, TOO_LATE = 1, 2, 3
+"""Final request with its energy in joules. `is_shared`: another run used its GPUs then. `loss` is the reason why it has
+no energy, or 0."""
+STOPPED, NO_GPU, TOO_LATE, NO_TIME = 1, 2, 3, 4
 """Reasons why a request has no energy."""
 _RING_TYPE = np.dtype([("run", "i4"), ("row", FINAL_TYPE)])
 _MAX_RUNS = 1_000
@@ -50,6 +54,7 @@ class FinalEnergy:
     half_j: float
     missing_s: float
     is_separable: bool
+    is_shared: bool
     loss: int
 
     @classmethod

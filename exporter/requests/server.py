@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from exporter.energy.meter import DeviceMeter
-from exporter.model import ClockReading, Device
+from exporter.model import ClockReading, Device, GpuUse
 from exporter.request_energy.columns import RequestColumns, spans_at
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
@@ -19,6 +20,7 @@ from exporter.requests.final import (
     ENERGY_FIELDS,
     FINAL_TYPE,
     NO_GPU,
+    NO_TIME,
     OPEN_TYPE,
     REQUEST_FIELDS,
     STOPPED,
@@ -52,10 +54,16 @@ class Server:
     """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
     def __init__(
-        self, window_s: float, meters: Meters, idle_w: Callable[[], float | None], energy_at: EnergyAt
+        self,
+        window_s: float,
+        meters: Meters,
+        idle_w: Callable[[], float | None],
+        energy_at: EnergyAt,
+        others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
         self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
+        self._others_on_gpus = others_on_gpus
         self._new: list[_Batch] = []
         """Batches that are not in the division yet."""
         self._left: dict[int, int] = {}
@@ -104,10 +112,15 @@ class Server:
         rows["id"] = np.concatenate([each.id_hashes for each in self._new])
         rows["labels"] = np.concatenate([each.labels for each in self._new])
         rows["batch"] = np.repeat([each.number for each in self._new], sizes)
-        rows["duration_s"] = values[2] - values[0]
         rows["has_first_token"] = ~np.isnan(values[1])
-        self._division.add(spans_at(values, np.repeat([each.offset_s for each in self._new], sizes)), rows)
+        spans = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
+        rows["arrived_s"], rows["ended_s"] = spans.arrived_s, spans.ended_s
         self._new = []
+        has_time = values[2] > values[0]
+        if not has_time.all():
+            self._add_final(_without_energy(rows[~has_time], NO_TIME))
+            rows, spans = rows[has_time], spans.take(np.flatnonzero(has_time))
+        self._division.add(spans, rows)
 
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
@@ -158,19 +171,18 @@ class Server:
         for name in ENERGY_FIELDS:
             rows[name] = getattr(found, name)
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
-        is_missing = (found.missing_s > 0.0) & (found.missing_s >= found.keys["duration_s"] - 1e-3)
+        arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
+        is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
         rows["loss"][is_missing] = TOO_LATE
+        for use in self._others_on_gpus(float(arrived_s.min())) if len(rows) else ():
+            rows["is_shared"] |= (use.begin_s < ended_s) & (arrived_s < (math.inf if use.end_s is None else use.end_s))
         if not any(meter.latest for meter in self._meters.values()):
             rows["loss"] = NO_GPU
         return rows
 
     def _finish(self) -> None:
         """End all requests, also those that ended after the last slot."""
-        keys = self._division.take_all()
-        rows = np.zeros(len(keys), FINAL_TYPE)
-        rows[REQUEST_FIELDS] = keys[REQUEST_FIELDS]
-        rows["loss"] = STOPPED
-        self._add_final(rows)
+        self._add_final(_without_energy(self._division.take_all(), STOPPED))
 
     def _add_final(self, rows: np.ndarray) -> None:
         self._final = np.concatenate([self._final, rows])
@@ -210,3 +222,11 @@ class Server:
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
         known_w = self._idle_w()
         return (self._lowest_w if self._lowest_w < float("inf") else 0.0) if known_w is None else known_w
+
+
+def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:
+    """Return rows of FINAL_TYPE of requests of OPEN_TYPE, with the reason why they have no energy."""
+    rows = np.zeros(len(keys), FINAL_TYPE)
+    rows[REQUEST_FIELDS] = keys[REQUEST_FIELDS]
+    rows["loss"] = loss
+    return rows

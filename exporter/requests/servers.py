@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from exporter.contract.metrics import RUN_REQUESTS_START
-from exporter.model import ClockReading, Device, Reading, RunDevices, RunError
+from exporter.model import ClockReading, Device, GpuUse, Reading, RunDevices, RunError
 from exporter.polling.live_state import LiveState
 from exporter.requests.shares import GpuShares
+from exporter.requests.views import SHARED_NOTE
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.server import Meters, Server
 
 MAX_SERVERS = 64
-SHARED_NOTE = (
-    "other runs used the same GPUs: the energy of these requests includes theirs, except that of runs that report "
-    "requests, which have the part that is attributed to them"
-)
 BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
 
@@ -37,8 +33,8 @@ class RunDirectory(Protocol):
 
     def note(self, run_id: str, text: str) -> None: ...
 
-    def others_on_gpus(self, run_id: str) -> Sequence[str]:
-        """Return the other running runs on the GPUs of a run. Raises RunError."""
+    def others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
+        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError."""
 
     def idle_w(self, device: Device) -> float | None: ...
 
@@ -53,19 +49,14 @@ class Servers:
         self._runs, self._live, self._window_s = runs, live, window_s
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(runs.attributed_j)
-        self._sharing: deque[str] = deque(maxlen=2 * MAX_SERVERS)
-        """Runs whose GPUs were used by other runs at the same time."""
-
-    def has_shared(self, run_id: str) -> bool:
-        """Return whether other runs have used the GPUs of a run."""
-        return run_id in self._sharing
 
     def add(self, run_id: str, run: RunDevices, now_s: float) -> Server:
         """Return a new server."""
         from exporter.requests.server import Server
 
         meters, idle_w = self._gpus_of(run)
-        server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id))
+        uses = partial(self._others_on_gpus, run_id)
+        server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses)
         self._join(run_id, meters, now_s)
         server.begin(now_s - BEFORE_S)
         self.by_run[run_id] = server
@@ -91,13 +82,17 @@ class Servers:
                 meters, idle_w = self._gpus_of(self._runs.devices_of(run_id))
                 self._join(run_id, meters, now_s)
                 server.use(meters, idle_w)
-                if others := self._runs.others_on_gpus(run_id):
-                    sharing.update(others)
+                if others := self._runs.others_on_gpus(run_id, now_s):
+                    sharing.update(each.run_id for each in others)
                     self._runs.note(run_id, SHARED_NOTE)
-                    if run_id not in self._sharing:
-                        self._sharing.append(run_id)
         if self.by_run:
             self._shares.note_energies(now_s, sharing)
+
+    def _others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
+        try:
+            return self._runs.others_on_gpus(run_id, since_s)
+        except RunError:  # the run is forgotten
+            return ()
 
     def _join(self, run_id: str, meters: Meters, now_s: float) -> None:
         """Divide the energy of GPUs also with a run, from shortly before now as far as it is not divided yet."""

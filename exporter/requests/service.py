@@ -16,7 +16,7 @@ from exporter.model import ClockReading, NativeBuckets, Reading, RunDevices, Run
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
 from exporter.requests.intake import REASONS, RateLimit, Reason, RequestIds, RunTimes
-from exporter.requests.servers import MAX_SERVERS, SHARED_NOTE, RunDirectory, Servers
+from exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
 from exporter.requests.store import RequestStore
 from exporter.requests.views import estimate_view, final_view, stored_view
 from exporter.storage.state_file import StateError, storage_remedy
@@ -165,9 +165,7 @@ class RequestService(Service):
         from exporter.requests.final import FinalEnergy
 
         if isinstance(energy, FinalEnergy):
-            shared = self._servers.has_shared(run_id)
-            view = final_view(request_id, run_id, energy)
-            return view.model_copy(update={"notes": [*view.notes, SHARED_NOTE]}) if shared else view
+            return final_view(request_id, run_id, energy)
         return estimate_view(request_id, run_id, self._servers.by_run[run_id].estimate(energy))
 
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:

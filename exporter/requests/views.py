@@ -10,6 +10,10 @@ from exporter.contract.requests.views import RequestView, StoredRequest
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergy
 
+SHARED_NOTE = (
+    "other runs used the same GPUs: the energy of these requests includes theirs, except that of runs that report "
+    "requests, which have the part that is attributed to them"
+)
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
 PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
@@ -22,6 +26,7 @@ LOSS_NOTES = (
         "no energy: the request was reported after the energy of its time was divided, or more than 10 s after its end "
         "as the first of the server"
     ),
+    "no energy: the request ended at the time at which it started; report fractions of a second",
 )
 """Why a request has no energy, by the loss in `exporter.requests.final`."""
 COMBINED_NOTE = "prefill and decode cannot be separated"
@@ -46,6 +51,8 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
     if energy.loss:
         return RequestView(id=request_id, run_id=run_id, state="final", notes=[LOSS_NOTES[energy.loss]])
     notes = [] if energy.is_separable else [COMBINED_NOTE]
+    if energy.is_shared:
+        notes.append(SHARED_NOTE)
     if energy.missing_s > MISSING_S:
         notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
     return RequestView(

@@ -9,7 +9,7 @@ from typing import Literal
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.contract.work import SHARE_POLICY
-from exporter.model import Device, RunDevices, RunError, Service, boottime
+from exporter.model import Device, GpuUse, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.exits import ProcessExits
@@ -189,11 +189,15 @@ class RunService(Service):
         if run := self._ledger.runs.get(run_id):
             run.note(text)
 
-    def others_on_gpus(self, run_id: str) -> list[str]:
-        """Return the other running runs on the GPUs of a run. Raises RunError."""
+    def others_on_gpus(self, run_id: str, since_s: float) -> list[GpuUse]:
+        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError."""
         mine = {device for device in self._ledger.find(run_id).measured() if device.kind == "gpu"}
-        others = [run for run in self._ledger.open_runs if run.running and run.run_id != run_id]
-        return sorted(run.run_id for run in others if mine & set(run.measured()))
+        others = [run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s]
+        return [
+            GpuUse(run.run_id, run.begin_s, run.end_s)
+            for run in others
+            if run.run_id != run_id and mine & set(run.measured())
+        ]
 
     def idle_w(self, device: Device) -> float | None:
         """Return the idle power of a device, if it is known."""

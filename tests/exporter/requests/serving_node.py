@@ -37,8 +37,8 @@ class ServingNode:
     def note(self, run_id, text):
         self.node.service.note(run_id, text)
 
-    def others_on_gpus(self, run_id):
-        return self.node.service.others_on_gpus(run_id)
+    def others_on_gpus(self, run_id, since_s):
+        return self.node.service.others_on_gpus(run_id, since_s)
 
     def idle_w(self, _):
         return IDLE_W

@@ -145,3 +145,18 @@ def test_requests_after_a_long_time_without_requests_have_their_energy(node):
     for request, view in asyncio.run(scenario()):
         true_j = 40.0 * (request.ended_at - request.started_at)
         assert view.energy_joules - view.idle_energy_joules == pytest.approx(true_j, rel=0.25)
+
+
+def test_request_without_duration_is_counted_and_has_no_energy(node):
+    async def scenario():
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("r", now_at, now_at, 50, 40)])
+        await node.serve(60, np.random.default_rng(1))
+        return node.service.show("r")
+
+    view = asyncio.run(scenario())
+
+    assert (view.state, view.energy_joules) == ("final", None)
+    assert view.notes == ["no energy: the request ended at the time at which it started; report fractions of a second"]
+    values = node.values()
+    assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] + 1

@@ -31,7 +31,7 @@ def test_requests_that_cannot_be_saved_can_be_reported_again(node):
 def test_a_call_repeated_while_the_disk_is_slow_is_stored_once(node):
     async def scenario():
         now_at = node.node.now().at
-        requests = [ServedRequest("r", now_at, now_at, 1, 1)]
+        requests = [ServedRequest("r", now_at - 0.5, now_at, 1, 1)]
         await node.service.report("server", [ServedRequest("first", now_at, now_at, 1, 1)])
         with closing(sqlite3.connect(node.store.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")

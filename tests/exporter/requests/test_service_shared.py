@@ -87,3 +87,25 @@ def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
 
     assert shared.energy_joules == pytest.approx(100.0, rel=0.03)
     assert alone.energy_joules == pytest.approx(200.0, rel=0.03)
+
+
+def test_note_of_shared_gpu_is_on_requests_during_other_run_only(node):
+    """The other run ends after 25.3 s; the requests before 25 s and after 25.5 s last a second each."""
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def scenario():
+        for second in range(60):
+            if second == 25:
+                node.node.run_for(0.3)
+                await node.node.service.end("other", EndRequest())
+                node.node.run_for(0.2)
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            request = ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+            await node.service.report("server", [request])
+            await node.service.tick()
+        return [node.service.show(f"r-{second}") for second in range(45)]
+
+    noted = [any("other runs" in note for note in view.notes) for view in asyncio.run(scenario())]
+
+    assert noted == [second < 25 for second in range(45)]

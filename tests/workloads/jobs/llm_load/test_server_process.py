@@ -35,13 +35,12 @@ def registered(listener, monkeypatch):
     """Return a function that registers this process, which listens, and returns the pids of the run."""
 
     def register(labels):
-        pids = []
-        run = SimpleNamespace(run_id="load", register=lambda *, pids: kept.extend(pids))
-        kept = pids
+        found = []
+        run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
         with run_api_server(ApiWithOwner(labels)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
             register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
-        return pids
+        return found
 
     return register
 
@@ -76,8 +75,8 @@ def test_local_server_without_visible_process_is_logged(capsys, listener):
 
 def test_listening_pids_omit_child_with_the_same_socket(listener):
     wait = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(wait, pass_fds=[listener.fileno()], **pipes) as child:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(wait, pass_fds=[listener.fileno()], stdin=pipe, stdout=pipe) as child:
         child.stdout.readline()
         found = listening_pids({"127.0.0.1"}, listener.getsockname()[1])
         child.stdin.close()
