@@ -10,7 +10,7 @@ from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, Wo
 from exporter.model import ClockReading, Device, Reading, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey, find_process
-from exporter.runs import lifecycle, marks, requests
+from exporter.runs import lifecycle, marks, requests, restart
 from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.discovered import DiscoveredRun, discovered_record, earlier
 from exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
@@ -18,7 +18,6 @@ from exporter.runs.limits import RunLimits
 from exporter.runs.lookup import RunLookup
 from exporter.runs.marks import LateDoubts
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
-from exporter.runs.unsaved import UnsavedRuns
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.storage.saved_state import SavedState, StateChanges, StoredRun
 
@@ -49,17 +48,17 @@ class Ledger:
         self._is_alive, self._find_process = is_alive, find
         self.limits = limits or RunLimits()
         self._steps, self._slots = ClockSteps(), SlotProgress()
-        self._unsaved, self._doubts = UnsavedRuns(), LateDoubts()
+        self._unsaved, self._doubts = restart.UnsavedRuns(), LateDoubts()
         self._ended_s: dict[str, float] = {}
 
     def restore(self, saved: SavedState, *, same_boot: bool) -> None:
         """Continue or end the runs that a previous exporter left open; keep those that ended recently."""
-        last = lifecycle.last_shutdown(saved)
+        last = restart.last_shutdown(saved)
         ended, running = ([STORED.validate_json(run) for run in runs] for runs in (saved.ended, saved.running))
         self.runs |= {run.run_id: run for run in [*ended, *running]}
         for run in running:
             self._unsaved.add(run.run_id)
-            lifecycle.restore(run, last, self._clock() if same_boot else None, self._is_alive)
+            restart.restore(run, last, self._clock() if same_boot else None, self._is_alive)
             self.ended += not run.running
         self.attribution.hold(self.open_runs)
 

@@ -1,10 +1,9 @@
-"""Server-side run lifecycle: GPU discovery, lease expiry, clock steps, recovery after a restart."""
+"""Server-side run lifecycle: GPU discovery, lease expiry, clock steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
@@ -14,9 +13,7 @@ from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
 from exporter.processes.procfs import ProcessKey, is_process_alive, login_name, process_user
-from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks, time_text
-from exporter.runs.record import Cut, Marks, RunRecord
-from exporter.storage.saved_state import SavedState
+from exporter.runs.record import Cut, RunRecord
 
 STEP_S = 1.0
 """Smallest change of the wall clock that counts as a step; less is drift."""
@@ -99,7 +96,7 @@ def find_death(
     """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
     has_processes = bool(run.processes or run.cgroup)
     if is_alive(run):
-        _note_alive(run, now_s)
+        note_alive(run, now_s)
     elif has_processes and run.end_until_s is None:
         run.end_until_s = now_s
     watched_s = max(run.alive_s, run.unwatched[1] if run.unwatched else run.alive_s)
@@ -109,11 +106,14 @@ def find_death(
         if has_processes:
             return min(run.alive_s, run.lease_until_s), "its lease ran out"
         unheard_s = run.lease_until_s - run.alive_s
-        return run.lease_until_s, f"its lease ran out: its energy includes {unheard_s:.0f} s after its last report"
+        return run.lease_until_s, (
+            f"its lease ran out {unheard_s:.0f} s after its last report: it may have ended earlier; "
+            "its energy is that until the lease ran out, and the uncertainty includes the time since that report"
+        )
     return None
 
 
-def _note_alive(run: RunRecord, now_s: float) -> None:
+def note_alive(run: RunRecord, now_s: float) -> None:
     run.alive_s, run.end_until_s = now_s, None
     if not (run.discovered and run.discovered.kind == "kubernetes"):  # a pod's containers end before its cgroup
         run.unwatched = None
@@ -216,85 +216,3 @@ def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
         is_within = run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s)
         if device_id in own and is_within and power_w > run.power_max_w.get(device_id, 0.0):
             run.power_max_w[device_id] = power_w
-
-
-class Shutdown(NamedTuple):
-    """Last save of a previous exporter: its instant on CLOCK_BOOTTIME and in Unix time.
-
-    `marks_at` returns the marks at an instant around the save, from its totals.
-    """
-
-    s: float
-    at: float
-    marks_at: Callable[[float], Marks]
-
-
-def last_shutdown(saved: SavedState) -> Shutdown:
-    marks_at = marks_of_totals(saved.totals, saved.polls, saved.saved_s)
-    return Shutdown(saved.saved_s, saved.saved_at, marks_at)
-
-
-def restore(
-    run: RunRecord,
-    last: Shutdown,
-    now: ClockReading | None,
-    is_alive: Callable[[RunRecord], bool] = has_living_process,
-) -> None:
-    """Continue or end a run that a previous exporter left open; `now` is None if the machine was restarted since."""
-    if run.end_s is not None:
-        end_late(run, last)
-    elif now is not None:
-        resume(run, last, now)
-        if run.processes or run.cgroup:
-            run.unwatched, run.end_until_s = (run.alive_s, now.s), now.s
-            if is_alive(run):
-                _note_alive(run, now.s)
-    else:
-        end_by_reboot(run, last)
-
-
-def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
-    """Continue a run that a previous exporter of this boot left open."""
-    _fix_marks(run, last)
-    away_s = max(0.0, now.s - last.s)
-    step_s = now.at - last.at - away_s
-    if abs(step_s) > STEP_S:
-        adjust_to_clock(run, step_s, 0.0)
-    run.lease_until_s += away_s  # clients could not renew it
-    run.note(
-        f"the exporter was not running for {away_s:.1f} s from {time_text(last.at)}: power was not sampled; energy "
-        "counters cover that time, and the uncertainty includes the rest"
-    )
-
-
-def end_by_reboot(run: RunRecord, last: Shutdown) -> None:
-    """End a run that a previous boot of the machine left open."""
-    _fix_marks(run, last)
-    run.note(f"the machine was restarted; the run ended when it was last recorded, {time_text(last.at)}")
-    run.end_s, run.ended_at, run.outcome = last.s, last.at, "interrupted"
-    _close_at_last_marks(run, last.marks_at(last.s))
-
-
-def end_late(run: RunRecord, last: Shutdown) -> None:
-    """Finish a run whose exporter was killed between its end and its final marks."""
-    _fix_marks(run, last)
-    run.note("the exporter was killed while the run ended: its energy is less precise, as its uncertainty states")
-    _close_at_last_marks(run, run.final or last.marks_at(run.end_s if run.end_s is not None else last.s))
-
-
-def _close_at_last_marks(run: RunRecord, marks: Marks) -> None:
-    end_s = run.begin_s if run.end_s is None else run.end_s
-    bounded = {device: bounded_mark(run, device, mark, mark.most_w, end_s) for device, mark in marks.items()}
-    run.final = raise_marks(bounded, run.cuts[-1].marks if run.cuts else run.begin)
-    close(run)
-
-
-def _fix_marks(run: RunRecord, last: Shutdown) -> None:
-    """Declare the run's marks final, since the polls that could improve them were lost with the previous exporter."""
-    run.begin = run.begin or last.marks_at(run.begin_s)
-    run.begin_settled = True
-    before = run.begin
-    for cut in run.cuts:
-        marks = cut.marks or (run.begin if cut.t_s == run.begin_s else last.marks_at(cut.t_s))
-        cut.marks, cut.settled = raise_marks(marks, before), True
-        before = cut.marks

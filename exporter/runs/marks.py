@@ -114,6 +114,7 @@ def marks_of_totals(
 def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
     """Take the marks of a running run again until they are final, and book the energy between final marks."""
     before: Marks = {}
+    _mark_last_report(run, meters)
     for cut in run.cuts:
         age_s = now_s - cut.t_s
         if not cut.settled and age_s >= FIRST_MARK_S:
@@ -125,6 +126,13 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
             cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
     run.fold(now_s)
+
+
+def _mark_last_report(run: RunRecord, meters: Meters) -> None:
+    """Take the marks at the last report of a run without processes, while the meters have the polls around it."""
+    known_s = run.last_report.t_s if run.last_report else -math.inf
+    if not (run.processes or run.cgroup) and run.alive_s > known_s:
+        run.last_report = Cut(run.alive_s, None, marks=take_marks(run, meters, run.alive_s, run.begin))
 
 
 def _all_read_after(run: RunRecord, meters: Meters, t_s: float) -> bool:
@@ -157,7 +165,17 @@ def finish(run: RunRecord, meters: Meters) -> None:
     run.final = take_marks(run, meters, run.end_s, before)
     if run.end_until_s is not None and run.end_until_s > run.end_s:
         _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
+    if run.last_report and run.end_s == run.lease_until_s and not (run.processes or run.cgroup):
+        _widen_after(run, run.last_report)
     close(run)
+
+
+def _widen_after(run: RunRecord, report: Cut) -> None:
+    """Widen the interval of a run that ended at some time since its last report by the energy since then."""
+    for device, mark in run.final.items():
+        if device in report.marks:
+            since_j = mark.joules - report.marks[device].joules + report.marks[device].half_width_j
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
 
 
 def _widen_end(run: RunRecord, latest: Marks) -> None:

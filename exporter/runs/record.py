@@ -137,6 +137,8 @@ class RunRecord:
     end_until_s: float | None = None
     """Latest possible end of a run whose processes were gone at a scan, or at the start of this exporter; its earliest
     one is `end_s`."""
+    last_report: Cut | None = None
+    """Last report of a run without processes, with its marks; None in records of older versions."""
     login: str = ""
     """Login name of the user of its processes; empty if it is unknown or a label names the owner."""
     first_use: Marks = field(default_factory=dict)

@@ -154,12 +154,28 @@ def test_lease_that_ends_after_the_process_does_not_extend_the_run(node, lease_s
     assert view.duration_seconds == pytest.approx(last_s - node.run.begin_s)
 
 
-def test_lease_without_processes_notes_the_time_since_the_last_report(node):
+def test_lease_without_processes_has_an_interval_from_the_last_report_on(node):
+    """The client may have ended at any time in the 4.5 s after its report, at 360 W."""
     node.run.processes = []
     node.is_job_alive = False
+    node.live_for(3)
     node.ledger.renew(node.run)
-    node.run.lease_until_s = node.now_s + 4.5
+    reported_s = node.now_s
+    node.run.lease_until_s = reported_s + 4.5
     view, energy_j, half_j = node.await_end()
 
-    assert "its lease ran out: its energy includes 4 s after its last report" in view.notes
-    assert energy_j == pytest.approx(POWER_W * (node.run.lease_until_s - node.run.begin_s), abs=half_j)
+    assert view.notes[-1].startswith("its lease ran out 4 s after its last report: it may have ended earlier; ")
+    assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
+    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
+    least_j = POWER_W * (reported_s - node.run.begin_s)
+    assert 0.9 * least_j < energy_j - half_j <= least_j
+
+
+def test_lease_without_a_report_has_an_interval_from_the_start_on(node):
+    node.run.processes, node.run.alive_s = [], node.run.begin_s
+    node.is_job_alive = False
+    node.live_for(2)
+    node.run.lease_until_s = node.now_s + 6.5
+    _, energy_j, half_j = node.await_end()
+
+    assert energy_j - half_j == pytest.approx(0.0, abs=0.1 * POWER_W)
