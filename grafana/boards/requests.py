@@ -42,9 +42,9 @@ _RATE = lines("Requests per second", "Requests that became final.", "suffix:/s",
 )
 _MEAN = lines(
     "Mean energy of a request",
-    "Energy divided by the number of requests, both in five minutes.",
+    "Energy divided by the number of requests that have an energy, both in five minutes.",
     "joule",
-    f"{_rate(m.REQUEST_ENERGY_TOTAL, window='5m')} / ({_rate(m.REQUESTS, window='5m')} > 0)",
+    f"{_rate(m.REQUEST_ENERGY_TOTAL, window='5m')} / ({_rate(m.REQUEST_ENERGY_COUNT, window='5m')} > 0)",
     _LEGEND,
 ).without(data=_NONE)
 _TOP = 20
@@ -63,7 +63,7 @@ _USERS = Panel(
     (
         Query(_LARGEST),
         Query(f"{_of_users(m.REQUESTS)} and on ({_USER}) {_LARGEST}"),
-        Query(f"{_LARGEST} / on ({_USER}) ({_of_users(m.REQUESTS)} > 0)"),
+        Query(f"{_LARGEST} / on ({_USER}) ({_of_users(m.REQUEST_ENERGY_COUNT)} > 0)"),
     ),
     "table",
     columns={

@@ -55,10 +55,11 @@ def _carbon() -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
 
 
 def _requests(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
-    """Four requests in 10 s: one of up to 100 J, two of up to 250 J, one of up to 500 J; 80 W together."""
+    """Five requests in 10 s: one up to 100 J, two up to 250 J, one up to 500 J, 80 W together; one without energy."""
     where = {"model": "llama-70b", "role": "", "user": "ann"}
     for edge, per_second in (("100.0", 0.1), ("250.0", 0.3), ("500.0", 0.4), ("+Inf", 0.4)):
         yield m.REQUEST_ENERGY_BUCKET, where | {"le": edge}, lambda t, r=per_second: r * (t - end_s + 4_000)
     yield m.REQUEST_ENERGY_TOTAL, where, lambda t: 80 * (t - end_s + 4_000)
-    yield m.REQUESTS, where, lambda t: 0.4 * (t - end_s + 4_000)
+    yield m.REQUEST_ENERGY_COUNT, where, lambda t: 0.4 * (t - end_s + 4_000)
+    yield m.REQUESTS, where, lambda t: 0.5 * (t - end_s + 4_000)
     yield m.REQUESTS_REJECTED, {"reason": "late"}, lambda t: 0.01 * (t - end_s + 4_000)

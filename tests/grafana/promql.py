@@ -15,7 +15,7 @@ from exporter.contract import metrics as m
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 _TARGET = {"cluster", "instance", "job"}
-_CONTRACT = {metric.name: metric for metric in (*m.METRICS, m.REQUEST_ENERGY_BUCKET)}
+_CONTRACT = {metric.name: metric for metric in (*m.METRICS, m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_COUNT)}
 _RULES = {
     rule["record"]: rule
     for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -111,7 +111,9 @@ def _of(node: ql.Expr) -> Meaning:  # noqa: PLR0911  # one return for each kind 
     raise AssertionError(f"{type(node).__name__} is not supported")
 
 
-_LABELLED_BY_OPTION = {m.REQUESTS.name, m.REQUEST_ENERGY_TOTAL.name, m.REQUEST_ENERGY_BUCKET.name}
+_LABELLED_BY_OPTION = {
+    each.name for each in (m.REQUESTS, m.REQUEST_ENERGY_TOTAL, m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_COUNT)
+}
 
 
 def labels_of(name: str) -> frozenset[str]:

@@ -103,12 +103,12 @@ def test_requests_have_their_energy_and_rate(server):
     assert at_one_node("Energy of a request") == pytest.approx({"llama-70b": 175})
     assert at_one_node("Energy of a request", "B") == pytest.approx({"llama-70b": 450})
     assert at_one_node("Power of requests") == pytest.approx({"llama-70b": 80})
-    assert at_one_node("Requests per second") == pytest.approx({"llama-70b": 0.4})
+    assert at_one_node("Requests per second") == pytest.approx({"llama-70b": 0.5})
     assert at_one_node("Mean energy of a request") == pytest.approx({"llama-70b": 200})
     by_user = [values(server, "wattline-requests", "Energy of requests by user", ref, "user") for ref in "ABC"]
     hour_s = 3_600  # on each of two nodes, in a cluster each
     assert by_user[0] == pytest.approx({"ann": 80 * hour_s}, rel=0.01)
-    assert by_user[1] == pytest.approx({"ann": 0.4 * hour_s}, rel=0.01)
+    assert by_user[1] == pytest.approx({"ann": 0.5 * hour_s}, rel=0.01)
     assert by_user[2] == pytest.approx({"ann": 200}, rel=0.01)
 
 
