@@ -6,8 +6,9 @@ Specification: https://opentelemetry.io/docs/specs/otlp/#otlphttp.
 from __future__ import annotations
 
 import base64
+import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
@@ -18,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from exporter.otlp.attributes import RESOURCE_KEYS, Value, Values, scalar_values
+from exporter.otlp.raw_attributes import trace_request_class
 from exporter.otlp.spans import Role, SpanReader, SpanRow
 
 if TYPE_CHECKING:  # numpy is imported with the first request
@@ -50,15 +52,17 @@ class TraceBody:
 
 def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
     """Return the requests in a body. Raises BodyError."""
-    message = ExportTraceServiceRequest()
     try:
         if is_json:
-            Parse(body, message, ignore_unknown_fields=True)
-        else:
-            message.ParseFromString(body)
-    except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            body = Parse(body, ExportTraceServiceRequest(), ignore_unknown_fields=True).SerializeToString()
+        return _read(trace_request_class().FromString(body), reader, is_json=is_json)
+    except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError, struct.error) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
+
+
+def _read(message: Any, reader: SpanReader, *, is_json: bool) -> TraceBody:
+    """Return the requests in a message. Raises BodyError, DecodeError, UnicodeDecodeError and struct.error."""
     keys = RESOURCE_KEYS | reader.resource_keys
     rows, spans = _Rows(reader), 0
     for of_resource in message.resource_spans:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Literal
-
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from typing import Any, Literal
 
 from exporter.contract.requests.served import MAX_REQUEST_ID
-from exporter.otlp.attributes import RUN_ID, LabelRules, Value, Values, scalar
+from exporter.otlp.attributes import RUN_ID, LabelRules, Value, Values
+from exporter.otlp.raw_attributes import AttributeReader
 
 _COUNTS = (
     "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
@@ -47,30 +46,22 @@ class SpanReader:
     def __init__(self, rules: LabelRules) -> None:
         self._rules, self.resource_keys = rules, frozenset(rules.keys)
         names = dict.fromkeys([*_COUNTS, *_SECONDS, *_TEXTS, *rules.keys])
-        self._places = {name: place for place, name in enumerate(names)}
-        places = [self._places[name] for name in rules.keys]
-        self._label_values: Callable[[list[Value | None]], tuple[Value | None, ...]] = itemgetter(*places)
+        places = {name: place for place, name in enumerate(names)}
+        self._attributes = AttributeReader(places)
+        self._label_values: Callable[[list[Value | None]], tuple[Value | None, ...]] = itemgetter(
+            *(places[name] for name in rules.keys)
+        )
 
     def labels(self, values: tuple[Value | None, ...], resource: Values) -> dict[str, str]:
         """Return the labels of a span with these values and its resource."""
         return self._rules.labels(dict(zip(self._rules.keys, values, strict=True)), resource)
 
-    def read(self, span: Span) -> SpanRow | None:
-        """Return the span's request; None for a span that is no request with token counts."""
-        values: list[Value | None] = [None] * len(self._places)
-        places = self._places
-        for attribute in span.attributes:
-            place = places.get(attribute.key)
-            if place is not None:
-                value = attribute.value
-                found: Value  # of the usual type: reading the type costs as much as the value
-                if place < _FIRST_SECONDS:
-                    found = value.int_value
-                elif place < _FIRST_TEXT:
-                    found = value.double_value
-                else:
-                    found = value.string_value
-                values[place] = found or scalar(value)
+    def read(self, span: Any) -> SpanRow | None:
+        """Return the request of a span of `trace_request_class`; None for a span without token counts.
+
+        Raises DecodeError, UnicodeDecodeError and struct.error.
+        """
+        values = self._attributes.values(span.attributes[:])
         prompt_a, prompt_b, made_a, made_b, cached_a, cached_b = values[:_FIRST_SECONDS]
         first_a, first_b, e2e, response_id, own_id, operation, run_id = values[_FIRST_SECONDS:_FIXED]
         prompt = prompt_b if prompt_a is None else prompt_a

@@ -1,0 +1,117 @@
+"""Attributes of OTLP spans as bytes: those of spans with equal keys are found without reading each key.
+
+An object for each attribute and its value takes more time than all else of a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from struct import Struct
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from exporter.otlp.attributes import Value, scalar
+
+_FILES: tuple[ModuleType, ...] = (common_pb2, resource_pb2, trace_pb2, trace_service_pb2)
+_KEY, _VALUE = b"\n", b"\x12"
+"""Tags of the fields of a KeyValue."""
+_TEXT, _INTEGER = 0x0A, 0x18
+"""Tags of fields of an AnyValue."""
+_OF_DOUBLE, _DOUBLE_LENGTH = b"\x09!", 10
+"""Begin of an AnyValue with a double, its length and tag; length of all."""
+_DOUBLE_AT = Struct("<d").unpack_from
+_MAX_SHORT = 127
+"""Largest length, and number, in one byte."""
+_MAX_SHAPES = 64
+
+
+@cache
+def trace_request_class() -> Any:
+    """Return the class of ExportTraceServiceRequest in which attributes of spans are serialized KeyValue messages."""
+    pool = DescriptorPool()
+    for module in _FILES:
+        file = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for message in file.message_type:
+            for field in message.field:
+                if (message.name, field.name) == ("Span", "attributes"):
+                    field.type = FieldDescriptorProto.TYPE_BYTES
+                    field.ClearField("type_name")
+        pool.Add(file)
+    request = trace_service_pb2.ExportTraceServiceRequest.DESCRIPTOR.full_name
+    return GetMessageClass(pool.FindMessageTypeByName(request))
+
+
+class _Shape(NamedTuple):
+    """First bytes of each attribute, with its key, and wanted ones: position, begin of the value, and place.
+
+    The first bytes of `doubles` have their type as well.
+    """
+
+    heads: Sequence[bytes]
+    doubles: Sequence[tuple[int, int, int]]
+    others: Sequence[tuple[int, int, int]]
+
+
+class AttributeReader:
+    """Reader of wanted attributes, whose values have the `places` of their keys.
+
+    It knows the keys of the last span with each number of attributes.
+    """
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self._places = places
+        self._shapes: dict[int, _Shape] = {}
+
+    def values(self, attributes: Sequence[bytes]) -> list[Value | None]:
+        """Return the texts, numbers and bools by place. Raises DecodeError, UnicodeDecodeError and struct.error."""
+        shape = self._shapes.get(len(attributes))
+        if shape is None or not all(map(bytes.startswith, attributes, shape.heads)):
+            shape = self._shape_of(attributes)
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[len(attributes)] = shape
+        values: list[Value | None] = [None] * len(self._places)
+        for position, begin, place in shape.doubles:
+            values[place] = _DOUBLE_AT(attributes[position], begin)[0]
+        for position, begin, place in shape.others:
+            values[place] = _value(attributes[position], begin)
+        return values
+
+    def _shape_of(self, attributes: Sequence[bytes]) -> _Shape:
+        heads: list[bytes] = []
+        doubles, others = [], []
+        for position, each in enumerate(attributes):
+            key = common_pb2.KeyValue.FromString(each).key
+            encoded = key.encode()
+            head = _KEY + bytes([min(len(encoded), _MAX_SHORT)]) + encoded + _VALUE
+            if key in self._places and each.startswith(head + _OF_DOUBLE) and len(each) == len(head) + _DOUBLE_LENGTH:
+                head += _OF_DOUBLE
+                doubles.append((position, len(head), self._places[key]))
+            elif key in self._places:
+                others.append((position, len(head) if each.startswith(head) else len(each), self._places[key]))
+            heads.append(head if each.startswith(head) else each)
+        return _Shape(heads, doubles, others)
+
+
+def _value(attribute: bytes, begin: int) -> Value | None:
+    """Return the value of a KeyValue, whose AnyValue has its length at `begin`; None for other types."""
+    length = len(attribute) - begin - 1
+    if 1 < length <= _MAX_SHORT and attribute[begin] == length:
+        kind, first = attribute[begin + 1], attribute[begin + 2]
+        if kind == _TEXT and first == length - 2:
+            return attribute[begin + 3 :].decode()
+        if kind == _INTEGER and length == 2 and first <= _MAX_SHORT:
+            return first
+        if kind == _INTEGER and length == 3 and attribute[-1] <= _MAX_SHORT:
+            return (first & _MAX_SHORT) | attribute[-1] << 7
+    return scalar(common_pb2.KeyValue.FromString(attribute).value)
