@@ -32,6 +32,11 @@ class ProcessExits:
         self._open_pidfd = open_pidfd
         self._pidfds: dict[ProcessKey, int] = {}
 
+    @property
+    def exact_s(self) -> dict[ProcessKey, float]:
+        """Times of the exits that were seen as they happened."""
+        return {process: self.exited_s[process] for process in self.exact}
+
     def watch(self, processes: AbstractSet[ProcessKey]) -> None:
         """Watch these processes, and no others."""
         for process in self._pidfds.keys() - processes:

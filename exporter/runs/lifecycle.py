@@ -12,6 +12,7 @@ from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
+from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey, is_process_alive, login_name, process_user
 from exporter.runs.record import Cut, RunRecord
 
@@ -126,6 +127,15 @@ def note_exits(run: RunRecord, exited_s: Mapping[ProcessKey, float]) -> None:
     last_s = max(exited_s[process] for process in run.processes)
     if run.end_until_s is None and last_s >= run.alive_s:
         run.end_until_s, run.alive_s = last_s, last_s if last_s - run.alive_s <= EXIT_SEEN_S else run.alive_s
+
+
+def watch_exits(runs: Iterable[RunRecord], exits: ProcessExits) -> None:
+    """Note the exits of the runs' processes since the last call, and watch the others."""
+    known_s = exits.exact_s
+    watched = [run for run in runs if not run.discovered]
+    for run in watched:
+        note_exits(run, known_s)
+    exits.watch({process for run in watched for process in run.processes})
 
 
 def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord], bool]) -> bool:

@@ -16,7 +16,7 @@ from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.discovered import DiscoveredRun
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import became_empty_s, note_exits
+from exporter.runs.lifecycle import became_empty_s, watch_exits
 from exporter.runs.record import STORED, RunRecord
 from exporter.runs.requests import assigned_gpus, check_namespace, job_of
 from exporter.runs.view import run_view
@@ -265,18 +265,11 @@ class RunService(Service):
         self._sensors.tick()
         await self._ledger.attribution.scan(self._ledger.open_runs)
         if self._exits:
-            self._watch_exits(self._exits)
+            watch_exits(self.running(), self._exits)
         self._ledger.tick()
         self._sensors.set_demand(self._demand())
         self._ledger.attribution.tick(self._ledger.runs.values(), boottime())
         await self._storage.save_each_second()
-
-    def _watch_exits(self, exits: ProcessExits) -> None:
-        """Note the exits of processes since the last tick, and watch the others."""
-        runs = [run for run in self.running() if not run.discovered]
-        for run in runs:
-            note_exits(run, {process: exits.exited_s[process] for process in exits.exact})
-        exits.watch({process for run in runs for process in run.processes})
 
     def _demand(self) -> PollingDemand:
         runs = self._ledger.open_runs

@@ -143,6 +143,29 @@ def test_run_without_processes_holds_its_gpu(node):
     assert share_j - before_j == pytest.approx(10 * POWER_W)
 
 
+def test_watch_exits_of_many_runs_reads_the_exact_times_once(tmp_path):
+    class Exits:
+        exited_s = {JOB: 1.0}  # noqa: RUF012  # of this test only
+        reads = 0
+
+        @property
+        def exact_s(self):
+            self.reads += 1
+            return self.exited_s
+
+        def watch(self, processes):
+            self.watched = processes
+
+    file, exits = StateFile(tmp_path), Exits()
+    node = LedgerNode(file)
+    runs = [node.begin(gpus=[]) for _ in range(3)]
+    runs[0].processes = [JOB]
+    lifecycle.watch_exits(runs, exits)
+    file.close()
+
+    assert (exits.reads, exits.watched) == (1, {JOB})
+
+
 @pytest.mark.parametrize("lease_s", [2.5, 5.5])
 def test_lease_that_ends_after_the_process_does_not_extend_the_run(node, lease_s):
     node.live_for(5)
