@@ -7,6 +7,8 @@ from itertools import islice
 
 MAX_SPANS = 50_000
 """Spans that are remembered; at 5,000 spans a second, those of ten seconds."""
+_EXCESS = 0.2
+"""Spans beyond MAX_SPANS, relative to it, that are removed at once."""
 MAX_DEPTH = 64
 
 
@@ -35,8 +37,7 @@ class SpanTree:
         linked = self._linked(own)
         above = {ancestor for span in linked for ancestor in self._ancestors(span)}
         below = {span for span in linked if any(each in self._counted for each in self._ancestors(span))}
-        known = (span for span in own if span in self._counted or span in self._above)
-        return own & above | below | set(known)
+        return own & above | below | own & self._counted.keys() | own & self._above.keys()
 
     def count(self, requests: Collection[int]) -> None:
         """Remember spans whose requests were counted."""
@@ -48,7 +49,7 @@ class SpanTree:
 
     def _linked(self, spans: Iterable[int]) -> list[int]:
         """Return those of the spans that have a parent."""
-        return [span for span in spans if span in self._parents]
+        return [span for span in spans if span in self._parents] if self._parents else []
 
     def _ancestors(self, span: int) -> Iterator[int]:
         for _ in range(MAX_DEPTH):
@@ -59,6 +60,7 @@ class SpanTree:
 
 
 def _limit(kept: dict[int, int] | dict[int, None], most: int) -> None:
-    """Remove the oldest entries beyond the limit."""
-    for oldest in list(islice(kept, max(0, len(kept) - most))):
-        del kept[oldest]
+    """Remove the oldest entries beyond the limit, many at once: a search for the oldest passes all removed ones."""
+    if len(kept) > (1 + _EXCESS) * most:
+        for oldest in list(islice(kept, len(kept) - most)):
+            del kept[oldest]
