@@ -89,17 +89,18 @@ class AttributeReader:
 
     def _shape_of(self, attributes: Sequence[bytes]) -> _Shape:
         heads: list[bytes] = []
-        doubles, others = [], []
+        wanted: dict[str, tuple[bool, tuple[int, int, int]]] = {}  # of several with one key, the last one counts
         for position, each in enumerate(attributes):
             key = common_pb2.KeyValue.FromString(each).key
             encoded = key.encode()
             head = _KEY + bytes([min(len(encoded), _MAX_SHORT)]) + encoded + _VALUE
-            if key in self._places and each.startswith(head + _OF_DOUBLE) and len(each) == len(head) + _DOUBLE_LENGTH:
+            is_double = each.startswith(head + _OF_DOUBLE) and len(each) == len(head) + _DOUBLE_LENGTH
+            if key in self._places and is_double:
                 head += _OF_DOUBLE
-                doubles.append((position, len(head), self._places[key]))
-            elif key in self._places:
-                others.append((position, len(head) if each.startswith(head) else len(each), self._places[key]))
             heads.append(head if each.startswith(head) else each)
+            if key in self._places:
+                wanted[key] = is_double, (position, len(heads[-1]), self._places[key])
+        doubles, others = ([each for is_double, each in wanted.values() if is_double == kind] for kind in (True, False))
         return _Shape(heads, doubles, others)
 
 

@@ -57,6 +57,14 @@ def test_attributes_of_another_span_with_as_many_are_found():
     assert [each[:3] for each in found] == [[1, None, None], [None, None, 4], [1, None, None]]
 
 
+@pytest.mark.parametrize("values", [(0.5, 3), (3, 0.5), (0.5, 1.5)])
+def test_attributes_with_one_key_the_last_one_counts(values):
+    kinds = {int: "int_value", float: "double_value"}
+    raw = [KeyValue(key="a", value=AnyValue(**{kinds[type(value)]: value})).SerializeToString() for value in values]
+
+    assert AttributeReader(PLACES).values(raw)[0] == values[1]
+
+
 def test_attribute_with_its_value_before_its_key_is_found():
     value = KeyValue(value=AnyValue(double_value=0.5)).SerializeToString()
     raw = value + KeyValue(key="a").SerializeToString()
