@@ -180,13 +180,16 @@ def _count(number: int, noun: str) -> str:
 
 
 def _energy_text(run: ImportedRun) -> str:
+    from analyzer.model.devices import ESTIMATE
+
     if not run.energies:
         return "no energy: its files hold no power; also import a power log of that time"
     parts = []
     for energy in run.energies:
         gpus = {gpu.uuid: gpu.index for gpu in run.gpus}
         name = f"{energy.component.upper()} {gpus.get(energy.device, energy.device)}"
-        how = "its counter" if energy.method == "counter" else f"power every {energy.spacing_s:.3g} s"
+        known = {"counter": "its counter", ESTIMATE: "estimated from utilization"}
+        how = known.get(energy.method) or f"power every {energy.spacing_s:.3g} s"
         parts.append(f"{name} {energy.energy_j:.1f} J ({how})")
     if run.wall is not None:
         parts.append(f"wall {run.wall.energy_j:.1f} J ({run.wall.device})")

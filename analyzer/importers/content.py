@@ -54,7 +54,7 @@ class BadLines:
 class FileEnergy:
     """Energy of the run by the file's own counter; `device` is a GPU's UUID or index, or a CPU package.
 
-    `index` is the index of a GPU that is named by UUID, if the file contains it.
+    `index` is the index of a GPU that is named by UUID, if the file contains it; `method` is the source of the energy.
     """
 
     component: str
@@ -62,6 +62,7 @@ class FileEnergy:
     energy_j: float
     half_j: float | None = None
     index: str = ""
+    method: str = "counter"
 
 
 @dataclass(frozen=True, slots=True)

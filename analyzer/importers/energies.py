@@ -40,7 +40,7 @@ def counted_energies(
                 f"cannot import {content.path}: {key[0].upper()} {energy.device} has two energies; "
                 "write one energy for each device"
             )
-        found[key] = RunDeviceEnergy(*key, energy.energy_j, "counter", energy.half_j)
+        found[key] = RunDeviceEnergy(*key, energy.energy_j, energy.method, energy.half_j)
     return found
 
 

@@ -72,6 +72,7 @@ NO_GPU_FOUND = (
     "no process of the run was found on a GPU, so no GPU is counted; "
     'name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")'
 )
+ESTIMATED_PACKAGE = "package {}: its energy is estimated from utilization (--cpu.power-model), not measured"
 """Note of a run whose GPUs are those that its processes use."""
 
 

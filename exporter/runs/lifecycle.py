@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from exporter.contract.run import ESTIMATED_PACKAGE
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.model import ClockReading, Device
@@ -216,7 +217,7 @@ def note_doubts(run: RunRecord, live: LiveState, now_s: float | None = None) -> 
             for reason in gpu.check.reasons:
                 run.note(f"gpu {uuid}: {REASON_TEXTS[reason]}")
     for package in live.modelled_packages():
-        run.note(f"package {package}: its energy is estimated from utilization (--cpu.power-model), not measured")
+        run.note(ESTIMATED_PACKAGE.format(package))
 
 
 def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:

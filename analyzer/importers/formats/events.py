@@ -7,7 +7,7 @@ power, so a power log of the node gives the energy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from pydantic import ValidationError
 from analyzer.importers.content import FileContent, FileEnergy, FilePhase, FileRun, ReadOptions, UnreadableError
 from analyzer.importers.run_view import parse_view
 from analyzer.importers.text import finite_numbers, parse_json_object, read_yaml_object, take_lines
+from analyzer.model.devices import ESTIMATE
 from analyzer.model.report import GPUS_WITHOUT_ENERGY
 from exporter.contract.run import (
+    ESTIMATED_PACKAGE,
     METRICS_FILE,
     RECORD_EVENT,
     EndEvent,
@@ -100,7 +102,7 @@ def _run(
         finite_numbers(metrics).get(name, event.t) for name, event in (("started_at", start), ("ended_at", end))
     )
     indices = {gpu.uuid: gpu.gpu for gpu in view.gpus} if (view := parse_view(metrics)) else {}
-    energies = _energies(metrics, indices)
+    energies = _energies(metrics, indices, view.notes if view else ())
     measured = {energy.device for energy in energies if energy.component == "gpu"}
     return FileRun(
         name=start.run_id,
@@ -120,11 +122,21 @@ def _run(
     )
 
 
-def _energies(metrics: dict[str, Any], indices: Mapping[str, str]) -> tuple[FileEnergy, ...]:
-    """Return the ledger's energies with their uncertainties; `indices` are those of GPUs. Raises ValueError."""
+def _energies(metrics: dict[str, Any], indices: Mapping[str, str], notes: Sequence[str]) -> tuple[FileEnergy, ...]:
+    """Return the ledger's energies with their uncertainties; `indices` are those of GPUs. Raises ValueError.
+
+    The notes name the CPU packages whose energy was estimated.
+    """
+
+    def method(component: str, device: str) -> str:
+        return ESTIMATE if component == "cpu" and ESTIMATED_PACKAGE.format(device) in notes else "counter"
+
     energies, halves = (_joules(metrics, name) for name in ("energy_joules", "energy_uncertainty_joules"))
     return tuple(
-        FileEnergy(component, device, energy_j, halves.get(component, {}).get(device), indices.get(device, ""))
+        FileEnergy(
+            *(component, device, energy_j, halves.get(component, {}).get(device), indices.get(device, "")),
+            method(component, device),
+        )
         for component, devices in energies.items()
         for device, energy_j in devices.items()
     )

@@ -161,3 +161,24 @@ def test_run_folder_report_equals_that_of_the_exporters_history(report, tmp_path
         assert imported[name] == original[name], name
     assert list(imported["work"]) == list(original["work"])
     assert original["labels"].items() <= imported["labels"].items()
+
+
+def test_run_folder_estimated_cpu_energy_stays_an_estimate(imported, tmp_path):
+    note = "package 0: its energy is estimated from utilization (--cpu.power-model), not measured"
+    cpu = {"0": 1_500.0, "1": 1_200.0}
+    halves = {"gpu": {UUID: 12.0}, "cpu": {"0": 3.0, "1": 2.0}}
+    view = VIEW.model_copy(
+        update={
+            "energy_joules": VIEW.energy_joules | {"cpu": cpu},
+            "energy_uncertainty_joules": halves,
+            "notes": [note],
+        }
+    )
+
+    report = single_report(imported(write_folder(tmp_path / "run", view)))
+
+    energies = {one.device: one for one in report.devices if one.component == "cpu"}
+    assert {device: one.estimated for device, one in energies.items()} == {"0": True, "1": False}
+    assert (energies["0"].energy.value, energies["0"].energy.half) == (1_500, None)
+    assert (energies["1"].energy.value, energies["1"].energy.half) == (1_200, 2)
+    assert report.estimated == {"cpu"}
