@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from analyzer.sources.base import Access, FetchError, Progress, SampleSource, no_progress
+from analyzer.sources.base import Access, FetchError, Progress, SampleSource, is_there, no_progress
 from analyzer.sources.history import HistorySource
 from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE
@@ -33,7 +33,7 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     if named:
         address = server_address(named)
         if address is None:
-            return HistorySource(Path(named).expanduser(), progress)
+            return HistorySource(_path_of(named), progress)
         from analyzer.sources.prometheus import PrometheusSource
 
         return PrometheusSource(address, access, progress=progress)
@@ -41,17 +41,40 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER
     folders = (system_folder, user_state_folder(environ))
-    chosen = _answering(check_address(exporter), access, progress) or next(
-        (HistorySource(folder, progress) for folder in folders if os.access(folder / HISTORY_FILE, os.R_OK)), None
-    )
+    denied: list[str] = []
+    chosen = _answering(check_address(exporter), access, progress) or _local_history(folders, progress, denied)
     if chosen is None:
         places = " and ".join(str(folder) for folder in folders)
         raise FetchError(
-            f"no source found: no exporter's history at {exporter}, and no readable {HISTORY_FILE} in {places}",
-            "start one with exporter serve, measure a command with workloads run, or give --source URL|PATH",
+            f"no source found: no exporter's history at {exporter}, and "
+            + (" and ".join(denied) or f"no {HISTORY_FILE} in {places}"),
+            ("let this user read it, " if denied else "")
+            + "start one with exporter serve, measure a command with workloads run, or give --source URL|PATH",
         )
     log(f"reading from {chosen.name}")
     return chosen
+
+
+def _local_history(folders: Iterable[Path], progress: Progress, denied: list[str]) -> HistorySource | None:
+    """Return the first local history that can be opened; add the causes for others that exist to `denied`."""
+    for folder in folders:
+        try:
+            (folder / HISTORY_FILE).open("rb").close()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            denied.append(f"cannot read {folder / HISTORY_FILE}: {error.strerror}")
+        else:
+            return HistorySource(folder, progress)
+    return None
+
+
+def _path_of(named: str) -> Path:
+    """Return the path. Raises FetchError for a home folder of an unknown user."""
+    try:
+        return Path(named).expanduser()
+    except RuntimeError as error:
+        raise FetchError(f"cannot read {named}: {error}", "give --source a path that exists") from error
 
 
 def missing_data_remedy(source: SampleSource) -> str:
@@ -63,7 +86,7 @@ def missing_data_remedy(source: SampleSource) -> str:
 
 def server_address(named: str | None) -> str | None:
     """Return the address of the named server, None for a path or without a name. Raises FetchError."""
-    if named and _HOST_AND_PORT.fullmatch(named) and not Path(named).expanduser().exists():
+    if named and _HOST_AND_PORT.fullmatch(named) and not is_there(Path(named)):
         named = f"http://{named}"
     return check_address(named) if named and "://" in named else None
 

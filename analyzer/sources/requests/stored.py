@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.samples import FloatArray
-from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.base import FetchError, SampleSource, is_there
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.requests.stored import REQUESTS_FILE, StoredColumns, unpack_columns
-from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
 PAGE = 10_000
 _FIELDS = ("started_at", "first_token_at", "ended_at", "prompt_tokens", "cached_tokens", "generated_tokens")
@@ -44,8 +44,8 @@ def read_stored_requests(source: SampleSource, run_id: str) -> RequestTable:
         batches = _pages(source, run_id)
     else:
         raise FetchError(f"{source.name} stores no requests", "give --requests FILE")
-    columns = _RequestColumns()
     try:
+        columns = _RequestColumns()
         for batch in batches:
             columns.add(batch)
     except OSError as error:
@@ -126,14 +126,13 @@ class _RequestColumns:
         """Return the requests; the columns are empty afterwards, so that none is held twice."""
         order = np.argsort(np.frombuffer(self._columns[0]), kind="stable").astype(np.int32)
         started_s, first_s, ended_s, *counts = (self._take(order) for _ in range(len(_CODES)))
-        untimed = np.isnan(first_s)
-        first_s[untimed] = started_s[untimed]
+        spans, untimed = with_first_tokens(RequestSpans(started_s, first_s, ended_s, *counts))
         return RequestTable(
             ids=self._ids.in_order(order),
             label_sets=[dict(labels) for labels in self._numbers],
             label_of=np.frombuffer(self._label_of, dtype=np.int32)[order],
-            spans=RequestSpans(started_s, first_s, ended_s, *counts),
-            untimed=int(np.count_nonzero(untimed & (counts[2] > 1))),
+            spans=spans,
+            untimed=untimed,
         )
 
     def _take(self, order: npt.NDArray[np.int32]) -> FloatArray:
@@ -143,14 +142,14 @@ class _RequestColumns:
 
 
 def _file_batches(path: Path, run_id: str) -> Iterator[StoredColumns]:
-    if not path.exists():
+    if not is_there(path):
         raise FetchError(f"no requests of run {run_id}: {path} does not exist", _REMEDY)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             for (body,) in connection.execute("SELECT body FROM batch WHERE run_id = ? ORDER BY id", (run_id,)):
                 yield unpack_columns(body)
     except (sqlite3.Error, ValueError) as error:
-        raise FetchError(f"cannot read {path}: {error}", "check the file and its disk") from error
+        raise FetchError(f"cannot read {path}: {error}", "check the file, its permissions and its disk") from error
 
 
 def _pages(source: PrometheusSource, run_id: str) -> Iterator[StoredColumns]:

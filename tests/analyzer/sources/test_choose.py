@@ -8,6 +8,7 @@ from analyzer.sources.base import Access, FetchError
 from analyzer.sources.choose import choose_source
 from tests.analyzer.loopback import history_api, http_server
 from tests.analyzer.node import write_history
+from tests.unprivileged import unprivileged
 
 
 def test_choose_source_host_and_port_is_a_server():
@@ -69,6 +70,30 @@ def test_choose_source_none_found_names_all_places(tmp_path):
 
     with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; .*give --source"):
         choose_in(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
+
+
+def test_choose_source_without_permission_names_file_and_cause(steady_history, tmp_path):
+    folder = steady_history.parent
+    folder.chmod(0)
+    environ = {"WATTLINE_EXPORTER": "http://127.0.0.1:9", "XDG_STATE_HOME": str(tmp_path / "none")}
+    try:
+        with unprivileged(), pytest.raises(FetchError) as found:
+            choose_source(None, Access(), print, environ, folder)
+        with unprivileged(), pytest.raises(FetchError) as named:
+            choose_source(str(steady_history), Access(), print)
+    finally:
+        folder.chmod(0o700)
+
+    text = str(found.value)
+    assert f"and cannot read {steady_history}: Permission denied" in text
+    assert "; let this user read it, start one with exporter serve, " in text
+    assert str(named.value).startswith(f"cannot read {steady_history}: ")
+    assert "permissions" in str(named.value)
+
+
+def test_choose_source_home_of_unknown_user_is_refused():
+    with pytest.raises(FetchError, match="cannot read ~nobody-here/x: Could not determine home directory"):
+        choose_source("~nobody-here/x", Access(), print)
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])

@@ -10,6 +10,7 @@ from analyzer.sources.requests.stored import read_stored_requests
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.requests.stored import REQUESTS_FILE, REQUESTS_SCHEMA
 from tests.exporter.contract.packed_requests import packed
+from tests.unprivileged import unprivileged
 
 
 def write(folder, *batches):
@@ -48,6 +49,20 @@ def test_batches_become_one_table_in_the_order_of_arrival(source):
     assert [table.label_sets[k] for k in table.label_of] == [{"user": "ann"}, {}, {"role": "decode", "user": "ann"}]
     assert table.untimed == 1
     assert table.only_role is None
+
+
+def test_requests_without_permission_name_the_cause(source):
+    write(source.folder, ("r", [ServedRequest("a", 1.0, 2.0, 3, 1)]))
+    path = source.folder / REQUESTS_FILE
+    source.folder.chmod(0)
+    try:
+        with unprivileged(), pytest.raises(FetchError) as raised:
+            read_stored_requests(source, "r")
+    finally:
+        source.folder.chmod(0o700)
+
+    assert str(raised.value).startswith(f"cannot read {path}: ")
+    assert "permissions" in str(raised.value)
 
 
 def test_requests_of_one_role_have_it(source):
