@@ -77,6 +77,7 @@ class MeterView:
     def __init__(self, polls: list[MeteredPoll], points: Sequence[EnergyPoint], sensors: SensorState) -> None:
         self._polls = polls
         self._times = [poll_time_s(item) for item in polls]
+        self._powers_w = [item.poll.display_w for item in polls]
         self._points = points
         self._sensors = sensors
         self._curve: PowerCurve | None = None
@@ -84,8 +85,8 @@ class MeterView:
     def mark(self, t_s: float) -> EnergyMark:
         """Return the energy mark at `t_s`."""
         polls, times, sensors = self._polls, self._times, self._sensors
-        nearby = polls[bisect_left(times, t_s - NEIGHBOURHOOD_S) : bisect_right(times, t_s + NEIGHBOURHOOD_S)]
-        known_w = [item.poll.display_w for item in nearby if item.poll.display_w is not None]
+        nearby = slice(bisect_left(times, t_s - NEIGHBOURHOOD_S), bisect_right(times, t_s + NEIGHBOURHOOD_S))
+        known_w = [power_w for power_w in self._powers_w[nearby] if power_w is not None]
         right = bisect_right(times, t_s)
         before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
         is_inside = 0 < right < len(polls)
