@@ -179,7 +179,7 @@ def _print_advices(advices: list[Advice], source: str, form: OutputFormat) -> No
 
 
 def _write_advices(folder: Path, advices: list[Advice], source: str, *, for_others: bool) -> None:
-    from analyzer.output.compatible.gpu_tune import sweep_files
+    from analyzer.output.compatible.gpu_tune import REMARKS_FILE, sweep_files
     from analyzer.output.documents import as_json
     from analyzer.output.plots.sweep import sweep_plot
     from analyzer.output.studies.recommend import recommendation_document, sweep_csv
@@ -191,5 +191,7 @@ def _write_advices(folder: Path, advices: list[Advice], source: str, *, for_othe
     }
     if for_others:
         summaries = sweep_files([advice.sweep for advice in advices])
+        if remarks := summaries.get(REMARKS_FILE):
+            print_message(f"the files of {SweepTool.GPU_TUNE} have no field for this: {remarks.decode().strip()}")
         contents |= {f"{SweepTool.GPU_TUNE}/{name}": content for name, content in summaries.items()}
     write_files(folder, contents)

@@ -15,6 +15,7 @@ ESTIMATE = "model"
 SCRAPED = "scraped_power"
 """The energy method of untagged ranges without a counter: the analyzer's integral of scraped power."""
 SIMULATED = "SIMULATED"
+SIMULATED_REMARK = f"{SIMULATED} hardware: the figures do not describe a real GPU"
 
 
 class GpuModel(NamedTuple):

@@ -129,7 +129,7 @@ def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames
 def compatible_contents(tools: list[RunTool] | None, report: Report, samples: SampleTable | None) -> dict[str, bytes]:
     """Return the files' contents by name."""
     from analyzer.output.compatible.benchmarks import inference_x_files, ml_energy_files
-    from analyzer.output.compatible.gpu_tune import gpu_tune_files
+    from analyzer.output.compatible.gpu_tune import REMARKS_FILE, gpu_tune_files
     from analyzer.output.compatible.iris import iris_files
     from analyzer.output.compatible.model_documents import (
         cyclonedx_files,
@@ -163,7 +163,7 @@ def compatible_contents(tools: list[RunTool] | None, report: Report, samples: Sa
     if silent and (texts := remarks(report)):
         print_message(f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}; see REMARKS.txt")
         for tool in silent:
-            contents[tool] |= {"REMARKS.txt": "".join(f"{text}.\n" for text in texts).encode()}
+            contents[tool] |= {REMARKS_FILE: "".join(f"{text}.\n" for text in texts).encode()}
     return {f"{tool}/{name}": content for tool, files in contents.items() for name, content in files.items()}
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from analyzer.model.devices import SIMULATED_REMARK
 from analyzer.model.report import Report
 from analyzer.model.sample_table import SampleTable
 from analyzer.model.samples import FloatArray
@@ -35,6 +36,7 @@ INFERENCE = ("timestamp", "tokens_per_sec", *_READINGS, *_TAIL)
 TRAINING = ("timestamp", "epoch", "iteration", "batch", "loss", "tokens_per_sec", *_READINGS, *_TAIL)
 _TOKENS = ("trained_tokens", "generated_tokens", "tokens")
 _STEPS = "steps"
+REMARKS_FILE = "REMARKS.txt"
 
 
 def is_training(workload: str, results: Mapping[str, float]) -> bool:
@@ -114,7 +116,7 @@ _SUMMARY_COLUMNS: dict[str, Callable[[SweepRun], float | None]] = {
 
 
 def sweep_files(sweeps: Sequence[Sweep]) -> dict[str, bytes]:
-    """Return one file per sweep with power limits."""
+    """Return one file per sweep with power limits, and the remarks that they have no field for."""
     found: dict[str, bytes] = {}
     for sweep in sweeps:
         caps_w = sorted({run.setting.power_limit_w for run in sweep.runs if run.setting.power_limit_w is not None})
@@ -122,6 +124,8 @@ def sweep_files(sweeps: Sequence[Sweep]) -> dict[str, bytes]:
             kind = "training" if _is_training_sweep(sweep) else "inference"
             names = (f"{kind}_summary{f'_{again}' if again > 1 else ''}.csv" for again in range(1, len(sweeps) + 1))
             found[next(name for name in names if name not in found)] = _summary(sweep, caps_w).encode()
+    if found and any(run.simulated for sweep in sweeps for run in sweep.runs):
+        found[REMARKS_FILE] = f"{SIMULATED_REMARK}.\n".encode()
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from analyzer.model.devices import SIMULATED, ReportDevice
+from analyzer.model.devices import SIMULATED_REMARK, ReportDevice
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Report
 from analyzer.model.sample_table import SampleTable
@@ -165,7 +165,7 @@ def remarks(report: Report) -> list[str]:
     devices = [device for device in report.devices if device.component in _parts(report)]
     estimated = [name for name in _parts(report) if name in report.estimated]
     shared = dict.fromkeys(device.component for device in devices if device.shared)
-    found = [f"{SIMULATED} hardware: the figures do not describe a real GPU"] if report.simulated else []
+    found = [SIMULATED_REMARK] if report.simulated else []
     if uncovered := _uncovered(report, devices):
         found.append(uncovered)
     if estimated:

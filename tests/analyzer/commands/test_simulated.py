@@ -80,3 +80,16 @@ def test_report_files_of_other_tools_have_the_mark(analyzer, tmp_path, tool):
     assert result.returncode == 0, result.stderr
     files = [" ".join(path.read_text().split()) for path in (tmp_path / "out" / tool).iterdir()]
     assert any("SIMULATED hardware: the figures do not describe a real GPU" in text for text in files)
+
+
+def test_recommend_files_of_gpu_tune_have_the_mark(analyzer, history, simulated_history, tmp_path):
+    options = ("--experiment", "caps", "--since", "36500d", "--compatible", "gpu-tune")
+    results = {
+        path: analyzer("recommend", "--source", path, *options, "--out", tmp_path / name)
+        for name, path in (("simulated", simulated_history), ("real", history))
+    }
+
+    remark = "SIMULATED hardware: the figures do not describe a real GPU."
+    assert (tmp_path / "simulated" / "gpu-tune" / "REMARKS.txt").read_text() == f"{remark}\n"
+    assert f"the files of gpu-tune have no field for this: {remark}" in results[simulated_history].stderr
+    assert {path.name for path in (tmp_path / "real" / "gpu-tune").iterdir()} == {"inference_summary.csv"}
