@@ -31,7 +31,8 @@ class CheckLine:
 async def gpu_lines(settings: Settings, idle_s: float) -> list[CheckLine]:
     """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
     with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
-        simulated = simulated_file(replace(settings, state_path=Path(folder)))
+        created = simulated_file(replace(settings, state_path=Path(folder)))
+        simulated = created.path if created else None
         message, in_time = await _worker_message(worker_arguments(simulated))
         answered = _polled_uuids(message)
         indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]

@@ -104,12 +104,16 @@ def make_daemon(
         is_pushed=target is not None,
         is_slim=settings.run_series is RunSeries.slim,
     )
-    simulated = simulated_file(settings)
+    created = simulated_file(settings)
+    simulated = created.path if created else None
     carbon = carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None)
     health = DiskHealth(file.folder)
     history = HistoryWriter(History(settings.state_path), health) if settings.history else None
     live, ledger = restore(file, carbon, limits)
     live.simulation = str(simulated) if simulated else None
+    if created and created.is_new and live.energy.meters:
+        live.energy.expect_new_counters()
+        log.info("the simulated GPUs are new: their energy counters start from 0, and the exported totals continue")
     worker = WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
     kubelet = kubelet_source(settings, partial(gpu_indices, live))
     hub = SensorHub(live, polled_sources(settings, live, worker, [kubelet] if kubelet else []), worker)

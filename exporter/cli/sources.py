@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 
@@ -52,17 +53,24 @@ def simulated_gpus(settings: Settings) -> tuple[simulation.SimulatedGpuState, ..
         raise UsageError(f"--simulate: {error}") from error
 
 
-def simulated_file(settings: Settings) -> Path | None:
-    """Return the state file of the simulated GPUs, created if missing. Raises UsageError."""
+class SimulationFile(NamedTuple):
+    """State file of simulated GPUs; `is_new` if their counters start from 0."""
+
+    path: Path
+    is_new: bool
+
+
+def simulated_file(settings: Settings) -> SimulationFile | None:
+    """Return the state file of the simulated GPUs, created if it is missing or has others. Raises UsageError."""
     gpus = simulated_gpus(settings)
     if not gpus:
         return None
     path = settings.state_path / simulation.FILE_NAME
     if _is_current(path, gpus):
-        return path
+        return SimulationFile(path, is_new=False)
     settings.state_path.mkdir(parents=True, exist_ok=True)
     simulation.create(path, gpus, boottime())
-    return path
+    return SimulationFile(path, is_new=True)
 
 
 def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> bool:

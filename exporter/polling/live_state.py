@@ -126,8 +126,7 @@ class LiveState:
 
     def _driver_gone(self, gone: DriverGone) -> None:
         if gone.unloaded:
-            for device, meter in self.energy.meters.items():
-                meter.counter_restarts = device.kind == "gpu"
+            self.energy.expect_new_counters()
         for gpu in self.gpus.values():
             gpu.up = False
         self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)

@@ -65,6 +65,11 @@ class EnergyMeters:
         """Return the polling period of a GPU: one without a counter is always polled fast."""
         return self._period_s if self._period_s <= FAST_S or meter.has_counter else FAST_S
 
+    def expect_new_counters(self) -> None:
+        """Expect that the energy counters of all GPUs start from 0, as after a restart of the driver."""
+        for device, meter in self.meters.items():
+            meter.counter_restarts = device.kind == "gpu"
+
     def meter(self, device: Device) -> DeviceMeter:
         """Return the device's meter, a new one if it has none."""
         meter = self.meters.get(device)

@@ -188,3 +188,19 @@ def test_state_file_of_other_format_is_one_line(tmp_path):
     (line,) = exporter.log().splitlines()
     assert "state.sqlite" in line
     assert "move it away" in line
+
+
+def test_restart_with_other_simulated_gpus_continues_without_a_warning(tmp_path):
+    """The counters of the new GPUs start from 0: that of GPU 0 is below its last value."""
+    with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
+        simulation.set_load(0, Constant(500.0))
+        time.sleep(4)
+        before = counters(first)
+    with daemon(tmp_path, "--simulate", "3xH200", *OPTIONS[2:]) as second:
+        begun_j = second.value(RISING[0], uuid=UUIDS[0])
+        eventually(lambda: second.value(RISING[0], uuid=UUIDS[0]) > begun_j + 60)
+        log = second.log()
+
+    assert begun_j >= before[RISING[0], UUIDS[0]]
+    assert "the simulated GPUs are new: their energy counters start from 0, and the exported totals continue" in log
+    assert "unreliable energy" not in log
