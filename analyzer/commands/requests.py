@@ -86,7 +86,12 @@ def requests_command(
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output
-    from analyzer.sources.requests.energy import RunSearch, fetch_range_energy, fetch_server_energy, request_notes
+    from analyzer.sources.requests.energy import (
+        RunSearch,
+        fetch_range_energy,
+        fetch_server_energy,
+        requests_with_energy,
+    )
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.requests.stored import read_stored_requests
     from analyzer.sources.runs.load import Clock
@@ -103,14 +108,15 @@ def requests_command(
             server = fetch_server_energy(source, run, roles)
         else:
             server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
-    notes = [*request_notes(table, server.slots), *server.notes]
+    table, notes = requests_with_energy(table, server.slots)
+    notes += server.notes
     try:
         if server.roles:
             energies = divide_roles(table.spans, server.roles)
         elif (only := table.only_role) is not None:
             energies = divide_role(table.spans, server.slots, only)
         else:
-            energies = divide_energy(table.spans, server.slots, separate=not table.untimed)
+            energies = divide_energy(table.spans, server.slots, untimed=table.untimed)
     except ValueError as error:
         exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}")
     names = tuple(name.strip() for name in by.split(",") if name.strip())

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
-from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,13 +128,13 @@ class RequestColumns:
         return [each.labels for each in self.sets], roles, columns
 
 
-def spans_at(values: FloatArray, offset_s: FloatArray | float) -> RequestSpans:
-    """Return the spans of the values (6, N) of columns, on a clock that is `offset_s` behind Unix time."""
+def spans_at(values: FloatArray, offset_s: FloatArray | float) -> tuple[RequestSpans, Mask | None]:
+    """Return the spans of the values (6, N) of columns, on a clock that is `offset_s` behind Unix time.
+
+    The mask has the requests whose first token is a guess.
+    """
     arrived_s, first_s, ended_s = values[:3] - offset_s
-    prompt, cached, generated = values[3:]
-    share = prompt / np.maximum(prompt + generated, 1.0)
-    likely_s = arrived_s + np.minimum(share, 0.5) * (ended_s - arrived_s)
-    return RequestSpans(arrived_s, np.where(np.isnan(first_s), likely_s, first_s), ended_s, prompt, cached, generated)
+    return with_first_tokens(RequestSpans(arrived_s, first_s, ended_s, *values[3:]))
 
 
 _MOST_FULL = 0.75

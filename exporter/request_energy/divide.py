@@ -16,8 +16,6 @@ from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
-SEPARABLE_RATIO = 0.5
-"""Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
 CONTEXT_RATIO = 0.3
 """Least standard error of the energy of context, relative to it."""
 MIN_QUIET_SLOTS = 8
@@ -81,10 +79,10 @@ def divide_energy(
     slots: EnergySlots,
     *,
     role: Role | None = None,
-    separate: bool = True,
+    untimed: Mask | None = None,
     progress: Progress = lambda _: None,
 ) -> RequestEnergies:
-    """Return the energy of each request; without `separate`, not those of prefill and decode.
+    """Return the energy of each request; `untimed` (N,) is the mask of those whose first token is not known.
 
     `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
@@ -111,9 +109,9 @@ def divide_energy(
     sums.close()
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
-    prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, sums.total_half_widths_j(), strict=True))
-    certain = all(part.half_j <= SEPARABLE_RATIO * part.joules for part in (prefill, decode))
-    separable = separate and certain and is_separable(model.windows)
+    half_widths_j = sums.total_half_widths_j(0.0 if untimed is None else float(divided.dynamic_j[untimed].sum()))
+    prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
+    separable = is_separable(model.windows, totals, half_widths_j)
     if slots.idle_known:
         _add_idle(sums.half_j, slots.idle_ratio, divided)
     else:  # a part of the assumed idle energy may be caused by the requests

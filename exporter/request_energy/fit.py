@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exporter.request_energy.load import TERMS
+from exporter.request_energy.load import TERMS, quotient
 from exporter.request_energy.pieces import FloatArray
 
 SHARED_STEP = (0, 1, 2)
@@ -20,6 +20,8 @@ MIN_WINDOWS = 24
 """Windows of a fit, if the slots are short enough. Wide windows matter: spans place tokens evenly over a phase, and
 errors of their place within a window would bias the coefficients towards 0."""
 
+SEPARABLE_RATIO = 0.5
+"""Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
 MIN_OWN_VARIATION = 0.01
 """Least part of the squared prefill tokens that the terms of decode do not explain, for separate energies."""
 
@@ -99,8 +101,26 @@ def least_squares(systems: FloatArray, targets: FloatArray) -> FloatArray:
     return best
 
 
-def is_separable(windows: FitWindows) -> bool:
-    """Return whether prefill varies independently: its tokens are no linear combination of the terms of decode."""
+def phase_totals_j(fits: FloatArray, terms: FloatArray, prefill_steps: FloatArray, dynamic_j: FloatArray) -> FloatArray:
+    """Return the joules of prefill and decode in all slots, (V, 2), by V fits that are scaled to the measured energies.
+
+    `prefill_steps` (K,) is the part of prefills in the steps of each slot.
+    """
+    modelled_j = fits @ terms.T
+    scale = quotient(np.broadcast_to(dynamic_j, modelled_j.shape), modelled_j)
+    total_j = (scale * modelled_j).sum(axis=1)
+    prefill_j = (scale * (fits[:, :1] * terms[:, 0] + fits[:, 2:3] * prefill_steps)).sum(axis=1)
+    result: FloatArray = np.column_stack([prefill_j, total_j - prefill_j])
+    return result
+
+
+def is_separable(windows: FitWindows, phases_j: Sequence[float], half_j: Sequence[float]) -> bool:
+    """Return True if the energies of prefill and decode can be stated, with their half-widths.
+
+    Prefill varies independently then: its tokens are no linear combination of the terms of decode.
+    """
+    if not all(half <= SEPARABLE_RATIO * joules for joules, half in zip(phases_j, half_j, strict=True)):
+        return False
     prefill, decode = windows.terms[:, 0], windows.terms[:, 1:3]
     if not np.any(prefill) or not np.any(decode):
         return False

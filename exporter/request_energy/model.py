@@ -8,12 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exporter.request_energy.fit import WINDOW_S, FitWindows, bootstrap, fit, fit_windows
+from exporter.request_energy.fit import (
+    SEPARATE_TOKENS,
+    SHARED_STEP,
+    WINDOW_S,
+    FitWindows,
+    bootstrap,
+    fit,
+    fit_windows,
+    is_separable,
+    phase_totals_j,
+)
 from exporter.request_energy.load import TERMS
 from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.sums import phase_half_widths_j
 
 MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
+FIT_SLOTS = 1_200
+"""Most slots with requests in a fit while a server runs, five minutes of slots of 0.25 s."""
 FIT_FACTOR, TERM_RATIO, DOUBT_FACTOR = 2.2, 0.18, 2.5
 """Factors of the standard errors: of the fit, of each coefficient relative to it, since a token or a step does not
 always cost the same, and of the distance to the other model that the data allow."""
@@ -70,3 +83,37 @@ def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> fl
     weight = float(difference_j @ left_j) / square_j2
     variance = float(left_j @ left_j) / max(1, len(left_j) - int(np.count_nonzero(joules_of))) / square_j2
     return min(1.0, DOUBT_FACTOR * math.hypot(weight, math.sqrt(variance)))
+
+
+class FitSlots:
+    """Terms and dynamic energies of the latest slots with requests, all of the width `width_s`."""
+
+    def __init__(self, width_s: float) -> None:
+        self._width_s = width_s
+        self.terms = np.empty((0, 4))
+        self._prefill_steps, self._dynamic_j = np.empty(0), np.empty(0)
+
+    def __len__(self) -> int:
+        return len(self._dynamic_j)
+
+    def add(self, terms: FloatArray, prefill_ratio: FloatArray, dynamic_j: FloatArray) -> None:
+        """Add K slots; `prefill_ratio` (K,) is the part of prefills in their steps."""
+        self.terms = np.concatenate([self.terms, terms])[-FIT_SLOTS:]
+        self._prefill_steps = np.append(self._prefill_steps, prefill_ratio * terms[:, 2])[-FIT_SLOTS:]
+        self._dynamic_j = np.append(self._dynamic_j, dynamic_j)[-FIT_SLOTS:]
+
+    def fit(self) -> EnergyModel | None:
+        """Return the model, None with too few slots."""
+        if len(self) < MIN_FIT_SLOTS:
+            return None
+        return fit_model(self.terms, self._dynamic_j, self._width_s, SHARED_STEP, SEPARATE_TOKENS)
+
+    def is_separable(self, model: EnergyModel, untimed: float) -> bool:
+        """Return True if the energies of prefill and decode can be stated.
+
+        `untimed` is the part of the energy in requests whose first token is not known.
+        """
+        totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
+        untimed_j = untimed * float(totals_j[0].sum())
+        half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, untimed_j)
+        return is_separable(model.windows, totals_j[0].tolist(), half_j)

@@ -21,6 +21,12 @@ class Pace:
     slowdown: float
     steps_per_s: float = 0.0
 
+    def prefill_ratio(self, decoding_s: FloatArray, prefilling_s: FloatArray) -> FloatArray:
+        """Return the part of prefills in steps, by the seconds of decode and of prefill in them."""
+        prefills_s = (1.0 - self.slowdown) * prefilling_s
+        result: FloatArray = prefills_s / np.maximum(decoding_s + prefills_s, 1e-12)
+        return result
+
 
 UNKNOWN_PACE = Pace(np.inf, 0.0)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from exporter.request_energy.pieces import FloatArray, IntArray
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
@@ -75,6 +75,25 @@ class RequestSpans:
         before_s = np.where(before >= 0, first_s[np.maximum(before, 0)], -np.inf)
         tokens = self.prefilled_tokens[order]
         return tokens / np.maximum(first_s - np.maximum(self.arrived_s[order], before_s), 1e-6), tokens
+
+
+def with_first_tokens(spans: RequestSpans) -> tuple[RequestSpans, Mask | None]:
+    """Return the spans with a likely first token where it is not a number, and the mask of those where it is a guess.
+
+    The prefill of a request with one token lasts up to its end. None instead of a mask without any guess.
+    """
+    (unknown,) = np.nonzero(np.isnan(spans.first_token_s))
+    if not len(unknown):
+        return spans, None
+    some = spans.take(unknown)
+    part = some.prompt_tokens / np.maximum(some.prompt_tokens + some.generated_tokens, 1.0)
+    likely_s = some.arrived_s + np.minimum(part, 0.5) * (some.ended_s - some.arrived_s)
+    has_one = some.generated_tokens <= 1.0
+    first_token_s = spans.first_token_s.copy()
+    first_token_s[unknown] = np.where(has_one, some.ended_s, likely_s)
+    is_guess = np.zeros(len(spans), dtype=bool)
+    is_guess[unknown] = ~has_one
+    return replace(spans, first_token_s=first_token_s), is_guess if is_guess.any() else None
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from exporter.request_energy.columns import HeldRows
-from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
-from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
+from exporter.request_energy.model import EnergyModel, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray
 from exporter.request_energy.slot_table import (
     COUNT,
+    DECODING_S,
     FLIGHT_S,
+    PREFILLING_S,
     RATES,
     Phases,
     RunningIntegrals,
@@ -30,8 +31,6 @@ from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequest
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
-FIT_SLOTS = 1_200
-"""Most slots with requests in a fit, five minutes of slots of 0.25 s."""
 FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.05
 """Time between two fits, at least, and relative to the time of the slots in a fit."""
 FIRST_S = 30.0
@@ -65,7 +64,7 @@ class StreamingDivision:
         self._decode = DecodeClock()
         self._loads, self._rates = np.zeros((8, 0)), np.zeros((RATES, 0))
         """Loads of the slots that are not divided, and joules per load of those before them."""
-        self._terms, self._dynamic_j = np.empty((0, 4)), np.empty(0)
+        self._fit_slots = FitSlots(slot_s)
         self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
         self._flight_s = self._shared_idle_j = 0.0
@@ -73,7 +72,7 @@ class StreamingDivision:
         """Errors of the latest estimates, relative to them."""
         self.model: EnergyModel | None = None
         self.measured_j = self.rest_j = 0.0
-        self.separable = False
+        self._separable, self._assumed_until_s = False, -np.inf  # the end of the last slot with an assumed idle power
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -150,19 +149,20 @@ class StreamingDivision:
         wait_s = LEAST_WAIT_S + DURATIONS * self._longest_s
         return min(self._window_s, max(wait_s, FIRST_S) if now_s < self._first_s + 2 * FIRST_S else wait_s)
 
-    def divide(self, until_s: float, idle_w: float) -> DividedRequests:
+    def divide(
+        self, until_s: float, idle_w: float, *, idle_known: bool = True, untimed: float = 0.0
+    ) -> DividedRequests:
         """Divide the slots that ended up to `until_s`; return the requests that are final."""
         count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
         if count >= 1:
-            slots = EnergySlots(
-                self._edges_s[: count + 1], np.diff(self._joules[: count + 1]), idle_w, self._edge_half_j[: count + 1]
-            )
-            every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._dynamic_j))
+            joules, half_j = self._joules[: count + 1], self._edge_half_j[: count + 1]
+            slots = EnergySlots(self._edges_s[: count + 1], np.diff(joules), idle_w, half_j, idle_known)
+            every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._fit_slots))
             is_due = slots.edges_s[-1] - self._fitted_s >= every_s
             if is_due and len(self):
                 self._pace = pace_of(self.held()[1], PACE_SAMPLES)
             self._count_loads(float(slots.edges_s[-1]), count)
-            self._divide_slots(slots, is_due=is_due)
+            self._divide_slots(slots, untimed, is_due=is_due)
             self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
             self._edge_half_j = self._edge_half_j[count:]
         return self._take_final()
@@ -174,7 +174,7 @@ class StreamingDivision:
         """
         if self.model is None or not self._flight_s:
             return None
-        tokens, steps = float(self._terms[:, 3].sum()), float(self._terms[:, 2].sum())
+        steps, tokens = self._fit_slots.terms[:, 2:].sum(axis=0).tolist()
         made = spans.generated_tokens
         amounts = np.column_stack(
             [
@@ -221,17 +221,17 @@ class StreamingDivision:
             self._counted = new.stop
         self._loads = _with_slots(self._loads, slots)
 
-    def _divide_slots(self, slots: EnergySlots, *, is_due: bool) -> None:
+    def _divide_slots(self, slots: EnergySlots, untimed: float, *, is_due: bool) -> None:
         count = len(slots.joules)
         loads, self._loads = self._loads[:, :count], self._loads[:, count:]
         edges = self._slot_edges(self.divided_s, count)
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
-        self._terms = np.concatenate([self._terms, terms[busy]])[-FIT_SLOTS:]
-        self._dynamic_j = np.append(self._dynamic_j, (slots.joules - slots.idle_j)[busy])[-FIT_SLOTS:]
-        if is_due and len(self._dynamic_j) >= MIN_FIT_SLOTS:
-            self.model = fit_model(self._terms, self._dynamic_j, self._slot_s, SHARED_STEP, SEPARATE_TOKENS)
-            self.separable = is_separable(self.model.windows)
-            self._fitted_s = float(slots.edges_s[-1])
+        prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
+        self._fit_slots.add(terms[busy], prefill_ratio[busy], (slots.joules - slots.idle_j)[busy])
+        self._assumed_until_s = self._assumed_until_s if slots.idle_known else float(slots.edges_s[-1])
+        if is_due and (model := self._fit_slots.fit()):
+            self.model, self._fitted_s = model, float(slots.edges_s[-1])
+            self._separable = self._fit_slots.is_separable(model, untimed)
         covered = covered_s(loads, lambda: self._phases(slice(0, self._counted), self.divided_s), edges)
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
@@ -259,11 +259,14 @@ class StreamingDivision:
             rows = np.array([dynamic_j, other, *(dynamic_j + slope for slope in slopes)])
             model_j2 = variances(rows, self.model.covariance, np.ones(3)) + (FLOOR_RATIO * dynamic_j) ** 2
         dynamic_half_j = HALF_WIDTH * np.sqrt(model_j2 + energy.scatter_j2 + energy.meter_j2)
-        half_j = np.hypot(dynamic_half_j, IDLE_RATIO * best.idle_j)
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
+        is_known = spans.arrived_s >= self._assumed_until_s
+        known_half_j = np.hypot(dynamic_half_j, IDLE_RATIO * best.idle_j)
+        half_j = np.where(is_known, known_half_j, dynamic_half_j + best.idle_j)
         missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
         keys = self._keys.values[final].copy()
-        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, self.separable)
+        separable = is_known & self._separable
+        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
         if count:
             self._compare(self._held.values[_ESTIMATED_J, final], found)
             self._remove(count)

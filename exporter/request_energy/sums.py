@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.request_energy.fit import SHARED_STEP
 from exporter.request_energy.load import DividedEnergy, LoadBlock
-from exporter.request_energy.pieces import FloatArray, IntArray
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
 FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.022, 0.05, 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
@@ -32,6 +32,18 @@ def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> 
     return result
 
 
+def phase_half_widths_j(
+    totals_j: FloatArray, covariance: FloatArray, steps: FloatArray, untimed_j: float
+) -> tuple[float, float]:
+    """Return the half-widths of the energies of prefill and decode, (2 + T, 2) as for `variances`.
+
+    `untimed_j` is the energy of both in requests whose first token is not known: their parts are a guess.
+    """
+    phase_j2 = (PHASE_RATIO * totals_j[0, 0]) ** 2
+    prefill_j, decode_j = untimed_j + HALF_WIDTH * np.sqrt(variances(totals_j, covariance, steps) + phase_j2)
+    return float(prefill_j), float(decode_j)
+
+
 @dataclass(frozen=True, slots=True)
 class DividedRequests:
     """Joules of requests that are final. `missing_s` is the time of each one without a measured energy."""
@@ -42,7 +54,7 @@ class DividedRequests:
     idle_j: FloatArray
     half_j: FloatArray
     missing_s: FloatArray
-    separable: bool
+    separable: Mask
 
     @property
     def total_j(self) -> FloatArray:
@@ -83,11 +95,9 @@ class RequestSums:
         """Complete the half-widths of requests that did not end in the last block."""
         self._finish(np.arange(len(self._open)))
 
-    def total_half_widths_j(self) -> tuple[float, float]:
+    def total_half_widths_j(self, untimed_j: float) -> tuple[float, float]:
         """Return the half-widths of the totals of prefill and decode."""
-        phase_j2 = (PHASE_RATIO * self._totals[0, 0]) ** 2
-        prefill, decode = HALF_WIDTH * np.sqrt(variances(self._totals, self._covariance, self._steps) + phase_j2)
-        return float(prefill), float(decode)
+        return phase_half_widths_j(self._totals, self._covariance, self._steps, untimed_j)
 
     def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, meter: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""

@@ -71,6 +71,8 @@ class Server:
         self._final = np.empty(0, FINAL_TYPE)
         """Final requests of batches that are not final as a whole."""
         self._lowest_w = float("inf")
+        self._dynamic_j = self._untimed_j = 0.0
+        """Energy above idle of all final requests, and of those without the time of the first token."""
 
     def __len__(self) -> int:
         return len(self._division) + sum(len(each.id_hashes) for each in self._new)
@@ -112,8 +114,8 @@ class Server:
         rows["id"] = np.concatenate([each.id_hashes for each in self._new])
         rows["labels"] = np.concatenate([each.labels for each in self._new])
         rows["batch"] = np.repeat([each.number for each in self._new], sizes)
-        rows["has_first_token"] = ~np.isnan(values[1])
-        spans = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
+        spans, is_guess = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
+        rows["has_first_token"] = True if is_guess is None else ~is_guess
         rows["arrived_s"], rows["ended_s"] = spans.arrived_s, spans.ended_s
         self._new = []
         has_time = values[2] > values[0]
@@ -145,7 +147,7 @@ class Server:
             wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
             due_s = until_s if at_once else min(until_s, now_s - wait_s)
             if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else 0.0):
-                self._add_final(self._final_rows(self._division.divide(due_s, self._idle_power_w())))
+                self._add_final(self._final_rows(self._divide(due_s)))
         if at_once:
             self._finish()
         return self._take_whole()
@@ -164,6 +166,15 @@ class Server:
         """Return the likely joules of a request that is not final, and their half-width."""
         found = self._division.estimate(span)
         return (float(found[0][0]), float(found[1][0])) if found else None
+
+    def _divide(self, due_s: float) -> DividedRequests:
+        idle_w, is_known = self._idle_power_w()
+        untimed = self._untimed_j / self._dynamic_j if self._dynamic_j else 0.0
+        found = self._division.divide(due_s, idle_w, idle_known=is_known, untimed=untimed)
+        dynamic_j = found.prefill_j + found.decode_j
+        self._dynamic_j += float(dynamic_j.sum())
+        self._untimed_j += float(dynamic_j[~found.keys["has_first_token"]].sum())
+        return found
 
     def _final_rows(self, found: DividedRequests) -> np.ndarray:
         rows = np.zeros(len(found.keys), FINAL_TYPE)
@@ -217,11 +228,13 @@ class Server:
             joules, half_j = joules + own_j, half_j + own_half_j
         return joules, half_j
 
-    def _idle_power_w(self) -> float:
-        """Return the idle power of all GPUs; where it is unknown, the lowest power of a second."""
+    def _idle_power_w(self) -> tuple[float, bool]:
+        """Return the idle power of all GPUs, True if it is known; where it is not, the lowest power of a second."""
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
         known_w = self._idle_w()
-        return (self._lowest_w if self._lowest_w < float("inf") else 0.0) if known_w is None else known_w
+        if known_w is not None:
+            return known_w, True
+        return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
 
 
 def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:

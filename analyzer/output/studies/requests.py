@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from analyzer.model.interval import Interval
 from analyzer.model.report import Price
 from analyzer.model.samples import FloatArray
@@ -94,8 +97,21 @@ def request_columns(report: RequestReport) -> dict[str, Sequence[Any] | FloatArr
         "energy_joules": joules[order],
         "energy_uncertainty_joules": energies.half_j[order],
         "idle_energy_joules": energies.divided.idle_j[order],
+        **_phase_columns(report, order),
         **{f"label_{name}": list(table.label_values(name, order)) for name in table.label_names},
     }
+
+
+def _phase_columns(report: RequestReport, order: npt.NDArray[np.intp]) -> dict[str, FloatArray]:
+    """Return the energies of prefill and decode, not a number for requests whose first token is not known."""
+    energies, untimed = report.energies, report.table.untimed
+    if energies.prefill is None or energies.decode is None:
+        return {}
+    columns = {"prefill": energies.divided.prefill_j[order], "decode": energies.divided.decode_j[order]}
+    if untimed is not None:
+        for column in columns.values():
+            column[untimed[order]] = np.nan
+    return {f"{name}_energy_joules": column for name, column in columns.items()}
 
 
 def _headline(report: RequestReport) -> str:

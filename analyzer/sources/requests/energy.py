@@ -237,28 +237,36 @@ def _with_total(joules: FloatArray, total_j: float) -> FloatArray:
     return scaled
 
 
-def request_notes(table: RequestTable, slots: EnergySlots) -> list[str]:
-    """Return notes on faulty requests. Raises FetchError if none is in the time of the run."""
+def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[RequestTable, list[str]]:
+    """Return the requests that have an energy, and notes on the others. Raises FetchError if there is none."""
     start_s, end_s = float(slots.edges_s[0]), float(slots.edges_s[-1])
     spans, notes = table.spans, []
     outside = (spans.ended_s <= start_s) | (spans.arrived_s >= end_s)
     partly = ~outside & ((spans.arrived_s < start_s) | (spans.ended_s > end_s))
-    if np.all(outside):
+    has_no_time = ~outside & (spans.ended_s <= spans.arrived_s)
+    if np.all(outside | has_no_time):
         raise FetchError(
             f"no request is in the time of the run, {start_s:.0f} to {end_s:.0f}",
             "check that the times are Unix seconds of the node's clock, and --run-id",
         )
     if np.any(outside):
-        notes.append(f"requests outside of the run, which have no energy: {np.count_nonzero(outside)}")
+        notes.append(f"requests outside of the run, which are left out: {np.count_nonzero(outside)}")
+    if np.any(has_no_time):
+        notes.append(
+            "requests that ended at the time at which they started, which are left out; record fractions of a second: "
+            f"{np.count_nonzero(has_no_time)}"
+        )
     if np.any(partly):
         notes.append(f"requests partly outside of the run, which lack that energy: {np.count_nonzero(partly)}")
-    if table.untimed:
-        notes.append(f"requests without first_token_at, so prefill and decode are not separated: {table.untimed}")
+    table = table.take(~(outside | has_no_time))
+    if table.untimed is not None:
+        untimed = np.count_nonzero(table.untimed)
+        notes.append(f"requests without first_token_at, whose energy counts as error of prefill and decode: {untimed}")
     if table.repeated:
         notes.append(f"requests that occur more than once and count once: {table.repeated}")
     if note := other_work_note(spans, slots):
         notes.append(note)
-    return notes
+    return table, notes
 
 
 def _notes(frames: RunFrames, ledger: RunLedger, gpus: GpuRuns, gap_s: float) -> list[str]:

@@ -17,7 +17,7 @@ from analyzer.sources.base import FetchError, is_there
 from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.run import EVENTS_FILE
-from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
 _TIMES = ("started_at", "first_token_at", "ended_at")
 _COUNTS = ("prompt_tokens", "cached_tokens", "generated_tokens")
@@ -60,15 +60,15 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
     requests = sorted(found.values(), key=lambda one: one.times[0])
     times = np.array([one.times for one in requests]).T
     counts = np.array([one.counts for one in requests]).T
-    timed = ~np.isnan(times[1])
+    spans, untimed = with_first_tokens(RequestSpans(*times, *counts))
     numbers: dict[tuple[tuple[str, str], ...], int] = {}
     label_of = np.array([numbers.setdefault(one.labels, len(numbers)) for one in requests], dtype=np.int32)
     return RequestTable(
         ids=[one.id for one in requests],
         label_sets=[dict(labels) for labels in numbers],
         label_of=label_of,
-        spans=RequestSpans(times[0], np.where(timed, times[1], times[0]), times[2], counts[0], counts[1], counts[2]),
-        untimed=int(np.count_nonzero(~timed & (counts[2] > 1))),
+        spans=spans,
+        untimed=untimed,
         repeated=repeated,
     )
 
@@ -153,11 +153,6 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
         raise FetchError(
             f"{where}: the times are not in the order started_at, first_token_at, ended_at",
             "check the clocks that recorded them",
-        )
-    if arrived == ended:
-        raise FetchError(
-            f"{where}: it ended at the time at which it started, so its energy is unknown",
-            "record fractions of a second, or leave it out",
         )
     cached = 0.0 if math.isnan(cached) else cached
     if min(prompt, cached, generated) < 0 or cached > prompt:

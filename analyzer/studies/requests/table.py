@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -24,15 +24,15 @@ _CHUNK = 500_000
 class RequestTable:
     """N requests in the order of arrival.
 
-    `label_of` (N,) are the positions of their labels in `label_sets`. `untimed` is the number of those without the
-    time of the first token, `repeated` of those that occurred again.
+    `label_of` (N,) are the positions of their labels in `label_sets`. `untimed` (N,) is the mask of those whose first
+    token is not known, None if there is none; `repeated` is the number of those that occurred again.
     """
 
     ids: Sequence[str]
     label_sets: Sequence[Mapping[str, str]]
     label_of: npt.NDArray[np.int32]
     spans: RequestSpans
-    untimed: int = 0
+    untimed: npt.NDArray[np.bool_] | None = None
     repeated: int = 0
 
     @property
@@ -44,6 +44,19 @@ class RequestTable:
         """Role of all requests if they have the same one (a part of a disaggregated server), else None."""
         roles = {labels.get("role") for labels in self.label_sets}
         return next((role for role in get_args(Role) if roles == {role}), None)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> RequestTable:
+        """Return some of the requests."""
+        if np.all(chosen):
+            return self
+        positions = np.flatnonzero(chosen)
+        return replace(
+            self,
+            ids=[self.ids[int(k)] for k in positions],
+            label_of=self.label_of[positions],
+            spans=self.spans.take(positions),
+            untimed=None if self.untimed is None else self.untimed[positions],
+        )
 
     def label_values(self, name: str, chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
         """Return a label of some of the requests, empty where they lack it."""

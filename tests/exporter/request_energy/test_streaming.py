@@ -127,6 +127,35 @@ def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
     assert found.half_j == pytest.approx([np.hypot(3.0 * np.sqrt(2), 0.05 * 400)])
 
 
+def test_assumed_idle_energy_is_in_the_half_width_of_requests_in_its_time():
+    """Requests at 200 W; the idle power is assumed to be 150 W up to 10 s, and known to be 150 W later."""
+    division = StreamingDivision(WINDOW_S)
+    edges_s = np.arange(0.0, 20.25, 0.25)
+    division.extend(edges_s, 200.0 * edges_s, np.zeros(len(edges_s)))
+    columns_of = [2.0, 9.0, 12.0], [2.5, 9.5, 12.5], [4.0, 11.0, 14.0], [10.0] * 3, [0.0] * 3, [10.0] * 3
+    division.add(RequestSpans(*map(np.array, columns_of)), np.arange(3))
+
+    parts = division.divide(10.0, 150.0, idle_known=False), division.divide(20.0, 150.0)
+
+    first, later = (np.concatenate([each.half_j - 0.05 * each.idle_j for each in parts])[k] for k in (slice(2), 2))
+    assert np.all(first >= 300.0 * 0.95), "2 s of 150 W may be energy above idle"
+    assert later < 200.0
+    assert not np.concatenate([each.separable for each in parts])[:2].any()
+
+
+@pytest.mark.parametrize(("traffic", "load", "separable"), [("chat", 0.3, False), ("conversation", 0.5, True)])
+def test_phases_have_energies_if_the_whole_run_separates_them(traffic, load, separable):
+    """Chats vary independently of decode, but the error of their prefills is more than half of it."""
+    rng = np.random.default_rng(0)
+    served = serve(rng, traffic, load, 60.0)
+    slots = served.slots(WIDTH_S, rng)
+
+    _, division = stream(served, slots)
+    whole = divide_energy(served.spans, slots)
+
+    assert division._separable == (whole.prefill is not None) == separable
+
+
 def test_estimates_come_near_the_final_energies():
     rng = np.random.default_rng(8)
     served = serve(rng, "chat", 0.4, 120.0)

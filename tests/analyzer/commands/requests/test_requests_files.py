@@ -40,10 +40,6 @@ def change(**fields):
             "request 3: the times are not in the order started_at, first_token_at, ended_at",
         ),
         (change(started_at=START_S * 1_000), "is no time in Unix seconds; divide milliseconds by 1,000"),
-        (
-            lambda one: one | {"first_token_at": one["started_at"], "ended_at": one["started_at"]},
-            "request 3: it ended at the time at which it started, so its energy is unknown",
-        ),
         (change(prompt_tokens=-1), "request 3: the numbers of tokens are negative"),
         (change(generated_tokens="many"), "request 3: generated_tokens is 'many', not a number"),
         (change(generated_tokens=None), "request 3 has no generated_tokens"),
@@ -84,6 +80,34 @@ def test_requests_without_first_token_have_no_separate_prefill(report, served, t
     document = json.loads(out)
     assert document["prefill_energy_joules"] is None
     assert any("requests without first_token_at" in note for note in document["notes"])
+
+
+def test_request_without_first_token_alone_has_no_separate_prefill(report, requests_file, served, tmp_path):
+    path, rows = tmp_path / "untimed.jsonl", tmp_path / "rows.csv"
+    first, *others = records(served)
+    path.write_text("\n".join(map(json.dumps, [first | {"first_token_at": None}, *others])))
+
+    found, timed = (json.loads(report(each, "--format", "json")[1]) for each in (path, requests_file))
+    report(path, "--out", rows)
+
+    with rows.open(newline="") as file:
+        prefill_j = {row["id"]: row["prefill_energy_joules"] for row in csv.DictReader(file)}
+    assert [name for name, joules in prefill_j.items() if not joules] == [first["id"]]
+    assert found["prefill_energy_joules"] == pytest.approx(timed["prefill_energy_joules"], rel=0.01)
+    assert found["prefill_energy_uncertainty_joules"] > timed["prefill_energy_uncertainty_joules"]
+    assert any(note.startswith("requests without first_token_at") and note.endswith(": 1") for note in found["notes"])
+
+
+def test_request_without_duration_is_left_out(report, requests_file, served, tmp_path):
+    path = tmp_path / "instant.jsonl"
+    at = records(served)[5]["ended_at"]
+    instant = {"id": "instant", "started_at": at, "ended_at": at, "prompt_tokens": 9_000, "generated_tokens": 9_000}
+    path.write_text("\n".join(map(json.dumps, [*records(served), instant])))
+
+    found, without = (json.loads(report(each, "--format", "json")[1]) for each in (path, requests_file))
+
+    assert found["groups"] == without["groups"]
+    assert any("requests that ended at the time at which they started" in note for note in found["notes"])
 
 
 def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
