@@ -43,8 +43,9 @@ METER ?= wattline
 exam: .venv/test.stamp ## score an energy meter on simulated GPUs: make exam METER=NAME or METER="COMMAND"
 	$(BIN)/python -m tests.exam --meter "$(METER)"
 
-calibrate: .venv/test.stamp ## measure the coverage of all intervals, and the error of shares (minutes); then: make docs
+calibrate: .venv/test.stamp ## measure the coverage of all intervals, their margins, and the error of shares (minutes); then: make docs
 	$(BIN)/python -m tests.calibration --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
+	$(BIN)/python -m tests.calibration.margins --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
 	$(BIN)/python -m tests.calibration.shares --seed $(or $(SEED),1)
 
 gpu: .venv/test.stamp ## measure a real GPU; writes tests/gpu/results/

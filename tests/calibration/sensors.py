@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,16 @@ class _PhasedGpu(VirtualGpu):
         return found
 
 
-def _measure(rng: random.Random, sensor: Sensor) -> dict[Figure, Draw]:
+class Conditions(NamedTuple):
+    """Load and duration of a run, and the update period of the sensor that gives its energy."""
+
+    load: Load
+    seconds: float
+    update_s: float
+
+
+def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Figure, Draw]]:
+    """Return one run and its intervals."""
     seconds = log_uniform(rng, *SECONDS)
     faulty = _gpu(rng, sensor, seconds)
     now = [START_S]
@@ -133,13 +142,15 @@ def _measure(rng: random.Random, sensor: Sensor) -> dict[Figure, Draw]:
     while not run.is_done:
         now[0] = faulty.clock_s
         run.step()
-    return run.draws(rng)
+    product = faulty.gpu.product
+    update_s = product.counter_period_s if sensor == "counter" else product.sensor_period_s
+    return Conditions(faulty.gpu.segments[-1].load, seconds, update_s), run.draws(rng)
 
 
 @cache
 def _runs(sensor: Sensor, seed: int, count: int) -> list[dict[Figure, Draw]]:
     rng = random.Random(f"{sensor} {seed}")
-    return [_measure(rng, sensor) for _ in range(count)]
+    return [measure_run(rng, sensor)[1] for _ in range(count)]
 
 
 def _draws(sensor: Sensor, figure: Figure, rng: np.random.Generator, count: int) -> Iterable[Draw]:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from exporter.simulation import Constant, Ramp
+from tests.calibration import margins
 from tests.calibration.coverage import (
     LEVELS,
     RANK_SHARES,
@@ -17,6 +19,8 @@ from tests.calibration.coverage import (
     summarize,
 )
 from tests.calibration.kinds import KINDS
+from tests.calibration.margins import MarginDraw, stored_margins, summarize_margins
+from tests.calibration.sensors import Conditions
 from tests.calibration.shares import TITLES, measure_shares, stored_shares
 from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
 
@@ -111,3 +115,23 @@ def test_shares_few_runs_have_errors_like_the_stored_ones():
         known = [row for row in stored_shares() if row["figure"] == figure]
         assert np.median(np.abs(errors)) <= 2 * max(row["median"] for row in known), figure
         assert np.quantile(np.abs(errors), 0.9) <= 1.5 * max(row["p95"] for row in known), figure
+
+
+def test_margins_factor_contains_95_percent_of_all_runs_and_of_each_class():
+    """Errors of 1 to 100 % of the half-widths, of which the ten largest belong to a constant load."""
+    loads = [Ramp(100.0, 200.0, 1.0) if percent <= 90 else Constant(100.0) for percent in range(1, 101)]
+    draws = [MarginDraw(Conditions(load, 2.0, 0.5), (number + 1) / 100) for number, load in enumerate(loads)]
+
+    rows = {row["class"]: row for row in summarize_margins("counter", draws)}
+
+    assert rows["all"]["factor"] == pytest.approx(0.95, abs=0.01)
+    assert rows["constant load"]["factor"] == pytest.approx(1.0, abs=0.01)
+    assert rows["constant load"]["narrowed"] == 0.5
+    assert rows["rising load"]["narrowed"] == rows["all"]["coverage"] == 1.0
+    assert "random steps" not in rows
+
+
+def test_stored_margins_have_each_class_of_each_sensor():
+    assert [(row["sensor"], row["class"]) for row in stored_margins()] == [
+        (sensor, name) for sensor in margins.TITLES for name in margins.CLASSES
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exporter.contract import metrics
 from exporter.push import hardware_conventions
-from tests.calibration import shares
+from tests.calibration import margins, shares
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
@@ -42,6 +42,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "examination case meanings": table.meaning_table,
     "coverage": coverage.coverage_table,
     "ranks": coverage.rank_table,
+    "margins": margins.margin_table,
     "hardware conventions": hardware_conventions.markdown,
     "share errors": shares.share_table,
     "fault trials": fault_trials.markdown,
