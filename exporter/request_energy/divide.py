@@ -16,8 +16,6 @@ from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
-CONTEXT_RATIO = 0.3
-"""Least standard error of the energy of context, relative to it."""
 MIN_QUIET_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""
 _CHUNK = 1_000_000
@@ -110,6 +108,7 @@ def divide_energy(
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
     half_widths_j = sums.total_half_widths_j(0.0 if untimed is None else float(divided.dynamic_j[untimed].sum()))
+    half_widths_j = _with_idle_error(totals, half_widths_j, slots.idle_ratio * float(divided.idle_j.sum()))
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
     if slots.idle_known:
@@ -136,9 +135,15 @@ def _context_token(model: EnergyModel) -> EnergyPart | None:
     """Return the energy of a token of context that a generated token attends to; None if it is not significant."""
     joules = model.fits[:, [CONTEXT]]
     best = float(joules[0, 0])
-    variance = float(variances(joules, model.covariance, model.steps)[0]) + (CONTEXT_RATIO * best) ** 2
-    part = EnergyPart(best, HALF_WIDTH * math.sqrt(variance))
+    part = EnergyPart(best, HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0])))
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
+
+
+def _with_idle_error(totals_j: Sequence[float], half_j: Sequence[float], idle_half_j: float) -> tuple[float, float]:
+    """Return the half-widths of the energies of both phases, with their parts of the error of the idle energy."""
+    ratio = idle_half_j / max(sum(totals_j), 1e-9)
+    prefill_j, decode_j = (math.hypot(half, ratio * total) for total, half in zip(totals_j, half_j, strict=True))
+    return prefill_j, decode_j
 
 
 def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:

@@ -15,8 +15,9 @@ TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
 requests in progress, which they share equally, and a generated token."""
 BLOCK_SLOTS = 2_048
-SCATTER_FACTOR, PLACE_RATIO = 0.5, 0.2
-"""Standard error of a request's energy in a slot, as parts of the difference to the model and of its mean share."""
+SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
+"""Standard error of a request's energy in a slot, as parts of the difference to the model and, if all of its requests
+begin or end in it, of its mean share."""
 EDGE_FACTOR = 1 / 1.96
 """Standard error of the meter at an edge, as a part of its half-width."""
 _MIN_S = 1e-6
@@ -127,7 +128,8 @@ class LoadBlock:
         """
         model_j = self.terms @ joules_of
         dynamic_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots], 0.0)
-        variance_j2 = slot_variance_j2(dynamic_j, model_j, self._flight.counts(len(model_j)))
+        counts, whole = self._flight.counts(len(model_j)), self._flight.whole_counts(self._edges_s)
+        variance_j2 = slot_variance_j2(dynamic_j, model_j, counts, whole)
         prefill, decode = self._modelled(joules_of, quotient(variance_j2, model_j))
         return np.maximum(prefill + decode, 0.0)
 
@@ -211,14 +213,15 @@ def steps_of(
     return steps
 
 
-def slot_variance_j2(dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray) -> FloatArray:
+def slot_variance_j2(dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray, whole: IntArray) -> FloatArray:
     """Return the variance of the energy of the requests in each slot; of a single request, the energy is known.
 
-    The difference to the model may be that of one request, and the order of short requests within a slot decides how
-    many share each step.
+    The difference to the model may be that of one request. The order of those that begin or end within a slot, all but
+    `whole` of them, decides how many share each step.
     """
     count = np.maximum(counts, 1)
-    one_j2 = (SCATTER_FACTOR * (dynamic_j - model_j)) ** 2 + (PLACE_RATIO * dynamic_j / count) ** 2
+    place_j2 = (PLACE_RATIO * dynamic_j / count) ** 2 * (1.0 - whole / count)
+    one_j2 = (SCATTER_FACTOR * (dynamic_j - model_j)) ** 2 + place_j2
     result: FloatArray = one_j2 * (1.0 - 1.0 / count)
     return result
 

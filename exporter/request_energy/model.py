@@ -27,9 +27,12 @@ MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
 FIT_SLOTS = 1_200
 """Most slots with requests in a fit while a server runs, five minutes of slots of 0.25 s."""
-FIT_FACTOR, TERM_RATIO, DOUBT_FACTOR = 2.2, 0.18, 2.5
-"""Factors of the standard errors: of the fit, of each coefficient relative to it, since a token or a step does not
-always cost the same, and of the distance to the other model that the data allow."""
+FIT_FACTOR, DOUBT_FACTOR = 2.2, 2.5
+"""Factors of the standard errors: of the fit, and of the distance to the other model that the data allow."""
+TERM_RATIOS = 0.25, 0.4, 0.08, 0.08
+"""Standard errors of the coefficients of TERMS, relative to them: a token or a step does not always cost the same.
+Steps last longer with more context, but tokens are spread evenly over a decode. A part of the energy of context
+therefore counts as that of steps, up to half of it with long prompts."""
 _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but not derivatives."""
 
@@ -61,7 +64,7 @@ def fit_model(
     windows = fit_windows(terms, dynamic_j, width_s, WINDOW_S)
     joules_of = fit(windows, used)
     random = np.cov(bootstrap(windows, used, np.random.default_rng(0)).T)[np.ix_(used, used)]
-    covariance = FIT_FACTOR**2 * random + np.diag(TERM_RATIO * joules_of[list(used)]) ** 2
+    covariance = FIT_FACTOR**2 * random + np.diag(np.array(TERM_RATIOS)[list(used)] * joules_of[list(used)]) ** 2
     steps = np.maximum(np.sqrt(np.diag(random)), np.maximum(_LEAST_STEP * joules_of[list(used)], _LEAST_STEP))
     raised = [joules_of + step * (np.arange(len(TERMS)) == k) for k, step in zip(used, steps, strict=True)]
     change = fit(windows, other_terms) - joules_of

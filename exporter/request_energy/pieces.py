@@ -69,6 +69,16 @@ class Pieces:
         number: IntArray = np.cumsum(change)[:slots]
         return number
 
+    def whole_counts(self, edges_s: FloatArray) -> IntArray:
+        """Return the number of pieces that last for the whole of each slot."""
+        slots = len(edges_s) - 1
+        first = self.first + (self.begin_s > edges_s[self.first])
+        after = self.final + (self.end_s >= edges_s[self.final + 1])
+        kept = after > first
+        change = np.bincount(first[kept], minlength=slots + 1) - np.bincount(after[kept], minlength=slots + 1)
+        number: IntArray = np.cumsum(change)[:slots]
+        return number
+
     def _between(self, amount: FloatArray, slots: int) -> FloatArray:
         """Return for each slot the sum of the amounts of the pieces that fill it."""
         filled = self.final > self.first + 1

@@ -221,7 +221,7 @@ def joules_per_load(
         for k, (raised, step) in enumerate(zip(others[1:], model.steps, strict=True), start=2):
             rates[:, k] = (raised - best) / step
         model_j = terms @ model.joules_of
-        scale = quotient(slot_variance_j2(dynamic_j, model_j, loads[COUNT]), model_j)
+        scale = quotient(slot_variance_j2(dynamic_j, model_j, loads[COUNT], loads[FILLED]), model_j)
         rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
     idle = quotient(idle_j * covered / slots.widths_s, flight_s)
     meter_w = np.maximum(slots.joules, 0.0) / slots.widths_s

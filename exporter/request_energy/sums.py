@@ -11,7 +11,7 @@ from exporter.request_energy.fit import SHARED_STEP
 from exporter.request_energy.load import DividedEnergy, LoadBlock
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 
-FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.022, 0.05, 0.05
+FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.012, 0.04, 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
 HALF_WIDTH = 1.96

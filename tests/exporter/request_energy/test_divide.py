@@ -9,7 +9,7 @@ from exporter.request_energy.divide import divide_energy
 from exporter.request_energy.load import BLOCK_SLOTS
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 from tests.exporter.request_energy.proration import by_time, by_tokens
-from tests.exporter.request_energy.server import serve
+from tests.exporter.request_energy.server import serve, serve_one_at_a_time
 from tests.exporter.request_energy.traffic import TRAFFIC
 
 PATTERNS = 8
@@ -234,3 +234,12 @@ def test_no_energy_is_lost_in_slots_with_requests():
     found = divide_energy(served.spans, slots)
 
     assert found.dynamic_j.sum() == pytest.approx(served.steps[:, 2].sum(), rel=1e-3)
+
+
+def test_phases_at_idle_power_with_idle_error_have_no_energy():
+    """A server that works at 90 W, of which 89 W were measured as idle power: 1 W is within the error of 5 %."""
+    served = serve_one_at_a_time(np.random.default_rng(6), "chat", 60.0, 0.0)
+
+    found = divide_energy(served.spans, served.slots(0.25, np.random.default_rng(6), noise_w=0.1, idle_w=89.0))
+
+    assert (found.prefill, found.decode) == (None, None)

@@ -69,3 +69,10 @@ def test_totals_of_slots_without_pieces_are_exactly_zero():
 
     assert pieces.counts(1_000).tolist() == [each.sum() for each in inside]
     assert not totals[pieces.counts(1_000) == 0].any()
+
+
+def test_whole_counts_pieces_that_fill_each_slot():
+    edges = np.arange(5.0)
+    pieces = Pieces.within(edges, np.array([0.0, 0.5, 1.0]), np.array([2.0, 3.0, 1.5]), np.arange(3))
+
+    assert pieces.whole_counts(edges).tolist() == [1, 2, 1, 0]

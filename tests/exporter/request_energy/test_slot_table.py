@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP
-from exporter.request_energy.load import load_blocks
+from exporter.request_energy.load import load_blocks, slot_variance_j2
 from exporter.request_energy.model import fit_model
 from exporter.request_energy.pace import DecodeClock, Pace, SlotEdges
 from exporter.request_energy.slot_table import (
@@ -88,3 +88,12 @@ def test_load_before_the_cut_does_not_count():
         loads[begin_s] = slot_loads(Phases.of(held_since(spans, begin_s, clock), begin_s, paced_s), edges)
 
     assert loads[10.0] == pytest.approx(loads[0.0][:, 40:], rel=1e-6, abs=1e-6)
+
+
+def test_slot_variance_counts_requests_that_begin_or_end_in_slot():
+    """Four requests use 100 J as the model says. If all begin or end in the slot, that of one is 25 ± 0.32 · 25 J."""
+    energy, count = np.full(3, 100.0), np.full(3, 4)
+
+    variance_j2 = slot_variance_j2(energy, energy, count, np.array([0, 2, 4]))
+
+    assert variance_j2 == pytest.approx([8.0**2 * 0.75, 8.0**2 * 0.75 / 2, 0.0])
