@@ -238,8 +238,8 @@ def test_no_energy_is_lost_in_slots_with_requests():
 
 def test_phases_at_idle_power_with_idle_error_have_no_energy():
     """A server that works at 90 W, of which 89 W were measured as idle power: 1 W is within the error of 5 %."""
-    served = serve_one_at_a_time(np.random.default_rng(6), "chat", 60.0, 0.0)
+    served = serve_one_at_a_time(np.random.default_rng(1), "conversation", 60.0, 0.0)
 
-    found = divide_energy(served.spans, served.slots(0.25, np.random.default_rng(6), noise_w=0.1, idle_w=89.0))
+    found = divide_energy(served.spans, served.slots(0.25, np.random.default_rng(1), noise_w=0.1, idle_w=89.0))
 
     assert (found.prefill, found.decode) == (None, None)
