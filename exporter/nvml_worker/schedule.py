@@ -8,6 +8,8 @@ import time
 from exporter.model import SamplingOrder, boottime
 
 BURST_PERIOD_S = 0.013
+BURST_PROCESSES_S = 0.2
+"""Time between two lists of processes in a burst: a run that starts has the load of its processes from its start on."""
 COALESCE_S = 0.02
 COALESCE_STEADY_S = 0.09
 """Coalescing time while polls come fast outside of a burst: two rounds share a line, which halves the daemon's work."""
@@ -23,16 +25,21 @@ class SamplingSchedule:
     def __init__(self, order: SamplingOrder | None = None) -> None:
         first = order or SamplingOrder()
         self.period_s = first.period_s
-        self.processes_every_s = first.processes_every_s
+        self._processes_every_s = first.processes_every_s
         self._burst_until_s = boottime() + first.burst_s
         self._changed = threading.Condition()
 
     def follow(self, order: SamplingOrder) -> None:
         with self._changed:
             self.period_s = order.period_s
-            self.processes_every_s = order.processes_every_s
+            self._processes_every_s = order.processes_every_s
             self._burst_until_s = boottime() + order.burst_s
             self._changed.notify_all()
+
+    @property
+    def processes_every_s(self) -> float:
+        is_burst = boottime() < self._burst_until_s
+        return min(self._processes_every_s, BURST_PROCESSES_S) if is_burst else self._processes_every_s
 
     def coalesce_s(self) -> float:
         """Return how long an item waits for others that go into the same message."""

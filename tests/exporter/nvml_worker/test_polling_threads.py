@@ -187,7 +187,7 @@ def test_polled_gpu_read_sends_only_changed_and_removed_readings(gpus):
 
 def test_polling_threads_processes_may_be_read_more_often_than_readings(gpus):
     node = Node(gpus[:1])
-    node.schedule.processes_every_s = 0.1
+    node.schedule.follow(SamplingOrder(node.schedule.period_s, processes_every_s=0.1))
     node.until(lambda: len(node.writer.items(GpuProcessList)) >= 10)
 
     assert len(node.writer.items(GpuProcessList)) >= 3 * len(node.writer.items(ReadingChanges))
