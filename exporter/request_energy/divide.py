@@ -107,8 +107,8 @@ def divide_energy(
     sums.close()
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
-    half_widths_j = sums.total_half_widths_j(0.0 if untimed is None else float(divided.dynamic_j[untimed].sum()))
-    half_widths_j = _with_idle_error(totals, half_widths_j, slots.idle_ratio * float(divided.idle_j.sum()))
+    untimed_j = 0.0 if untimed is None else float(divided.dynamic_j[untimed].sum())
+    half_widths_j = sums.total_half_widths_j(untimed_j, slots.idle_ratio * float(divided.idle_j.sum()))
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
     if slots.idle_known:
@@ -137,13 +137,6 @@ def _context_token(model: EnergyModel) -> EnergyPart | None:
     best = float(joules[0, 0])
     part = EnergyPart(best, HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0])))
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
-
-
-def _with_idle_error(totals_j: Sequence[float], half_j: Sequence[float], idle_half_j: float) -> tuple[float, float]:
-    """Return the half-widths of the energies of both phases, with their parts of the error of the idle energy."""
-    ratio = idle_half_j / max(sum(totals_j), 1e-9)
-    prefill_j, decode_j = (math.hypot(half, ratio * total) for total, half in zip(totals_j, half_j, strict=True))
-    return prefill_j, decode_j
 
 
 def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:

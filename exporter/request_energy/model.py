@@ -21,6 +21,7 @@ from exporter.request_energy.fit import (
 )
 from exporter.request_energy.load import TERMS
 from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.spans import IDLE_RATIO
 from exporter.request_energy.sums import phase_half_widths_j
 
 MIN_FIT_SLOTS = 6
@@ -89,21 +90,22 @@ def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> fl
 
 
 class FitSlots:
-    """Terms and dynamic energies of the latest slots with requests, all of the width `width_s`."""
+    """Terms and energies of the latest slots with requests, all of the width `width_s`."""
 
     def __init__(self, width_s: float) -> None:
         self._width_s = width_s
         self.terms = np.empty((0, 4))
-        self._prefill_steps, self._dynamic_j = np.empty(0), np.empty(0)
+        self._prefill_steps, self._dynamic_j, self._idle_j = np.empty(0), np.empty(0), np.empty(0)
 
     def __len__(self) -> int:
         return len(self._dynamic_j)
 
-    def add(self, terms: FloatArray, prefill_ratio: FloatArray, dynamic_j: FloatArray) -> None:
+    def add(self, terms: FloatArray, prefill_ratio: FloatArray, joules: FloatArray, idle_j: FloatArray) -> None:
         """Add K slots; `prefill_ratio` (K,) is the part of prefills in their steps."""
         self.terms = np.concatenate([self.terms, terms])[-FIT_SLOTS:]
         self._prefill_steps = np.append(self._prefill_steps, prefill_ratio * terms[:, 2])[-FIT_SLOTS:]
-        self._dynamic_j = np.append(self._dynamic_j, dynamic_j)[-FIT_SLOTS:]
+        self._dynamic_j = np.append(self._dynamic_j, joules - idle_j)[-FIT_SLOTS:]
+        self._idle_j = np.append(self._idle_j, idle_j)[-FIT_SLOTS:]
 
     def fit(self) -> EnergyModel | None:
         """Return the model, None with too few slots."""
@@ -118,5 +120,6 @@ class FitSlots:
         """
         totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
         untimed_j = untimed * float(totals_j[0].sum())
-        half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, untimed_j)
+        idle_half_j = IDLE_RATIO * float(self._idle_j.sum())
+        half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, untimed_j, idle_half_j)
         return is_separable(model.windows, totals_j[0].tolist(), half_j)

@@ -227,7 +227,7 @@ class StreamingDivision:
         edges = self._slot_edges(self.divided_s, count)
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
-        self._fit_slots.add(terms[busy], prefill_ratio[busy], (slots.joules - slots.idle_j)[busy])
+        self._fit_slots.add(terms[busy], prefill_ratio[busy], slots.joules[busy], slots.idle_j[busy])
         self._assumed_until_s = self._assumed_until_s if slots.idle_known else float(slots.edges_s[-1])
         if is_due and (model := self._fit_slots.fit()):
             self.model, self._fitted_s = model, float(slots.edges_s[-1])
