@@ -249,14 +249,22 @@ def _half_widths(cut: FleetCut) -> str:
     """
     energy = sum_by(RUN, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
     attributed = sum_by(RUN, run_counter(_joules(cut), cut.whole, "until"))
-    halves = f"max_over_time({m.RUN_ENERGY_UNCERTAINTY.name}{cut.whole.range})"
-    width = f"{sum_by(RUN, max_by((*RUN, *_DEVICE), halves))} + abs({energy} - {attributed})"
+    width = f"{sum_by(RUN, max_by((*RUN, *_DEVICE), _halves(cut)))} + abs({energy} - {attributed})"
     return f"(({width}) and ({attributed} >= {LONE_RATIO} * ({energy} > 0)))"
+
+
+def _halves(cut: FleetCut) -> str:
+    return f"max_over_time({m.RUN_ENERGY_UNCERTAINTY.name}{cut.whole.range})"
 
 
 def certain_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the joules of the runs with an uncertainty, by the keys; running runs have none."""
-    joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} and {_half_widths(cut)})"
+    energy = sum_by(RUN, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
+    attributed = sum_by(RUN, run_counter(_joules(cut), cut.whole, "until"))
+    # servers read all samples of a metric each time that it occurs
+    joules = f"({attributed} >= {LONE_RATIO} * ({energy} > 0) and on ({label_list(RUN)}) {_halves(cut)})"
+    if (span, side) != (cut.whole, "until"):
+        joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} and {joules})"
     yield sum_by(cut.labels, with_labels(cut, joules, all_of_runs(cut), RUN))
 
 
