@@ -76,24 +76,24 @@ GPU_INTEGRATED_ENERGY = _counter("wattline_gpu_integrated_energy_joules_total", 
 GPU_ENERGY_METHOD = _gauge("wattline_gpu_energy_method_info", (*_GPU, "method"),
     "Source of wattline_gpu_energy_joules_total: counter or integral.")
 GPU_POWER_LIMIT = _gauge("wattline_gpu_power_limit_watts", (*_GPU, "kind"),
-    "Power limits by kind: enforced, requested, default, min, max.")
+    "Limits: enforced, requested, default, min, max.")
 GPU_UTILIZATION = _gauge("wattline_gpu_utilization_ratio", (*_GPU, "engine"),
     "Share of time in which the engine was busy.")
-GPU_MEMORY_USED = _gauge("wattline_gpu_memory_used_bytes", _GPU, "GPU memory in use.")
-GPU_MEMORY_TOTAL = _gauge("wattline_gpu_memory_total_bytes", _GPU, "Size of the GPU memory.")
-GPU_TEMPERATURE = _gauge("wattline_gpu_temperature_celsius", (*_GPU, "sensor"), "Temperature by sensor.")
+GPU_MEMORY_USED = _gauge("wattline_gpu_memory_used_bytes", _GPU, "Memory in use.")
+GPU_MEMORY_TOTAL = _gauge("wattline_gpu_memory_total_bytes", _GPU, "Memory size.")
+GPU_TEMPERATURE = _gauge("wattline_gpu_temperature_celsius", (*_GPU, "sensor"), "Temperature.")
 GPU_TEMPERATURE_LIMIT = _gauge("wattline_gpu_temperature_limit_celsius", (*_GPU, "sensor", "kind"),
     "Temperature limits by kind: slowdown, shutdown, max_operating; margin: distance to the limit.")
-GPU_CLOCK = _gauge("wattline_gpu_clock_hertz", (*_GPU, "domain"), "Clock frequency by domain.")
-GPU_CLOCK_MAX = _gauge("wattline_gpu_clock_max_hertz", (*_GPU, "domain"), "Highest clock by domain.")
+GPU_CLOCK = _gauge("wattline_gpu_clock_hertz", (*_GPU, "domain"), "Clock frequency.")
+GPU_CLOCK_MAX = _gauge("wattline_gpu_clock_max_hertz", (*_GPU, "domain"), "Highest clock.")
 GPU_CLOCK_EVENT_SECONDS = _counter("wattline_gpu_clock_event_seconds_total", (*_GPU, "reason"),
     "Time in which this clock event reason reduced the clocks.")
 GPU_PERFORMANCE_STATE = _gauge("wattline_gpu_performance_state", _GPU, "P-state: 0 is the fastest, 15 the slowest.")
 GPU_FAN = _gauge("wattline_gpu_fan_ratio", _GPU, "Speed of the fastest fan, relative to its maximum.")
 GPU_PCIE_BYTES = _counter("wattline_gpu_pcie_bytes_total", (*_GPU, "direction"),
-    "Bytes over PCIe by direction, tx (from the GPU) and rx; absent if the driver does not count them.")
+    "Bytes over PCIe, tx (from the GPU) and rx; absent if the driver counts none.")
 GPU_ECC_ERRORS = _counter("wattline_gpu_ecc_errors_total", (*_GPU, "type"),
-    "ECC errors by type: corrected, uncorrected.")
+    "ECC errors: corrected, uncorrected.")
 GPU_XID_ERRORS = _counter("wattline_gpu_xid_errors_total", (*_GPU, "xid"),
     "XID errors by number; 48, 74, 79, 94, 95 and 119 start at 0, others absent.")
 GPU_XID_TIMESTAMP = _gauge("wattline_gpu_xid_timestamp_seconds", (*_GPU, "xid"),
@@ -103,7 +103,7 @@ GPU_ENERGY_SUSPECT = _gauge("wattline_gpu_energy_suspect", (*_GPU, "reason"),
     "integral, over a minute or more), aliasing (no counter, and a sensor that covers a part of the time), stuck (no "
     "counter, and a power that does not change while work runs).")
 GPU_MIG_INFO = _gauge("wattline_gpu_mig_info", _MIG,
-    "Information about a MIG instance; only the parent GPU has power and energy.")
+    "MIG instance; only its parent GPU has power and energy.")
 GPU_POD_INFO = _gauge("wattline_gpu_pod_info", (*_GPU, "namespace", "pod", "container"),
     "Container to which the kubelet assigned the GPU or MIG instance.")
 POD_UNRESOLVED_DEVICES = _gauge("wattline_gpu_pod_unresolved_devices", ("reason",),
@@ -111,7 +111,7 @@ POD_UNRESOLVED_DEVICES = _gauge("wattline_gpu_pod_unresolved_devices", ("reason"
 GPU_PROCESS_MEMORY = _gauge("wattline_gpu_process_memory_bytes", (*_GPU, "name"),
     "GPU memory of all processes with this name or cgroup; the 50 largest.", optional=("pid",))
 GPU_PROCESS_UTILIZATION = _gauge("wattline_gpu_process_utilization_ratio", (*_GPU, "name"),
-    "Share of time in which kernels of these processes ran, 0 to 1.", optional=("pid",))
+    "Share of time in which their kernels ran, 0 to 1.", optional=("pid",))
 
 CPU_ENERGY = _counter("wattline_cpu_energy_joules_total", ("package", "zone"),
     "CPU energy from RAPL, unwrapped. Zones overlap: never sum over zone.")
@@ -131,27 +131,27 @@ HOST_MEMORY_TOTAL = _gauge("wattline_host_memory_total_bytes", (), "Memory of th
 HOST_PROCESS_CPU = _counter("wattline_host_process_cpu_seconds_total", ("name",),
     "CPU time of all processes with this name or cgroup; the 50 largest.", optional=("pid",))
 HOST_PROCESS_PSS = _gauge("wattline_host_process_pss_bytes", ("name",),
-    "Proportional set size; once a minute, of processes up to 16 GiB.", optional=("pid",))
+    "Proportional set size, once a minute; not above 16 GiB.", optional=("pid",))
 HOST_PROCESS_USS = _gauge("wattline_host_process_uss_bytes", ("name",),
-    "Unique set size; once a minute, of processes up to 16 GiB.", optional=("pid",))
+    "Unique set size, also once a minute.", optional=("pid",))
 
 CARBON_INTENSITY = _gauge("wattline_carbon_intensity_grams_per_kilowatt_hour", _CARBON,
-    "Carbon intensity of the current slot, in g CO2eq per kWh.")
+    "Carbon intensity of the current slot, in CO2eq.")
 CARBON_INTENSITY_TIMESTAMP = _gauge("wattline_carbon_intensity_timestamp_seconds", _CARBON,
     "Start of the current slot.")
 CARBON_FORECAST = _gauge("wattline_carbon_intensity_forecast_grams_per_kilowatt_hour",
     ("region", "provider", "basis", "horizon_hours"),
-    "Forecast intensity in horizon_hours from now (1 to 48), in g CO2eq per kWh.")
+    "Forecast of it in horizon_hours from now (1 to 48).")
 CARBON_FETCHED_TIMESTAMP = _gauge("wattline_carbon_intensity_fetched_timestamp_seconds", ("provider", "basis"),
     "Unix time of the provider's latest response.")
 EMISSIONS = _counter("wattline_emissions_grams_total", ("component", "device", "basis", "quality"),
     "Emissions in g CO2eq: each joule times the intensity of its slot; absent without a region.")
 
 RUN_INFO = Metric("wattline_run_info", "gauge", ("run_id", "workload"),
-    "Information about a run, with its labels as label_NAME.", open_labels=True)
-RUN_GPU_INFO = _gauge("wattline_run_gpu_info", ("run_id", *_GPU), "Information about a GPU of the run.")
-RUN_START = _gauge("wattline_run_start_timestamp_seconds", ("run_id",), "Unix time at which the run started.")
-RUN_END = _gauge("wattline_run_end_timestamp_seconds", ("run_id",), "Unix time at which the run ended; absent before.")
+    "Run, with its labels as label_NAME.", open_labels=True)
+RUN_GPU_INFO = _gauge("wattline_run_gpu_info", ("run_id", *_GPU), "GPU of the run.")
+RUN_START = _gauge("wattline_run_start_timestamp_seconds", ("run_id",), "Start of the run.")
+RUN_END = _gauge("wattline_run_end_timestamp_seconds", ("run_id",), "End of the run; absent before.")
 RUN_DURATION = _gauge("wattline_run_duration_seconds", ("run_id",), "Duration of the run, from a monotonic clock.")
 RUN_OUTCOME = _gauge("wattline_run_outcome_info", ("run_id", "outcome"),
     "How the run ended: ok, failed, interrupted, unknown.")
@@ -169,7 +169,7 @@ RUN_ENERGY_UNCERTAINTY = _gauge("wattline_run_energy_uncertainty_joules", _RUN_D
 RUN_COVERED_RATIO = _gauge("wattline_run_covered_ratio", _RUN_DEVICE,
     "Share of the run in which the device was read without a gap, 0 to 1.")
 RUN_INTEGRATED_ENERGY = _counter("wattline_run_integrated_energy_joules_total", ("run_id", *_GPU),
-    "Cross-check of the run: wattline_gpu_integrated_energy_joules_total from its start to its end.")
+    "Cross-check of the run: increase of wattline_gpu_integrated_energy_joules_total.")
 RUN_POWER_MAX = _gauge("wattline_run_power_max_watts", ("run_id", *_GPU), "Highest power reading during the run.")
 RUN_EMISSIONS = _counter("wattline_run_emissions_grams_total", ("run_id", "component", "basis", "quality"),
     "Emissions in g CO2eq of the run's energy, each joule times the intensity of its time slot; while the run is open, "
@@ -178,7 +178,7 @@ RUN_WORK = _counter("wattline_run_work_total", ("run_id", "unit"), "Work of the 
 RUN_WORK_UNIT = _gauge("wattline_run_work_unit_info", ("run_id", "unit"),
     "Primary unit of work: declared by the job, else the first one reported.")
 RUN_WORK_TIMESTAMP = _gauge("wattline_run_work_timestamp_seconds", ("run_id",),
-    "Unix time of the latest report of work of the run.")
+    "Latest report of work of the run.")
 RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
 RUN_REQUESTS_START = _gauge("wattline_run_requests_start_timestamp_seconds", _RUN_DEVICE,
@@ -186,11 +186,11 @@ RUN_REQUESTS_START = _gauge("wattline_run_requests_start_timestamp_seconds", _RU
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
-    "Unix time at which the run last entered the phase.")
+    "Latest start of the phase.")
 RUN_PHASE_ENERGY = _counter("wattline_run_phase_energy_joules_total", _RUN_PHASE,
     "Energy of the run's devices in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_ENERGY_UNCERTAINTY = _gauge("wattline_run_phase_energy_uncertainty_joules", _RUN_PHASE,
-    "Half-width of the 95 % confidence interval of the phase's energy, once the run has ended.")
+    "Half-width of the energy of the phase, once the run has ended.")
 RUN_PHASE_WORK = _counter("wattline_run_phase_work_total", ("run_id", "phase", "unit"),
     "Work reported during the phase, without the work reported at the end of the run; never sum over unit.")
 
@@ -221,8 +221,8 @@ OTLP_SPANS = _counter("wattline_otlp_spans_total", ("outcome",),
     "OTLP spans: accepted, ignored (no request), duplicate, invalid, refused, no_run.")
 SOURCE_UP = _gauge("wattline_source_up", ("source",), "1 if the latest read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = _gauge("wattline_source_read_timestamp_seconds", ("source",),
-    "Unix time of the source's last successful read.")
-SOURCE_READS = _counter("wattline_source_reads_total", ("source", "outcome"), "Reads by outcome: ok, failed, late.")
+    "Latest successful read.")
+SOURCE_READS = _counter("wattline_source_reads_total", ("source", "outcome"), "Reads: ok, failed, late.")
 SOURCE_READ_SECONDS = _counter("wattline_source_read_seconds_total", ("source", "outcome"), "Duration of the reads.")
 SOURCE_RESTARTS = _counter("wattline_source_restarts_total", ("source",),
     "Replacements of the source's process.")
@@ -235,7 +235,7 @@ PUSH_UP = _gauge("wattline_push_up", (), "1 if the server of --push.url responde
 PUSH_TIMESTAMP = _gauge("wattline_push_timestamp_seconds", (),
     "Unix time of the newest sample that the server accepted or refused.")
 PUSH_SAMPLES = _counter("wattline_push_samples_total", ("outcome",),
-    "Pushed samples by outcome: accepted, refused, or dropped from the history before they were sent.")
+    "Samples: accepted, refused, or dropped from the history before they were sent.")
 NODE_INFO = _gauge("wattline_node_info", ("node", "machine_id", "simulated"),
     "Name of the node, from NODE_NAME or the host, and its machine ID; simulated: true, false. Join on instance.")
 BUILD_INFO = _gauge("wattline_build_info", ("version",), "Version of the exporter, constant 1.")
