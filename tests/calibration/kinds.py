@@ -1,6 +1,6 @@
 """All intervals that are tested."""
 
-from tests.calibration import comparisons, emissions, host, ranges, requests, sensors, tenants, variation
+from tests.calibration import comparisons, emissions, host, live_requests, ranges, requests, sensors, tenants, variation
 
 KINDS = (
     *sensors.KINDS,
@@ -11,4 +11,5 @@ KINDS = (
     *variation.KINDS,
     *tenants.KINDS,
     *requests.KINDS,
+    *live_requests.KINDS,
 )

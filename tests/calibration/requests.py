@@ -93,7 +93,7 @@ def _disaggregated(rng: np.random.Generator) -> list[Draw]:
     width_s, age_s = rng.choice(SAMPLES)
     found = divide_roles(
         served.spans,
-        {role: pool.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng)) for role, pool in pools.items()},
+        {role: pool.slots(width_s, rng, age_s=age_s, idle_w=idle_power_w(rng)) for role, pool in pools.items()},
     )
     true_j = served.prefill.shapley_j + served.decode.shapley_j
     return _requests(rng, true_j, found.dynamic_j, found.half_j)
@@ -101,10 +101,10 @@ def _disaggregated(rng: np.random.Generator) -> list[Draw]:
 
 def _slots(served: Served, rng: np.random.Generator) -> EnergySlots:
     width_s, age_s = rng.choice(SAMPLES)
-    return served.slots(width_s, rng, age_s=age_s, idle_w=_idle_w(rng))
+    return served.slots(width_s, rng, age_s=age_s, idle_w=idle_power_w(rng))
 
 
-def _idle_w(rng: np.random.Generator) -> float:
+def idle_power_w(rng: np.random.Generator) -> float:
     """Return the idle power that the exporter finds in half a minute without requests."""
     level, noise_w = IdleLevel(None), rng.uniform(0.0, 2.0)
     seconds = np.arange(IDLE_S + 1.0, 2.0 + rng.uniform(IDLE_S, 3 * IDLE_S))
@@ -114,7 +114,7 @@ def _idle_w(rng: np.random.Generator) -> float:
     return level.watts or IDLE_W
 
 
-def _of_servers(of_one: Callable[[int], list[Draw]], rng: np.random.Generator, count: int) -> Iterator[Draw]:
+def of_servers(of_one: Callable[[int], list[Draw]], rng: np.random.Generator, count: int) -> Iterator[Draw]:
     """Yield draws of servers, each of which has a seed."""
     found: list[Draw] = []
     while len(found) < count:
@@ -127,6 +127,18 @@ def _of_mixed(figure: Figure | None, seed: int) -> list[Draw]:
     return [divided.figures[figure]] if figure else divided.requests
 
 
+def _of_traffic(traffic: str, seed: int) -> list[Draw]:
+    return _divided(seed, traffic, LOADS).requests
+
+
+TRAFFIC_TITLES = {
+    "conversation": "conversations",
+    "code": "code",
+    "long": "long prompts",
+    "chat": "chat",
+    "azure conversation": "conversations of four kinds",
+    "azure code": "bursts with pauses",
+}
 FIGURES: dict[Figure, str] = {
     "prompt": "request: energy per prompt token",
     "generated": "request: energy per generated token",
@@ -134,8 +146,8 @@ FIGURES: dict[Figure, str] = {
     "idle": "request: idle share",
 }
 _CLASSES: dict[str, Callable[[int], list[Draw]]] = {
+    **{f"request: {title}": partial(_of_traffic, traffic) for traffic, title in TRAFFIC_TITLES.items()},
     "request: few requests": lambda seed: _divided(seed, None, LOW_LOADS).requests,
-    "request: bursts with pauses": lambda seed: _divided(seed, "azure code", LOADS).requests,
     "request: disaggregated server": lambda seed: _disaggregated(np.random.default_rng(seed)),
     "request: one at a time, down to idle power": lambda seed: _one_at_a_time(np.random.default_rng(seed)),
 }
@@ -145,13 +157,13 @@ KINDS = (
     Kind(
         "request: energy above idle",
         "conservative",
-        partial(_of_servers, partial(_of_mixed, None)),
+        partial(of_servers, partial(_of_mixed, None)),
         cost=3.2,
         stream=_SERVERS,
     ),
-    *(Kind(name, "conservative", partial(_of_servers, of_one), cost=10.0) for name, of_one in _CLASSES.items()),
+    *(Kind(name, "conservative", partial(of_servers, of_one), cost=10.0) for name, of_one in _CLASSES.items()),
     *(
-        Kind(name, "conservative", partial(_of_servers, partial(_of_mixed, figure)), cost=16.0, stream=_SERVERS)
+        Kind(name, "conservative", partial(of_servers, partial(_of_mixed, figure)), cost=16.0, stream=_SERVERS)
         for figure, name in FIGURES.items()
     ),
 )
