@@ -2,9 +2,11 @@
 
 import os
 import signal
+import time
 
 import pytest
 
+from exporter.simulation.state_file import clock_s
 from tests.polling import eventually
 from tests.workloads.caps_testbed import power_steps_w
 from tests.workloads.jobs.kernels.kernel_events import kernel_events
@@ -34,6 +36,16 @@ def test_sgemm_simulated_speed_is_peak_of_model(simulated):
     assert run.work == {"flop": 400 * 2 * 4096**3}
     assert run.results["flop_per_second"] <= 67e12
     assert run.duration_seconds >= 0.82
+
+
+def test_sgemm_simulated_load_ends_with_the_measurement(simulated):
+    exporter, gpus = simulated
+    exporter.workloads("job", "sgemm", "--duration", "0.5")
+
+    load_end_s = gpus.gpus[0].segments[-1].begin_s + time.monotonic() - clock_s()
+    (rest_s,) = (one.at_s for one in exporter.api.requests if one.body == {"name": "rest"})
+    assert gpus.gpus[0].processes == ()
+    assert load_end_s <= rest_s
 
 
 def test_sgemm_simulated_power_limit_reduces_speed(simulated):

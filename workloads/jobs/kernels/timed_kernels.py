@@ -141,7 +141,9 @@ def run_kernel_job(
         try:
             run.phase("load")
             with devices(run.simulation) as launches:
-                run.result(**measure_kernels(run, kernel, launches, options))
+                measured = measure_kernels(run, kernel, launches, options)
+            run.phase("rest")
+            run.result(**measured.results())  # simulated GPUs are idle meanwhile
         except (ValueError, BarrierError) as error:
             sys.exit(f"{kernel.job}: {error}")
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
@@ -151,8 +153,8 @@ def run_kernel_job(
 
 def measure_kernels(
     run: wattline.Run, kernel: TimedKernel, launches: Sequence[KernelLauncher], options: argparse.Namespace
-) -> dict[str, float]:
-    """Measure and return the results; the speed is the total of all devices by wall time."""
+) -> MeasuredKernels:
+    """Run the kernels in the phases warmup and measure."""
     measured = [_Measured(run, kernel, gpu) for gpu in range(len(launches))]
     stop = threading.Event()
     with ThreadPoolExecutor(len(launches)) as pool:  # devices run independently
@@ -165,18 +167,31 @@ def measure_kernels(
             plan = functools.partial(_Plan, options.repetitions, options.duration)
             list(pool.map(lambda launch, one: _repeat(launch, one, plan(), stop), launches, measured))
             wall_s = time.monotonic() - begin_s
-            run.phase("rest")
         finally:
             stop.set()
-    _report_grouping(kernel, measured)
-    count, total_s = sum(one.kernels for one in measured), math.fsum(one.total_s for one in measured)
-    return {
-        f"{kernel.unit}_per_second": count * kernel.amount / wall_s,
-        f"{kernel.noun}_count": count,
-        f"{kernel.noun}_seconds_sum": total_s,
-        **percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
-        f"{kernel.noun}_seconds_mean": total_s / count,  # per kernel, not per group
-    }
+    return MeasuredKernels(kernel, measured, wall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredKernels:
+    """Kernels of all devices, which ran for `wall_s` together."""
+
+    kernel: TimedKernel
+    devices: list[_Measured]
+    wall_s: float
+
+    def results(self) -> dict[str, float]:
+        """Return the results; the speed is the total of all devices by wall time."""
+        kernel, measured = self.kernel, self.devices
+        _report_grouping(kernel, measured)
+        count, total_s = sum(one.kernels for one in measured), math.fsum(one.total_s for one in measured)
+        return {
+            f"{kernel.unit}_per_second": count * kernel.amount / self.wall_s,
+            f"{kernel.noun}_count": count,
+            f"{kernel.noun}_seconds_sum": total_s,
+            **percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
+            f"{kernel.noun}_seconds_mean": total_s / count,  # per kernel, not per group
+        }
 
 
 def _report_grouping(kernel: TimedKernel, measured: Sequence[_Measured]) -> None:

@@ -12,6 +12,10 @@ from workloads.jobs.kernels import timed_kernels as kernels
 from workloads.jobs.kernels.timed_kernels import KernelTimes
 
 
+def kernel():
+    return kernels.TimedKernel("sgemm", "kernel", "flop", 16)
+
+
 def test_measure_kernels_starts_next_batch_before_wait(closed_address):
     """Use a device whose kernels take 0.1 s and that records its calls."""
     calls = []
@@ -27,7 +31,7 @@ def test_measure_kernels_starts_next_batch_before_wait(closed_address):
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
     with wattline.Run("sgemm", {}, None, closed_address) as run:
-        results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
+        results = kernels.measure_kernels(run, kernel(), [launch], options).results()
 
     assert calls[2:] == [
         *[("start", 1), ("start", 1), ("wait", 1)],
@@ -48,14 +52,14 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
     with pytest.raises(RuntimeError, match="out of memory"), wattline.Run("sgemm", {}, None, closed_address) as run:
-        kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
+        kernels.measure_kernels(run, kernel(), [endless, failing], options)
 
 
 def test_measure_kernels_tiny_duration_runs_one_kernel(closed_address):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
     with wattline.Run("sgemm", {}, None, closed_address) as run:
-        results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
+        results = kernels.measure_kernels(run, kernel(), [launch], options).results()
 
     assert results["kernel_count"] == 1
     assert results["kernel_seconds_mean"] >= 0.002
