@@ -6,7 +6,7 @@ import json
 import subprocess
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,15 @@ HALF_J = 4.0
 """Half-width of the energy of each device of a run."""
 EMISSIONS_DELAY_S = 4.0
 """Delay between a run's energy and its emissions."""
-_KWH_J = 3.6e6
+KWH_J = 3.6e6
 
 
 @dataclass(frozen=True)
 class FleetRun:
-    """Run on `gpus` of each of `instances`, alone or in equal parts with others; `per_second` is its work by unit."""
+    """Run on `gpus` of each of `instances`, alone or in equal parts with others; `per_second` is its work by unit.
+
+    `phases` are the seconds from the start at which each begins and ends; if there are some, all work is done in them.
+    """
 
     run_id: str
     instances: tuple[str, ...]
@@ -36,10 +39,16 @@ class FleetRun:
     labels: Mapping[str, str] = field(default_factory=dict)
     workload: str = "serve"
     per_second: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         return self.end_s - self.begin_s
+
+    def working_s(self, t: np.ndarray) -> np.ndarray:
+        """Return the time in which work was done, up to `t`."""
+        spans = self.phases.values() or [(0.0, self.seconds)]
+        return np.sum([np.clip(t - self.begin_s, *span) - span[0] for span in spans], axis=0)
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,10 @@ def node_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSerie
         return NodeSeries({**name, **labels}, t[at], np.round(values[at], 6 if "grams" in metric.name else 0))
 
     yield series(m.BUILD_INFO, {"version": "0.1.0"}, np.ones(len(t)))
-    for gpu in range(node.gpus):
-        device = _Device(node, [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W)
+    gpus = [
+        DeviceEnergy(node, [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W) for gpu in range(node.gpus)
+    ]
+    for gpu, device in enumerate(gpus):
         device_labels = {"gpu": str(gpu), "uuid": node.uuid(gpu)}
         yield series(m.GPU_INFO, {**device_labels, "name": node.model}, np.ones(len(t)))
         yield series(m.GPU_ENERGY, device_labels, device.total_j(t))
@@ -106,12 +117,13 @@ def node_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSerie
         device_labels = {"gpu": str(gpu), "uuid": node.uuid(gpu), "namespace": namespace, "pod": f"{namespace}-0"}
         yield series(m.GPU_POD_INFO, device_labels, np.ones(len(t)), (t >= from_s) & (t < until_s))
     for zone, watts, component in (("package", CPU_W, "cpu"), ("dram", DRAM_W, "dram")):
-        device = _Device(node, own_runs, watts, watts)
+        device = DeviceEnergy(node, own_runs, watts, watts)
         yield series(m.CPU_ENERGY, {"package": "0", "zone": zone}, device.total_j(t))
         yield from _attributed_energy({"component": component, "device": "0"}, device, t, series)
         yield from _emissions(node, {"component": component, "device": "0"}, device, t, series)
     for run in own_runs:
         yield from _run_series(node, run, t, series)
+        yield from _phase_series(run, [gpus[gpu] for gpu in run.gpus], t, series)
 
 
 def _attributed_energy(device_labels, device, t, series) -> Iterator[NodeSeries]:
@@ -132,7 +144,7 @@ def _attributed_energy(device_labels, device, t, series) -> Iterator[NodeSeries]
 def _emissions(node, device_labels, device, t, series) -> Iterator[NodeSeries]:
     if node.grams_per_kwh is not None:
         labels = {**device_labels, "basis": "average", "quality": "actual"}
-        yield series(m.EMISSIONS, labels, device.total_j(t) * node.grams_per_kwh / _KWH_J)
+        yield series(m.EMISSIONS, labels, device.total_j(t) * node.grams_per_kwh / KWH_J)
 
 
 def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
@@ -149,60 +161,27 @@ def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
         yield series(m.RUN_GPU_INFO, device_labels, np.ones(len(t)), exported)
     if node.instance == run.instances[0]:  # the instance that counts the run's work
         for unit, per_second in run.per_second.items():
-            amount = per_second * np.clip(t - run.begin_s, 0, run.seconds)
-            yield series(m.RUN_WORK, {**run_labels, "unit": unit}, amount, exported)
+            yield series(m.RUN_WORK, {**run_labels, "unit": unit}, per_second * run.working_s(t), exported)
     if node.grams_per_kwh is not None:
-        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t - EMISSIONS_DELAY_S) for _ in run.gpus)
+        joules = sum(DeviceEnergy(node, [run], IDLE_W, BUSY_W).during_j(run, t - EMISSIONS_DELAY_S) for _ in run.gpus)
         labels = {**run_labels, "component": "gpu", "basis": "average", "quality": "actual"}
-        yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, exported)
+        yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / KWH_J, exported)
 
 
-NEW_OWNER_S = 65.0
-"""Time for which an exporter shows a new owner's counters at 0."""
+def _phase_series(run, devices, t, series) -> Iterator[NodeSeries]:
+    for name, (from_s, until_s) in run.phases.items():
+        labels = {"run_id": run.run_id, "phase": name}
+        exported = (t >= run.begin_s + from_s) & (t <= run.end_s + AFTER_S)
+        seconds = np.clip(t - run.begin_s, from_s, until_s) - from_s
+        span = replace(run, begin_s=run.begin_s + from_s, end_s=run.begin_s + until_s)
+        joules = np.sum([device.during_j(span, t) for device in devices], axis=0)
+        yield series(m.RUN_PHASE_SECONDS, labels, seconds, exported)
+        yield series(m.RUN_PHASE_ENERGY, {**labels, "component": "gpu"}, joules, exported)
+        for unit, per_second in run.per_second.items():
+            yield series(m.RUN_PHASE_WORK, {**labels, "unit": unit}, per_second * seconds, exported)
 
 
-def owner_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSeries]:
-    """Return the counters by owner of a node: the label `user` of its runs, else `namespace`."""
-    t, own_runs = node.times(), [run for run in runs if node.instance in run.instances]
-    devices = [("gpu", [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W) for gpu in range(node.gpus)]
-    devices += [("cpu", own_runs, CPU_W, CPU_W), ("dram", own_runs, DRAM_W, DRAM_W)]
-    sums: dict[tuple[Metric, tuple[tuple[str, str], ...]], np.ndarray] = {}
-
-    def add(metric: Metric, owner: tuple[str, str, str, str], labels: Mapping[str, str], values: np.ndarray) -> None:
-        named = dict(zip(m.OWNER_ENERGY.labels[:4], owner, strict=True)) | labels
-        key = metric, tuple(named.items())
-        sums[key] = sums.get(key, 0.0) + values
-
-    for component, held, idle_w, busy_w in devices:
-        energy, time = _Device(node, held, idle_w, busy_w), _Device(node, held, 1.0, 1.0)
-        for owner, joules in _by_owner(energy, t).items():
-            for policy in ("idle_shared", "idle_apart"):
-                add(m.OWNER_ENERGY, owner, {"component": component, "policy": policy}, joules)
-            if node.grams_per_kwh is not None:
-                labels = {"component": component, "basis": "average", "quality": "actual"}
-                add(m.OWNER_EMISSIONS, owner, labels, joules * node.grams_per_kwh / _KWH_J)
-        for owner, seconds in _by_owner(time, t).items() if component == "gpu" else ():
-            add(m.OWNER_GPU_SECONDS, owner, {}, seconds)
-    for (metric, named), values in sums.items():
-        shown = values > 0
-        begin_s = t[shown][0] if shown.any() else np.inf
-        counted = np.where(t < begin_s + NEW_OWNER_S, 0.0, values) if begin_s > t[0] else values
-        name = {"__name__": metric.name, "instance": node.instance, "job": "wattline"}
-        yield NodeSeries({**name, **dict(named)}, t[t >= begin_s], np.round(counted[t >= begin_s], 6))
-
-
-def _by_owner(device: _Device, t: np.ndarray) -> dict[tuple[str, str, str, str], np.ndarray]:
-    found = {("none", "", "", ""): device.total_j(t)}
-    for run in device.runs:
-        named = run.labels.get("user") or run.labels.get("namespace", "")
-        owner = run.labels.get("discovered", "run"), named, run.labels.get("account", ""), run.workload
-        share = device.booked_j(run, t)
-        found[owner] = found.get(owner, 0.0) + share
-        found["none", "", "", ""] = found["none", "", "", ""] - share
-    return found
-
-
-class _Device:
+class DeviceEnergy:
     """Energy at any time: piecewise linear between starts and ends of runs."""
 
     def __init__(self, node: FleetNode, runs: Sequence[FleetRun], idle_w: float, busy_w: float) -> None:

@@ -25,9 +25,9 @@ from tests.analyzer.fleet_nodes import (
     NodeSeries,
     import_to_victoria_metrics,
     node_series,
-    owner_series,
     write_prometheus_blocks,
 )
+from tests.analyzer.fleet_owners import owner_series
 from tests.analyzer.node import write_history
 
 ATTRIBUTED = "wattline_run_attributed_energy_joules_total"

@@ -1,4 +1,7 @@
-"""Fleet of 1,000 GPUs over a week in a real VictoriaMetrics: time, traffic and accuracy of `analyzer fleet`."""
+"""Fleet of 1,000 GPUs over a week in a real VictoriaMetrics, with two phases in each run.
+
+Time, traffic and accuracy of `analyzer fleet`, and the time of `analyzer usage`.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ _LOADED = {
     for metric in (
         *(m.GPU_ENERGY, m.RUN_ATTRIBUTED_ENERGY, m.RUN_INFO, m.RUN_WORK, m.RUN_START, m.RUN_END, m.RUN_DURATION),
         *(m.RUN_GPU_INFO, m.RUN_ENERGY, m.RUN_ENERGY_UNCERTAINTY),
+        *(m.RUN_PHASE_SECONDS, m.RUN_PHASE_ENERGY, m.RUN_PHASE_WORK),
     )
 }
 
@@ -57,7 +61,8 @@ class Size:
 class WindowFigures:
     """Figures of one window from whole processes (median times).
 
-    `error` is the largest of the sampled nodes; `server_cpu_s` is VictoriaMetrics's CPU time for one query.
+    `error` is the largest of the sampled nodes. `server_cpu_s` is VictoriaMetrics's CPU time for one call of `fleet`,
+    `usage_cpu_s` for one of `usage`.
     """
 
     days: float
@@ -66,6 +71,8 @@ class WindowFigures:
     moved_bytes: int
     error: float
     apart: float
+    usage_s: float
+    usage_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,8 @@ def figures(result: FleetFigures) -> Iterator[Figure]:
         note = f"{result.samples / 1e6:.0f} M samples, {result.runs:,} runs, loaded in {result.load_s:.0f} s"
         yield Figure(f"{where}: whole process", "ms", each.seconds, goal=TIME_GOAL_S, note=note)
         yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
+        yield Figure(f"{where}: usage, whole process", "ms", each.usage_s)
+        yield Figure(f"{where}: usage, the server's CPU", "ms", each.usage_cpu_s)
         yield Figure(f"{where}: moved", "MB", each.moved_bytes, goal=MOVED_GOAL)
         yield Figure(f"{where}: from raw samples, at most", "%", each.error, goal=ERROR_GOAL)
         yield Figure(f"{where}: parts against counters", "%", abs(each.apart), goal=ERROR_GOAL)
@@ -113,8 +122,12 @@ def _reading(address: str, end_s: float, days: float, nodes: int) -> WindowFigur
     sampled = random.Random(3).sample(range(nodes), SAMPLED_NODES)
     errors = [abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled]
     seconds = sorted(seconds for seconds, _ in by_owner)[ROUNDS // 2]
+    before_s = _cpu_s(address)
+    usage_s, _ = _asked(address, end_s, days, "user,model", "usage")
     return WindowFigures(
-        days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"]
+        *(days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"]),
+        usage_s,
+        _cpu_s(address) - before_s,
     )
 
 
@@ -124,13 +137,13 @@ def _cpu_s(address: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total"))
 
 
-def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dict[str, Any]]:
-    command = [sys.executable, "-c", "from analyzer.cli import main; main()", "fleet", "--format", "json"]
+def _asked(address: str, end_s: float, days: float, by: str, subcommand: str = "fleet") -> tuple[float, dict[str, Any]]:
+    command = [sys.executable, "-c", "from analyzer.cli import main; main()", subcommand, "--format", "json"]
     command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d", "--by", by, "--top", "10000"]
     begun_s = time.monotonic()
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if completed.returncode:
-        raise ProgramError(f"analyzer fleet: {completed.stderr.strip()}")
+        raise ProgramError(f"analyzer {subcommand}: {completed.stderr.strip()}")
     return time.monotonic() - begun_s, json.loads(completed.stdout)
 
 
@@ -213,6 +226,7 @@ def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:
             gpus = tuple(range(4 * half, 4 * half + 4))
             name = f"run-{node}-{half}-{len(runs)}"
             work = {"generated_tokens": float(chance.randrange(500, 5_000))}
-            runs.append(FleetRun(name, (_name(node),), gpus, t, t + long_s, labels, "serve", work))
+            phases = {"prefill": (0.05 * long_s, 0.3 * long_s), "decode": (0.3 * long_s, 0.95 * long_s)}
+            runs.append(FleetRun(name, (_name(node),), gpus, t, t + long_s, labels, "serve", work, phases))
             t += long_s + chance.uniform(600, 9_000)
     return runs

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.analyzer.commands.fleet.usage_rows import by_key, parts_of
-from tests.analyzer.fleet_nodes import FleetNode, FleetRun, node_series, owner_series
+from tests.analyzer.fleet_nodes import FleetNode, FleetRun, node_series
+from tests.analyzer.fleet_owners import owner_series
 from tests.analyzer.small_fleet import BEGIN_S, END_S, RUN_W, fleet_series, write_samples
 
 SOURCES = ("prometheus", "victoria-metrics", "history")

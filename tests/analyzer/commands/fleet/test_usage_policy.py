@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.analyzer.fleet_nodes import FleetNode, FleetRun, NodeSeries, node_series, owner_series
+from tests.analyzer.fleet_nodes import FleetNode, FleetRun, NodeSeries, node_series
+from tests.analyzer.fleet_owners import owner_series
 from tests.analyzer.small_fleet import BEGIN_S, END_S, write_samples
 
 KWH_J = 3.6e6
