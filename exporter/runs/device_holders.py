@@ -65,6 +65,11 @@ class DeviceHolders:
         async with self._scanning:  # the reader keeps state; one scan at a time
             await self._scan([*running, *self._folded])
 
+    async def rescan(self, runs: Collection[RunRecord], now_s: float) -> None:
+        """Scan the processes of open runs now, and set the holders from now on by their loads."""
+        await self.scan([run for run in runs if run.is_open])
+        self.change_holders(runs, now_s)
+
     async def _scan(self, running: Iterable[RunRecord]) -> None:
         runs = {
             run.run_id: RunProcesses(tuple(run.processes), run.cgroup, run.discovered is not None)

@@ -124,7 +124,10 @@ class RunService(Service):
         await self._end(run_id, EndRequest(outcome=outcome), end_s)
 
     async def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
-        return await self._saved_view(self._ledger.add_processes(run_id, request))
+        run = self._ledger.add_processes(run_id, request)
+        if self.others_on_gpus(run_id, boottime()):  # a part of the load of shared GPUs is theirs from now on
+            await self._ledger.attribution.rescan(self._ledger.runs.values(), boottime())
+        return await self._saved_view(run)
 
     async def work(self, run_id: str, request: WorkRequest) -> contract.RunView:
         return await self._saved_view(self._ledger.work(run_id, request))

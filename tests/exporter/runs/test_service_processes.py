@@ -1,18 +1,22 @@
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from exporter.model import RunError
+from exporter.contract.run import ProcessesRequest
+from exporter.model import GpuProcess, RunError
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.requests import merge_processes
+from exporter.storage.state_file import StateFile
 from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem, sleeper
+from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from tests.polling import eventually
 
 
@@ -163,3 +167,25 @@ def test_list_runs_by_pid_of_other_namespace_is_rejected(exporter):
     assert_problem(exporter.get(f"{path}{namespace + 1}"), 422, "pids", "WATTLINE_CGROUP")
     assert_problem(exporter.get("/api/v1/runs?pid=x"), 400, "pid", "whole numbers")
     assert_problem(exporter.get("/api/v1/runs?pid="), 400, "pid", "whole numbers")
+
+
+def test_added_process_has_its_load_on_a_shared_gpu_at_once(tmp_path):
+    """GPU of 360 W, of which two processes use 50 % and 20 % of the time. The second one is added to its run later."""
+    with ExitStack() as stack:
+        processes = [sleeper(60) for _ in range(3)]
+        for process in processes:
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        pids = [process.pid for process in processes]
+        file = StateFile(tmp_path)
+        stack.callback(file.close)
+        node = LedgerNode(file)
+        node.live.gpus[GPU.id].processes = (GpuProcess(pids[0], 100, 0.5), GpuProcess(pids[1], 100, 0.2))
+        node.begin(run_id="first", gpus=[GPU.id], pids=pids[:1])
+        node.begin(run_id="second", gpus=[GPU.id], pids=pids[2:])
+        before_j = node.service.attributed_j(GPU, "second")
+
+        asyncio.run(node.service.add_processes("second", ProcessesRequest(pids=pids[1:2])))
+        node.run_for(1.0)
+
+        assert node.service.attributed_j(GPU, "second") - before_j == pytest.approx(360 * 2 / 7, rel=0.01)
