@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -78,6 +79,7 @@ class LoadBlock:
         self._context_rate = rate * (spans.prompt_tokens[self._decode.request] + before)
         self._context_slope = rate**2
         self._in_flight_s = self._flight.totals(edges_s, np.ones(len(self._flight.request)))
+        self._idle_w = slots.idle_j[self.slots] / self._widths_s
         decoding_s = self._decode.totals(self._paced_s, np.ones(len(rate)))
         prefilling_s = self._prefill.totals(edges_s, np.ones(len(self._prefill.request)))
         self._active_s = decoding_s + (1.0 - pace.slowdown) * prefilling_s
@@ -115,11 +117,22 @@ class LoadBlock:
         scale = quotient(dynamic_j, model_j)
         unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
         waiting = Density(self._edges_s, quotient(unmodelled_j, self._in_flight_s))
-        idle = Density(self._edges_s, quotient(idle_j * self._covered_s / self._widths_s, self._in_flight_s))
         count = len(self.requests)
         prefill_j, decode_j = self._modelled(joules_of, scale)
         prefill_j += _by_request(self._flight, waiting.integral(self._flight), count)
-        return DividedEnergy(prefill_j, decode_j, _by_request(self._flight, idle.integral(self._flight), count))
+        return DividedEnergy(prefill_j, decode_j, self._shared_idle_j)
+
+    @cached_property
+    def _shared_idle_j(self) -> FloatArray:
+        """Idle energy of each request, (n,): at each instant, the requests in flight have equal parts of the power."""
+        flight, edges_s = self._flight, self._edges_s
+        t_s, place = np.unique(np.concatenate([edges_s, flight.begin_s, flight.end_s]), return_inverse=True)
+        begin, end = np.split(place[len(edges_s) :], 2)
+        change = np.bincount(begin, minlength=len(t_s)) - np.bincount(end, minlength=len(t_s))
+        in_flight = np.cumsum(change)[:-1].astype(np.float64)
+        slot = np.searchsorted(edges_s, t_s[:-1], side="right") - 1
+        joules = np.concatenate([[0.0], np.cumsum(quotient(self._idle_w[slot], in_flight) * np.diff(t_s))])
+        return _by_request(flight, joules[end] - joules[begin], len(self.requests))
 
     def scatter_j2(self, slots: EnergySlots, joules_of: FloatArray) -> FloatArray:
         """Return the variance of each request's energy by the scaling to the measured energies, (n,).

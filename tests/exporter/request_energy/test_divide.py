@@ -120,6 +120,23 @@ def test_one_request_at_a_time_has_all_energy_above_idle_during_it():
     assert found.unassigned_j == pytest.approx(6 * 4 * 80)
 
 
+def test_idle_power_is_shared_at_each_instant_within_a_sample():
+    """At 78 W, a request of 2.5 s shares 0.75 s with another one, in slots of 1 s; over the border of two blocks."""
+    starts = np.arange(BLOCK_SLOTS - 40.0, BLOCK_SLOTS + 40.0, 4.0)
+    spans = spans_of(
+        *[(start + 0.5, start + 1.0, start + 3.0, 1_000, 50) for start in starts],
+        *[(start + 1.25, start + 1.5, start + 2.0, 1_000, 50) for start in starts],
+    )
+    edges = np.arange(BLOCK_SLOTS + 61.0)
+
+    found = divide_energy(spans, EnergySlots(edges, np.full(len(edges) - 1, 78.0), 78.0))
+
+    true_s = np.repeat([2.5 - 0.75 / 2, 0.75 / 2], len(starts))
+    assert found.divided.idle_j == pytest.approx(78.0 * true_s)
+    assert found.dynamic_j == pytest.approx(np.zeros(len(spans)), abs=1e-9)
+    assert found.total_j.sum() + found.unassigned_j == pytest.approx(78.0 * (len(edges) - 1), rel=1e-12)
+
+
 def test_context_without_energy_has_no_coefficient():
     """A decode takes less with a longer context: the coefficient 0 is no measurement."""
     spans = spans_of(*[(10.0 * k + 2, 10.0 * k + 3, 10.0 * k + 8, 500 * (k % 5 + 1), 101) for k in range(20)])
