@@ -178,14 +178,6 @@ class RunDevices(NamedTuple):
     end_at: float | None
 
 
-class GpuUse(NamedTuple):
-    """Time of a run that used GPUs of another one (CLOCK_BOOTTIME); the end is None while it runs."""
-
-    run_id: str
-    begin_s: float
-    end_s: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class GpuInfo:
     """Static properties of a GPU, reported when it is attached."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter.model import GpuProcess
 
 NO_RUN = ""
+
+
+class GpuUse(NamedTuple):
+    """Time of a run that used GPUs of another one (CLOCK_BOOTTIME); the end is None while it runs."""
+
+    run_id: str
+    begin_s: float
+    end_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from exporter.attribution.device_loads import GpuUse
 from exporter.energy.meter import DeviceMeter
-from exporter.model import ClockReading, Device, GpuUse
+from exporter.model import ClockReading, Device
 from exporter.request_energy.columns import RequestColumns, spans_at
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans

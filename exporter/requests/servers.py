@@ -9,8 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from exporter.attribution.device_loads import GpuUse
 from exporter.contract.metrics import RUN_REQUESTS_START
-from exporter.model import ClockReading, Device, GpuUse, Reading, RunDevices, RunError
+from exporter.model import ClockReading, Device, Reading, RunDevices, RunError
 from exporter.polling.live_state import LiveState
 from exporter.requests.shares import GpuShares
 from exporter.requests.views import SHARED_NOTE

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Literal
 
+from exporter.attribution.device_loads import GpuUse
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.contract.work import SHARE_POLICY
-from exporter.model import Device, GpuUse, RunDevices, RunError, Service, boottime
+from exporter.model import Device, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.exits import ProcessExits
@@ -196,11 +197,8 @@ class RunService(Service):
         """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError."""
         mine = {device for device in self._ledger.find(run_id).measured() if device.kind == "gpu"}
         others = [run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s]
-        return [
-            GpuUse(run.run_id, run.begin_s, run.end_s)
-            for run in others
-            if run.run_id != run_id and mine & set(run.measured())
-        ]
+        uses = {run.run_id: GpuUse(run.run_id, run.begin_s, run.end_s) for run in others if mine & set(run.measured())}
+        return [use for name, use in uses.items() if name != run_id]
 
     def idle_w(self, device: Device) -> float | None:
         """Return the idle power of a device, if it is known."""
