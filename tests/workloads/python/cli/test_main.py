@@ -10,9 +10,10 @@ from tests.workloads.programs import plain_environment
 from wattline.cli.commands import COMMANDS, GROUPS
 
 
-def wattline(*arguments, **environment):
+def wattline(*arguments, folder=None, **environment):
     return subprocess.run(
         [sys.executable, "-m", "wattline", *arguments],
+        cwd=folder,
         capture_output=True,
         text=True,
         env=plain_environment() | environment,
@@ -62,3 +63,29 @@ def test_run_measures_a_command(exporter):
     done = wattline("run", "--", "true", WATTLINE_EXPORTER=exporter.address)
 
     assert (done.returncode, exporter.api.only_run.outcome) == (0, "ok")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("folder", "--help")])
+@pytest.mark.parametrize("command", ["man", "completion"])
+def test_help_of_own_command_writes_no_file(tmp_path, command, arguments):
+    done = wattline(command, *arguments, folder=tmp_path)
+
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+    assert done.stdout.startswith(f"Usage: wattline {command} ")
+
+
+@pytest.mark.parametrize("arguments", [("--out",), ("-f",), ("man1", "man2"), ()])
+def test_man_unknown_option_writes_no_file(tmp_path, arguments):
+    done = wattline("man", *arguments, folder=tmp_path)
+
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert done.stderr.startswith("Usage: wattline man FOLDER")
+
+
+@pytest.mark.parametrize("module", ["serve", "codecarbon"])
+def test_help_of_module_is_its_usage_on_stdout(module):
+    command = [sys.executable, "-m", f"wattline.integrations.{module}", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: python -m wattline.integrations.{module} ")

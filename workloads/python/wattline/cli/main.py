@@ -54,8 +54,8 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
         "completion": f"wattline completion {'|'.join(completion.SHELLS)}",
         "man": "wattline man FOLDER",
     }[name]
-    if len(arguments) != 1 or (name == "completion" and arguments[0] not in completion.SHELLS):
-        is_help = list(arguments) in (["--help"], ["-h"])
+    is_help = bool({"--help", "-h"} & set(arguments))
+    if is_help or not _is_valid(name, arguments):
         print(f"Usage: {usage}\n\n  {COMMANDS[name].help}", file=sys.stdout if is_help else sys.stderr)
         return 0 if is_help else 2
     if name == "completion":
@@ -67,3 +67,12 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
         print(f"wattline man: cannot write to {arguments[0]}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
+
+
+def _is_valid(name: str, arguments: Sequence[str]) -> bool:
+    """Return True for one argument that is a shell, or a folder and no option."""
+    from wattline.cli import completion
+
+    if len(arguments) != 1:
+        return False
+    return arguments[0] in completion.SHELLS if name == "completion" else not arguments[0].startswith("-")

@@ -9,7 +9,7 @@ import functools
 import importlib.metadata
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from wattline.integrations.asgi import EnergyMiddleware
@@ -17,8 +17,11 @@ from wattline.integrations.asgi import EnergyMiddleware
 _USAGE = "usage: python -m wattline.integrations.serve PROGRAM [ARGUMENTS…] or … serve -m MODULE [ARGUMENTS…]"
 
 
-def main(arguments: Sequence[str]) -> object:
+def main(arguments: list[str]) -> object:
     """Run the program; return its result. Raises SystemExit."""
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(_USAGE)
+        return None
     if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
         sys.exit(_USAGE)
     try:

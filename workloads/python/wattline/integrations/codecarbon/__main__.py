@@ -12,12 +12,17 @@ from types import ModuleType
 from wattline.integrations import codecarbon
 from wattline.integrations.codecarbon import emissions_data, tracker
 
+_USAGE = "usage: python -m wattline.integrations.codecarbon script.py [ARGUMENT]..."
+
 
 def main() -> None:
     """Run the script of the command line."""
     arguments = sys.argv[1:]
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(_USAGE)
+        return
     if not arguments:
-        sys.exit("usage: python -m wattline.integrations.codecarbon script.py [ARGUMENT]...")
+        sys.exit(_USAGE)
     outputs = ModuleType("codecarbon.output")
     outputs.__dict__.update(EmissionsData=emissions_data.EmissionsData)
     replaced = {
