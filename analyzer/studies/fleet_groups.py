@@ -36,7 +36,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     seconds, squares = _by_group(_named(counts.gpu_seconds)), _by_group(_named(counts.squared_halves))
     certain = _by_group(_named(counts.certain))
     groups = []
-    for keys in joules.keys() | work.keys():
+    for keys in joules.keys() | work.keys() | runs.keys():
         components = {what[0]: value for what, value in joules.get(keys, {}).items()}
         components = components if any(components.values()) else {}  # none of it was attributed to the runs
         grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
