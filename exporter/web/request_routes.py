@@ -17,7 +17,7 @@ from exporter.web.request_decoding import decode_requests
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
 
-MAX_BODY_BYTES, MAX_REPORT_BYTES = 256 * 1024, 1024 * 1024
+MAX_BODY_BYTES, MAX_REPORT_BYTES = 256 * 1024, 2 * 1024 * 1024
 """Largest bodies of calls, and of those that report requests."""
 BODY_TIMEOUT_S = 10.0
 MAX_LISTED = 10_000
@@ -35,7 +35,7 @@ class RequestApi(Protocol):
         self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
     ) -> RequestPage: ...
 
-    def show(self, request_id: str, run_id: str | None = None) -> RequestView: ...
+    async def find(self, request_id: str, run_id: str | None = None) -> RequestView: ...
 
 
 REQUESTS = web.AppKey("requests", RequestApi)
@@ -85,7 +85,7 @@ async def list_requests(request: web.Request) -> web.Response:
 
 
 async def show_request(request: web.Request) -> web.Response:
-    view = request.app[REQUESTS].show(request.match_info["request_id"], request.query.get("run_id"))
+    view = await request.app[REQUESTS].find(request.match_info["request_id"], request.query.get("run_id"))
     answer = _answer(view, 202 if view.state == "pending" else 200)
     if view.state != "final":
         answer.headers["Retry-After"] = RETRY_AFTER_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from exporter.contract.run import LABEL_NAME_PATTERN, TEXT_PATTERN
 
-MAX_REQUESTS_A_CALL = 1_000
+MAX_REQUESTS_A_CALL = 5_000
 MAX_REQUEST_ID = 128
 MAX_REQUEST_LABELS = 16
 MAX_LABEL_NAME, MAX_LABEL_VALUE = 64, 128

@@ -32,6 +32,8 @@ def test_requests_are_accepted_once_and_listed(exporter, run_id):
     assert (first["accepted"], first["duplicate"]) == (5, 0)
     assert (again["accepted"], again["duplicate"]) == (1, 3)
     assert again["reasons"] == {"reported before": 3}
+    notes = exporter.get(f"/api/v1/runs/{run_id}")[1]["notes"]
+    assert not any("do not count" in note for note in notes), "a repeat loses nothing"
     status, page = exporter.get(f"/api/v1/runs/{run_id}/requests")
     assert status == 200
     assert page["next"] is None
@@ -122,6 +124,7 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
         ({"labels": {"user": "\u202e"}}, 422, "requests[1].labels.user"),
         ({"labels": {f"l{k}": "" for k in range(17)}}, 422, "requests[1].labels: expected object of length <= 16"),
         ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected float <= 100000000000"),
+        ({"role": "x"}, 422, "requests[1].role: invalid enum value 'x'; expected prefill or decode"),
     ],
 )
 def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_change, status, words):
@@ -161,7 +164,7 @@ def test_invalid_values_in_arrays_are_named_with_the_index(exporter, run_id, req
         ({"cached_tokens": []}, "requests.cached_tokens: expected 2 values, as many as of id, not 0"),
         ({"label_set": [0, 5]}, "requests[1].label_set: expected a number below 1, not 5"),
         ({"label_set": [-1, 0]}, "requests[0].label_set: expected int >= 0"),
-        ({"id": [str(k) for k in range(1_001)]}, "requests.id: expected array of length <= 1000"),
+        ({"id": [str(k) for k in range(5_001)]}, "requests.id: expected array of length <= 5000"),
     ],
 )
 def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change, words):
@@ -173,12 +176,12 @@ def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change
 
 def test_calls_with_the_most_requests_are_accepted(exporter):
     begin(exporter, "llm-server", run_id="most", gpus=["0"])
-    sent = [served(f"{k:0120}", seconds=0.1, labels={"model": "m" * 100}) for k in range(1_000)]
+    sent = [served(f"{k:0120}", seconds=0.1, labels={"model": "m" * 100}) for k in range(5_000)]
 
     receipt = accepted(exporter, "most", *sent)
 
     assert len(json.dumps(sent)) > 400_000
-    assert receipt["accepted"] == 1_000
+    assert receipt["accepted"] == 5_000
 
 
 def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
@@ -189,8 +192,8 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?after=x"), 400, "after")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?start=now"), 400, "start")
     tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
-    assert_problem(report(exporter, run_id, *([tiny] * 1_001)), 422, "requests: expected array of length <= 1000")
-    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 1_100_000]}), 413, "1048576")
+    assert_problem(report(exporter, run_id, *([tiny] * 5_001)), 422, "requests: expected array of length <= 5000")
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 2_200_000]}), 413, "2097152")
     answer = requests.post(
         f"{exporter.url}/api/v1/runs/{run_id}/requests",
         data=b"{",
@@ -253,6 +256,8 @@ def test_a_stop_makes_requests_final_and_their_energy_is_in_the_metrics(tmp_path
         time.sleep(1.0)
     with daemon(tmp_path, *options) as exporter:
         run = end(exporter, "server")
+        answers = [exporter.get(f"/api/v1/requests/r-1{query}") for query in ("", "?run_id=server")]
+        others = [exporter.get(f"/api/v1/requests/{query}") for query in ("r-1?run_id=other", "r-", "llama")]
         accept = {"Accept": "application/openmetrics-text"}
         families = list(openmetrics(requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text))
         found = {sample.name: sample.value for family in families for sample in family.samples}
@@ -261,3 +266,8 @@ def test_a_stop_makes_requests_final_and_their_energy_is_in_the_metrics(tmp_path
     assert found["wattline_requests_total"] == found["wattline_request_energy_joules_count"] == 10
     assert found["wattline_request_energy_joules_sum"] == energy_j
     assert 0 < energy_j < run["energy_joules"]["gpu"][next(iter(run["energy_joules"]["gpu"]))]
+    for answer in answers:
+        assert_problem(answer, 404, "final before the exporter started")
+        assert "analyzer requests --run-id server" in answer[1]["detail"]
+    for answer in others:
+        assert_problem(answer, 404, "report it first")

@@ -77,3 +77,15 @@ def test_queue_exporter_without_requests_drops_with_one_message(exporter, run_pa
 
     assert queue.dropped == 3
     assert capfd.readouterr().err.count("cannot report requests") == 1
+
+
+def test_queue_finds_an_invalid_request_of_a_batch_in_few_posts(exporter, run_path):
+    queue = RequestQueue(run_path, "r")
+    with queue._posting:  # the thread waits until all are added
+        for number in range(400):
+            queue.add(request(f"q-{number}") | {"generated_tokens": -1 if number == 150 else 1})
+    queue.close()
+
+    assert exporter.api.served.keys() == {f"q-{number}" for number in range(400) if number != 150}
+    assert queue.dropped == 1
+    assert len(exporter.api.bodies("/requests")) <= 25  # one by one, they would be 401

@@ -13,7 +13,7 @@ from wattline.client.messages import log_message_once
 
 MAX_QUEUED = 20_000
 """Limit of the requests that wait; further ones are dropped and counted."""
-MAX_BATCH = 500
+MAX_BATCH = 2_000
 _POST_EVERY_S = 0.5
 _BACK_OFF_S = 1.0
 _CLOSE_WITHIN_S = 5.0
@@ -38,7 +38,7 @@ class RequestQueue:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._alone = 0  # number of the oldest requests that are posted one by one
+        self._size = MAX_BATCH  # limit of a batch: halved where one of its requests is invalid, to find that one
         self.dropped = 0
         """Number of requests that were not recorded."""
 
@@ -90,7 +90,7 @@ class RequestQueue:
         """
         with self._posting:
             with self._lock:
-                size = min(1 if self._alone else MAX_BATCH, len(self._queued))
+                size = min(self._size, len(self._queued))
                 batch = [self._queued[at] for at in range(size)]
             if not batch:
                 return None
@@ -98,7 +98,7 @@ class RequestQueue:
                 self._api.post(self._path, {"requests": _arrays(batch) if len(batch) > 1 else batch})
             except (TypeError, ValueError) as error:
                 if len(batch) > 1:
-                    self._alone = len(batch)
+                    self._size = len(batch) // 2
                     return 0.0
                 log_message_once(f"cannot report a request: {error}; use finite numbers and texts")
                 self._remove(batch, dropped=1)
@@ -106,7 +106,7 @@ class RequestQueue:
                 if error.status in RETRIED:
                     return _BACK_OFF_S if error.retry_after_s is None else error.retry_after_s
                 if error.status in _INVALID and len(batch) > 1:
-                    self._alone = len(batch)  # one of them is invalid: the others are posted without it
+                    self._size = len(batch) // 2
                     return 0.0
                 log_message_once(f"cannot report requests: {error}")
                 self._remove(batch, dropped=len(batch))
@@ -115,12 +115,12 @@ class RequestQueue:
                 return _BACK_OFF_S
             else:
                 self._remove(batch)
+                self._size = min(2 * self._size, MAX_BATCH)
             return 0.0 if self._queued else None
 
     def _remove(self, batch: Sequence[Mapping[str, Any]], dropped: int = 0) -> None:
         with self._lock:
             self.dropped += dropped
-            self._alone = max(0, self._alone - len(batch))
             for _ in batch:
                 self._queued.popleft()
 
