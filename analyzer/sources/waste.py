@@ -15,6 +15,7 @@ from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.choose import missing_data_remedy
 from analyzer.sources.fetch import SeriesRequest, TimeRange, fetch_parts
 from analyzer.studies.waste import intervals as i
+from analyzer.studies.waste.idle_power import latest_on_lowest_level
 from analyzer.studies.waste.model import GpuKey, HeldSpan, Holder, Thresholds, Waste
 from analyzer.studies.waste.tally import GpuTally, waste
 from exporter.contract import metrics as m
@@ -127,7 +128,8 @@ def _by_gpu(
         if labels["__name__"] == m.IDLE_POWER.name:
             tally = tallies.get(GpuKey(instance, labels.get("device", "")))
             if tally is not None and labels.get("component") == "gpu" and len(value):
-                tally.idle_power_w = min(float(np.min(value)), tally.idle_power_w or math.inf)
+                earlier = [] if tally.reported_idle_power_w is None else [tally.reported_idle_power_w]
+                tally.reported_idle_power_w = latest_on_lowest_level([*earlier, *value.tolist()])
             continue
         signal, key = _signal(labels), GpuKey(instance, labels.get("uuid", "") or labels.get("device", ""))
         if signal and key in tallies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from analyzer.model.interval import Interval
 from analyzer.model.report import Price
 from analyzer.output import units
 from analyzer.output.table import (
@@ -12,9 +13,9 @@ from analyzer.output.table import (
     Column,
     CommandOutput,
     Table,
+    energy_cell,
     figure_columns,
     grams_cell,
-    joules_cell,
     number_cell,
     ratio_cell,
     text_cell,
@@ -86,7 +87,7 @@ def waste_output(
 
 
 def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) -> str:
-    idle_j, others_j = waste.total_j(IDLE), waste.total_j([kind for kind in CLASSES if kind not in IDLE])
+    idle_j, others_j = waste.idle_waste.value, waste.total_j([kind for kind in CLASSES if kind not in IDLE])
     lines = [units.span(*window_s)]
     lines.append(
         f"{waste.gpus} GPU{'' if waste.gpus == 1 else 's'}, {waste.gpu_seconds / 3_600:,.1f} GPU hours with samples, "
@@ -96,7 +97,7 @@ def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) 
         return "\n".join([*lines, "no waste found"])
     share = f", {units.percent(idle_j / waste.energy_j)} of all energy" if waste.energy_j else ""
     money = f", {units.number(price.per_kwh * idle_j / 3.6e6)} {price.currency}".rstrip() if price else ""
-    lines.append(f"idle GPUs above deep-idle power: {units.plain_energy(idle_j)}{share}{money}")
+    lines.append(f"idle GPUs above deep-idle power: {units.energy(waste.idle_waste)}{share}{money}")
     if others_j:
         lines.append(
             f"slowed or unclaimed GPUs above deep-idle power: {units.plain_energy(others_j)}, of which some did work"
@@ -108,7 +109,7 @@ def _row(
     finding: WasteFinding, titles: Sequence[str], price: Price | None, shown: Sequence[WasteFinding]
 ) -> list[Cell]:
     largest_j = units.largest(one.waste_j for one in shown)
-    waste = joules_cell(finding.waste_j, largest_j)
+    waste = energy_cell(None if finding.waste_j is None else Interval(finding.waste_j, finding.half_j), largest_j)
     if finding.kind not in IDLE and not waste.absent:
         waste = Cell(f"≤ {waste.text}", waste.value, "J", low=0.0, high=finding.waste_j)
     cells = {
@@ -184,7 +185,7 @@ def _notes(waste: Waste, limits: Thresholds, top: int) -> list[str]:
         least = f"{limits.min_s / 60:g} min" if limits.min_s >= 60 else f"{limits.min_s:g} s"
         notes.append(
             f"waste: energy above the GPU's own deep-idle power, in states of at least {least}; "
-            "≤: an upper bound, because the GPU worked. No second of a GPU counts twice."
+            "±: 95 % confidence interval; ≤: an upper bound, because the GPU worked. No second of a GPU counts twice."
         )
     return notes
 
@@ -198,7 +199,8 @@ def _document(waste: Waste, window_s: tuple[float, float], limits: Thresholds, p
         "gpus": waste.gpus,
         "gpu_seconds": waste.gpu_seconds,
         "energy_joules": waste.energy_j,
-        "idle_waste_joules": waste.total_j(IDLE),
+        "idle_waste_joules": waste.idle_waste.value,
+        "idle_waste_uncertainty_joules": waste.idle_waste.half,
         "waste_joules_by_class": {kind.value: waste.total_j([kind]) for kind in CLASSES},
         "price_per_kilowatt_hour": price.per_kwh if price else None,
         "currency": (price.currency or None) if price else None,
@@ -221,6 +223,7 @@ def _record(finding: WasteFinding, price: Price | None) -> dict[str, Any]:
                 "energy_joules": gpu.energy_j,
                 "deep_idle_energy_joules": gpu.idle_j,
                 "waste_joules": gpu.waste_j,
+                "waste_uncertainty_joules": gpu.half_j if finding.kind in IDLE else None,
                 "emissions_grams": gpu.grams,
                 "first_unix_seconds": gpu.first_s,
                 "last_unix_seconds": gpu.last_s,
@@ -237,6 +240,7 @@ def _record(finding: WasteFinding, price: Price | None) -> dict[str, Any]:
 
 def _flat(finding: WasteFinding, price: Price | None) -> dict[str, Any]:
     """Return one row of the CSV."""
+    low_j, high_j = finding.limits_j or (None, None)
     return {
         "class": finding.kind.value,
         "instance": finding.instance,
@@ -245,8 +249,8 @@ def _flat(finding: WasteFinding, price: Price | None) -> dict[str, Any]:
         "gpu_seconds": finding.seconds,
         "energy_joules": finding.energy_j,
         "waste_joules": finding.waste_j,
-        "waste_low_joules": finding.waste_low_j,
-        "waste_high_joules": finding.waste_j,
+        "waste_low_joules": low_j,
+        "waste_high_joules": high_j,
         "cost": finding.cost(price.per_kwh) if price else None,
         "emissions_grams": finding.grams,
         "mean_power_watts": finding.energy_j / finding.seconds,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from analyzer.model.interval import Interval
+
 _KWH_J = 3.6e6
 
 
@@ -85,8 +87,9 @@ class GpuEvidence:
     """Energy and state of one GPU in one class.
 
     `energy_j` is all energy in the state, `idle_j` the energy of the same time at deep-idle power, None if unknown.
-    `grams` are the emissions of the waste. `utilization_ratio` and `clock_ratio` are means over time. `ongoing` is
-    True if the state held at the end of the samples.
+    `half_j` is the half-width of the 95 % confidence interval of the waste, `grams` are its emissions.
+    `utilization_ratio` and `clock_ratio` are means over time. `ongoing` is True if the state held at the end of the
+    samples.
     """
 
     gpu: GpuKey
@@ -94,6 +97,7 @@ class GpuEvidence:
     seconds: float
     energy_j: float
     idle_j: float | None
+    half_j: float | None
     grams: float | None
     first_s: float
     last_s: float
@@ -136,9 +140,18 @@ class WasteFinding:
         return sum_known([gpu.waste_j for gpu in self.gpus])
 
     @property
-    def waste_low_j(self) -> float | None:
-        """Lower bound of the waste: 0 if the GPU worked."""
-        return self.waste_j if self.kind in IDLE or self.waste_j is None else 0.0
+    def half_j(self) -> float | None:
+        """Half-width of the 95 % confidence interval; None if the GPU worked, so that the waste is an upper bound."""
+        return sum_known([gpu.half_j for gpu in self.gpus]) if self.kind in IDLE else None
+
+    @property
+    def limits_j(self) -> tuple[float, float] | None:
+        """Limits of the waste; from 0 on if the GPU worked."""
+        if self.waste_j is None:
+            return None
+        if self.half_j is None:
+            return 0.0, self.waste_j
+        return max(self.waste_j - self.half_j, 0.0), self.waste_j + self.half_j
 
     @property
     def grams(self) -> float | None:
@@ -168,6 +181,12 @@ class Waste:
     def total_j(self, kinds: Sequence[WasteClass]) -> float:
         """Return the waste of these classes, without findings of unknown waste."""
         return sum(finding.waste_j or 0.0 for finding in self.findings if finding.kind in kinds)
+
+    @property
+    def idle_waste(self) -> Interval:
+        """Waste of idle GPUs; the errors of GPUs add up, since one poll reads them all."""
+        halves = [finding.half_j or 0.0 for finding in self.findings if finding.kind in IDLE]
+        return Interval(self.total_j(IDLE), sum(halves))
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:

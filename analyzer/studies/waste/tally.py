@@ -9,9 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples
 from analyzer.studies.waste import intervals as i
 from analyzer.studies.waste.classify import NONE, Classified, classify
+from analyzer.studies.waste.idle_power import deep_idle_power, waste_half_j
 from analyzer.studies.waste.intervals import Intervals, Signals, intervals, spaced
 from analyzer.studies.waste.model import (
     CLASSES,
@@ -29,19 +31,20 @@ from analyzer.studies.waste.model import (
 from analyzer.studies.waste.remedies import command_of
 
 _KWH_J = 3.6e6
-_LEAST_IDLE_S = 60.0
-"""Minimum time at deep idle from which the mean power is the deep-idle power."""
-_MUCH_LOWER = 0.9
 _CURRENT_S = 180.0
 """Maximum age of the last sample of a state that is ongoing."""
 _NEGLIGIBLE = 1e-3
 """Maximum ratio of waste to energy of a state without waste."""
 _NAMED = 3
+_SAME_S = 1e-3
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Sums over intervals; `grams` and `grams_per_watt` are of all energy, and of 1 W over the same time."""
+    """Sums over intervals; `grams` and `grams_per_watt` are of all energy, and of 1 W over the same time.
+
+    `spans` is the number of spans of adjacent intervals.
+    """
 
     seconds: float = 0.0
     energy_j: float = 0.0
@@ -53,9 +56,11 @@ class _Sum:
     first_s: float = float("inf")
     last_s: float = float("-inf")
     limit_w: float | None = None
+    spans: int = 0
 
     def add(self, other: _Sum) -> None:
         self.seconds += other.seconds
+        self.spans += other.spans
         self.energy_j += other.energy_j
         self.grams += other.grams
         self.grams_per_watt += other.grams_per_watt
@@ -81,8 +86,8 @@ class GpuTally:
     index: str = ""
     total: _Sum = field(default_factory=_Sum)
     deep_idle: _Sum = field(default_factory=_Sum)
-    idle_power_w: float | None = None
-    """Idle power that the exporter reports, the lowest one."""
+    reported_idle_power_w: float | None = None
+    """Idle power that the exporter reports."""
     default_limit_w: float | None = None
     seen: set[str] = field(default_factory=set)
     _kept: defaultdict[_Key, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
@@ -109,11 +114,10 @@ class GpuTally:
         for key, found in self._kept.items():
             if found.seconds < self.limits.min_s:
                 continue
-            idle_w = self.deep_idle_power_w
-            idle_j = None if idle_w is None else idle_w * found.seconds
-            grams = None if idle_w is None or found.unknown_carbon else found.grams - idle_w * found.grams_per_watt
-            if grams is not None:
-                grams = max(grams, 0.0)
+            idle, grams = self.deep_idle_power, None
+            half_j = None if idle is None else waste_half_j(found.energy_j, found.seconds, found.spans, idle)
+            if idle is not None and not found.unknown_carbon:
+                grams = max(found.grams - idle.value * found.grams_per_watt, 0.0)
             yield (
                 key,
                 GpuEvidence(
@@ -121,7 +125,8 @@ class GpuTally:
                     self.index,
                     found.seconds,
                     found.energy_j,
-                    idle_j,
+                    None if idle is None else idle.value * found.seconds,
+                    half_j,
                     grams,
                     found.first_s,
                     found.last_s,
@@ -134,24 +139,19 @@ class GpuTally:
             )
 
     @property
-    def deep_idle_power_w(self) -> float | None:
-        """Mean power at deep idle in the window, or the exporter's idle power if that is much lower.
-
-        The exporter's value may be from an earlier time; older exporters report a slightly too low one. None if neither
-        is known.
-        """
-        if self.deep_idle.seconds < _LEAST_IDLE_S:
-            return self.idle_power_w
-        mean_w = self.deep_idle.energy_j / self.deep_idle.seconds
-        if self.idle_power_w is not None and self.idle_power_w < _MUCH_LOWER * mean_w:
-            return self.idle_power_w
-        return mean_w
+    def deep_idle_power(self) -> Interval | None:
+        return deep_idle_power(
+            self.deep_idle.seconds, self.deep_idle.energy_j, self.deep_idle.spans, self.reported_idle_power_w
+        )
 
     def _add(self, each: Intervals, found: Classified) -> None:
         everything = np.ones(len(each))
         self.total.add(_sum(each, slice(None), everything))
         if found.deep_idle.any():
-            self.deep_idle.add(_sum(each, slice(None), found.deep_idle.astype(np.float64)))
+            start_s, end_s = each.start_s[found.deep_idle], each.end_s[found.deep_idle]
+            spans = int(np.count_nonzero(start_s - np.append(self.deep_idle.last_s, end_s[:-1]) > _SAME_S))
+            idle = _sum(each, slice(None), found.deep_idle.astype(np.float64))
+            self.deep_idle.add(replace(idle, spans=spans))
         throttled = np.flatnonzero(found.throttled_share > 0)
         if len(throttled):
             share = np.where(found.throttled_share > 0, found.throttled_share, 0.0)
@@ -174,7 +174,7 @@ class GpuTally:
         if self._open and (self._open[0] != key or self._open[1].last_s < more.first_s):
             self._close()
         if self._open is None:
-            self._open = key, _Sum()
+            self._open = key, _Sum(spans=1)
         self._open[1].add(more)
 
     def _close(self) -> None:
@@ -185,7 +185,7 @@ class GpuTally:
 
 
 def _has_waste(gpu: GpuEvidence) -> bool:
-    return gpu.waste_j is None or gpu.waste_j > _NEGLIGIBLE * gpu.energy_j
+    return gpu.waste_j is None or gpu.waste_j > max(_NEGLIGIBLE * gpu.energy_j, gpu.half_j or 0.0)
 
 
 def waste(tallies: Sequence[GpuTally], lines: Sequence[str] = ()) -> Waste:
@@ -245,7 +245,7 @@ def _missing(tallies: Sequence[GpuTally]) -> Iterator[str]:
     no_events = [tally for tally in tallies if not set(i.THROTTLING) & tally.seen]
     if no_events:
         yield f"no clock event times of {_some(no_events)}: throttling is not judged"
-    unknown = [tally for tally in tallies if tally.deep_idle_power_w is None and any(tally.evidence())]
+    unknown = [tally for tally in tallies if tally.deep_idle_power is None and any(tally.evidence())]
     if unknown:
         yield f"no deep-idle power of {_some(unknown)}: the waste in joules is unknown, only the energy is shown"
 
@@ -258,7 +258,7 @@ def _some(tallies: Sequence[GpuTally]) -> str:
 
 def _stretches(each: Intervals, found: Classified) -> Iterator[tuple[int, int]]:
     """Yield the stretches of adjacent intervals of one class and one combination of holders."""
-    change = (np.diff(found.code) != 0) | (np.diff(found.holder) != 0) | (each.start_s[1:] - each.end_s[:-1] > 1e-3)
+    change = (np.diff(found.code) != 0) | (np.diff(found.holder) != 0) | (each.start_s[1:] - each.end_s[:-1] > _SAME_S)
     borders = [0, *(np.flatnonzero(change) + 1).tolist(), len(each)]
     yield from pairwise(borders)
 

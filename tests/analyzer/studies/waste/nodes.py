@@ -89,7 +89,8 @@ class Node:
     fast: Sequence[tuple[float, float]] = ()
     """Spans with a sample per second, as in the local history during runs."""
     noise: float = 0.0
-    """Standard deviation of the sampled power as a ratio; the energy counter then has steps of 0.1 s."""
+    """Standard deviation of the sampled power as a ratio; the energy counter then has steps of `step_s`."""
+    step_s: float = 0.1
 
     @property
     def seconds(self) -> float:
@@ -155,7 +156,7 @@ class Node:
         yield one(m.GPU_INFO, {**labels, "name": "NVIDIA H200"}, 1.0)
         watts = gauge(state.watts for state in states)
         ripple = np.random.default_rng(gpu).normal(0.0, self.noise, len(t)) if self.noise else 0.0
-        late_s = (t % 0.1) if self.noise else 0.0
+        late_s = (t % self.step_s) if self.noise else 0.0
         yield one(m.GPU_ENERGY, labels, counter([state.watts for state in states]) - watts * late_s)
         whole = counter([state.watts for state in states])
         joules = whole
