@@ -21,6 +21,8 @@ class IdleLevel:
 
     The level reaches from the lowest window to LEVEL_RATIO above it. The mean of its windows is unbiased for a noisy
     device that is idle. It excludes higher power, such as that of an open CUDA context, or of work between readings.
+    A window counts if both of its halves have the same power within 2 LEVEL_RATIO: a late reading, or an energy that
+    stands still, makes one half too low, and the level would stay there.
     """
 
     def __init__(self, watts: float | None) -> None:
@@ -44,8 +46,11 @@ class IdleLevel:
         self._samples.append((t_s, energy_j))
         if len(self._samples) <= IDLE_S:
             return
-        (from_s, from_j), (to_s, to_j) = self._samples[0], self._samples[-1]
-        self._add((to_j - from_j) / (to_s - from_s))
+        (from_s, from_j), (middle_s, middle_j), (to_s, to_j) = (self._samples[k] for k in (0, IDLE_S // 2, IDLE_S))
+        watts = (to_j - from_j) / (to_s - from_s)
+        halves_w = (middle_j - from_j) / (middle_s - from_s), (to_j - middle_j) / (to_s - middle_s)
+        if max(halves_w) - min(halves_w) <= 2 * LEVEL_RATIO * watts:
+            self._add(watts)
 
     def take_uj(self, energy_uj: int, seconds: float) -> int:
         """Return the idle energy in `energy_uj` of the next `seconds`, in microjoules.

@@ -45,6 +45,24 @@ def test_idle_level_higher_level_of_a_context_is_ignored():
     assert level.watts == pytest.approx(78.0, abs=0.15)
 
 
+@pytest.mark.parametrize("late_s", [0.9, 1.8])
+@pytest.mark.parametrize("at", [11, 60])
+def test_idle_level_late_reading_does_not_lower_the_level(late_s, at):
+    """One energy is read in time, and has the time at which a busy machine continued with it."""
+    level = IdleLevel(None)
+    for second in range(120):
+        level.update(second + (late_s if second == at else 0.0), 78.0 * second)
+    assert level.watts == pytest.approx(78.0, abs=0.05 * 78)
+
+
+def test_idle_level_energy_that_stands_still_does_not_lower_the_level():
+    """After a load, the energy is 240 J ahead of the counter, so that it stands still for 3 s."""
+    level = IdleLevel(None)
+    for second in range(120):
+        level.update(float(second), max(240.0, 78.0 * second))
+    assert level.watts == pytest.approx(78.0, abs=0.05 * 78)
+
+
 def test_idle_level_falls_to_a_lower_level():
     level = IdleLevel(None)
     counter = Counter(level)

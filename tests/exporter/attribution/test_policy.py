@@ -118,15 +118,16 @@ def test_attribution_below_idle_power_has_no_negative_share():
     assert joules(attribution, "idle_apart", NO_RUN) == pytest.approx(600, abs=1e-5)
 
 
-def test_idle_power_is_on_the_level_of_the_lowest_10_s():
+@pytest.mark.parametrize(("low_s", "idle_w"), [(3, 90.0), (15, 10.0)])
+def test_idle_power_is_the_lowest_power_that_lasts_for_10_s(low_s, idle_w):
+    """3 s at 10 W do not lower the level of 90 W, which is known within 5 %."""
     attribution = Attribution()
-    energy_j, watts = 0.0, [300.0] * 15 + [90.0] * 15 + [10.0] * 3 + [300.0] * 15
+    energy_j, watts = 0.0, [300.0] * 15 + [90.0] * 15 + [10.0] * low_s + [300.0] * 15
     for second, power_w in enumerate(watts, start=1):
         energy_j += power_w
         attribution.divide(GPU, energy_j, float(second))
 
-    # the least window has the 3 s at 10 W and 7 s at 90 W: 66 W
-    assert attribution.idle_w == {GPU: pytest.approx(66.0)}
+    assert attribution.idle_w == {GPU: pytest.approx(idle_w, rel=0.05)}
 
 
 def test_idle_power_ignores_energy_under_load():
