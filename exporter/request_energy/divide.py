@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP, is_separable
+from exporter.request_energy.fit import SEPARABLE_RATIO, SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks
 from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
 from exporter.request_energy.pieces import FloatArray, Mask
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
 from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
 MIN_QUIET_SLOTS = 8
@@ -85,14 +85,16 @@ def divide_energy(
     `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
     """
-    terms, busy = _terms(spans, slots, progress)
+    terms, busy, covered_s = _terms(spans, slots, progress)
     if np.count_nonzero(busy) < MIN_FIT_SLOTS:
         raise ValueError(
             f"{np.count_nonzero(busy)} samples of energy during requests, at least {MIN_FIT_SLOTS} are needed"
         )
     noise_j = _noise_j(slots, ~busy)
     used, other_terms = _ROLE_TERMS[role]
-    dynamic_j = (slots.joules - slots.idle_j)[busy]
+    slots = QuietPower().add(slots, busy)
+    dynamic_j = slots.dynamic_j(slots.widths_s - covered_s)[busy]
+    other_ratio = slots.other_ratio(dynamic_j, covered_s)
     model = fit_model(terms[busy], dynamic_j, float(np.median(slots.widths_s)), used, other_terms)
     sums = RequestSums(len(spans), model.covariance, model.steps)
     for block in load_blocks(spans, slots):
@@ -108,7 +110,8 @@ def divide_energy(
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
     untimed_j = 0.0 if untimed is None else float(divided.dynamic_j[untimed].sum())
-    half_widths_j = sums.total_half_widths_j(untimed_j, slots.idle_ratio * float(divided.idle_j.sum()))
+    idle_half_j = slots.idle_ratio * float(divided.idle_j.sum())
+    half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
     if slots.idle_known:
@@ -116,6 +119,7 @@ def divide_energy(
     else:  # a part of the assumed idle energy may be caused by the requests
         sums.half_j += divided.idle_j
         separable = False
+    states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
     return RequestEnergies(
         divided=divided,
@@ -126,7 +130,7 @@ def divide_energy(
         idle_half_j=slots.idle_ratio * float(slots.idle_j.sum()),
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=_context_token(model) if CONTEXT in used and slots.idle_known else None,
+        context_token=_context_token(model) if CONTEXT in used and states_context else None,
         joules_of=model.joules_of,
     )
 
@@ -158,11 +162,12 @@ def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
     return math.sqrt(max(variance_j2, 0.0))
 
 
-def _terms(spans: RequestSpans, slots: EnergySlots, progress: Progress) -> tuple[FloatArray, Mask]:
-    """Return the terms (K, 4) of all slots, and the mask of those with requests (K,)."""
-    terms, busy = [], []
+def _terms(spans: RequestSpans, slots: EnergySlots, progress: Progress) -> tuple[FloatArray, Mask, FloatArray]:
+    """Return the terms (K, 4) of all slots, the mask of those with requests, and the seconds with requests (K,)."""
+    terms, busy, covered_s = [], [], []
     for block in load_blocks(spans, slots):
         terms.append(block.terms)
         busy.append(block.busy)
+        covered_s.append(block.covered_s)
         progress(0.2 * block.final / len(slots.joules))
-    return np.concatenate(terms), np.concatenate(busy)
+    return np.concatenate(terms), np.concatenate(busy), np.concatenate(covered_s)

@@ -64,7 +64,8 @@ class LoadBlock:
         self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
         self._prefill_rate = (spans.prefilled_tokens / (begun_s - started_s))[self._prefill.request]
-        self._covered_s = union_s(arrived_s, ended_s, edges_s)
+        self.covered_s = union_s(arrived_s, ended_s, edges_s)
+        """Seconds of each slot in which a request is in flight, (K,)."""
         clock = _prefill_clock(all_spans, spans, pace, origin_s)
         self._paced_s, begun_s, ended_s = (
             clock.paced_s(times_s, pace.slowdown) for times_s in (edges_s, begun_s, ended_s)
@@ -105,14 +106,17 @@ class LoadBlock:
         """Time in flight within the slots, summed over the requests."""
         return float(self._in_flight_s.sum())
 
+    def dynamic_j(self, slots: EnergySlots) -> FloatArray:
+        """Return the energy above idle of the requests in each slot, (K,)."""
+        return np.where(self.busy, slots.dynamic_j(self._widths_s - self.covered_s, self.slots), 0.0)
+
     def divide(self, slots: EnergySlots, joules_of: FloatArray) -> DividedEnergy:
         """Divide the energy of the slots among the requests of the block; `joules_of` (4,) are the joules of TERMS.
 
         In each slot the dynamic energy is divided as the model says, scaled to the energy that was measured; where
         the model has no load, by the time in flight.
         """
-        idle_j = slots.idle_j[self.slots]
-        dynamic_j = np.where(self.busy, slots.joules[self.slots] - idle_j, 0.0)
+        dynamic_j = self.dynamic_j(slots)
         model_j = self.terms @ joules_of
         scale = quotient(dynamic_j, model_j)
         unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
@@ -140,7 +144,7 @@ class LoadBlock:
         That of each slot counts with the request's share of the modelled energy.
         """
         model_j = self.terms @ joules_of
-        dynamic_j = np.where(self.busy, slots.joules[self.slots] - slots.idle_j[self.slots], 0.0)
+        dynamic_j = self.dynamic_j(slots)
         counts, whole = self._flight.counts(len(model_j)), self._flight.whole_counts(self._edges_s)
         variance_j2 = slot_variance_j2(dynamic_j, model_j, counts, whole)
         prefill, decode = self._modelled(joules_of, quotient(variance_j2, model_j))
@@ -159,10 +163,10 @@ class LoadBlock:
         variance_j2 = (flight.final - flight.first + 1) * noise_j**2
         if slots.edge_half_j is not None:
             half_j = slots.edge_half_j[self.slots.start : self.slots.stop + 1]
-            near_j2 = slot_edges_j2(joules, idle_j, half_j, self._covered_s / self._widths_s)
+            near_j2 = slot_edges_j2(joules, idle_j, half_j, self.covered_s / self._widths_s)
             variance_j2 += np.where(flight.begin_s > self._edges_s[0], near_j2[flight.first], 0.0)
             variance_j2 += np.where(flight.end_s < self._edges_s[-1], near_j2[flight.final], 0.0)
-        part = quotient(flight.end_s - flight.begin_s, self._covered_s[flight.first])
+        part = quotient(flight.end_s - flight.begin_s, self.covered_s[flight.first])
         part = np.where(flight.first == flight.final, np.minimum(part, 1.0), 1.0)
         meter = Density(self._edges_s, np.maximum(joules, 0.0) / self._widths_s)
         meter_j = _by_request(flight, meter.integral(flight), count)

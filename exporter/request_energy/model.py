@@ -100,11 +100,11 @@ class FitSlots:
     def __len__(self) -> int:
         return len(self._dynamic_j)
 
-    def add(self, terms: FloatArray, prefill_ratio: FloatArray, joules: FloatArray, idle_j: FloatArray) -> None:
+    def add(self, terms: FloatArray, prefill_ratio: FloatArray, dynamic_j: FloatArray, idle_j: FloatArray) -> None:
         """Add K slots; `prefill_ratio` (K,) is the part of prefills in their steps."""
         self.terms = np.concatenate([self.terms, terms])[-FIT_SLOTS:]
         self._prefill_steps = np.append(self._prefill_steps, prefill_ratio * terms[:, 2])[-FIT_SLOTS:]
-        self._dynamic_j = np.append(self._dynamic_j, joules - idle_j)[-FIT_SLOTS:]
+        self._dynamic_j = np.append(self._dynamic_j, dynamic_j)[-FIT_SLOTS:]
         self._idle_j = np.append(self._idle_j, idle_j)[-FIT_SLOTS:]
 
     def fit(self) -> EnergyModel | None:
@@ -113,13 +113,15 @@ class FitSlots:
             return None
         return fit_model(self.terms, self._dynamic_j, self._width_s, SHARED_STEP, SEPARATE_TOKENS)
 
-    def is_separable(self, model: EnergyModel, untimed: float) -> bool:
+    def is_separable(self, model: EnergyModel, untimed: float, other_w: float) -> bool:
         """Return True if the energies of prefill and decode can be stated.
 
-        `untimed` is the part of the energy in requests whose first token is not known.
+        `untimed` is the part of the energy in requests whose first token is not known, `other_w` the power above idle
+        of other work.
         """
         totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
-        untimed_j = untimed * float(totals_j[0].sum())
         idle_half_j = IDLE_RATIO * float(self._idle_j.sum())
-        half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, untimed_j, idle_half_j)
+        other_ratio = other_w * self._width_s * len(self) / max(float(self._dynamic_j.sum()), 1e-9)
+        unknown_j = untimed * float(totals_j[0].sum()) + other_ratio * totals_j[0]
+        half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, unknown_j, idle_half_j)
         return is_separable(model.windows, totals_j[0].tolist(), half_j)

@@ -199,7 +199,7 @@ def joules_per_load(
 ) -> FloatArray:
     """Return the joules per load in each slot, (RATES, K)."""
     terms, busy, idle_j, flight_s = load_terms(loads, edges), loads[COUNT] > 0, slots.idle_j, loads[FLIGHT_S]
-    dynamic_j = np.where(busy, slots.joules - idle_j, 0.0)
+    dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
     rates = np.zeros((_KINDS, _VARIANTS, len(dynamic_j)))
     speed = 1.0 - edges.pace.slowdown
     per_active = quotient(terms[:, 2], loads[DECODING_S] + speed * loads[PREFILLING_S])

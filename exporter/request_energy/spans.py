@@ -13,6 +13,8 @@ from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
 SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
+MIN_QUIET_SLOTS = 3
+"""Least number of slots without requests that show the power of other work."""
 IDLE_RATIO = 0.05
 """Half-width of a measured idle power, relative to it: that of its level in `exporter.attribution.idle_level`."""
 
@@ -102,7 +104,7 @@ class EnergySlots:
 
     `idle_w` is the power of the devices without requests, one for all slots or one for each (K), `edge_half_j` (K + 1)
     the half-width of the energy up to each edge. Without `idle_known`, `idle_w` is an assumption, and the true value
-    may be lower.
+    may be lower. `other_w` is the power above idle without requests, see `QuietPower`.
     """
 
     edges_s: FloatArray
@@ -110,6 +112,7 @@ class EnergySlots:
     idle_w: float | FloatArray
     edge_half_j: FloatArray | None = None
     idle_known: bool = True
+    other_w: float = 0.0
 
     @classmethod
     def of_samples(
@@ -153,3 +156,43 @@ class EnergySlots:
             missing_j = min(expected + missing_j - idle, most)
             found.append(idle)
         return np.array(found)
+
+    def dynamic_j(self, quiet_s: FloatArray, chosen: slice = slice(None)) -> FloatArray:
+        """Return the energy above idle of the requests in some slots, of which `quiet_s` are without a request.
+
+        Work that no request reports has its power in that time.
+        """
+        above_j = self.joules[chosen] - self.idle_j[chosen]
+        other_j = np.minimum(self.other_w * np.maximum(quiet_s, 0.0), np.maximum(above_j, 0.0))
+        result: FloatArray = above_j - other_j
+        return result
+
+    def other_ratio(self, dynamic_j: FloatArray, covered_s: FloatArray) -> float:
+        """Return the power of other work, relative to that above idle during requests.
+
+        Requests have `dynamic_j` in slots in which they are in progress for `covered_s`.
+        """
+        return self.other_w * float(covered_s.sum()) / max(float(dynamic_j.sum()), 1e-9)
+
+
+class QuietPower:
+    """Power above idle in the latest slots without requests: that of a loaded server, or of other work."""
+
+    def __init__(self, slots: int | None = None) -> None:
+        self._slots, self._above_w = slots, np.empty(0)
+
+    def add(self, slots: EnergySlots, busy: Mask) -> EnergySlots:
+        """Add slots with the mask of those with requests (K,); return them with the median power without requests.
+
+        A slot beside a request does not count, since a sensor shows the end of a load late; nor do the first and last.
+        """
+        near = np.concatenate([[True], busy, [True]])
+        quiet = ~(near[:-2] | busy | near[2:])
+        above_w = (slots.joules - slots.idle_j)[quiet] / slots.widths_s[quiet]
+        self._above_w = np.append(self._above_w, above_w)[-(self._slots or len(self._above_w) + len(above_w)) :]
+        return replace(slots, other_w=self.watts)
+
+    @property
+    def watts(self) -> float:
+        """Median power, 0 with less than MIN_QUIET_SLOTS slots."""
+        return max(0.0, float(np.median(self._above_w))) if len(self._above_w) >= MIN_QUIET_SLOTS else 0.0

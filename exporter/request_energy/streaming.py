@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exporter.request_energy.columns import HeldRows
-from exporter.request_energy.model import EnergyModel, FitSlots
+from exporter.request_energy.model import FIT_SLOTS, EnergyModel, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray
 from exporter.request_energy.slot_table import (
@@ -26,7 +26,7 @@ from exporter.request_energy.slot_table import (
     load_terms,
     slot_loads,
 )
-from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
+from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, QuietPower, RequestSpans
 from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequests, variances
 
 SLOT_S = 0.25
@@ -60,11 +60,11 @@ class StreamingDivision:
         self._held, self._keys = HeldRows(np.empty((_COLUMNS, 0))), HeldRows(np.empty(0, dtype=key_type))
         self._counted = 0
         """Requests whose load is in the slots; the later ones were added since the last division."""
-        self._edges_s, self._joules, self._edge_half_j = np.empty(0), np.empty(0), np.empty(0)
+        self.edges_s, self._joules, self._edge_half_j = np.empty(0), np.empty(0), np.empty(0)
         self._decode = DecodeClock()
         self._loads, self._rates = np.zeros((8, 0)), np.zeros((RATES, 0))
         """Loads of the slots that are not divided, and joules per load of those before them."""
-        self._fit_slots = FitSlots(slot_s)
+        self._fit_slots, self._quiet = FitSlots(slot_s), QuietPower(FIT_SLOTS)
         self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
         self._flight_s = self._shared_idle_j = 0.0
@@ -106,16 +106,16 @@ class StreamingDivision:
 
     def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
         """Add slots: the energies up to each of the edges with half-widths. The first edge begins the first slot."""
-        self._edges_s, self._joules = np.append(self._edges_s, edges_s), np.append(self._joules, joules)
+        self.edges_s, self._joules = np.append(self.edges_s, edges_s), np.append(self._joules, joules)
         self._edge_half_j = np.append(self._edge_half_j, half_j)
 
     def measure_again(
         self, energy_at: Callable[[FloatArray], tuple[FloatArray, FloatArray]], from_s: float = -np.inf
     ) -> None:
         """Replace the energies of the slots from an instant on that are not divided yet, with their half-widths."""
-        first = max(0, int(np.searchsorted(self._edges_s, from_s, side="right")) - 1)
-        if len(self._edges_s) > first:
-            joules, half_j = energy_at(self._edges_s[first:])
+        first = max(0, int(np.searchsorted(self.edges_s, from_s, side="right")) - 1)
+        if len(self.edges_s) > first:
+            joules, half_j = energy_at(self.edges_s[first:])
             self._joules[first:] = self._joules[first] + joules - joules[0]
             self._edge_half_j[first:] = half_j
 
@@ -126,18 +126,17 @@ class StreamingDivision:
 
     @property
     def last_edge_s(self) -> float | None:
-        return float(self._edges_s[-1]) if len(self._edges_s) else None
+        return float(self.edges_s[-1]) if len(self.edges_s) else None
 
     def lowest_w(self) -> float:
         """Return the lowest mean power of about a second among the slots that are not divided yet."""
-        if len(self._edges_s) <= 4:
-            return float("inf")
-        return float(((self._joules[4:] - self._joules[:-4]) / (self._edges_s[4:] - self._edges_s[:-4])).min())
+        powers_w = (self._joules[4:] - self._joules[:-4]) / (self.edges_s[4:] - self.edges_s[:-4])
+        return float(powers_w.min(initial=np.inf))
 
     @property
     def divided_s(self) -> float:
         """Time up to which the energy is divided."""
-        return float(self._edges_s[0]) if len(self._edges_s) else -np.inf
+        return float(self.edges_s[0]) if len(self.edges_s) else -np.inf
 
     @property
     def _base_s(self) -> float:
@@ -150,20 +149,21 @@ class StreamingDivision:
         return min(self._window_s, max(wait_s, FIRST_S) if now_s < self._first_s + 2 * FIRST_S else wait_s)
 
     def divide(
-        self, until_s: float, idle_w: float, *, idle_known: bool = True, untimed: float = 0.0
+        self, until_s: float, idle_w: float | FloatArray, *, idle_known: bool = True, untimed: float = 0.0
     ) -> DividedRequests:
-        """Divide the slots that ended up to `until_s`; return the requests that are final."""
-        count = int(np.searchsorted(self._edges_s, until_s, side="right")) - 1
+        """Divide the slots that ended up to `until_s`, with one idle power or one for each; return final requests."""
+        count = int(np.searchsorted(self.edges_s, until_s, side="right")) - 1
         if count >= 1:
             joules, half_j = self._joules[: count + 1], self._edge_half_j[: count + 1]
-            slots = EnergySlots(self._edges_s[: count + 1], np.diff(joules), idle_w, half_j, idle_known)
+            idle_w = np.broadcast_to(idle_w, len(self.edges_s) - 1)[:count]
+            slots = EnergySlots(self.edges_s[: count + 1], np.diff(joules), idle_w, half_j, idle_known)
             every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._fit_slots))
             is_due = slots.edges_s[-1] - self._fitted_s >= every_s
             if is_due and len(self):
                 self._pace = pace_of(self.held()[1], PACE_SAMPLES)
             self._count_loads(float(slots.edges_s[-1]), count)
             self._divide_slots(slots, untimed, is_due=is_due)
-            self._edges_s, self._joules = self._edges_s[count:], self._joules[count:]
+            self.edges_s, self._joules = self.edges_s[count:], self._joules[count:]
             self._edge_half_j = self._edge_half_j[count:]
         return self._take_final()
 
@@ -222,24 +222,25 @@ class StreamingDivision:
         self._loads = _with_slots(self._loads, slots)
 
     def _divide_slots(self, slots: EnergySlots, untimed: float, *, is_due: bool) -> None:
-        count = len(slots.joules)
-        loads, self._loads = self._loads[:, :count], self._loads[:, count:]
-        edges = self._slot_edges(self.divided_s, count)
+        loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
+        edges = self._slot_edges(self.divided_s, len(slots.joules))
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
+        covered = covered_s(loads, lambda: self._phases(slice(0, self._counted), self.divided_s), edges)
+        slots = self._quiet.add(slots, busy)
+        dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
-        self._fit_slots.add(terms[busy], prefill_ratio[busy], slots.joules[busy], slots.idle_j[busy])
+        self._fit_slots.add(terms[busy], prefill_ratio[busy], dynamic_j[busy], slots.idle_j[busy])
         self._assumed_until_s = self._assumed_until_s if slots.idle_known else float(slots.edges_s[-1])
         if is_due and (model := self._fit_slots.fit()):
             self.model, self._fitted_s = model, float(slots.edges_s[-1])
-            self._separable = self._fit_slots.is_separable(model, untimed)
-        covered = covered_s(loads, lambda: self._phases(slice(0, self._counted), self.divided_s), edges)
+            self._separable = self._fit_slots.is_separable(model, untimed, slots.other_w)
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
         shared_idle_j = float((slots.idle_j * covered / slots.widths_s).sum())
         self._flight_s += float(loads[FLIGHT_S].sum())
         self._shared_idle_j += shared_idle_j
         self.measured_j += float(slots.joules.sum())
-        self.rest_j += float((slots.joules - np.where(busy, slots.joules - slots.idle_j, 0.0)).sum()) - shared_idle_j
+        self.rest_j += float((slots.joules - dynamic_j).sum()) - shared_idle_j
 
     def _energy(self, chosen: slice) -> SummedEnergy:
         """Return the energies of requests up to the end of the divided slots."""
@@ -255,8 +256,7 @@ class StreamingDivision:
         best, dynamic_j = energy.best, energy.best.dynamic_j
         model_j2 = (dynamic_j / HALF_WIDTH) ** 2
         if self.model:
-            other, *slopes = energy.variants_j
-            rows = np.array([dynamic_j, other, *(dynamic_j + slope for slope in slopes)])
+            rows = np.array([dynamic_j, energy.variants_j[0], *(dynamic_j + slope for slope in energy.variants_j[1:])])
             model_j2 = variances(rows, self.model.covariance, np.ones(3)) + (FLOOR_RATIO * dynamic_j) ** 2
         dynamic_half_j = HALF_WIDTH * np.sqrt(model_j2 + energy.scatter_j2 + energy.meter_j2)
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]

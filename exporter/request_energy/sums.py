@@ -33,15 +33,15 @@ def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> 
 
 
 def phase_half_widths_j(
-    totals_j: FloatArray, covariance: FloatArray, steps: FloatArray, untimed_j: float, idle_half_j: float
+    totals_j: FloatArray, covariance: FloatArray, steps: FloatArray, unknown_j: FloatArray | float, idle_half_j: float
 ) -> tuple[float, float]:
     """Return the half-widths of the energies of prefill and decode, (2 + T, 2) as for `variances`.
 
-    `untimed_j` is the energy of both in requests whose first token is not known: their parts are a guess. `idle_half_j`
-    is the error of the idle energy, of which each phase has its part.
+    `unknown_j` is energy that may be of the other phase or of other work. `idle_half_j` is the error of the idle
+    energy, of which each phase has its part.
     """
     phase_j2 = (PHASE_RATIO * totals_j[0, 0]) ** 2
-    half_j = untimed_j + HALF_WIDTH * np.sqrt(variances(totals_j, covariance, steps) + phase_j2)
+    half_j = unknown_j + HALF_WIDTH * np.sqrt(variances(totals_j, covariance, steps) + phase_j2)
     prefill_j, decode_j = np.hypot(half_j, idle_half_j / max(float(totals_j[0].sum()), 1e-9) * totals_j[0])
     return float(prefill_j), float(decode_j)
 
@@ -97,9 +97,14 @@ class RequestSums:
         """Complete the half-widths of requests that did not end in the last block."""
         self._finish(np.arange(len(self._open)))
 
-    def total_half_widths_j(self, untimed_j: float, idle_half_j: float) -> tuple[float, float]:
-        """Return the half-widths of the totals of prefill and decode."""
-        return phase_half_widths_j(self._totals, self._covariance, self._steps, untimed_j, idle_half_j)
+    def total_half_widths_j(self, untimed_j: float, idle_half_j: float, other_ratio: float) -> tuple[float, float]:
+        """Return the half-widths of the totals of prefill and decode.
+
+        `untimed_j` is the energy of both in requests whose first token is not known: their parts are a guess. A part
+        of `other_ratio` may be of other work.
+        """
+        unknown_j = untimed_j + other_ratio * self._totals[0]
+        return phase_half_widths_j(self._totals, self._covariance, self._steps, unknown_j, idle_half_j)
 
     def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, meter: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""

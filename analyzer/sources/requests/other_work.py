@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.load import union_s
+from exporter.request_energy.spans import MIN_QUIET_SLOTS, EnergySlots, RequestSpans
 
-_MIN_SLOTS = 3
 _RATIO = 0.1
-"""Least power above idle without requests, relative to that with requests, that is reported."""
+"""Least power above idle without requests, relative to that with requests, and least part of the samples without
+requests, that are reported."""
 
 
 def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
-    """Return a note if the GPUs work while no request is in progress; empty if they do not.
+    """Return a note if the GPUs work while no request is in progress, or if that is not known; else an empty one.
 
-    The model assigns all energy above idle to the requests in progress, in a slot that they fill partly as well.
+    The model assigns all energy above idle to the requests in progress.
     """
     starts_s, ends_s = slots.edges_s[:-1], slots.edges_s[1:]
     begun = np.searchsorted(np.sort(spans.arrived_s), ends_s + slots.widths_s)
     over = np.searchsorted(np.sort(spans.ended_s), starts_s - slots.widths_s)  # the sensor shows a load a moment later
     is_quiet = begun == over
-    if np.count_nonzero(is_quiet) < _MIN_SLOTS or np.all(is_quiet):
+    if np.count_nonzero(is_quiet) < MIN_QUIET_SLOTS:
+        return _partial_note(spans, slots)
+    if np.all(is_quiet):
         return ""
     above_j = slots.joules - np.broadcast_to(slots.idle_w, slots.joules.shape) * slots.widths_s
     quiet_w, busy_w = (float(above_j[mask].sum() / slots.widths_s[mask].sum()) for mask in (is_quiet, ~is_quiet))
@@ -29,4 +32,16 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
     return (
         f"the GPUs draw {quiet_w:.0f} W above idle while no request is in progress: the energies of the requests "
         "include work that is not reported"
+    )
+
+
+def _partial_note(spans: RequestSpans, slots: EnergySlots) -> str:
+    """Return a note if requests fill their samples partly, and no sample shows the power without requests."""
+    covered_s = union_s(spans.arrived_s, spans.ended_s, slots.edges_s)
+    busy_s = float(slots.widths_s[covered_s > 0.0].sum())
+    if float(covered_s.sum()) >= (1.0 - _RATIO) * busy_s:
+        return ""
+    return (
+        f"requests are in progress for {100 * covered_s.sum() / busy_s:.0f} % of the time of their samples, and "
+        "too few samples are without a request: all energy above idle of these samples counts as theirs"
     )

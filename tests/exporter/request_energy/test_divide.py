@@ -227,6 +227,42 @@ def test_energy_without_requests_is_unassigned():
     assert found.total_j.sum() == pytest.approx(10 * 250)
 
 
+@pytest.mark.parametrize("width_s", [0.25, 1.0])
+def test_power_without_requests_is_not_that_of_requests_in_the_same_slot(width_s):
+    """A GPU at 700 W, of which 78 W are idle power; twelve requests of 1.4 s, each in parts of two slots or more."""
+    spans = spans_of(*[(start, start + 0.1, start + 1.4, 100, 30) for start in 0.6 + 8.0 * np.arange(12.0)])
+    edges = np.arange(0.0, 100.0 + width_s, width_s)
+
+    found = divide_energy(spans, EnergySlots(edges, 700.0 * np.diff(edges), 78.0))
+
+    assert found.total_j == pytest.approx(np.full(12, 700.0 * 1.4))
+    assert found.dynamic_j == pytest.approx(np.full(12, 622.0 * 1.4))
+    assert found.unassigned_j == pytest.approx(700.0 * (edges[-1] - 12 * 1.4))
+
+
+def test_constant_power_without_requests_gives_no_separate_phases():
+    """The requests of a server in its own times, at a GPU with 700 W all the time."""
+    served = serve(np.random.default_rng(6), "conversation", 0.05, 120.0)
+    slots = served.slots(0.25, np.random.default_rng(6))
+    constant = EnergySlots(slots.edges_s, 700.0 * slots.widths_s, 78.0)
+
+    found = divide_energy(served.spans, constant)
+
+    assert (found.prefill, found.decode, found.context_token) == (None, None, None)
+
+
+def test_work_in_some_of_the_time_without_requests_is_not_subtracted():
+    """Two requests of 1.5 s each 20 s; other work of 300 W for 5 s of the time without requests."""
+    starts = np.concatenate([20.0 * np.arange(5) + 2.25, 20.0 * np.arange(5) + 5.25])
+    spans = spans_of(*[(start, start + 0.1, start + 1.5, 100, 30) for start in starts])
+    seconds = np.arange(100) % 20
+    above = np.where((seconds >= 2) & (seconds < 7), 300.0, 0.0) + np.where(seconds >= 15, 300.0, 0.0)
+
+    found = divide_energy(spans, EnergySlots(np.arange(101.0), 78.0 + above, 78.0))
+
+    assert found.dynamic_j.sum() == pytest.approx(5 * 4 * 300.0)  # seconds 2, 3, 5 and 6 have requests
+
+
 def test_too_few_samples_are_refused():
     with pytest.raises(ValueError, match="2 samples of energy during requests, at least 6 are needed"):
         divide_energy(spans_of((0.5, 1.0, 1.5, 10, 5)), EnergySlots(np.arange(11.0), np.full(10, 100.0), 50.0))

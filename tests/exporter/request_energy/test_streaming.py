@@ -143,6 +143,23 @@ def test_assumed_idle_energy_is_in_the_half_width_of_requests_in_its_time():
     assert not np.concatenate([each.separable for each in parts])[:2].any()
 
 
+def test_power_without_requests_is_in_the_rest_also_in_slots_with_requests():
+    """A GPU at 700 W, of which 78 W are idle power; requests of 0.4 s, one each 4 s, divided second by second."""
+    division = StreamingDivision(WINDOW_S)
+    edges_s = np.arange(0.0, 100.25, 0.25)
+    division.extend(edges_s, 700.0 * edges_s, np.zeros(len(edges_s)))
+    starts = np.arange(4.1, 98.0, 4.0)
+    columns_of = starts, starts + 0.1, starts + 0.4, np.full(24, 10.0), np.zeros(24), np.full(24, 10.0)
+    division.add(RequestSpans(*columns_of), np.arange(24))
+
+    parts = [division.divide(float(second), 78.0) for second in range(1, 101)]
+
+    total_j = np.concatenate([each.total_j for each in parts])
+    assert total_j == pytest.approx(np.full(24, 280.0))
+    assert total_j.sum() + division.rest_j == pytest.approx(70_000.0)
+    assert not np.concatenate([each.separable for each in parts]).any()
+
+
 @pytest.mark.parametrize(("traffic", "load", "separable"), [("chat", 0.3, False), ("conversation", 0.5, True)])
 def test_phases_have_energies_if_the_whole_run_separates_them(traffic, load, separable):
     """Chats vary independently of decode, but the error of their prefills is more than half of it."""
