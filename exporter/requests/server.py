@@ -39,6 +39,8 @@ Meters keep the polls of 12 s."""
 Meters = Mapping[Device, DeviceMeter]
 EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
+IdlePower = Callable[[FloatArray], FloatArray | None]
+"""Idle power of a run's GPUs at some instants, None where it is unknown."""
 
 
 class _Batch(NamedTuple):
@@ -58,7 +60,7 @@ class Server:
         self,
         window_s: float,
         meters: Meters,
-        idle_w: Callable[[], float | None],
+        idle_w: IdlePower,
         energy_at: EnergyAt,
         others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
@@ -87,7 +89,7 @@ class Server:
         """Time up to which the energy is divided."""
         return self._division.divided_s
 
-    def use(self, meters: Meters, idle_w: Callable[[], float | None]) -> None:
+    def use(self, meters: Meters, idle_w: IdlePower) -> None:
         """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
         if meters != self._meters:
             self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
@@ -229,10 +231,11 @@ class Server:
             joules, half_j = joules + own_j, half_j + own_half_j
         return joules, half_j
 
-    def _idle_power_w(self) -> tuple[float, bool]:
-        """Return the idle power of all GPUs, True if it is known; where it is not, the lowest power of a second."""
+    def _idle_power_w(self) -> tuple[float | FloatArray, bool]:
+        """Return the idle power of all GPUs in each slot, True if it is known; else the lowest power of a second."""
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
-        known_w = self._idle_w()
+        edges_s = self._division.edges_s
+        known_w = self._idle_w((edges_s[1:] + edges_s[:-1]) / 2)
         if known_w is not None:
             return known_w, True
         return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False

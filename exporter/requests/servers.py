@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +17,8 @@ from exporter.requests.shares import GpuShares
 from exporter.requests.views import SHARED_NOTE
 
 if TYPE_CHECKING:  # numpy is imported with the first request
-    from exporter.requests.server import Meters, Server
+    from exporter.request_energy.pieces import FloatArray
+    from exporter.requests.server import IdlePower, Meters, Server
 
 MAX_SERVERS = 64
 BEFORE_S = 10.0
@@ -55,7 +56,7 @@ class Servers:
         """Return a new server."""
         from exporter.requests.server import Server
 
-        meters, idle_w = self._gpus_of(run)
+        meters, idle_w = self._gpus_of(run_id, run)
         uses = partial(self._others_on_gpus, run_id)
         server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses)
         self._join(run_id, meters, now_s)
@@ -75,19 +76,22 @@ class Servers:
                 labels = run_id, device.component, device.id
                 yield Reading(RUN_REQUESTS_START, labels, round(from_s + now.at - now.s, 3))
 
-    def update_gpus(self, now_s: float) -> None:
+    def update_gpus(self, now: ClockReading) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on them."""
         sharing: set[str] = set()
         for run_id, server in self.by_run.items():
             with suppress(RunError):
-                meters, idle_w = self._gpus_of(self._runs.devices_of(run_id))
-                self._join(run_id, meters, now_s)
+                run = self._runs.devices_of(run_id)
+                meters, idle_w = self._gpus_of(run_id, run)
+                self._join(run_id, meters, now.s)
                 server.use(meters, idle_w)
-                if others := self._runs.others_on_gpus(run_id, now_s):
-                    sharing.update(each.run_id for each in others)
+                others = self._runs.others_on_gpus(run_id, now.s)
+                sharing.update(each.run_id for each in others)
+                end_s = math.inf if run.end_at is None else run.end_at - (now.at - now.s)
+                if any(each.begin_s < end_s for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
         if self.by_run:
-            self._shares.note_energies(now_s, sharing)
+            self._shares.note_energies(now.s, sharing)
 
     def _others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
         try:
@@ -104,7 +108,7 @@ class Servers:
                 for server in others:
                     server.measure_again(since_s)
 
-    def _gpus_of(self, run: RunDevices) -> tuple[Meters, Callable[[], float | None]]:
+    def _gpus_of(self, run_id: str, run: RunDevices) -> tuple[Meters, IdlePower]:
         """Return the meters of the run's GPUs, and a function that returns the run's part of their idle power.
 
         Attribution divides the idle power of a GPU equally among the runs that hold it.
@@ -112,9 +116,14 @@ class Servers:
         known = self._live.energy.meters
         meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
 
-        def idle_w() -> float | None:
-            watts = [(self._runs.idle_w(device), self._shares.runs(device)) for device in meters]
-            parts = [each / max(1, runs) for each, runs in watts if each is not None]
-            return math.fsum(parts) if len(parts) == len(watts) else None
+        def idle_w(times_s: FloatArray) -> FloatArray | None:
+            import numpy as np
+
+            total_w = np.zeros(len(times_s))
+            for device in meters:
+                if (watts := self._runs.idle_w(device)) is None:
+                    return None
+                total_w += watts * self._shares.idle_shares(run_id, device, times_s)
+            return total_w
 
         return meters, idle_w

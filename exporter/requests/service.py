@@ -109,7 +109,8 @@ class RequestService(Service):
         accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
         for reason, count in refused.items():
             self._counters.reject(reason, count)
-            self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
+            if reason != "duplicate":  # it counts once, as it should
+                self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
         saving = self._saving.setdefault(run_id, set())
         waiting = set(saving) if refused["duplicate"] else set()  # a repeated call is answered when the first is saved
         if id_hashes:
@@ -168,6 +169,20 @@ class RequestService(Service):
             return final_view(request_id, run_id, energy)
         return estimate_view(request_id, run_id, self._servers.by_run[run_id].estimate(energy))
 
+    async def find(self, request_id: str, run_id: str | None = None) -> RequestView:
+        """Return what `show` does. Raises RunError, which names a stored request whose energy is no longer kept."""
+        try:
+            return self.show(request_id, run_id)
+        except RunError as error:
+            stored_run = await asyncio.to_thread(self._store.run_of, request_id, run_id)
+            if stored_run is None:
+                raise
+            raise RunError(
+                404,
+                f"request_id: the energy of request {request_id[:128]!r} is no longer kept: it was final before the "
+                f"exporter started, or before the latest {MAX_FINAL:,}; use analyzer requests --run-id {stored_run}",
+            ) from error
+
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
         """Return stored requests of a run. Raises RunError."""
         self._runs.devices_of(run_id)
@@ -198,7 +213,7 @@ class RequestService(Service):
     async def tick(self, *, at_once: bool = False) -> None:
         """Divide the slots that are due, and save the counters."""
         now = self._clock()
-        self._servers.update_gpus(now.s)
+        self._servers.update_gpus(now)
         for run_id, server in list(self._servers.by_run.items()):
             found, number = server.tick(now.s, at_once=at_once)
             if len(found):

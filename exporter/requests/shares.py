@@ -33,16 +33,25 @@ class _SharedGpu:
 
     def share(self, run_id: str, t_s: float) -> float:
         """Return the part of a run in the power at an instant; the parts of all members add up to 1."""
+        weights = self._weights(t_s)
+        return weights[run_id] / math.fsum(weights.values()) if run_id in weights else 0.0
+
+    def idle_share(self, run_id: str, t_s: float) -> float:
+        """Return the part of a run in the idle power, of which all runs that use the GPU have equal parts."""
+        weights = self._weights(t_s)
+        return 1.0 / len(weights) if run_id in weights else 0.0
+
+    def _weights(self, t_s: float) -> dict[str, float]:
+        """Return the energies of the members that use the GPU at an instant, equal ones where they are unknown."""
         members = [each for each, from_s in self.members.items() if from_s <= t_s]
-        if run_id not in members:
-            return 0.0
         at = min(max(bisect_left(self.times_s, t_s), 1), len(self.times_s) - 1)  # energies before the ticks are unknown
-        if len(members) == 1 or at < 1:
-            return 1.0 / len(members)
-        before, after = self.joules[at - 1], self.joules[at]
-        used_j = {each: max(after.get(each, 0.0) - before.get(each, 0.0), 0.0) for each in members}
-        total_j = math.fsum(used_j.values())
-        return used_j[run_id] / total_j if total_j > 0.0 else 1.0 / len(members)
+        if len(members) > 1 and at >= 1:
+            before, after = self.joules[at - 1], self.joules[at]
+            used_j = {each: after.get(each, 0.0) - before.get(each, 0.0) for each in members}
+            using = {each: joules for each, joules in used_j.items() if joules > 0.0}
+            if using:
+                return using
+        return dict.fromkeys(members, 1.0)
 
 
 class GpuShares:
@@ -52,9 +61,14 @@ class GpuShares:
         self._attributed_j = attributed_j
         self._gpus: dict[Device, _SharedGpu] = {}
 
-    def runs(self, device: Device) -> int:
-        """Return the number of runs that report requests on a GPU."""
-        return len(self._gpus[device].members) if device in self._gpus else 0
+    def idle_shares(self, run_id: str, device: Device, times_s: FloatArray) -> FloatArray:
+        """Return the part of a run in the idle power of a GPU at some instants."""
+        import numpy as np
+
+        gpu = self._gpus.get(device)
+        if gpu is None or len(gpu.members) == 1:
+            return np.ones(len(times_s))
+        return np.array([gpu.idle_share(run_id, t_s) for t_s in times_s.tolist()])
 
     def join(self, run_id: str, device: Device, from_s: float) -> bool:
         """Divide the energy of a GPU also with a run, from an instant on; return whether it is new."""

@@ -19,6 +19,7 @@ from exporter.contract.requests.stored import (
     REQUESTS_SCHEMA,
     REQUESTS_SCHEMA_VERSION,
     pack_requests,
+    unpack_columns,
     unpack_requests,
 )
 from exporter.model import ReadingKey, RunError
@@ -32,6 +33,8 @@ MAX_QUEUED = 64
 """Calls that wait for the disk; further ones get 429."""
 WITHIN_S = 5.0
 """Longest wait of a call for the disk."""
+SEARCH_S, _STEPS = 1.0, 100
+"""Longest search for a request, and the steps of SQLite between two checks of the time."""
 _TRIM_EVERY_S = 600.0
 _SHARE_A_TRIM = 0.05
 
@@ -191,7 +194,7 @@ class RequestStore:
         if not self.path.exists():
             return StoredPage([], None)
         found: list[ServedRequest] = []
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=1)) as connection:
+        with closing(self._reader()) as connection:
             rows = connection.execute(
                 "SELECT id, body FROM batch WHERE run_id = ? AND id >= ? AND last_end >= ? AND first_end < ? "
                 "ORDER BY id",
@@ -206,6 +209,24 @@ class RequestStore:
                         return StoredPage(found, f"{number}:{position + skipped}")
                     found.append(each)
         return StoredPage(found, None)
+
+    def run_of(self, request_id: str, run_id: str | None) -> str | None:
+        """Return the run that reported a request last, None if none is found within SEARCH_S. Blocks."""
+        if not self.path.exists():
+            return None
+        until_s = time.monotonic() + SEARCH_S
+        text = json.dumps(request_id, ensure_ascii=False).encode()
+        with suppress(sqlite3.Error, ValueError), closing(self._reader()) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > until_s, _STEPS)
+            rows = connection.execute(
+                "SELECT run_id, body FROM batch WHERE (?1 IS NULL OR run_id = ?1) AND instr(body, ?2) ORDER BY id DESC",
+                (run_id, text),
+            )
+            return next((str(name) for name, body in rows if request_id in unpack_columns(body).ids), None)
+        return None
+
+    def _reader(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=1)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and not self.path.exists():  # deleted: rows written to it would be lost

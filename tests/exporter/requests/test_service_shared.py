@@ -55,7 +55,7 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
     begin_s, divisions, starts, views = asyncio.run(scenario())
 
     until_s = min(each.last_edge_s for each in divisions)
-    own_j = [np.interp(until_s, each._edges_s, each._joules) for each in divisions]
+    own_j = [np.interp(until_s, each.edges_s, each._joules) for each in divisions]
     meter_j = 9 * IDLE_W + 200 * (until_s - begin_s)  # from 10 s before the first report
     assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
     assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
@@ -109,3 +109,42 @@ def test_note_of_shared_gpu_is_on_requests_during_other_run_only(node):
     noted = [any("other runs" in note for note in view.notes) for view in asyncio.run(scenario())]
 
     assert noted == [second < 25 for second in range(45)]
+
+
+@pytest.mark.parametrize("pause_s", [2, 8])
+def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pause_s):
+    """The server ends after 10 s at 200 W; the later run begins while its requests are not final yet, also at 200 W."""
+
+    async def scenario():
+        node.node.power_w = 200.0
+        for second in range(10):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            await node.service.report(
+                "server", [ServedRequest(f"a-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)]
+            )
+            await node.service.tick()
+        await node.node.service.end("server", EndRequest())
+        node.node.power_w = IDLE_W
+        for _ in range(pause_s):
+            node.node.run_for(1.0)
+            await node.service.tick()
+
+    async def later():
+        node.node.power_w = 200.0
+        for second in range(80):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            await node.service.report("later", [ServedRequest(f"b-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)])
+            await node.service.tick()
+        return [node.service.show(name) for name in ("a-5", "b-5", "b-30")]
+
+    asyncio.run(scenario())
+    node.node.begin(run_id="later", gpus=[GPU.id])
+    views = asyncio.run(later())
+
+    assert [view.energy_joules for view in views] == pytest.approx([200.0] * 3, rel=0.02)
+    assert [view.idle_energy_joules for view in views] == pytest.approx([IDLE_W] * 3, rel=0.02)
+    assert not any("other runs" in note for view in views for note in view.notes)
+    notes = [note for name in ("server", "later") for note in node.node.ledger.find(name).notes]
+    assert not any("other runs" in note for note in notes)
