@@ -18,6 +18,7 @@ from exporter.contract.requests.served import (
     MAX_REQUESTS_A_CALL,
     MAX_TIME_S,
     MAX_TOKENS,
+    ROLES,
     ServedRequest,
     request_error,
 )
@@ -208,4 +209,5 @@ def _described(error: str) -> str:
         return f"body: {error[:1].lower()}{error[1:]}"
     field = place.rstrip("`").removeprefix(".").replace("[...]", "") or "body"
     field = _OF_ARRAY.sub(r"requests\2.\1", field)
-    return f"{field}: {reason[:1].lower()}{reason[1:].replace('`', '')}"
+    allowed = f"; expected {' or '.join(ROLES)}" if reason.startswith("Invalid enum") else ""  # only roles are an enum
+    return f"{field}: {reason[:1].lower()}{reason[1:].replace('`', '')}{allowed}"
