@@ -185,6 +185,10 @@ def number_cell(value: float | None, unit: str = "") -> Cell:
     return Cell(f"{units.number(value)} {unit}".rstrip(), value, unit)
 
 
+def money_cell(amount: Interval) -> Cell:
+    return Cell(units.money(amount), amount.value)
+
+
 def ratio_cell(ratio: float | None) -> Cell:
     return Cell() if ratio is None else Cell(units.percent(ratio), ratio)
 

@@ -184,6 +184,13 @@ def number(value: float) -> str:
     return _significant(value)
 
 
+def money(amount: Interval) -> str:
+    """Return an amount without its half-width, which decides the digits, and without an exponent: `0.0000510`."""
+    if amount.total_half or abs(amount.value) >= 1e-4 or amount.value == 0:
+        return _digits(amount)[0]
+    return f"{amount.value:.{3 - math.floor(math.log10(abs(amount.value)))}f}"
+
+
 def plain(value: float, half: float) -> str:
     """Return `31.20 ± 0.25`, for columns whose title has the unit."""
     return " ± ".join(filter(None, _digits(Interval(value, half))))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
-import math
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
+from analyzer.model.samples import FloatArray
 from analyzer.output.plots.run import LIGHT, Theme, plot_style
 from analyzer.output.studies.requests import RequestReport
 
 MOST_POINTS = 20_000
 _MOST_MODELS = 8
+LINEAR_RATIO = 8.0
+"""Largest ratio of the largest and the smallest value of a linear axis."""
 MANY_DECADES = 1_000.0
 """Ratio of the largest and the smallest value from which on only the powers of ten have labels."""
 
@@ -43,11 +47,8 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
                 color=theme.series[position],
                 label="other models" if rest else str(name) or "(no model)",
             )
-        axes.set(xscale="log", yscale="log", xlabel="Generated tokens", ylabel="Energy of a request, J")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
-            lowest, highest = axis.get_view_interval()
-            axis.set_minor_formatter(FuncFormatter(_minor_label) if highest < MANY_DECADES * lowest else "")
+        scale_axis(axes, "x", tokens, "Generated tokens")
+        scale_axis(axes, "y", joules, "Energy of a request, J")
         axes.grid(color=theme.line, linewidth=0.6)
         axes.set_axisbelow(True)
         if len(names) > 1:
@@ -57,6 +58,13 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
     return target.getvalue()
 
 
-def _minor_label(value: float, _: int) -> str:
-    digit = round(value / 10 ** math.floor(math.log10(value)))
-    return f"{value:,.4g}" if digit in (2, 5) else ""
+def scale_axis(axes: Axes, name: Literal["x", "y"], values: FloatArray, title: str) -> None:
+    """Set the scale of an axis, which its title names: logarithmic for values of different magnitudes."""
+    ratio = float(values.max() / values.min())
+    is_log = ratio > LINEAR_RATIO
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axes.set(**{f"{name}scale": "log" if is_log else "linear", f"{name}label": title + ", log scale" * is_log})
+    if is_log:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio < MANY_DECADES else (1.0,)))
+        axis.set_minor_formatter("")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}"))

@@ -22,6 +22,7 @@ from analyzer.output.table import (
     energy_cell,
     figure_columns,
     joules_cell,
+    money_cell,
     number_cell,
     text_cell,
 )
@@ -186,7 +187,7 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
         *(joules_cell(joules) for joules in group.percentiles_j),
     ]
     if report.price:
-        cells.append(number_cell(report.price.per_kwh * group.energy_j / _KWH_J))
+        cells.append(money_cell(report.price.of(Interval(group.energy_j, group.half_j))))
     if report.grams_per_kwh is not None:
         cells.append(number_cell(report.grams_per_kwh * group.energy_j / _KWH_J))
     return cells
