@@ -130,8 +130,10 @@ def requests_command(
 
 def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float]:
     """Return the time range in Unix seconds, both NaN for a run. Raises typer.BadParameter."""
-    if (run_id is None) == (start is None):
-        raise typer.BadParameter("give --run-id (see: analyzer runs), or --start and --end of a time range, not both")
+    if run_id is not None and start is not None:
+        raise typer.BadParameter("--run-id and --start: give the run or the time range, not both")
+    if run_id is None and start is None:
+        raise typer.BadParameter("give --run-id (see: analyzer runs), or --start and --end of a time range")
     if start is None:
         if end is not None:
             raise typer.BadParameter("--end is for a time range without a run: also give --start")

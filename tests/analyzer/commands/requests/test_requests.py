@@ -99,7 +99,7 @@ def test_roles_add_up_to_the_energy_of_all_gpus(report, requests_file, true_j):
         (["--role", "prefill=0"], "--role: expected both prefill=0,1 and decode=2,3, with different GPUs"),
         (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
         (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
-        (["--start", "1"], "give --run-id"),
+        (["--start", "1"], "--run-id and --start: give the run or the time range, not both"),
     ],
 )
 def test_invalid_range_or_role_is_named(report, requests_file, arguments, message):
@@ -107,6 +107,15 @@ def test_invalid_range_or_role_is_named(report, requests_file, arguments, messag
 
     assert code != 0
     assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_requests_without_options_name_the_run_and_the_time_range(call):
+    code, _, err = call("requests")
+
+    assert code != 0
+    message = " ".join(err.replace("│", " ").split())
+    assert "give --run-id (see: analyzer runs), or --start and --end of a time range" in message
+    assert "not both" not in message
 
 
 def test_groups_by_length_add_up_to_all_requests(report, requests_file, served):
