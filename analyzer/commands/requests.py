@@ -118,7 +118,8 @@ def requests_command(
         else:
             energies = divide_energy(table.spans, server.slots, untimed=table.untimed)
     except ValueError as error:
-        exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}")
+        remedy = "measure a longer load, or ask the exporter for each request: GET /api/v1/requests/ID"
+        exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}; {remedy}")
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     shared = policy == SHARE_POLICY
     groups = group_requests(table, energies, names, idle_shared=shared)

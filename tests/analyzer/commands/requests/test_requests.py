@@ -118,6 +118,19 @@ def test_requests_without_options_name_the_run_and_the_time_range(call):
     assert "not both" not in message
 
 
+def test_few_samples_with_requests_name_what_has_the_energy(report, served, tmp_path):
+    path, first = tmp_path / "one.json", records(served)[0]
+    end_s = first["started_at"] + 2.0
+    path.write_text(json.dumps([first | {"first_token_at": first["started_at"] + 0.1, "ended_at": end_s}]))
+
+    code, _, err = report(path)
+
+    assert code == 1
+    message = " ".join(err.split())
+    assert "samples of energy during requests, at least 6 are needed; measure a longer load, or ask" in message
+    assert "GET /api/v1/requests/ID" in message
+
+
 def test_groups_by_length_add_up_to_all_requests(report, requests_file, served):
     code, out, err = report(requests_file, "--by", "length", "--format", "json")
 
