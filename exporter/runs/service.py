@@ -28,6 +28,8 @@ SHORTEST_TICK_S = 0.01
 """Shortest time between two ticks, after a late one: two samples of one millisecond would be one in the history."""
 IDLE_START_S = 60.0
 """Time for which --exit-when-idle waits for a first run."""
+REFUSED_S = 0.5
+"""The same after a request whose run cannot begin: the client may repeat it without GPUs."""
 NOT_SAVED = (
     "this answer is not saved: the state cannot be written now; it is lost if the exporter is killed; "
     "check the disk that holds --state.path"
@@ -62,7 +64,7 @@ class RunService(Service):
         self._exit_when_idle = exit_when_idle
         self._discovers = discovers
         self._exits = exits
-        self._started_s = boottime()
+        self._idle_from_s = boottime() + IDLE_START_S
         self._ending: dict[str, asyncio.Event] = {}
 
     # -- requests
@@ -78,7 +80,10 @@ class RunService(Service):
             gpus = assigned_gpus(self._sensors.live, request.gpus or ())
             run_id = request.run_id and self.unused_id(request.run_id)
             request = request.model_copy(update={"gpus": gpus, "run_id": run_id})
-        run, is_new = self._ledger.begin(request)
+        try:
+            run, is_new = self._ledger.begin(request)
+        finally:
+            self._idle_from_s = boottime() + REFUSED_S
         if is_new:
             await self._wait_for_update()
             self._ledger.confirm_begin(run)
@@ -256,7 +261,8 @@ class RunService(Service):
         due_s = boottime()
         while True:
             await self._tick()
-            if self._exit_when_idle and self._is_idle():
+            waited = self._ledger.ended > 0 or boottime() > self._idle_from_s
+            if self._exit_when_idle and waited and not self._ledger.open_runs:
                 self._stopping.set()
                 return
             due_s = max(due_s + TICK_S, boottime() + SHORTEST_TICK_S)
@@ -279,10 +285,6 @@ class RunService(Service):
     async def stop(self) -> None:
         if self._exits:
             self._exits.close()
-
-    def _is_idle(self) -> bool:
-        waited = self._ledger.ended > 0 or boottime() - self._started_s > IDLE_START_S
-        return waited and not self._ledger.open_runs
 
 
 def _is_of(run: RunRecord, job: CgroupOwner) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http
 import os
 import subprocess
@@ -20,6 +21,7 @@ from wattline.client.messages import log_message
 
 _READY_WITHIN_S = 20.0
 _OTHER_READY_WITHIN_S = 5.0  # after a lost race for the port: time for the other exporter to be ready
+_ENDS_WITHIN_S = 5.0
 _POLL_S = 0.05
 _LOG_FILE = "exporter.log"
 
@@ -33,6 +35,14 @@ class ExporterConnection:
     api: Api
     source: str | None
     """Value of the analyzer's `--source` for this run; None if its default finds the run."""
+    daemon: subprocess.Popen[bytes] | None = None
+    """Exporter that this process started; it ends with its last run, or if a run cannot begin."""
+
+    def await_end(self) -> None:
+        """Wait for the end of a started exporter, so that the next command does not find it; not for long."""
+        if self.daemon is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.daemon.wait(_ENDS_WITHIN_S)
 
 
 def find_exporter(option: str | None, environ: Mapping[str, str]) -> ExporterConnection:
@@ -64,8 +74,8 @@ def find_or_start_exporter(
         return ExporterConnection(api, None)
     state = user_state_folder(environ)
     if _status(api) is None:
-        is_own = _start(api, state, command or _serve(address, state))
-        return ExporterConnection(api, str(state / HISTORY_FILE) if is_own else None)
+        daemon = _start(api, state, command or _serve(address, state))
+        return ExporterConnection(api, str(state / HISTORY_FILE) if daemon else None, daemon)
     if _status(api) == http.HTTPStatus.SERVICE_UNAVAILABLE:  # an exporter that is starting
         _await(api, _READY_WITHIN_S)
     if _status(api) != http.HTTPStatus.OK:
@@ -81,8 +91,8 @@ def _serve(address: str, state: Path) -> list[str]:
     return [*serve, "--web.listen-address", address.removeprefix("http://")]
 
 
-def _start(api: Api, state: Path, command: Sequence[str]) -> bool:
-    """Start an exporter; return False if a concurrently started one got the port. Raises ExporterStartError."""
+def _start(api: Api, state: Path, command: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """Start an exporter; return None if a concurrently started one got the port. Raises ExporterStartError."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         log = (state / _LOG_FILE).open("ab")
@@ -97,10 +107,10 @@ def _start(api: Api, state: Path, command: Sequence[str]) -> bool:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
         )
         if _await(api, _READY_WITHIN_S, daemon) or _await(api, _OTHER_READY_WITHIN_S):
-            is_own = _listens(daemon.pid, api)
-            if is_own:
-                log_message(f"started an exporter at {api.address}; it ends with its last run")
-            return is_own
+            if not _listens(daemon.pid, api):
+                return None
+            log_message(f"started an exporter at {api.address}; it ends with its last run")
+            return daemon
         is_running = daemon.poll() is None
     if is_running:
         daemon.terminate()

@@ -159,6 +159,9 @@ def _begin(
         except UnreachableError:
             if attempt == _BEGIN_ATTEMPTS:
                 raise
+        except (ExporterError, InvalidRunError):
+            connection.await_end()
+            raise
     raise AssertionError
 
 

@@ -67,6 +67,13 @@ def test_sigkill_leaves_no_worker_behind(tmp_path):
         assert running.stop(signal.SIGKILL) == -signal.SIGKILL
 
 
+def test_exit_when_idle_stops_if_the_first_run_cannot_begin(tmp_path):
+    with daemon(tmp_path, *SIMULATED, "--exit-when-idle") as running:
+        assert running.post("/api/v1/runs", {"workload": "train", "gpus": ["7"]})[0] == 422
+        assert running.process.wait(15) == 0
+        assert "Traceback" not in running.log()
+
+
 def test_exit_when_idle_stops_after_the_last_run(tmp_path):
     with daemon(tmp_path, *SIMULATED, "--exit-when-idle") as running:
         first, second = begin(running)["run_id"], begin(running)["run_id"]

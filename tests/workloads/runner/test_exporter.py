@@ -194,3 +194,36 @@ def test_find_exporter_access_denied_starts_none(monkeypatch):
     with pytest.raises(AccessDeniedError) as error:
         find_named("unix:///run/api.sock", {})
     assert str(error.value) == "cannot open it; join the socket's group (--exporter)"
+
+
+_RUN_ON_UNKNOWN_GPU = """
+import os, sys
+from wattline.client.api import Api, ExporterError
+from wattline.client.gpus import choose_gpus
+from workloads.runner import exporter as reach
+from workloads.runner.runner import JobRequest, run_command
+job = JobRequest(("true",), "true", choose_gpus("99", {}))
+try:
+    run_command(job, lambda: reach.find_or_start_exporter(sys.argv[1], os.environ), os.environ)
+except ExporterError as error:
+    print(error)
+try:
+    print(Api(sys.argv[1]).readiness())
+except ExporterError:
+    print("ended")
+"""
+
+
+def test_started_exporter_ends_if_the_run_cannot_begin(tmp_path, port):
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_ON_UNKNOWN_GPU, f"http://127.0.0.1:{port}"],
+        env=plain_environment() | {"XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    error, state = done.stdout.splitlines()
+    assert error.startswith("gpus: no GPU '99'")
+    assert state == "ended", done.stderr
