@@ -39,7 +39,8 @@ def _partial_note(spans: RequestSpans, slots: EnergySlots) -> str:
     """Return a note if requests fill their samples partly, and no sample shows the power without requests."""
     covered_s = union_s(spans.arrived_s, spans.ended_s, slots.edges_s)
     busy_s = float(slots.widths_s[covered_s > 0.0].sum())
-    if float(covered_s.sum()) >= (1.0 - _RATIO) * busy_s:
+    above_j = float((slots.joules - slots.idle_j)[covered_s > 0.0].sum())
+    if float(covered_s.sum()) >= (1.0 - _RATIO) * busy_s or above_j <= _RATIO * float(slots.joules.sum()):
         return ""
     return (
         f"requests are in progress for {100 * covered_s.sum() / busy_s:.0f} % of the time of their samples, and "

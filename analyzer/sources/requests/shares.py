@@ -97,17 +97,20 @@ def _spread(joules: FloatArray, weights: FloatArray, seconds: FloatArray, sample
 def fetch_runs_on_gpu(
     source: SampleSource, run_id: str, span_s: TimeRange, open_s: Mapping[Place, TimeRange], place: Place
 ) -> RunsOnGpu | None:
-    """Return the runs that report requests on a GPU, and `run_id`; None if there is no other one.
+    """Return the runs that report requests on a GPU, and `run_id`; None if there is no other one in the time.
 
-    `open_s` has the times of runs by instance and run. A run whose requests were not reported to the exporter has a
-    part from its start. Raises FetchError.
+    `open_s` has the times of runs by instance and run; those before and after the time have no part. A run whose
+    requests were not reported to the exporter has a part from its start. Raises FetchError.
     """
     instance, uuid = place
     labels = {"component": "gpu", "device": uuid} | ({"instance": instance} if instance else {})
     request = SeriesRequest((m.RUN_REQUESTS_START,), labels, (span_s[0], span_s[1] + _REPORTED_S))
     found = rows_of(fetch_states(source, request), m.RUN_REQUESTS_START)
     firsts_s = {name: float(rows.value.min()) for (name,), rows in found.groups("run_id")}  # restarts move the instant
-    froms_s = {run_id: firsts_s.get(run_id, -np.inf)} | {name: at for name, at in firsts_s.items() if at < span_s[1]}
+    begins_s, ends_s = ({name: open_s.get((instance, name), _ALWAYS_S)[k] for name in firsts_s} for k in (0, 1))
+    froms_s = {run_id: firsts_s.get(run_id, -np.inf)} | {
+        name: at for name, at in firsts_s.items() if max(at, begins_s[name]) < span_s[1] and ends_s[name] > span_s[0]
+    }
     if len(froms_s) == 1:
         return None
 

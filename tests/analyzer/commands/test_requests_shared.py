@@ -173,3 +173,32 @@ def test_roles_of_a_shared_gpu_have_the_energy_of_their_run(requests_of, tmp_pat
     document, _ = requests_of(path, "a", "--role", "prefill=0", "--role", "decode=1")
 
     assert document["measured_energy_joules"] == pytest.approx(2 * TOTAL_J - B_J, rel=1e-9)
+
+
+def test_a_run_after_the_other_one_has_no_part_of_it(requests_of, tmp_path):
+    """At 300 W, run a ends 2 s before run b begins, whose part is from ten seconds before its first report on."""
+    gpu = NodeGpu([(START_S - 1_000.0, 300.0)])
+    device, spans = {"component": "gpu", "device": gpu.uuid}, {"a": (0.0, 110.0), "b": (112.0, 150.0)}
+    runs = {name: NodeRun(name, START_S + span[0], START_S + span[1]) for name, span in spans.items()}
+
+    def values(t):
+        yield from scrape([gpu], runs["a"], t)
+        yield m.IDLE_POWER, device, IDLE_W
+        for name, reported_s in (("a", 12.0), ("b", 114.0)):
+            if t >= START_S + spans[name][0]:
+                joules = 300.0 * within(t, spans[name])
+                yield m.RUN_ATTRIBUTED_ENERGY, {"run_id": name, **device, "policy": SHARE_POLICY}, joules
+            if t >= START_S + reported_s:
+                yield m.RUN_REQUESTS_START, {"run_id": name, **device}, START_S + reported_s - 10
+        if t >= START_S + spans["b"][0]:
+            yield from run_series([gpu], runs["b"], t)
+
+    times = scrape_times(1.0, START_S - 30, START_S + 170)
+    path = write_history(tmp_path, series_of_scrapes((t, values(t)) for t in times))
+    write_requests(tmp_path)
+
+    document, joules = requests_of(path, "a")
+
+    assert document["measured_energy_joules"] == pytest.approx(110 * 300.0, rel=1e-9)
+    assert joules == pytest.approx({f"a-{k}": 600.0 for k in range(50)}, rel=1e-6)
+    assert not any(note.startswith(("GPUs shared", "GPUs also")) for note in document["notes"])

@@ -47,3 +47,6 @@ def test_other_work_is_unknown_if_each_sample_has_a_request_for_a_part_of_it():
     begun_s = np.arange(60) + 0.25
     half = RequestSpans(begun_s, begun_s + 0.1, begun_s + 0.5, np.full(60, 100.0), np.zeros(60), np.full(60, 50.0))
     assert "in progress for 50 % of the time of their samples" in other_work_note(half, slots(BUSY_W))
+    assert other_work_note(half, EnergySlots(EDGES_S, np.full(60, IDLE_W), IDLE_W)) == "", (
+        "all samples are at the idle power"
+    )
