@@ -28,7 +28,7 @@ _TEXT, _INTEGER = 0x0A, 0x18
 """Tags of fields of an AnyValue."""
 _OF_DOUBLE, _DOUBLE_LENGTH = b"\x09!", 10
 """Begin of an AnyValue with a double, its length and tag; length of all."""
-_DOUBLE_AT = Struct("<d").unpack_from
+_DOUBLE = Struct("<d")
 _MAX_SHORT = 127
 """Largest length, and number, in one byte."""
 _MAX_SHAPES = 64
@@ -76,43 +76,53 @@ class AttributeReader:
         """Return the texts, numbers and bools by place. Raises DecodeError, UnicodeDecodeError and struct.error."""
         shape = self._shapes.get(len(attributes))
         if shape is None or not all(map(bytes.startswith, attributes, shape.heads)):
-            shape = self._shape_of(attributes)
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
-            self._shapes[len(attributes)] = shape
+            return self._read(attributes)
         values: list[Value | None] = [None] * len(self._places)
         for position, begin, place in shape.doubles:
-            values[place] = _DOUBLE_AT(attributes[position], begin)[0]
+            if len(attributes[position]) != begin + _DOUBLE.size:
+                return self._read(attributes)
+            values[place] = _DOUBLE.unpack_from(attributes[position], begin)[0]
         for position, begin, place in shape.others:
-            values[place] = _value(attributes[position], begin)
+            attribute = attributes[position]
+            length = len(attribute) - begin - 1
+            if not 0 <= length <= _MAX_SHORT or attribute[begin] != length:
+                return self._read(attributes)
+            values[place] = _value(attribute, begin)
         return values
 
-    def _shape_of(self, attributes: Sequence[bytes]) -> _Shape:
+    def _read(self, attributes: Sequence[bytes]) -> list[Value | None]:
+        """Read each attribute, and remember the keys if all are encoded as usual: the key, then the value."""
+        values: list[Value | None] = [None] * len(self._places)
         heads: list[bytes] = []
         wanted: dict[str, tuple[bool, tuple[int, int, int]]] = {}  # of several with one key, the last one counts
         for position, each in enumerate(attributes):
-            key = common_pb2.KeyValue.FromString(each).key
-            encoded = key.encode()
+            read = common_pb2.KeyValue.FromString(each)
+            place = self._places.get(read.key)
+            encoded = read.key.encode()
             head = _KEY + bytes([min(len(encoded), _MAX_SHORT)]) + encoded + _VALUE
             is_double = each.startswith(head + _OF_DOUBLE) and len(each) == len(head) + _DOUBLE_LENGTH
-            if key in self._places and is_double:
-                head += _OF_DOUBLE
-            heads.append(head if each.startswith(head) else each)
-            if key in self._places:
-                wanted[key] = is_double, (position, len(heads[-1]), self._places[key])
-        doubles, others = ([each for is_double, each in wanted.values() if is_double == kind] for kind in (True, False))
-        return _Shape(heads, doubles, others)
+            if place is not None:
+                values[place] = scalar(read.value)
+                head += _OF_DOUBLE if is_double else b""
+                wanted[read.key] = is_double, (position, len(head), place)
+            heads.append(head)
+        if all(map(bytes.startswith, attributes, heads)):
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            parts = ([at for is_double, at in wanted.values() if is_double == kind] for kind in (True, False))
+            self._shapes[len(attributes)] = _Shape(heads, *parts)
+        return values
 
 
 def _value(attribute: bytes, begin: int) -> Value | None:
-    """Return the value of a KeyValue, whose AnyValue has its length at `begin`; None for other types."""
+    """Return the value of a KeyValue that ends with an AnyValue, whose length is at `begin`; None for other types."""
     length = len(attribute) - begin - 1
-    if 1 < length <= _MAX_SHORT and attribute[begin] == length:
+    if length > 1:
         kind, first = attribute[begin + 1], attribute[begin + 2]
         if kind == _TEXT and first == length - 2:
             return attribute[begin + 3 :].decode()
         if kind == _INTEGER and length == 2 and first <= _MAX_SHORT:
             return first
-        if kind == _INTEGER and length == 3 and attribute[-1] <= _MAX_SHORT:
+        if kind == _INTEGER and length == 3 and first > _MAX_SHORT >= attribute[-1]:
             return (first & _MAX_SHORT) | attribute[-1] << 7
     return scalar(common_pb2.KeyValue.FromString(attribute).value)

@@ -82,6 +82,32 @@ def test_attribute_that_is_cut_is_an_error(cut):
         reader.values([raw[:-cut]])
 
 
+KEY_A, KEY_B = KeyValue(key="a").SerializeToString(), KeyValue(key="b").SerializeToString()
+ONE = KeyValue(value=AnyValue(int_value=1)).SerializeToString()
+HALF = KeyValue(value=AnyValue(double_value=0.5)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "odd", [b"", ONE, KEY_A, ONE + KEY_A, KEY_A + ONE + KEY_B, KEY_A + ONE + HALF, KEY_A + b"\x12\x00"]
+)
+@pytest.mark.parametrize("usual", [KEY_A + ONE, KEY_A + HALF, KEY_B + ONE])
+def test_attributes_in_unusual_encoding_equal_those_of_protobuf(odd, usual):
+    reader = AttributeReader(PLACES)
+
+    for raw in (usual, odd, usual, odd, usual):
+        read = KeyValue.FromString(raw)
+        assert reader.values([raw]) == expected([(read.key, read.value)])
+
+
+@pytest.mark.parametrize("value", [b"\x12\x03\x18\x05\x08", b"\x12", b"\x12\x05\x18\x05"])
+def test_attribute_that_is_damaged_is_an_error(value):
+    reader = AttributeReader(PLACES)
+    assert reader.values([KEY_A + ONE])[0] == 1
+
+    with pytest.raises(DecodeError):
+        reader.values([KEY_A + value])
+
+
 def test_request_class_has_attributes_of_spans_only_as_bytes():
     span = Span(name="s")
     span.attributes.add(key="a", value=AnyValue(int_value=1))
