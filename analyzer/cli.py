@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from analyzer.commands.printing import print_message
-from exporter.contract.command_line import PlainHelp, install, usage_message, version_line
+from exporter.contract.command_line import PlainHelp, missing_package, usage_message, version_line
 
 _OPTIONAL_PACKAGES = ("jinja2", "matplotlib", "numpy", "plotly", "requests", "rich", "scipy", "yaml")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -172,7 +172,7 @@ def main(program: str = "analyzer") -> None:
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL_PACKAGES:
             raise
-        print_message(f"{error.name} is not installed; {install('analyzer')}")
+        print_message(missing_package(error.name, "analyzer"))
         code = 1
     except BrokenPipeError:  # the reader of stdout has closed it
         _discard_stdout()

@@ -26,27 +26,18 @@ def run_without_packages(*arguments):
 def test_program_without_its_extra_names_it(program):
     done = run_without_packages("-m", program, "--help")
 
-    message = f"{program}: typer is not installed; in the clone of Wattline, run: pip install '.[{program}]'\n"
+    remedy = f"in the clone of Wattline, run: pip install '.[{program}]'"
+    message = f"{program}: the Python package typer is not installed; {remedy}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (
-            ["run", "true"],
-            "workloads: typer is not installed; in the clone of Wattline, run: pip install '.[workloads]'",
-        ),
-        (
-            ["completion", "bash"],
-            "wattline: typer is not installed; in the clone of Wattline, run: pip install '.[all]'",
-        ),
-    ],
-)
-def test_wattline_without_extra_names_it(arguments, line):
+@pytest.mark.parametrize(("arguments", "extra"), [(["run", "true"], "workloads"), (["completion", "bash"], "all")])
+def test_wattline_without_extra_names_it(arguments, extra):
     done = run_without_packages("-m", "wattline", *arguments)
 
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{line}\n")
+    remedy = f"in the clone of Wattline, run: pip install '.[{extra}]'"
+    message = f"wattline: the Python package typer is not installed; {remedy}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
 def test_wattline_help_needs_no_package():

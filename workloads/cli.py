@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 from typer.core import TyperCommand
 
-from exporter.contract.command_line import PlainHelp, usage_message, version_line
+from exporter.contract.command_line import PlainHelp, as_called, usage_message, version_line
 from wattline.client import gpus as gpu_choice
 from wattline.client import messages
 from wattline.client.api import ExporterError
@@ -225,7 +225,7 @@ def _run(
     except (gpu_choice.GpusError, runner.InvalidRunError) as error:
         raise typer.BadParameter(str(error)) from error
     except (ExporterError, nsys.NsysError, run_folder.RunFolderError) as error:
-        log_message(str(error))
+        log_message(as_called(str(error)))
         code = 1
     raise typer.Exit(code)
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from exporter.contract.command_line import as_called, called_program
+
 if TYPE_CHECKING:
     from analyzer.output.table import CommandOutput
 
@@ -31,7 +33,7 @@ def table_limit(form: OutputFormat) -> int | None:
 
 
 def print_message(text: str) -> None:
-    print(f"analyzer: {text}", file=sys.stderr, flush=True)
+    print(f"{called_program('analyzer')}: {as_called(text)}", file=sys.stderr, flush=True)
 
 
 def exit_with_error(text: str) -> NoReturn:

@@ -13,7 +13,15 @@ from exporter.cli.signals import exit_on_sigint, raise_on_sigint
 from exporter.config.carbon_options import CarbonTokenOption, CarbonUrlOption, ProviderOption
 from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.config.values import OperationError, UsageError, default_state_path
-from exporter.contract.command_line import PlainHelp, install, usage_message, version_line, with_option_groups
+from exporter.contract.command_line import (
+    PlainHelp,
+    as_called,
+    called_program,
+    missing_package,
+    usage_message,
+    version_line,
+    with_option_groups,
+)
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -131,7 +139,7 @@ def main(program: str = "exporter") -> None:
         sys.exit(_run(program))
     except ModuleNotFoundError as error:
         if error.name in _EXTRAS:
-            print(f"exporter: {error.name} is not installed; {install('exporter')}", file=sys.stderr)
+            _print_error(missing_package(error.name, "exporter"))
             sys.exit(1)
         raise
 
@@ -140,20 +148,20 @@ def _run(program: str) -> int:
     try:
         return cli(prog_name=program, standalone_mode=False) or 0
     except _ClickUsageError as error:
-        _print_error(usage_message(program, error, arguments=len(sys.argv) > 1))
+        print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr, flush=True)
         return 2
     except UsageError as error:
-        _print_error(f"exporter: {error}")
+        _print_error(str(error))
         return 2
     except OperationError as error:
-        _print_error(f"exporter: {error}")
+        _print_error(str(error))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return 130
 
 
 def _print_error(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(f"{called_program('exporter')}: {as_called(text)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
+COMMANDS = {
+    "exporter": ("serve", "check", "regions"),
+    "workloads": ("run", "job", "list", "plan", "sweep", "caps"),
+    "analyzer": (
+        *("runs", "report", "watch", "requests", "mcp", "export", "import", "compare", "gate", "recommend"),
+        *("variability", "tenants", "best-start", "fleet", "usage", "waste"),
+    ),
+}
+"""Commands of each program; `wattline` has all of them."""
 _ROOT = Path(__file__).parents[2]
 _IN_ARCHIVE = (
     "import runpy, site, sys; site.addsitedir({root!r}); runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
@@ -104,6 +113,21 @@ def help_record(parameter: Any, context: Any) -> tuple[str, str] | None:
     return names, text
 
 
+def called_program(program: str) -> str:
+    """Return `wattline` if the user called that command, else the program."""
+    path = Path(sys.argv[0])
+    is_wattline = path.stem == "wattline" or path.parts[-2:] == ("wattline", "__main__.py")
+    return "wattline" if is_wattline else program
+
+
+def as_called(text: str) -> str:
+    """Return a message with the commands that it names as commands of the program that the user called."""
+    if called_program("") != "wattline":
+        return text
+    names = (rf"{program} (?=(?:{'|'.join(commands)})\b)" for program, commands in COMMANDS.items())
+    return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
+
+
 def usage_message(program: str, error: Any, *, arguments: bool) -> str:
     """Return the line for a usage error of typer; the whole help text if the program was called without `arguments`."""
     if not arguments:
@@ -111,7 +135,7 @@ def usage_message(program: str, error: Any, *, arguments: bool) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else program
     text = " ".join(error.format_message().split()).replace("Value error, ", "")  # pydantic's prefix in newer typer
-    return f"{command}: {text} (see {command} --help)"
+    return as_called(f"{command}: {text} (see {command} --help)")
 
 
 def version_line(program: str) -> str:
@@ -119,6 +143,11 @@ def version_line(program: str) -> str:
     from importlib.metadata import version
 
     return f"{program} {version('wattline')}"
+
+
+def missing_package(package: str, extra: str) -> str:
+    """Return the message for a Python package that is not installed; its name may be that of a command, too."""
+    return f"the Python package {package} is not installed; {install(extra)}"
 
 
 def install(extra: str) -> str:
@@ -130,7 +159,7 @@ def exit_if_not_installed(program: str) -> None:
     """Exit with one line if the packages of all command lines are missing; call it before typer is imported."""
     for package in ("typer", "pydantic"):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f"{program}: {package} is not installed; {install(program)}")
+            sys.exit(f"{called_program(program)}: {missing_package(package, program)}")
 
 
 def user_state_folder(environ: Mapping[str, str]) -> Path:

@@ -36,5 +36,7 @@ def check_message(package, command, home):
         timeout=60,
     )
 
-    expected = f"{package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
+    expected = (
+        f"the Python package {package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
+    )
     assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", f"analyzer: {expected}\n")

@@ -270,7 +270,7 @@ def test_runner_last_line_has_the_unit_of_the_job():
     answer = ended_run(run_id=ALONE.run_id, work=ALONE.work, work_unit="verdicts", energy_joules=energy)
     *_, line = summary_lines(EndedRun.parse(answer), "ok", None)
 
-    assert ", 20 J per verdict; analyzer report" in line
+    assert ", 20 J per verdict; wattline report" in line
 
 
 def test_runner_shared_gpu_prints_the_attributed_share():

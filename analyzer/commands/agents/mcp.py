@@ -9,7 +9,7 @@ from pathlib import Path
 import analyzer
 from analyzer.commands.options.shared import ConnectionOptions
 from analyzer.commands.printing import exit_with_error
-from exporter.contract.command_line import install, with_option_groups
+from exporter.contract.command_line import missing_package, with_option_groups
 
 
 @with_option_groups
@@ -19,7 +19,7 @@ def mcp_command(*, connection: ConnectionOptions) -> None:
     Each tool returns the JSON of the command of its name. The agent cannot choose the source, and no tool writes.
     """
     if find_spec("mcp") is None:
-        exit_with_error(f"mcp is not installed; {install('analyzer,mcp')}")
+        exit_with_error(missing_package("mcp", "analyzer,mcp"))
     connection.access()  # an invalid option fails now, not in the first call
     from analyzer.commands.agents.server import AnalyzerProcess, mcp_server
 

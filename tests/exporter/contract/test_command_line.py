@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from exporter.contract.command_line import usage_message, version_line, with_option_groups
+from exporter.contract.command_line import as_called, called_program, usage_message, version_line, with_option_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +80,20 @@ def test_usage_message_is_one_line_with_arguments(arguments, expected):
 
 def test_version_line_names_program():
     assert version_line("visit").startswith("visit ")
+
+
+@pytest.mark.parametrize("called", ["/opt/bin/wattline", "/site-packages/wattline/__main__.py", "wattline.pyz"])
+def test_message_of_wattline_names_its_commands(monkeypatch, called):
+    monkeypatch.setattr("sys.argv", [called])
+    text = "see analyzer runs, analyzer best-start, workloads caps restore and exporter check; the exporter runs"
+
+    assert called_program("analyzer") == "wattline"
+    assert as_called(text) == (
+        "see wattline runs, wattline best-start, wattline caps restore and wattline check; the exporter runs"
+    )
+
+
+def test_message_of_another_program_is_unchanged(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/opt/bin/analyzer"])
+
+    assert (called_program("analyzer"), as_called("see: analyzer runs")) == ("analyzer", "see: analyzer runs")

@@ -86,7 +86,7 @@ def test_run_command_last_line_names_report_command(exporter):
 
     run_id = exporter.api.only_run.run_id
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith(f"analyzer report --run-id {run_id} --source {exporter.address}")
+    assert done.stderr.splitlines()[-1].endswith(f"wattline report {run_id} --source {exporter.address}")
 
 
 def test_run_command_exporter_lost_keeps_exit_code(tmp_path):

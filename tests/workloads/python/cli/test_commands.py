@@ -5,6 +5,7 @@ from typer.main import get_command
 
 from analyzer.cli import command_line
 from exporter.cli.main import cli as exporter_app
+from exporter.contract import command_line as shared
 from wattline.cli.commands import COMMANDS
 from workloads.cli import app as workloads_app
 
@@ -17,3 +18,8 @@ def test_list_has_all_commands_of_a_program_with_their_help(program):
     texts = {name: command.get_short_help_str(limit=200) for name, command in commands.items() if not command.hidden}
 
     assert {one.name: one.help for one in COMMANDS.values() if one.program == program} == texts
+
+
+def test_messages_know_the_commands_of_each_program():
+    for program, names in shared.COMMANDS.items():
+        assert sorted(names) == sorted(one.name for one in COMMANDS.values() if one.program == program)

@@ -53,6 +53,19 @@ def test_usage_error_names_wattline():
     assert done.stderr.endswith(" (see wattline report --help)\n")
 
 
+def test_message_and_hint_name_wattline(tmp_path):
+    (tmp_path / "wattline.sqlite").write_bytes(b"")
+    environment = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "WATTLINE_EXPORTER": "http://127.0.0.1:1"}
+    missing = wattline("runs", **environment)
+    usage = wattline("compare", "model=", "x", **environment)
+    served = wattline("serve", "--simulate", "1xNONE", **environment)
+
+    assert missing.stderr.startswith("wattline: no source found: ")
+    assert "start one with wattline serve, measure a command with wattline run, or" in missing.stderr
+    assert usage.stderr.startswith("wattline compare: ")
+    assert served.stderr.startswith("wattline: ")
+
+
 def test_unknown_command_names_the_similar_one():
     done = wattline("repot")
 

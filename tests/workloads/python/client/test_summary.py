@@ -78,7 +78,7 @@ def test_summary_last_line_has_energy_power_emissions_and_command():
     assert shown == [
         (
             "run r ok in 2.0 s: 1,000.0 ± 2.5 J of the GPUs (mean 500.0 W), 50.00 ± 0.25 J of the CPUs (mean 25.00 W), "
-            "0.3 g CO2eq; analyzer report --run-id r"
+            "0.3 g CO2eq; wattline report r"
         )
     ]
 
@@ -86,15 +86,15 @@ def test_summary_last_line_has_energy_power_emissions_and_command():
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"work": {"steps": 30.0, "padding_tokens": 5.0}}, "(mean 300 W), 20 J per step; analyzer report"),
+        ({"work": {"steps": 30.0, "padding_tokens": 5.0}}, "(mean 300 W), 20 J per step; wattline report"),
         ({"work": {"requests": 3.0, "generated_tokens": 300.0}}, "(mean 300 W), 2 J per generated token; "),
         (
             {"work": {"steps": 30.0}, "phases": [measured(steps=30.0)]},
-            "(mean 300 W), 10 J per step during the phase measure; analyzer report",
+            "(mean 300 W), 10 J per step during the phase measure; wattline report",
         ),
         (
             {"work": {"steps": 30.0}, "attributed_energy_joules": {"gpu": {"GPU-0": 150.0}}},
-            ", 5 J per step attributed to this run; analyzer report",
+            ", 5 J per step attributed to this run; wattline report",
         ),
     ],
 )

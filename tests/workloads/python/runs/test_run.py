@@ -46,7 +46,7 @@ def test_run_has_energy_after_its_end(exporter, script):
     run_id = exporter.api.only_run.run_id
     assert done.stdout == "None\n200.0 None None\n"
     assert "200.0 J of the GPUs" in done.stderr
-    assert done.stderr.endswith(f"analyzer report --run-id {run_id} --source {exporter.address}\n")
+    assert done.stderr.endswith(f"wattline report {run_id} --source {exporter.address}\n")
 
 
 def test_run_that_joined_has_no_energy_and_logs_nothing(exporter, script):

@@ -46,7 +46,8 @@ def main() -> None:
 def _run_own(name: str, arguments: Sequence[str]) -> int:
     """Return the exit code of a command of this program."""
     if importlib.util.find_spec("typer") is None:
-        print("wattline: typer is not installed; in the clone of Wattline, run: pip install '.[all]'", file=sys.stderr)
+        remedy = "in the clone of Wattline, run: pip install '.[all]'"
+        print(f"wattline: the Python package typer is not installed; {remedy}", file=sys.stderr)
         return 1
     from wattline.cli import completion, manual
 

@@ -219,7 +219,7 @@ def summary_lines(run: EndedRun, outcome: str, source: str | None) -> Iterator[s
 
 def _energy_and_hint(run: EndedRun, source: str | None) -> str:
     if run.energies:
-        report = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
+        report = f"wattline report {run.run_id}" + (f" --source {source}" if source else "")
         grams = "" if run.grams is None else f", {run.grams:.3g} g CO2eq"
         return ", ".join(_energy_text(run, name) for name in run.energies) + f"{grams}{_primary(run)}; {report}"
     if any(note.startswith(NO_GPU_FOUND) for note in run.notes):
