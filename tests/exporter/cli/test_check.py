@@ -14,14 +14,17 @@ from tests.daemon import daemon
 from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 from tests.fakes import nvml, powercap
 
+QUICK = ("--idle-seconds", "0", "--web.listen-address", "127.0.0.1:0")
+"""Options of `check` without a measurement of idle power, and at a free port."""
+
 
 def test_state_path_that_is_a_file_is_one_line_in_serve_and_check(tmp_path):
     path = tmp_path / "state"
     path.write_text("")
     assert_one_line(exporter("serve", "--state.path", str(path)), 1, f"cannot use {path}: it is a file", "--state.path")
-    checked = exporter("check", "--simulate", "1xH200", "--idle-seconds", "0", "--state.path", str(path))
+    checked = exporter("check", "--simulate", "1xH200", *QUICK, "--state.path", str(path))
     assert f"state   cannot use {path}: it is a file; set --state.path to a folder" in checked.stdout
-    sealed = exporter("check", "--simulate", "1xH200", "--idle-seconds", "0", "--state.path", "/proc")
+    sealed = exporter("check", "--simulate", "1xH200", *QUICK, "--state.path", "/proc")
     assert "state   cannot write to /proc: No such file or directory; let this user write there, or" in sealed.stdout
 
 
@@ -38,8 +41,9 @@ def test_check_and_serve_report_a_full_disk_alike(tmp_path, mounted, error, advi
     if os.geteuid() != 0:
         pytest.skip("to mount a disk takes root")
     fill = 'head -c 1M /dev/zero > "$1/full" 2>&-; ' if "size" in mounted else ""
-    for command in ("check --idle-seconds 0", "serve --web.listen-address 127.0.0.1:0"):
-        words = f'{sys.executable} -m exporter {command} --simulate 1xH200 --state.path "$1{below}"'
+    for command in ("check --idle-seconds 0", "serve"):
+        words = f"{sys.executable} -m exporter {command} --simulate 1xH200 --web.listen-address 127.0.0.1:0"
+        words += f' --state.path "$1{below}"'
         script = f'mount -t tmpfs -o {mounted} disk "$1"; {fill}exec {words}'
         inside = ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path]
         done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
@@ -62,7 +66,7 @@ def test_check_reports_a_port_in_use(tmp_path):
 def test_check_prints_one_line_per_source(tmp_path):
     powercap.intel_two_packages(tmp_path / "sys")
     options = ("--state.path", str(tmp_path / "state"), "--path.sysfs", str(tmp_path / "sys"))
-    done = exporter("check", "--idle-seconds", "0", "--simulate", "2xH200", "--carbon.intensity", "230", *options)
+    done = exporter("check", *QUICK, "--simulate", "2xH200", "--carbon.intensity", "230", *options)
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +80,7 @@ def test_check_prints_one_line_per_source(tmp_path):
 
 
 def test_check_describes_what_discovery_can_read(tmp_path):
-    options = ("--idle-seconds", "0", "--simulate", "1xH200", "--state.path", str(tmp_path))
+    options = (*QUICK, "--simulate", "1xH200", "--state.path", str(tmp_path))
     done = exporter("check", *options, "--runs.discover", "user,slurm")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("runs"))
     assert line.startswith("runs    discovered: slurm, user; it sees all of the host's (")
@@ -87,7 +91,7 @@ def test_check_describes_what_discovery_can_read(tmp_path):
 
 def test_check_without_energy_source_exits_1(tmp_path):
     options = ("--state.path", str(tmp_path / "state"), "--path.sysfs", str(tmp_path))
-    done = exporter("check", "--idle-seconds", "0", *options, LD_LIBRARY_PATH=str(tmp_path))
+    done = exporter("check", *QUICK, *options, LD_LIBRARY_PATH=str(tmp_path))
 
     assert done.returncode == 1
     assert "nvml    off: NVML: " in done.stdout
@@ -114,13 +118,9 @@ def test_check_separates_failing_from_healthy_gpus(tmp_path):
     with Simulation.open(tmp_path / FILE_NAME) as simulation:
         simulation.set_fault(1, Fault.LOST, on=True)
         simulation.set_fault(2, Fault.NO_COUNTER, on=True)
-        lost = exporter(
-            "check", "--idle-seconds", "0", "--state.path", str(tmp_path), **nvml.environment(simulation.path)
-        ).stdout
+        lost = exporter("check", *QUICK, "--state.path", str(tmp_path), **nvml.environment(simulation.path)).stdout
         simulation.set_fault(3, Fault.HANG, on=True)
-        hung = exporter(
-            "check", "--idle-seconds", "0", "--state.path", str(tmp_path), **nvml.environment(simulation.path)
-        ).stdout
+        hung = exporter("check", *QUICK, "--state.path", str(tmp_path), **nvml.environment(simulation.path)).stdout
         simulation.set_fault(3, Fault.HANG, on=False)
 
     assert "GPU 0, SIMULATED" in lost
@@ -150,7 +150,7 @@ def test_check_does_not_disturb_a_running_exporter(tmp_path):
 
 
 def test_check_unreadable_pods_reports_cause_and_source_of_pod_names(tmp_path):
-    options = ("--idle-seconds", "0", "--simulate", "1xH200", "--state.path", str(tmp_path), "--no-collector.rapl")
+    options = (*QUICK, "--simulate", "1xH200", "--state.path", str(tmp_path), "--no-collector.rapl")
     pods = ("--runs.discover", "kubernetes", "--kubernetes.pods", "https://127.0.0.1:1/pods")
     lines = exporter("check", *options, *pods).stdout.splitlines()
     assert any(

@@ -138,7 +138,7 @@ def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        ((), 1, "no source found: no exporter's history at http://127.0.0.1:9847"),
+        ((), 1, "no source found: no exporter's history at http://127.0.0.1:1,"),
         (("--source", "/nowhere"), 1, "cannot read /nowhere: no such file"),
         (
             ("--since", "2026-11-02T00:00Z", "--until", "2026-11-01T00:00Z"),
@@ -152,7 +152,7 @@ def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
     ],
 )
 def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, expected):
-    completed = analyzer("fleet", *arguments)
+    completed = analyzer("fleet", *arguments, WATTLINE_EXPORTER="http://127.0.0.1:1")
 
     assert completed.returncode == code
     assert expected in completed.stderr
