@@ -38,7 +38,9 @@ _NO_PARQUET = f"Parquet needs pyarrow, which is not installed: {install('parquet
 @with_option_groups
 def export_command(
     *,
-    run_id: Annotated[str, typer.Option(metavar="ID", help="ID of the run; `analyzer runs` lists them.")],
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="ID of the run, the same as RUN_ID; `analyzer runs` lists them.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to create: .om or .txt, .csv, .parquet.")],
     form: Annotated[
         ExportFormat | None,
@@ -53,6 +55,8 @@ def export_command(
     connection: ConnectionOptions,
 ) -> None:
     """Export a run's raw samples as CSV, Parquet, or OpenMetrics for promtool and VictoriaMetrics."""
+    if run_id is None:
+        raise typer.BadParameter("give the ID of the run; see: analyzer runs")
     file_format = form or _BY_SUFFIX.get(out.suffix.lower())
     if file_format is None:
         raise typer.BadParameter(f"--format is required: {out.name} ends in none of {', '.join(_BY_SUFFIX)}")

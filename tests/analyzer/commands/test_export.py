@@ -233,3 +233,29 @@ def test_export_unknown_suffix_requires_format(analyzer, history, tmp_path):
 
     assert completed.returncode == 2
     assert "--format" in completed.stderr
+
+
+def test_export_help_names_the_run_id_once_and_not_as_required(analyzer):
+    text = analyzer("export", "--help").stdout
+    lines = text.splitlines()
+
+    assert lines[0] == "Usage: analyzer export [OPTIONS] [RUN_ID]"
+    assert next(line for line in lines if "--run-id" in line).split()[:2] == ["--run-id", "ID"]
+    assert text.count("[required]") == 1  # of --out
+
+
+@pytest.mark.parametrize("run_id", [("train-1",), ("--run-id", "train-1")])
+def test_export_takes_the_run_id_as_argument_or_option(analyzer, history, tmp_path, run_id):
+    out = tmp_path / "run.csv"
+
+    completed = analyzer("export", *run_id, "--source", history, "--since", "99999d", "--out", out)
+
+    assert completed.returncode == 0, completed.stderr
+    assert out.exists()
+
+
+def test_export_without_run_id_is_one_line(analyzer, tmp_path):
+    completed = analyzer("export", "--out", tmp_path / "run.csv")
+
+    assert completed.returncode == 2
+    assert completed.stderr.endswith("give the ID of the run; see: analyzer runs (see analyzer export --help)\n")
