@@ -78,7 +78,7 @@ _PLANS = (
         ),
         "Solid: share of time with a kernel running; dotted: share of time with memory being read or written.",
     ),
-    _Plan("memory", "Memory in use", "GB", 1e-9, 2, (_Measure(m.GPU_MEMORY_USED, {}),)),
+    _Plan("memory", "Memory in use", "GiB", 2.0**-30, 2, (_Measure(m.GPU_MEMORY_USED, {}),)),
 )
 
 

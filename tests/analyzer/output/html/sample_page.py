@@ -44,7 +44,7 @@ def _values(gpus, t):
         yield m.GPU_CLOCK, {**labels, "domain": "sm"}, 1_980e6 if busy else 345e6
         yield m.GPU_CLOCK, {**labels, "domain": "memory"}, 3_201e6
         yield m.GPU_UTILIZATION, {**labels, "engine": "memory"}, 0.25
-        yield m.GPU_MEMORY_USED, labels, 64e9 if busy else 1e9
+        yield m.GPU_MEMORY_USED, labels, 64 * 2.0**30 if busy else 2.0**30
 
 
 def write_page(folder: Path) -> Path:
