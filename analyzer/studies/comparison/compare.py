@@ -139,7 +139,10 @@ def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
         if work.per_second:
             key = f"{work.unit}_per_second"
             found.append((RunFigure(key, "rate", "rate", work.unit), Interval(work.per_second)))
+    given = {sum_.basis for sum_ in report.emission_totals if sum_.origin == "given intensity"}
     for sum_ in report.emission_totals:
+        if sum_.origin == "ledger" and sum_.basis in given:
+            continue  # the user replaces the intensity of the exporter
         key = f"emissions_{sum_.basis}_{sum_.origin.replace(' ', '_')}_grams"
         origin = "" if sum_.origin == "ledger" else f", {origin_text(sum_.origin)}"
         name = f"emissions, {sum_.basis}{origin}"
