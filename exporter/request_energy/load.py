@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from exporter.request_energy.pace import Pace, PrefillClock, pace_of, union
-from exporter.request_energy.pieces import Density, FloatArray, IntArray, Mask, Pieces, amounts_at
+from exporter.request_energy.pieces import Density, FloatArray, IntArray, Mask, Pieces, amounts_at, shared_joules
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
@@ -129,14 +129,9 @@ class LoadBlock:
     @cached_property
     def _shared_idle_j(self) -> FloatArray:
         """Idle energy of each request, (n,): at each instant, the requests in flight have equal parts of the power."""
-        flight, edges_s = self._flight, self._edges_s
-        t_s, place = np.unique(np.concatenate([edges_s, flight.begin_s, flight.end_s]), return_inverse=True)
-        begin, end = np.split(place[len(edges_s) :], 2)
-        change = np.bincount(begin, minlength=len(t_s)) - np.bincount(end, minlength=len(t_s))
-        in_flight = np.cumsum(change)[:-1].astype(np.float64)
-        slot = np.searchsorted(edges_s, t_s[:-1], side="right") - 1
-        joules = np.concatenate([[0.0], np.cumsum(quotient(self._idle_w[slot], in_flight) * np.diff(t_s))])
-        return _by_request(flight, joules[end] - joules[begin], len(self.requests))
+        flight = self._flight
+        joules = shared_joules(self._edges_s, self._idle_w, flight.begin_s, flight.end_s)
+        return _by_request(flight, joules, len(self.requests))
 
     def scatter_j2(self, slots: EnergySlots, joules_of: FloatArray) -> FloatArray:
         """Return the variance of each request's energy by the scaling to the measured energies, (n,).

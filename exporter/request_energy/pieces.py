@@ -17,6 +17,32 @@ def amounts_at(index: IntArray, amount: FloatArray, length: int) -> FloatArray:
     return np.bincount(index, amount, minlength=length).astype(np.float64)
 
 
+def shared_joules(edges_s: FloatArray, power_w: FloatArray, begin_s: FloatArray, end_s: FloatArray) -> FloatArray:
+    """Return the energy of N intervals within the edges: at each instant, they share the power of the slot equally.
+
+    `power_w` (K,) is the power of the K slots.
+    """
+    joules, begin_s, end_s = np.zeros(len(begin_s)), np.maximum(begin_s, edges_s[0]), np.minimum(end_s, edges_s[-1])
+    kept = end_s > begin_s
+    slots, intervals = len(edges_s), int(np.count_nonzero(kept))
+    t_s = np.concatenate([edges_s, begin_s[kept], end_s[kept]])
+    order = np.argsort(t_s)
+    change = np.repeat(np.array([0, 1, -1], dtype=np.int32), [slots, intervals, intervals])
+    number = np.cumsum(change[order], dtype=np.int32)[:-1]
+    slot = np.cumsum(order < slots, dtype=np.int32)[:-1] - 1
+    watts = np.where(number > 0, power_w.take(slot, mode="clip"), 0.0) / np.maximum(number, 1)
+    total_j = np.empty(len(t_s))
+    total_j[order] = np.concatenate([[0.0], np.cumsum(watts * np.diff(t_s[order]))])
+    begin_j, end_j = np.split(total_j[slots:], 2)
+    joules[kept] = end_j - begin_j
+    return joules
+
+
+def with_slots(loads: FloatArray, slots: int) -> FloatArray:
+    """Return the loads with slots of 0 up to their number."""
+    return np.pad(loads, ((0, 0), (0, max(0, slots - loads.shape[1]))))
+
+
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """Intervals of requests within the slots; `first` and `final` are the slots of their begin and end."""

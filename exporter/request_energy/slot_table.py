@@ -6,7 +6,6 @@ integrals at its arrival, first token and end. Requests in progress cost nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -29,9 +28,9 @@ _KINDS = 6
 """Joules per prefilled token, second of prefill, second in flight, and on the clock of decode, per token of context,
 generated token and second."""
 _REAL = 3 * _VARIANTS
-_IDLE, _METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(4))
-RATES = _KINDS * _VARIANTS + 4
-"""Joules per load of each variant, idle energy per second in flight, power, variance of edges, time with requests."""
+_METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(3))
+RATES = _KINDS * _VARIANTS + 3
+"""Joules per load of each variant, power, variance of edges, time with requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +185,11 @@ def load_terms(loads: FloatArray, edges: SlotEdges) -> FloatArray:
     return np.column_stack([loads[PREFILL], loads[CONTEXT], steps, loads[TOKENS]])
 
 
-def covered_s(loads: FloatArray, phases: Callable[[], Phases], edges: SlotEdges) -> FloatArray:
-    """Return the seconds of each slot in which a request is in flight; `phases` returns those of all such requests."""
+def covered_s(loads: FloatArray, phases: Phases, edges: SlotEdges) -> FloatArray:
+    """Return the seconds of each slot in which a request is in flight; `phases` are those of all such requests."""
     if ((loads[COUNT] > 0) == (loads[FILLED] > 0)).all():
         return np.where(loads[COUNT] > 0, np.diff(edges.real_s), 0.0)
-    held = phases()
-    return union_s(held.arrived_s, held.ended_s, edges.real_s)
+    return union_s(phases.arrived_s, phases.ended_s, edges.real_s)
 
 
 def joules_per_load(
@@ -223,10 +221,9 @@ def joules_per_load(
         model_j = terms @ model.joules_of
         scale = quotient(slot_variance_j2(dynamic_j, model_j, loads[COUNT], loads[FILLED]), model_j)
         rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
-    idle = quotient(idle_j * covered / slots.widths_s, flight_s)
     meter_w = np.maximum(slots.joules, 0.0) / slots.widths_s
     half_j = np.zeros(len(meter_w) + 1) if slots.edge_half_j is None else slots.edge_half_j
-    others_of = [idle, meter_w, slot_edges_j2(slots.joules, idle_j, half_j, covered / slots.widths_s), covered]
+    others_of = [meter_w, slot_edges_j2(slots.joules, idle_j, half_j, covered / slots.widths_s), covered]
     return np.concatenate([rates.reshape(_KINDS * _VARIANTS, -1), others_of])
 
 
@@ -247,14 +244,14 @@ class RunningIntegrals:
         none = np.zeros((RATES, 1))
         self._rates = np.concatenate([rates, none], axis=1)
         widths_s = np.repeat([np.diff(edges.real_s)], RATES, axis=0)
-        widths_s[_REAL:_IDLE] = np.diff(edges.paced_s)
+        widths_s[_REAL:_METER] = np.diff(edges.paced_s)
         self._sums = np.concatenate([none, np.cumsum(rates * widths_s, axis=1)], axis=1)
         moments = np.cumsum(rates[_REAL : _REAL + _VARIANTS] * np.diff(edges.paced_s**2) / 2, axis=1)
         self._moments = np.concatenate([none[:_VARIANTS], moments], axis=1)
         self._is_used = [bool(each.any()) for each in rates]
 
-    def energy(self, phases: Phases) -> SummedEnergy:
-        """Return the energies of requests that ended before the last edge."""
+    def energy(self, phases: Phases, idle_j: FloatArray) -> SummedEnergy:
+        """Return the energies of requests that ended before the last edge; `idle_j` (N,) are their idle energies."""
         at = _Points(phases, self._edges)
         at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
         joules = np.zeros((_VARIANTS, len(phases.ended_s)))
@@ -277,7 +274,7 @@ class RunningIntegrals:
                 total += slope * (self._moment(v, at.decode_ended) - self._moment(v, at.decode_begun))
             if self._is_used[token]:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
-        best = DividedEnergy(prefill_j, joules[0] - prefill_j, self._between(_IDLE, at.arrived, at.ended))
+        best = DividedEnergy(prefill_j, joules[0] - prefill_j, idle_j)
         error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
         error_j2 += self._rates[_EDGE].take(at.ended.slot)
         part = quotient(phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(at.arrived.slot))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from exporter.request_energy.columns import HeldRows
 from exporter.request_energy.model import FIT_SLOTS, EnergyModel, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, SlotEdges, pace_of
-from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.pieces import FloatArray, shared_joules, with_slots
 from exporter.request_energy.slot_table import (
     COUNT,
     DECODING_S,
@@ -44,8 +44,8 @@ PACE_SAMPLES = 2
 LEAST_COMPARED, COMPARED, COMPARED_AT_ONCE, UNKNOWN_RATIO = 20, 1_000, 64, 1.0
 """Least and most final requests whose estimates give the half-width of the next one, most of one call, and the ratio
 with fewer than the least."""
-_COLUMNS, _ESTIMATED_J = 12, 11
-"""Number of columns: those of `Phases.of`, and the joules that were estimated at the report, or NaN."""
+_COLUMNS, _ESTIMATED_J, _IDLE_J = 13, 11, 12
+"""Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, and the idle energy so far."""
 
 
 class StreamingDivision:
@@ -82,6 +82,7 @@ class StreamingDivision:
         if len(spans):
             for row, column in zip(self._held.append(len(spans)), fields(spans), strict=False):
                 row[:] = getattr(spans, column.name)
+            self._held.values[_IDLE_J, -len(spans) :] = 0.0
             self._held.values[_ESTIMATED_J, -len(spans) :] = self._first_estimates(spans)
             self._keys.append(len(spans))[:] = keys
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
@@ -216,16 +217,17 @@ class StreamingDivision:
                 columns[paced] = self._decode.paced_s(real)
             edges = self._slot_edges(self.divided_s, int((ends_s - self.divided_s) / self._slot_s) + 2)
             loads = slot_loads(self._phases(new, self.divided_s), edges)
-            self._loads = _with_slots(self._loads, edges.count)
+            self._loads = with_slots(self._loads, edges.count)
             self._loads[:, : edges.count] += loads
             self._counted = new.stop
-        self._loads = _with_slots(self._loads, slots)
+        self._loads = with_slots(self._loads, slots)
 
     def _divide_slots(self, slots: EnergySlots, untimed: float, *, is_due: bool) -> None:
         loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
         edges = self._slot_edges(self.divided_s, len(slots.joules))
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
-        covered = covered_s(loads, lambda: self._phases(slice(0, self._counted), self.divided_s), edges)
+        phases = self._phases(slice(0, self._counted), self.divided_s)
+        covered = covered_s(loads, phases, edges)
         slots = self._quiet.add(slots, busy)
         dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
@@ -236,16 +238,18 @@ class StreamingDivision:
             self._separable = self._fit_slots.is_separable(model, untimed, slots.other_w)
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
-        shared_idle_j = float((slots.idle_j * covered / slots.widths_s).sum())
         self._flight_s += float(loads[FLIGHT_S].sum())
-        self._shared_idle_j += shared_idle_j
         self.measured_j += float(slots.joules.sum())
-        self.rest_j += float((slots.joules - dynamic_j).sum()) - shared_idle_j
+        idle_j = shared_joules(edges.real_s, slots.idle_j / slots.widths_s, phases.arrived_s, phases.ended_s)
+        self._held.values[_IDLE_J, : self._counted] += idle_j
+        self._shared_idle_j += float(idle_j.sum())
+        self.rest_j += float((slots.joules - dynamic_j).sum() - idle_j.sum())
 
     def _energy(self, chosen: slice) -> SummedEnergy:
         """Return the energies of requests up to the end of the divided slots."""
         edges = self._slot_edges(self._base_s, self._rates.shape[1])
-        return RunningIntegrals(self._rates, edges).energy(self._phases(chosen, self._base_s).until(edges))
+        phases = self._phases(chosen, self._base_s).until(edges)
+        return RunningIntegrals(self._rates, edges).energy(phases, self._held.values[_IDLE_J, chosen])
 
     def _take_final(self) -> DividedRequests:
         """Remove the first requests that ended in divided slots, and return their energies."""
@@ -293,8 +297,3 @@ class StreamingDivision:
         """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile."""
         ratios = np.abs(estimated_j - found.total_j) / np.maximum(estimated_j, 1e-9)
         self._error_ratios = np.append(self._error_ratios, ratios[~np.isnan(ratios)])[-COMPARED:]
-
-
-def _with_slots(loads: FloatArray, slots: int) -> FloatArray:
-    """Return the loads with slots of 0 up to their number."""
-    return np.pad(loads, ((0, 0), (0, max(0, slots - loads.shape[1]))))

@@ -90,7 +90,7 @@ class _Arrays(NamedTuple):
                 raise RunError(422, f"requests.{name}: expected {count} values, as many as of id, not {len(each)}")
         found = cls(**arrays)
         sets = len(found.labels)
-        if max(found.label_set, default=0) >= sets:
+        if max(found.label_set, default=-1) >= sets:
             index, number = next(each for each in enumerate(found.label_set) if each[1] >= sets)
             raise RunError(422, f"requests[{index}].label_set: expected a number below {sets}, not {number}")
         return found

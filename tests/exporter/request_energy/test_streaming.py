@@ -202,3 +202,22 @@ def test_estimate_half_width_is_quantile_of_errors_of_reported_estimates():
     joules, half_j = division.estimate(served.spans)
     assert len(errors) >= 20
     assert half_j / joules == pytest.approx(max(0.3, errors[int(0.95 * len(errors))]))
+
+
+def test_idle_power_is_shared_at_each_instant_within_a_slot():
+    """At 78 W, requests of 0.1 s, each of which shares 0.05 s with the one before and the one after it."""
+    division = StreamingDivision(WINDOW_S)
+    edges_s = WIDTH_S * np.arange(1 + 4 * 60)
+    arrived_s = 1.03 + 0.05 * np.arange(400)
+    spans = RequestSpans(arrived_s, arrived_s + 0.02, arrived_s + 0.1, *np.full((3, 400), [[100.0], [0.0], [10.0]]))
+    division.extend(edges_s, 78.0 * edges_s, np.zeros(len(edges_s)))
+    division.add(spans, np.arange(400))
+
+    found = [division.divide(until_s, 78.0) for until_s in (10.1, 30.0)]
+
+    true_s = np.full(400, 0.05)
+    true_s[[0, -1]] = 0.075
+    assert np.concatenate([each.idle_j for each in found]) == pytest.approx(78.0 * true_s)
+    total_j = sum(float(each.total_j.sum()) for each in found)
+    assert total_j == pytest.approx(78.0 * (0.05 * 399 + 0.1))
+    assert total_j + division.rest_j + division.open_j == pytest.approx(division.measured_j, rel=1e-12)

@@ -69,6 +69,14 @@ def test_requests_in_arrays_without_optional_fields_have_defaults(exporter):
     assert (stored["cached_tokens"], stored["labels"]) == (0, {})
 
 
+def test_arrays_without_requests_are_accepted(exporter, run_id):
+    arrays = {name: [] for name in ("id", "started_at", "ended_at", "prompt_tokens", "generated_tokens", "labels")}
+
+    status, receipt = exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": arrays})
+
+    assert (status, receipt["accepted"], receipt["rejected"]) == (202, 0, 0)
+
+
 def test_requests_are_listed_in_pages(exporter):
     begin(exporter, "llm-server", run_id="paged", gpus=["1"])
     time.sleep(0.2)
