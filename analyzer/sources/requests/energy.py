@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
 from analyzer.model.devices import SIMULATED
-from analyzer.model.ledger import RunLedger, parse_ledger
-from analyzer.model.sample_table import Row, RunFrames, last, samples
+from analyzer.model.ledger import LedgerDevice, parse_ledger
+from analyzer.model.sample_table import Row, last, samples
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
+from analyzer.sources.requests.notes import run_notes, runs_beside
 from analyzer.sources.requests.other_work import other_work_note
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract import metrics as m
+from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.divide import Role
+from exporter.request_energy.load import quotient
 from exporter.request_energy.spans import EnergySlots
 
 MAX_SLOT_S = 2.0
@@ -34,6 +38,7 @@ _LOW_PERCENTILE = 1.0
 
 RoleGpus = Mapping[Role, Sequence[str]]
 """Indexes or UUIDs of the GPUs of each role; empty for a server that is not disaggregated."""
+_NO_LEDGER: Mapping[Place, LedgerDevice] = MappingProxyType({})
 GpuRuns = Mapping[Place, RunsOnGpu | None]
 """GPUs with the runs among which their energy is divided; None for a GPU of which all energy counts."""
 
@@ -74,12 +79,12 @@ def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -
     open_s |= {(instance, run_id): (window.start_s, window.end_s) for instance, window in ledger.windows.items()}
     runs_on = partial(fetch_runs_on_gpu, source, run_id, (start_s, end_s), open_s)
     gpus = {place: runs_on(place) for place in places}
-    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}")
-    run_j = sum(one.energy_j for one in ledger.devices if one.component == "gpu")
-    notes = _notes(frames, ledger, gpus, measured.gap_s)
-    total_j = float(measured.joules.sum())
-    is_whole = not any(gpus.values())
-    if is_whole and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
+    others = {run.run_id for run in runs_beside(frames, ledger, places)}
+    known = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
+    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known, others=others)
+    notes = run_notes(gpus, others, ledger, measured.gap_s)
+    run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
+    if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
         notes.append(f"the samples give {total_j:.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")
     names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
     simulated = any(one.startswith(SIMULATED) for one in names)
@@ -88,8 +93,6 @@ def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -
         of_run = {role: {place: runs_on(place) for place in places} for role, places in of_role.items()}
         slots = _role_slots(source, of_run, (start_s, end_s), notes)
         return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots)
-    if is_whole:
-        measured = replace(measured, joules=_with_total(measured.joules, run_j))
     return ServerEnergy(_energy_slots(measured, notes), len(gpus), tuple(notes), simulated)
 
 
@@ -162,12 +165,23 @@ class _Measured:
 
     edges_s: FloatArray
     joules: FloatArray
+    sampled_j: float
+    """Energy of the whole GPUs by the samples."""
     gap_s: float
     gpus: int
     idle_w: tuple[FloatArray, ...]
 
 
-def _measured(source: SampleSource, gpus: GpuRuns, span_s: TimeRange, what: str) -> _Measured:
+def _measured(  # noqa: PLR0913  # the last two are those of a run
+    source: SampleSource,
+    gpus: GpuRuns,
+    span_s: TimeRange,
+    what: str,
+    *,
+    known: Mapping[Place, LedgerDevice] = _NO_LEDGER,
+    others: Collection[str] = (),
+) -> _Measured:
+    """Return the energy of GPUs, scaled to the `known` energies of a run and `others` on them."""
     start_s, end_s = span_s
     counters: dict[Place, Samples] = {}
     idle_of: dict[Place, float] = {}
@@ -181,16 +195,19 @@ def _measured(source: SampleSource, gpus: GpuRuns, span_s: TimeRange, what: str)
             for row in last(raw, m.IDLE_POWER, component="gpu", device=place[1], **where):
                 idle_of[place] = row.value
     edges_s, gap_s = _edges(list(counters.values()), start_s, end_s, what)
-    joules, idle_w = np.zeros(len(edges_s) - 1), []
+    joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
     for place, counter in counters.items():
-        if runs := gpus[place]:
-            own = runs.own_energy(counter, edges_s)
-        else:
-            own = OwnEnergy(np.diff(np.interp(edges_s, counter.t, counter.value)), np.ones(len(edges_s) - 1))
+        whole_j = np.diff(np.interp(edges_s, counter.t, counter.value))
+        own = runs.own_energy(counter, edges_s) if (runs := gpus[place]) else OwnEnergy(whole_j, np.ones(len(whole_j)))
+        if one := known.get(place):
+            own_j = one.attributed_j.get(SHARE_POLICY) if runs and runs.are_all(others, span_s) else None
+            ratio = quotient(_with_total(whole_j, one.energy_j), whole_j)
+            own = own._replace(joules=own.joules * ratio if own_j is None else _with_total(own.joules, own_j))
+        sampled_j += float(whole_j.sum())
         joules += own.joules
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)
-    return _Measured(edges_s, joules, gap_s, len(gpus), tuple(idle_w))
+    return _Measured(edges_s, joules, sampled_j, gap_s, len(gpus), tuple(idle_w))
 
 
 def _energy_slots(measured: _Measured, notes: list[str]) -> EnergySlots:
@@ -267,34 +284,3 @@ def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[Reque
     if note := other_work_note(spans, slots):
         notes.append(note)
     return table, notes
-
-
-def _notes(frames: RunFrames, ledger: RunLedger, gpus: GpuRuns, gap_s: float) -> list[str]:
-    notes = []
-    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {frames.run_id}
-    if sharing:
-        notes.append(
-            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy that is "
-            "attributed to it; the error of attribution is in no half-width"
-        )
-    other = {
-        run.run_id
-        for run in other_runs(frames.others, frames.run_id)
-        for instance, uuid in gpus
-        if run.instance == instance and uuid in run.gpus and run.overlaps(ledger.windows[instance])
-    }
-    if other - sharing:
-        notes.append(
-            f"GPUs also used by {_names(other - sharing)}, without requests: that energy is divided among these "
-            "requests"
-        )
-    if gap_s > 0:
-        notes.append(f"{gap_s:.0f} s without samples: their energy is spread evenly over that time")
-    if not all(window.ended for window in ledger.windows.values()):
-        notes.append("the run has not ended")
-    return notes
-
-
-def _names(run_ids: Collection[str]) -> str:
-    first, more = sorted(run_ids)[:3], len(run_ids) - 3
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "")

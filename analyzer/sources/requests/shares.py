@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with that instant."""
 _NEAR_S = 2.0
 """Time before and after a run of which samples are fetched."""
+_ROUNDING_S, _LEAST_J = 0.01, 0.5
+"""Largest difference of two equal instants, and energy of no run that does not count."""
 _ALWAYS_S = (-np.inf, np.inf)
 
 
@@ -57,6 +59,14 @@ class RunsOnGpu:
     run_id: str
     uses: Mapping[str, RunUse]
     unattributed: Samples
+
+    def are_all(self, others: Collection[str], span_s: TimeRange) -> bool:
+        """Return whether the runs, which `others` used the GPU beside, have all its energy from their begins on."""
+        have_part = all(each.from_s <= max(each.open_s[0], span_s[0]) + _ROUNDING_S for each in self.uses.values())
+        inside_s = span_s[0] + _NEAR_S, span_s[1] - _NEAR_S  # samples around the begin and the end have more
+        rest = self.unattributed
+        rest_j = np.diff(np.interp(inside_s, rest.t, rest.value)).item() if len(rest) else 0.0
+        return have_part and set(others) <= self.uses.keys() and rest_j <= _LEAST_J
 
     def own_energy(self, meter: Samples, edges_s: FloatArray) -> OwnEnergy:
         """Return the part of the run in the energy of the meter; the parts of all open runs add up to it.

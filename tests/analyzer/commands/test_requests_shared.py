@@ -175,6 +175,25 @@ def test_roles_of_a_shared_gpu_have_the_energy_of_their_run(requests_of, tmp_pat
     assert document["measured_energy_joules"] == pytest.approx(2 * TOTAL_J - B_J, rel=1e-9)
 
 
+@pytest.mark.parametrize("b_from_s", [B_FROM_S, B_S[0]])
+def test_shared_runs_have_the_energy_of_their_reports(requests_of, tmp_path, b_from_s):
+    """The samples at the end have 30 J more than the exporter attributed: they are too new."""
+    path = history(tmp_path, "ab")
+    write_requests(tmp_path)
+    change = "UPDATE samples SET value = {} WHERE series_id IN (SELECT id FROM series WHERE name = ?{})"
+    with sqlite3.connect(path) as connection:
+        newer = change.format("value + 30", "") + " AND t_ms >= ?"
+        connection.execute(newer, (m.GPU_ENERGY.name, (START_S + 119.5) * 1_000))
+        b_start = change.format("?", " AND labels LIKE '%\"b\"%'")
+        connection.execute(b_start, (START_S + b_from_s, m.RUN_REQUESTS_START.name))
+    connection.close()
+
+    a, b = (requests_of(path, name)[0]["measured_energy_joules"] for name in "ab")
+
+    b_j = B_J + (B_FROM_S - b_from_s) * IDLE_W / 2
+    assert (a, b) == pytest.approx((TOTAL_J - b_j, b_j), rel=1e-9)
+
+
 def test_a_run_after_the_other_one_has_no_part_of_it(requests_of, tmp_path):
     """At 300 W, run a ends 2 s before run b begins, whose part is from ten seconds before its first report on."""
     gpu = NodeGpu([(START_S - 1_000.0, 300.0)])
