@@ -16,7 +16,7 @@ from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
 from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
 
-MIN_QUIET_SLOTS = 8
+MIN_NOISE_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""
 _CHUNK = 1_000_000
 _NORMAL_PER_MEDIAN = 1.4826
@@ -152,7 +152,7 @@ def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:
 
 def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
     """Return the standard error of the meter in a slot, by the scatter of the slots without requests."""
-    if np.count_nonzero(quiet) < MIN_QUIET_SLOTS:
+    if np.count_nonzero(quiet) < MIN_NOISE_SLOTS:
         return 0.0
     joules, widths_s = slots.joules[quiet], slots.widths_s[quiet]
     left_j = joules - np.median(joules / widths_s) * widths_s
