@@ -40,7 +40,7 @@ Meters = Mapping[Device, DeviceMeter]
 EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
 IdlePower = Callable[[FloatArray], FloatArray | None]
-"""Idle power of a run's GPUs at some instants, None where it is unknown."""
+"""Part of a run in the idle power of its GPUs between consecutive edges, None where it is unknown."""
 
 
 class _Batch(NamedTuple):
@@ -234,8 +234,7 @@ class Server:
     def _idle_power_w(self) -> tuple[float | FloatArray, bool]:
         """Return the idle power of all GPUs in each slot, True if it is known; else the lowest power of a second."""
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
-        edges_s = self._division.edges_s
-        known_w = self._idle_w((edges_s[1:] + edges_s[:-1]) / 2)
+        known_w = self._idle_w(self._division.edges_s)
         if known_w is not None:
             return known_w, True
         return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False

@@ -52,15 +52,15 @@ class Servers:
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(runs.attributed_j)
 
-    def add(self, run_id: str, run: RunDevices, now_s: float) -> Server:
+    def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
         from exporter.requests.server import Server
 
         meters, idle_w = self._gpus_of(run_id, run)
         uses = partial(self._others_on_gpus, run_id)
         server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses)
-        self._join(run_id, meters, now_s)
-        server.begin(now_s - BEFORE_S)
+        self._join(run_id, meters, now, run)
+        server.begin(max(now.s - BEFORE_S, _at_s(run.begin_at, now)))
         self.by_run[run_id] = server
         log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
         return server
@@ -83,11 +83,12 @@ class Servers:
             with suppress(RunError):
                 run = self._runs.devices_of(run_id)
                 meters, idle_w = self._gpus_of(run_id, run)
-                self._join(run_id, meters, now.s)
+                self._join(run_id, meters, now, run)
                 server.use(meters, idle_w)
                 others = self._runs.others_on_gpus(run_id, now.s)
                 sharing.update(each.run_id for each in others)
-                end_s = math.inf if run.end_at is None else run.end_at - (now.at - now.s)
+                end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
+                self._end(run_id, end_s)
                 if any(each.begin_s < end_s for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
         if self.by_run:
@@ -99,12 +100,19 @@ class Servers:
         except RunError:  # the run is forgotten
             return ()
 
-    def _join(self, run_id: str, meters: Meters, now_s: float) -> None:
+    def _end(self, run_id: str, end_s: float) -> None:
+        """End the parts of a run at its end, which may be known late."""
+        for device in self._shares.end(run_id, end_s) if end_s < math.inf else ():
+            for server in self.by_run.values():
+                if device in server.meters:
+                    server.measure_again(end_s)
+
+    def _join(self, run_id: str, meters: Meters, now: ClockReading, run: RunDevices) -> None:
         """Divide the energy of GPUs also with a run, from shortly before now as far as it is not divided yet."""
         for device in meters:
             others = [server for each, server in self.by_run.items() if each != run_id and device in server.meters]
-            since_s = max([now_s - BEFORE_S, *(server.divided_s for server in others)])
-            if self._shares.join(run_id, device, since_s):
+            since_s = max([now.s - BEFORE_S, *(server.divided_s for server in others)])
+            if self._shares.join(run_id, device, since_s, _at_s(run.begin_at, now)):
                 for server in others:
                     server.measure_again(since_s)
 
@@ -116,14 +124,19 @@ class Servers:
         known = self._live.energy.meters
         meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
 
-        def idle_w(times_s: FloatArray) -> FloatArray | None:
+        def idle_w(edges_s: FloatArray) -> FloatArray | None:
             import numpy as np
 
-            total_w = np.zeros(len(times_s))
+            total_w = np.zeros(max(0, len(edges_s) - 1))
             for device in meters:
                 if (watts := self._runs.idle_w(device)) is None:
                     return None
-                total_w += watts * self._shares.idle_shares(run_id, device, times_s)
+                total_w += watts * self._shares.idle_shares(run_id, device, edges_s)
             return total_w
 
         return meters, idle_w
+
+
+def _at_s(unix_s: float, now: ClockReading) -> float:
+    """Return the CLOCK_BOOTTIME of a Unix time."""
+    return unix_s - (now.at - now.s)

@@ -133,7 +133,7 @@ class RequestService(Service):
             raise
         server = self._servers.by_run.get(run_id)
         if server is None:
-            server = self._servers.add(run_id, run, now.s)
+            server = self._servers.add(run_id, run, now)
         server.add(requests, id_hashes, self._label_numbers(requests), number, now)
 
     def _label_numbers(self, requests: RequestColumns) -> IntArray:

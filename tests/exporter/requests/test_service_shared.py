@@ -56,14 +56,19 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
 
     until_s = min(each.last_edge_s for each in divisions)
     own_j = [np.interp(until_s, each.edges_s, each._joules) for each in divisions]
-    meter_j = 9 * IDLE_W + 200 * (until_s - begin_s)  # from 10 s before the first report
+    runs = [node.node.ledger.find(run_id) for run_id in ("server", "other")]
+    meter_j = IDLE_W * (begin_s - runs[0].begin_s) + 200 * (until_s - begin_s)
     assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
     assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
     assert all("attributed" in view.notes[-1] for view in views)
-    begin_at = node.node.now().at - node.node.now_s + begin_s
-    first, second = (starts[run_id, "gpu", GPU.id] - begin_at for run_id in ("server", "other"))
-    assert first == pytest.approx(1 - 10, abs=1e-3)
-    assert second == pytest.approx(late_s + 1 - 10, abs=1e-3)
+    first_reports_s = begin_s + 1, begin_s + late_s + 1
+    assert [starts[run.run_id, "gpu", GPU.id] for run in runs] == pytest.approx(
+        [
+            run.started_at + max(0.0, first_s - 10 - run.begin_s)
+            for run, first_s in zip(runs, first_reports_s, strict=True)
+        ],
+        abs=2e-3,
+    ), "a part of the GPU begins ten seconds before the first report, but not before the run"
 
 
 def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
@@ -148,3 +153,64 @@ def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pa
     assert not any("other runs" in note for view in views for note in view.notes)
     notes = [note for name in ("server", "later") for note in node.node.ledger.find(name).notes]
     assert not any("other runs" in note for note in notes)
+
+
+def test_requests_at_the_change_of_two_runs_have_all_power(node):
+    """At the constant idle power of 60 W the server ends after 10.35 s, and the later run begins at once."""
+
+    async def serve(run_id, seconds):
+        for second in range(seconds):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+            await node.service.report(run_id, [request])
+            await node.service.tick()
+
+    async def end():
+        node.node.run_for(0.35)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("last", now_at - 0.35, now_at, 50, 40)])
+        await node.node.service.end("server", EndRequest())
+
+    node.node.power_w = IDLE_W
+    asyncio.run(serve("server", 10))
+    asyncio.run(end())
+    node.node.begin(run_id="later", gpus=[GPU.id])
+    asyncio.run(serve("later", 70))
+
+    for name, seconds in (("server-8", 1.0), ("server-9", 1.0), ("last", 0.35), ("later-0", 1.0), ("later-1", 1.0)):
+        view = node.service.show(name)
+        assert view.energy_joules == pytest.approx(seconds * IDLE_W, abs=view.energy_uncertainty_joules)
+    assert node.service.show("server-8").energy_joules == pytest.approx(IDLE_W, rel=0.01)
+    assert node.service.show("later-0").energy_joules == pytest.approx(IDLE_W, rel=0.01)
+
+
+def test_run_within_another_one_has_half_of_the_power_while_open(node):
+    """At the constant idle power of 60 W, the other run is open for 20 s; neither has processes."""
+
+    async def serve(run_ids, seconds, first):
+        for second in range(first, first + seconds):
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for run_id in run_ids:
+                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                await node.service.report(run_id, [request])
+            await node.service.tick()
+
+    async def end():
+        await node.node.service.end("other", EndRequest())
+
+    node.node.power_w = IDLE_W
+    asyncio.run(serve(["server"], 20, 0))
+    node.node.begin(run_id="other", gpus=[GPU.id])
+    asyncio.run(serve(["server", "other"], 20, 20))
+    asyncio.run(end())
+    asyncio.run(serve(["server"], 70, 40))
+
+    for run_id in ("server", "other"):
+        joules = [node.service.show(f"{run_id}-{second}").energy_joules for second in (20, 21, 37, 38)]
+        assert joules == pytest.approx([IDLE_W / 2] * 4, rel=0.01)
+    for name, watts in (("server-19", IDLE_W), ("server-39", IDLE_W / 2), ("other-39", IDLE_W / 2)):
+        view = node.service.show(name)
+        assert view.energy_joules == pytest.approx(watts, abs=view.energy_uncertainty_joules)
+    assert node.service.show("server-41").energy_joules == pytest.approx(IDLE_W, rel=0.01)
