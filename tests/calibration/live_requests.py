@@ -59,7 +59,7 @@ def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.
     """Report each request at the second after its end; return final rows, and estimates (2, N) at the reports."""
     spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=True)
     meters: Any = {Device("gpu", "GPU-0"): meter}
-    server = Server(WINDOW_S, meters, lambda times_s: np.full(len(times_s), idle_w), energy_at)
+    server = Server(WINDOW_S, meters, lambda edges_s: np.full(len(edges_s) - 1, idle_w), energy_at)
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)
     now_s = float(np.ceil(spans.ended_s.min()))
