@@ -58,7 +58,7 @@ class DeviceMeter:
         self._sensors = SensorComparison(self.counter.update)
         self.comparison = self._sensors.result
         counted_j = totals.energy_j if self.counter.raw_j is not None else None
-        self.polls = RecentPolls(MeteredPoll(last, totals, None, counted_j) if last else None)
+        self.polls = RecentPolls([MeteredPoll(last, totals, None, counted_j)] if last else ())
         self._resumed = last is not None
         self._view: MeterView | None = None
         self._clock, self._integral = SensorClockTracker(), PowerIntegral()

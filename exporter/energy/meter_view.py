@@ -25,12 +25,10 @@ KEPT_POLLS = 64
 
 
 class RecentPolls(deque[MeteredPoll]):
-    """Latest polls of a device, oldest first. `last`: the last poll of a previous exporter."""
+    """Latest polls of a device, oldest first."""
 
-    def __init__(self, last: MeteredPoll | None = None) -> None:
-        super().__init__((last,) if last else ())
-        self._is_complete = last is None
-        """False once polls were discarded, or if a previous exporter had some."""
+    _is_complete = True
+    """False once polls were discarded."""
 
     def append(self, item: MeteredPoll) -> None:
         """Add a poll, and discard those that are too old."""

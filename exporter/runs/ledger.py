@@ -156,7 +156,9 @@ class Ledger:
 
     def renew(self, run: RunRecord) -> None:
         """Extend the lease of a run that is known to be alive now, and save it."""
-        lifecycle.renew(run, self._clock().s)
+        now_s = self._clock().s
+        run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
+        run.end_until_s = run.end_until_s if run.unwatched else None
         self._unsaved.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest, end_s: float | None = None) -> None:
@@ -217,9 +219,7 @@ class Ledger:
             if lifecycle.end_if_dead(run, now, self._is_alive):
                 self.release(run)
                 self.finish(run)
-                continue
-            marks.mark_alive(run, self._live.energy.meters)
-            if from_s is not None:
+            elif from_s is not None:
                 lifecycle.cut_at_slots(run, slots_at, from_s, now)
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:

@@ -15,7 +15,6 @@ from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated, pids_in_cgroup
 from exporter.processes.exits import ProcessExits
 from exporter.processes.procfs import ProcessKey, is_process_alive, login_name, process_user
-from exporter.runs.marks import time_text
 from exporter.runs.record import Cut, RunRecord
 
 STEP_S = 1.0
@@ -106,21 +105,14 @@ def find_death(
     if has_processes and now_s - watched_s > (DISCOVERED_GONE_S if run.discovered else GONE_S):
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
-        if has_processes and run.alive_s < run.lease_until_s:
-            return run.alive_s, "its processes were gone when its lease ran out"
-        reported_s = run.last_report.t_s if run.last_report else run.begin_s
+        if has_processes:
+            return min(run.alive_s, run.lease_until_s), "its lease ran out"
+        unheard_s = run.lease_until_s - run.alive_s
         return run.lease_until_s, (
-            f"its lease ran out {run.lease_until_s - reported_s:.0f} s after its last report, "
-            f"{time_text(run.started_at + reported_s - run.begin_s)}: it may have ended earlier; "
+            f"its lease ran out {unheard_s:.0f} s after its last report: it may have ended earlier; "
             "its energy is that until the lease ran out, and the uncertainty includes the time since that report"
         )
     return None
-
-
-def renew(run: RunRecord, now_s: float) -> None:
-    """Extend the lease of a run that reports now."""
-    run.alive_s, run.lease_until_s, run.last_report = now_s, now_s + run.lease_s, Cut(now_s, None)
-    run.end_until_s = run.end_until_s if run.unwatched else None
 
 
 def note_alive(run: RunRecord, now_s: float) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from exporter.contract.run import NO_GPU_FOUND
-from exporter.energy.marks import EnergyMark, energy_between, mark_at_totals
+from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, energy_between, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
@@ -38,45 +38,8 @@ def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previou
     for device in run.devices:
         meter = meters.get(device)
         if meter is not None and not (device in marks and meter.polls.has_discarded(t_s)):
-            mark = bounded_mark(run, device, meter.mark(t_s), meter.most_w, t_s)
-            known = _known_later(run, device, meter, t_s)
-            marks[device] = known if known and known.joules < mark.joules else mark
+            marks[device] = bounded_mark(run, device, meter.mark(t_s), meter.most_w, t_s)
     return raise_marks(marks, after)
-
-
-def _known_later(run: RunRecord, device: Device, meter: DeviceMeter, t_s: float) -> EnergyMark | None:
-    """Return the mark when the run was last known to be alive, if that is not before `t_s`, whose polls are lost."""
-    alive = run.last_alive
-    return alive.marks.get(device) if alive and t_s <= alive.t_s and meter.polls.has_discarded(t_s) else None
-
-
-def shown_j(run: RunRecord, device: Device, meter: DeviceMeter, t_s: float) -> float:
-    """Return the joules of the last poll up to `t_s`, as a running run shows them, which never fall."""
-    joules, known = meter.totals_before(t_s).energy_j, _known_later(run, device, meter, t_s)
-    return min(joules, known.joules) if known else joules
-
-
-def mark_alive(run: RunRecord, meters: Meters) -> None:
-    """Take the marks when the run was last known to be alive: after a restart they may be those of its end.
-
-    While it is alive, they are those of the latest polls, which cost less.
-    """
-    if not (run.processes or run.cgroup):
-        return
-    if run.end_until_s is not None:
-        previous = run.last_alive.marks if run.last_alive and run.last_alive.t_s == run.alive_s else None
-        run.last_alive = Cut(run.alive_s, None, marks=take_marks(run, meters, run.alive_s, run.begin, previous))
-    elif run.last_alive is None or run.last_alive.t_s != run.alive_s:
-        known = {device: meters[device] for device in run.devices if device in meters}
-        found = {device: _mark_at_poll(run, device, meter, run.alive_s) for device, meter in known.items()}
-        run.last_alive = Cut(run.alive_s, None, marks=raise_marks(found, run.begin))
-
-
-def _mark_at_poll(run: RunRecord, device: Device, meter: DeviceMeter, t_s: float) -> EnergyMark:
-    """Return the mark of the last poll up to `t_s`. Up to its limit, the device may have used any power since."""
-    age_s = max(0.0, t_s - meter.latest.after_s) if meter.latest else 0.0
-    mark = replace(mark_at_totals(meter.totals_before(t_s)), half_width_j=meter.most_w * (age_s + SENSOR_PERIOD_S))
-    return bounded_mark(run, device, mark, meter.most_w, t_s)
 
 
 def bounded_mark(run: RunRecord, device: Device, mark: EnergyMark, most_w: float, t_s: float) -> EnergyMark:
@@ -126,10 +89,32 @@ def mark_end(run: RunRecord, meters: Meters) -> None:
     run.final = take_marks(run, meters, run.end_s, run.cuts[-1].marks)
 
 
+def marks_of_totals(
+    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll], saved_s: float
+) -> Callable[[float], Marks]:
+    """Return the marks at any instant, from the last totals of a previous exporter.
+
+    Up to its limit, a device may have used any power between its last poll and the instant.
+    """
+    known = {device: (total, polls.get(device, LastPoll(saved_s, total.peak_w))) for device, total in totals.items()}
+
+    def at(t_s: float) -> Marks:
+        return {
+            device: replace(
+                mark_at_totals(total),
+                half_width_j=last.most_w * (abs(t_s - last.t_s) + SENSOR_PERIOD_S),
+                most_w=last.most_w,
+            )
+            for device, (total, last) in known.items()
+        }
+
+    return at
+
+
 def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
     """Take the marks of a running run again until they are final, and book the energy between final marks."""
     before: Marks = {}
-    _mark_last_report(run, meters, now_s)
+    _mark_last_report(run, meters)
     for cut in run.cuts:
         age_s = now_s - cut.t_s
         if not cut.settled and age_s >= FIRST_MARK_S:
@@ -143,12 +128,11 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
     run.fold(now_s)
 
 
-def _mark_last_report(run: RunRecord, meters: Meters, now_s: float) -> None:
-    """Take the marks at the last report of a run, while the meters have the polls around it."""
-    report = run.last_report
-    if report and not report.settled:
-        report.marks = take_marks(run, meters, report.t_s, run.begin, report.marks)
-        report.settled = now_s - report.t_s >= FIRST_MARK_S
+def _mark_last_report(run: RunRecord, meters: Meters) -> None:
+    """Take the marks at the last report of a run without processes, while the meters have the polls around it."""
+    known_s = run.last_report.t_s if run.last_report else -math.inf
+    if not (run.processes or run.cgroup) and run.alive_s > known_s:
+        run.last_report = Cut(run.alive_s, None, marks=take_marks(run, meters, run.alive_s, run.begin))
 
 
 def _all_read_after(run: RunRecord, meters: Meters, t_s: float) -> bool:
@@ -181,16 +165,16 @@ def finish(run: RunRecord, meters: Meters) -> None:
     run.final = take_marks(run, meters, run.end_s, before)
     if run.end_until_s is not None and run.end_until_s > run.end_s:
         _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
-    if run.end_s == run.lease_until_s:
-        _widen_after(run, {**run.begin, **(run.last_report.marks if run.last_report else {})})
+    if run.last_report and run.end_s == run.lease_until_s and not (run.processes or run.cgroup):
+        _widen_after(run, run.last_report)
     close(run)
 
 
-def _widen_after(run: RunRecord, reported: Marks) -> None:
+def _widen_after(run: RunRecord, report: Cut) -> None:
     """Widen the interval of a run that ended at some time since its last report by the energy since then."""
     for device, mark in run.final.items():
-        if device in reported:
-            since_j = mark.joules - reported[device].joules + reported[device].half_width_j
+        if device in report.marks:
+            since_j = mark.joules - report.marks[device].joules + report.marks[device].half_width_j
             run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
 
 
@@ -204,8 +188,7 @@ def _widen_end(run: RunRecord, latest: Marks) -> None:
             further_j = latest[device].joules + latest[device].half_width_j - mark.joules
             run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, further_j))
     until_at = run.ended_at + run.end_until_s - run.end_s
-    is_unseen = run.unwatched and (run.discovered or run.end_until_s >= run.unwatched[1])
-    cause = ", while the exporter was not running" if is_unseen else ""
+    cause = ", while the exporter was not running" if run.unwatched else ""
     run.note(
         f"it ended between {time_text(run.ended_at)} and {time_text(until_at)}{cause}: "
         "the energy is that until the first of these times, and the uncertainty includes the rest"

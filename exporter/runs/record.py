@@ -132,13 +132,13 @@ class RunRecord:
     discovered: CgroupOwner | None = None
     """Owner of the processes of a run that the exporter began automatically."""
     unwatched: tuple[float, float] | None = None
-    """Last scan with a process by the previous exporter, and the start of this one; None once one was found since."""
+    """Last scan of the previous exporter that found a process of the run, and the start of this exporter; None once a
+    process was found since."""
     end_until_s: float | None = None
-    """Latest possible end of a run whose processes were gone at a scan or at a start; the earliest one is `end_s`."""
+    """Latest possible end of a run whose processes were gone at a scan, or at the start of this exporter; its earliest
+    one is `end_s`."""
     last_report: Cut | None = None
-    """Last report of the run, with its marks; None without one since its start, and in records of older versions."""
-    last_alive: Cut | None = None
-    """Last time at which a process of the run was known to be alive (`alive_s`), with its marks."""
+    """Last report of a run without processes, with its marks; None in records of older versions."""
     login: str = ""
     """Login name of the user of its processes; empty if it is unknown or a label names the owner."""
     first_use: Marks = field(default_factory=dict)

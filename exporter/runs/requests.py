@@ -27,7 +27,7 @@ from exporter.processes.cgroup_paths import CgroupOwner
 from exporter.processes.cgroups import MissingCgroupError, is_cgroup_populated, resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.marks import Meters, time_text
-from exporter.runs.record import SAME_INSTANT_S, Cut, RunRecord
+from exporter.runs.record import Cut, RunRecord
 
 
 def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
@@ -184,11 +184,6 @@ def discard_after_end(run: RunRecord, meters: Meters, now: ClockReading, ended_a
     Such a cut is of a phase whose request was delayed as well. Where the polls of that time are no longer kept, the end
     is the first instant whose polls are, which a note declares.
     """
-    if ended_at < run.started_at - SAME_INSTANT_S:
-        run.note(
-            f"its end was reported as {time_text(ended_at)}, before its start at {time_text(run.started_at)}: its "
-            "duration and energy are 0; check the clock of the client"
-        )
     end_s = max(now.s - max(0.0, now.at - ended_at), run.begin_s)
     while len(run.cuts) > 1 and run.cuts[-1].t_s > end_s and not run.cuts[-1].settled:
         del run.cuts[-1]

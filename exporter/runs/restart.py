@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from exporter.energy.marks import LastPoll, MeterTotals, mark_at_totals
-from exporter.energy.sensor_clock import SENSOR_PERIOD_S
-from exporter.model import ClockReading, Device
+from exporter.model import ClockReading
 from exporter.runs.lifecycle import STEP_S, adjust_to_clock, has_living_process, note_alive
-from exporter.runs.marks import bounded_mark, close, raise_marks, time_text
+from exporter.runs.marks import bounded_mark, close, marks_of_totals, raise_marks, time_text
 from exporter.runs.record import Marks, RunRecord
 from exporter.storage.saved_state import SavedState
 
@@ -56,30 +53,8 @@ class Shutdown(NamedTuple):
 
 
 def last_shutdown(saved: SavedState) -> Shutdown:
-    marks_at = _marks_of_totals(saved.totals, saved.polls, saved.saved_s)
+    marks_at = marks_of_totals(saved.totals, saved.polls, saved.saved_s)
     return Shutdown(saved.saved_s, saved.saved_at, marks_at)
-
-
-def _marks_of_totals(
-    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll], saved_s: float
-) -> Callable[[float], Marks]:
-    """Return the marks at any instant, from the last totals of a previous exporter.
-
-    Up to its limit, a device may have used any power between its last poll and the instant.
-    """
-    known = {device: (total, polls.get(device, LastPoll(saved_s, total.peak_w))) for device, total in totals.items()}
-
-    def at(t_s: float) -> Marks:
-        return {
-            device: replace(
-                mark_at_totals(total),
-                half_width_j=last.most_w * (abs(t_s - last.t_s) + SENSOR_PERIOD_S),
-                most_w=last.most_w,
-            )
-            for device, (total, last) in known.items()
-        }
-
-    return at
 
 
 def restore(
@@ -94,9 +69,7 @@ def restore(
     elif now is not None:
         resume(run, last, now)
         if run.processes or run.cgroup:
-            run.unwatched = (run.alive_s, now.s)
-            if run.end_until_s is None or run.discovered or run.cgroup:  # else its processes had ended before
-                run.end_until_s = now.s
+            run.unwatched, run.end_until_s = (run.alive_s, now.s), now.s
             if is_alive(run):
                 note_alive(run, now.s)
     else:

@@ -13,7 +13,7 @@ from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, shown_j, take_marks
+from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, take_marks
 from exporter.runs.record import Cut, Marks, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 _Value = TypeVar("_Value")
@@ -188,7 +188,7 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
             totals = meter.totals_before(until_s)
             most_j = begin.joules + meter.most_w * max(0.0, until_s - run.begin_s)  # rounded as for the final mark
             energies[device] = MeasuredEnergy(
-                max(0.0, min(shown_j(run, device, meter, until_s), most_j) - begin.joules),
+                max(0.0, min(totals.energy_j, most_j) - begin.joules),
                 begin.half_width_j,
                 totals.integrated_j - begin.integrated_j,
                 totals.covered_s - begin.covered_s,
@@ -213,7 +213,7 @@ def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseT
     for device, mark in shared_marks(cut, cut.marks):
         meter = meters.get(device)
         if meter is not None:
-            then_j = shown_j(run, device, meter, until_s)
+            then_j = meter.totals_before(until_s).energy_j
             if device in later_marks:  # the polls of its time may be discarded while another device is silent
                 then_j = min(then_j, later_marks[device].joules)
             then = bounded_mark(

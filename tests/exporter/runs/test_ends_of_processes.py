@@ -3,10 +3,8 @@
 import pytest
 
 from exporter.contract.work import SHARE_POLICY
-from exporter.energy.meter import DeviceMeter
-from exporter.model import Poll
 from exporter.processes.procfs import ProcessKey
-from exporter.runs import lifecycle, marks, restart
+from exporter.runs import lifecycle
 from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
 
@@ -189,8 +187,7 @@ def test_lease_without_processes_has_an_interval_from_the_last_report_on(node):
     node.run.lease_until_s = reported_s + 4.5
     view, energy_j, half_j = node.await_end()
 
-    reported_at = marks.time_text(node.first_at + reported_s - node.first_s)
-    assert view.notes[-1].startswith(f"its lease ran out 4 s after its last report, {reported_at}: it may have ended")
+    assert view.notes[-1].startswith("its lease ran out 4 s after its last report: it may have ended earlier; ")
     assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
     assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
     least_j = POWER_W * (reported_s - node.run.begin_s)
@@ -205,51 +202,3 @@ def test_lease_without_a_report_has_an_interval_from_the_start_on(node):
     _, energy_j, half_j = node.await_end()
 
     assert energy_j - half_j == pytest.approx(0.0, abs=0.1 * POWER_W)
-
-
-def test_lease_of_a_dead_client_with_a_living_process_includes_its_energy(node):
-    """The process is a server, which a client that was killed had added to its run."""
-    node.live_for(3)
-    node.ledger.renew(node.run)
-    reported_s = node.now_s
-    node.run.lease_until_s = reported_s + 6.5
-    view, energy_j, half_j = node.await_end()
-
-    assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
-    assert "its lease ran out 6 s after its last report, " in view.notes[-1]
-    least_j = POWER_W * (reported_s - node.run.begin_s)
-    assert 0.9 * least_j < energy_j - half_j <= least_j
-
-
-@pytest.mark.parametrize("is_exit_saved", [True, False])
-def test_restart_after_the_end_of_a_process_keeps_its_energy(node, is_exit_saved):
-    """The exporter is killed after the end of the process, with totals 2 s later, and restarts after 4 s."""
-    node.live_for(5)
-    if is_exit_saved:
-        node.run_for(0.7)
-        lifecycle.note_exits(node.run, {JOB: node.now_s})
-        node.is_job_alive = False
-        node.run_for(0.3)
-        node.scan()
-        node.live_for(2)
-    else:
-        node.run_for(2)
-    shown_j = node.ledger.view(node.run).energy_joules["gpu"][GPU.id] if is_exit_saved else 0.0
-    meter, killed = node.live.energy.meters[GPU], node.now()
-    last = Poll(GPU, meter.latest.before_s, meter.latest.after_s, counter_j=meter.totals.raw_j)
-    node.live.energy.meters[GPU] = DeviceMeter(meter.totals, last=last)
-    node.is_job_alive = False
-    node.now_s += 4
-    node.run_for(0.05)
-    restart.restore(node.run, restart.Shutdown(killed.s, killed.at, lambda _: {}), node.now(), lambda _: False)
-    shown_later_j = node.ledger.view(node.run).energy_joules["gpu"][GPU.id]
-    view, energy_j, half_j = node.await_end()
-
-    assert shown_j <= shown_later_j <= energy_j
-    assert energy_j <= POWER_W * (view.duration_seconds + 0.05)
-    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.02)
-    assert any(note.startswith("it ended between") for note in view.notes) is not is_exit_saved
-    if is_exit_saved:
-        assert half_j < 0.1 * POWER_W
-    else:
-        assert energy_j + half_j >= POWER_W * (view.duration_seconds + 6)
