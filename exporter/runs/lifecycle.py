@@ -105,8 +105,13 @@ def find_death(
     if has_processes and now_s - watched_s > (DISCOVERED_GONE_S if run.discovered else GONE_S):
         return run.alive_s, "its processes were gone"
     if now_s > run.lease_until_s:
+        if has_processes and run.alive_s < run.lease_until_s:
+            return run.alive_s, "its processes were gone when its lease ran out"
         if has_processes:
-            return min(run.alive_s, run.lease_until_s), "its lease ran out"
+            return run.lease_until_s, (
+                f"its lease ran out {run.lease_s:.0f} s after its last report, with living processes: it may have "
+                "ended earlier; the uncertainty includes the energy since that report"
+            )
         unheard_s = run.lease_until_s - run.alive_s
         return run.lease_until_s, (
             f"its lease ran out {unheard_s:.0f} s after its last report: it may have ended earlier; "

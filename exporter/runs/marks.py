@@ -167,6 +167,8 @@ def finish(run: RunRecord, meters: Meters) -> None:
         _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
     if run.last_report and run.end_s == run.lease_until_s and not (run.processes or run.cgroup):
         _widen_after(run, run.last_report)
+    elif run.end_s == run.lease_until_s and (run.processes or run.cgroup):
+        _widen_since_report(run, meters)
     close(run)
 
 
@@ -175,6 +177,19 @@ def _widen_after(run: RunRecord, report: Cut) -> None:
     for device, mark in run.final.items():
         if device in report.marks:
             since_j = mark.joules - report.marks[device].joules + report.marks[device].half_width_j
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
+
+
+def _widen_since_report(run: RunRecord, meters: Meters) -> None:
+    """Widen the interval of a run whose lease ran out while its processes were alive, which may not be the client's.
+
+    Its marks at the last report are not kept: it used at most its limit since then.
+    """
+    for device, mark in run.final.items():
+        if device in run.begin:
+            since_j, meter = mark.joules - run.begin[device].joules, meters.get(device)
+            if meter and meter.most_w > 0.0:
+                since_j = min(since_j, meter.most_w * run.lease_s)
             run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
 
 

@@ -201,6 +201,7 @@ def _measured(  # noqa: PLR0913  # the last two are those of a run
         own = runs.own_energy(counter, edges_s) if (runs := gpus[place]) else OwnEnergy(whole_j, np.ones(len(whole_j)))
         if one := known.get(place):
             own_j = one.attributed_j.get(SHARE_POLICY) if runs and runs.are_all(others, span_s) else None
+            own_j = own_j if runs else one.energy_j
             ratio = quotient(_with_total(whole_j, one.energy_j), whole_j)
             own = own._replace(joules=own.joules * ratio if own_j is None else _with_total(own.joules, own_j))
         sampled_j += float(whole_j.sum())

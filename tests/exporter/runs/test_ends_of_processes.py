@@ -202,3 +202,17 @@ def test_lease_without_a_report_has_an_interval_from_the_start_on(node):
     _, energy_j, half_j = node.await_end()
 
     assert energy_j - half_j == pytest.approx(0.0, abs=0.1 * POWER_W)
+
+
+def test_lease_with_living_processes_has_an_interval_from_the_report_on(node):
+    """The client was killed after its last report, and a process of its server lives up to the end of the lease."""
+    node.live_for(3)
+    node.run.lease_s = 4.5
+    reported_s = node.now_s
+    node.run.lease_until_s = reported_s + node.run.lease_s
+    view, energy_j, half_j = node.await_end()
+
+    assert "with living processes" in view.notes[-1]
+    assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
+    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
+    assert energy_j - half_j <= POWER_W * (reported_s - node.run.begin_s)
