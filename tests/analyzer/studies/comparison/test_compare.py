@@ -289,15 +289,14 @@ def test_compare_command_has_emissions_of_one_origin(analyzer, tmp_path, options
     """300 W for 20 s are 6,000 J, which cause 0.5 g at 300 g/kWh, at the node and by --carbon."""
     gpu = NodeGpu([(START_S - 500, 60), (START_S, 300), (START_S + 20, 60), (START_S + 100, 300), (START_S + 120, 60)])
     runs = [NodeRun(f"r{i}", START_S + 100 * i, START_S + 100 * i + 20, emissions_g=0.5) for i in range(2)]
-    scrapes = []
-    for t in scrape_times(1, START_S - 60, START_S + 200):
-        values = list(scrape([gpu], runs[0], t))
-        scrapes.append((t, [*values, *(run_series([gpu], runs[1], t) if t >= runs[1].start_s else [])]))
+    scrapes = [
+        (t, [*scrape([gpu], runs[0], t), *(run_series([gpu], runs[1], t) if t >= runs[1].start_s else [])])
+        for t in scrape_times(1, START_S - 60, START_S + 200)
+    ]
     source = write_history(tmp_path, series_of_scrapes(scrapes))
 
     completed = analyzer("compare", "r0", "r1", "--source", source, *SINCE, *options, "--format", "json")
 
-    assert completed.returncode == 0, completed.stderr
     rows = [row for row in json.loads(completed.stdout)["figures"] if row["figure"].startswith("emissions")]
-    assert [row["figure"] for row in rows] == [figure] * 2
+    assert [row["figure"] for row in rows] == [figure] * 2, completed.stderr
     assert [row["value"] for row in rows] == pytest.approx([0.5] * 2, rel=1e-3)

@@ -10,10 +10,8 @@ from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.model import Reading, SourceError
 from exporter.sources.cpu_energy.powercap import RaplSource, find_zones
 from tests.exporter.sources.cpu_energy.powercap_batch import Clock, joules, packages
-from tests.exporter.sources.unprivileged import as_unprivileged_user
 from tests.fakes import powercap
-
-NOBODY = 65_534
+from tests.unprivileged import unprivileged
 
 
 def test_powercap_zones_of_two_packages_are_separate_devices(tmp_path):
@@ -130,7 +128,7 @@ def test_powercap_zones_without_permission_are_one_line(open_folder):
     tree = powercap.intel_two_packages(open_folder)
     for entry in ("intel-rapl:0:1", "intel-rapl:1:1"):
         tree.energy_file(entry).chmod(0o000)
-    with as_unprivileged_user():
+    with unprivileged():
         batch = RaplSource(open_folder).read()
     files = f"{open_folder}/class/powercap/intel-rapl*:*/energy_uj"
     assert len(batch.polls) == 5
@@ -145,7 +143,7 @@ def test_powercap_no_readable_zone_fails_with_remedy(open_folder):
     tree = powercap.amd(open_folder)
     for entry in ("intel-rapl:0", "intel-rapl:0:0"):
         tree.energy_file(entry).chmod(0o000)
-    with as_unprivileged_user(), pytest.raises(SourceError) as caught:
+    with unprivileged(), pytest.raises(SourceError) as caught:
         RaplSource(open_folder).read()
     assert caught.value.cause == (
         "cannot read energy_uj of 2 of 2 RAPL zones (permission denied, root-only since Linux 5.10)"
@@ -157,10 +155,10 @@ def test_powercap_later_permission_is_used_at_next_read(open_folder):
     tree = powercap.amd(open_folder)
     tree.energy_file("intel-rapl:0").chmod(0o000)
     source = RaplSource(open_folder)
-    with as_unprivileged_user():
+    with unprivileged():
         assert packages(source.read()) == {}
     tree.energy_file("intel-rapl:0").chmod(0o444)
-    with as_unprivileged_user():
+    with unprivileged():
         batch = source.read()
     assert packages(batch) == {"0": 300}
     assert batch.problems == ()

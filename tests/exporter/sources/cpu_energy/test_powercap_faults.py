@@ -17,10 +17,9 @@ from exporter.exposition.collector import NodeSnapshot, node_readings
 from exporter.model import Batch, Device, SourceError
 from exporter.polling.live_state import LiveState
 from exporter.sources.cpu_energy.powercap import RaplSource
-from tests.exporter.sources.unprivileged import as_unprivileged_user
 from tests.fakes import powercap
+from tests.unprivileged import unprivileged
 
-NOBODY = 65_534
 PACKAGE = Device("package", "0")
 INTEL_J, AMD_J = powercap.RANGE_UJ / 1e6, 65_532.610987
 
@@ -116,13 +115,13 @@ def test_powercap_temporarily_unreadable_zone_is_bridged(open_folder):
     tree = powercap.intel_two_packages(open_folder)
     machine = Machine(open_folder)
     all_problems = set()
-    with as_unprivileged_user():
+    with unprivileged():
         machine.read()
     tree.forbid("intel-rapl:1")
     for _ in range(10):  # 100 W in each zone for 10 s
         machine.now_s += 1
         tree.tick(100)
-        with as_unprivileged_user():
+        with unprivileged():
             batch = machine.read()
         all_problems |= set(batch.problems)
         assert len(batch.polls) == 6
@@ -134,7 +133,7 @@ def test_powercap_temporarily_unreadable_zone_is_bridged(open_folder):
     tree.permit("intel-rapl:1")
     machine.now_s += 1
     tree.tick(100)
-    with as_unprivileged_user():
+    with unprivileged():
         batch = machine.read()
     assert batch.problems == ()
     assert machine.joules(Device("package", "1")) == pytest.approx(1_100)
@@ -147,7 +146,7 @@ def test_powercap_mmio_does_not_replace_a_forbidden_zone(open_folder):
     tree.forbid("intel-rapl:0")
     machine.now_s += 61  # after the next search for zones
     tree.tick(100)
-    with as_unprivileged_user():
+    with unprivileged():
         assert PACKAGE not in {poll.device for poll in machine.read().polls}
 
 
