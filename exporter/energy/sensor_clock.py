@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -20,7 +20,7 @@ COUNTER_REFIT_S = 0.005
 """Time until the next fit, per known change: the more changes are known, the less another one adds."""
 
 PhaseRange = Callable[[float], tuple[float, float]]
-_MIN_CHANGES = 8
+_MIN_CHANGES, _MANY_CHANGES = 8, 64
 _SEARCH_STEPS = 24
 _BISECTIONS = 12
 _PERIODS = 9
@@ -64,20 +64,22 @@ class SensorClockTracker:
 
     def from_power(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
         if now_s >= self._due_s:
-            self.clock = fit_sensor_clock(value_changes(list(polls), counter=False))
+            self.clock = fit_sensor_clock(value_changes(list(polls), counter=False), self.clock)
             self._due_s = now_s + POWER_REFIT_S
         return self.clock
 
     def from_counter(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
         if now_s >= self._due_s:
             changes = value_changes(list(polls), counter=True)
-            self.clock = fit_sensor_clock(changes)
+            self.clock = fit_sensor_clock(changes, self.clock)
             self._due_s = now_s + COUNTER_REFIT_S * len(changes)
         return self.clock
 
 
-def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | None:
+def fit_sensor_clock(changes: Sequence[tuple[float, float]], known: SensorClock | None = None) -> SensorClock | None:
     """Return the clock that best explains `changes`: (a, b] in seconds, in each of which the value changed once.
+
+    `known` is a clock of earlier changes. With many changes that all agree with it, no other one is searched.
 
     Every change means a < phase + k·period ≤ b. Any clock that satisfies all of these may be the true one. The result
     is their mean; its slack covers 95 % of them at the first and at the last change.
@@ -99,12 +101,18 @@ def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | No
     if period_s < 1.3 * median(widths):
         return None
     refined: list[tuple[float, SensorClock]] = []
-    for candidate in _strongest(middles, period_s):
+    for candidate in _candidates(known, middles, period_s):
         refined.append(_refine(candidate, narrow_changes))
         if refined[-1][0] <= 0:
             break
     scatter_s, clock = min(refined, key=lambda found: found[0])
     return clock if scatter_s <= clock.period_s * _SCATTER and clock.slack_s <= clock.period_s / 4 else None
+
+
+def _candidates(known: SensorClock | None, middles: Sequence[float], period_s: float) -> Iterator[SensorClock]:
+    if known and len(middles) >= _MANY_CHANGES:
+        yield known
+    yield from _strongest(middles, period_s)
 
 
 def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:
@@ -142,9 +150,11 @@ def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple
     low = [(a - origin, k) for (a, _), k in zip(changes, numbers, strict=True)]
     high = [(b - origin, k) for (_, b), k in zip(changes, numbers, strict=True)]
 
+    # of all changes, those on the hull bound the phase; lists, whose max and min take half the time of generators
+    first_after, last_before = _upper_hull(low), [(-y, k) for y, k in _upper_hull([(-b, k) for b, k in high])]
+
     def phases(period_s: float) -> tuple[float, float]:
-        # lists: max and min of a list take half the time of those of a generator
-        return max([a - k * period_s for a, k in low]), min([b - k * period_s for b, k in high])
+        return max([a - k * period_s for a, k in first_after]), min([b - k * period_s for b, k in last_before])
 
     reach = 2 * median(b - a for a, b in changes) / max(1, numbers[-1])
     widest_s = _widest(phases, clock.period_s - reach, clock.period_s + reach)
@@ -153,6 +163,19 @@ def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple
         slack_s = first - last + median(b - a for a, b in changes) / 4
         return first - last, SensorClock(origin + (first + last) / 2, widest_s, slack_s)
     return first - last, _mean(origin, _possible_clocks(phases, widest_s, reach), numbers)
+
+
+def _upper_hull(points: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return the points (y, k), in the order of k, of which one has the largest y - k * slope, whatever the slope."""
+    hull: list[tuple[float, int]] = []
+    for y, k in points:
+        while len(hull) > 1:
+            (y1, k1), (y2, k2) = hull[-2:]
+            if (y2 - y1) * (k - k1) > (y - y1) * (k2 - k1):
+                break
+            hull.pop()
+        hull.append((y, k))
+    return hull
 
 
 def _mean(origin: float, clocks: list[tuple[float, float, float]], numbers: list[int]) -> SensorClock:

@@ -42,6 +42,30 @@ def test_clock_47_ms_polls_locate_100_ms_updates_to_1_ms(seed):
     assert distance(clock, 0.1, phase_s, 1_011.5) <= 0.002
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_clock_known_from_earlier_changes_is_followed(seed):
+    rng = random.Random(seed)
+    changes = observed_changes(0.1, rng.uniform(0, 0.1), poll_times(0.047, 32.0, rng))
+    known = fit_sensor_clock([each for each in changes if each[0] < 1_012.0])
+    later = [each for each in changes if each[0] > 1_020.0]
+    clock, searched = fit_sensor_clock(later, known), fit_sensor_clock(later)
+
+    assert clock is not None
+    assert searched is not None
+    assert clock.period_s == pytest.approx(searched.period_s, abs=1e-7)
+    assert clock.nearest(1_026.0) == pytest.approx(searched.nearest(1_026.0), abs=1e-5)
+    assert clock.slack_s == pytest.approx(searched.slack_s, rel=0.01)
+
+
+def test_clock_known_one_with_another_period_is_not_followed():
+    rng = random.Random(5)
+    known = fit_sensor_clock(observed_changes(0.1, 0.03, poll_times(0.047, 12.0, rng)))
+    changes = observed_changes(0.12, 0.05, poll_times(0.047, 12.0, rng))
+
+    assert known is not None
+    assert fit_sensor_clock(changes, known) == fit_sensor_clock(changes)
+
+
 @settings(derandomize=True)  # where two polls are nearly a period, one fit in thousands is ambiguous
 @given(st.floats(0.08, 0.2), st.floats(0, 1), st.integers(0, 10_000))
 def test_clock_other_periods_error_is_within_the_slack(period_s, share, seed):
