@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from exporter.request_energy.load import TERMS, quotient
-from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.pieces import FloatArray, IntArray
 
 SHARED_STEP = (0, 1, 2)
 """Terms of the model: prefilled tokens, context, and decode steps, which the requests in progress share."""
@@ -19,6 +19,8 @@ WINDOW_S = 5.0
 MIN_WINDOWS = 24
 """Windows of a fit, if the slots are short enough. Wide windows matter: spans place tokens evenly over a phase, and
 errors of their place within a window would bias the coefficients towards 0."""
+_MOST_ROWS = 1 << 18
+"""Most windows in the samples that are fitted at once."""
 
 SEPARABLE_RATIO = 0.5
 """Largest half-width of the energies of prefill and decode, relative to them, with which both are stated."""
@@ -45,40 +47,33 @@ def fit_windows(terms: FloatArray, joules: FloatArray, width_s: float, window_s:
 
 def fit(windows: FitWindows, used: Sequence[int]) -> FloatArray:
     """Return the joules of each of TERMS, at least 0, by least squares; 0 for terms that are not used."""
-    result: FloatArray = _fits([windows], used)[0]
+    result: FloatArray = _fits(windows, np.arange(len(windows.joules))[np.newaxis], used)[0]
     return result
 
 
 def bootstrap(windows: FitWindows, used: Sequence[int], rng: np.random.Generator, count: int = 100) -> FloatArray:
     """Return fits to resampled windows, (count, 4)."""
     total = len(windows.joules)
-    chosen = (rng.integers(0, total, total) for _ in range(count))
-    return _fits((FitWindows(windows.terms[each], windows.joules[each]) for each in chosen), used)
+    at_once = max(1, _MOST_ROWS // total)
+    sizes = [min(at_once, count - done) for done in range(0, count, at_once)]
+    samples = (np.array([rng.integers(0, total, total) for _ in range(size)]) for size in sizes)
+    return np.concatenate([_fits(windows, each, used) for each in samples])
 
 
-def _fits(samples: Iterable[FitWindows], used: Sequence[int]) -> FloatArray:
-    """Return the fit to each of B samples, (B, 4).
+def _fits(windows: FitWindows, chosen: IntArray, used: Sequence[int]) -> FloatArray:
+    """Return the fit to each of B samples of the windows (B, W), (B, 4).
 
     Terms are scaled to a root mean square of 1. The QR decomposition leaves a system of at most four rows with the same
     solutions.
     """
-    scales, systems, targets = [], [], []
-    for each in samples:
-        columns = each.terms[:, used]
-        scale = np.sqrt(np.mean(columns**2, axis=0))
-        scale[scale == 0.0] = np.inf
-        q, r = np.linalg.qr(columns / scale)
-        scales.append(scale)
-        systems.append(_with_rows(r, len(used)))
-        targets.append(_with_rows(q.T @ each.joules, len(used)))
-    result = np.zeros((len(scales), len(TERMS)))
-    result[:, used] = least_squares(np.array(systems), np.array(targets)) / np.array(scales)
+    columns = windows.terms[:, used][chosen]
+    scale = np.sqrt(np.mean(columns**2, axis=1, keepdims=True))
+    scale[scale == 0.0] = np.inf
+    q, r = np.linalg.qr(columns / scale)
+    targets = np.einsum("bwk,bw->bk", q, windows.joules[chosen])
+    result = np.zeros((len(chosen), len(TERMS)))
+    result[:, used] = least_squares(r, targets) / scale[:, 0]
     return result
-
-
-def _with_rows(rows: FloatArray, count: int) -> FloatArray:
-    """Return the rows with rows of 0 up to the count."""
-    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]))])
 
 
 def least_squares(systems: FloatArray, targets: FloatArray) -> FloatArray:

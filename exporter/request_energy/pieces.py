@@ -17,24 +17,39 @@ def amounts_at(index: IntArray, amount: FloatArray, length: int) -> FloatArray:
     return np.bincount(index, amount, minlength=length).astype(np.float64)
 
 
+def time_order(t_s: FloatArray) -> IntArray:
+    """Return the order of N times: a radix sort by 65,536 parts of their range, then one within these parts."""
+    first_s, last_s = t_s.min(), t_s.max()
+    parts = ((t_s - first_s) * (65_535 / max(last_s - first_s, 1e-9))).astype(np.uint16)
+    roughly = np.argsort(parts, kind="stable")
+    order: IntArray = roughly[np.argsort(t_s[roughly], kind="stable")]
+    return order
+
+
 def shared_joules(edges_s: FloatArray, power_w: FloatArray, begin_s: FloatArray, end_s: FloatArray) -> FloatArray:
     """Return the energy of N intervals within the edges: at each instant, they share the power of the slot equally.
 
     `power_w` (K,) is the power of the K slots.
     """
-    joules, begin_s, end_s = np.zeros(len(begin_s)), np.maximum(begin_s, edges_s[0]), np.minimum(end_s, edges_s[-1])
-    kept = end_s > begin_s
-    slots, intervals = len(edges_s), int(np.count_nonzero(kept))
-    t_s = np.concatenate([edges_s, begin_s[kept], end_s[kept]])
-    order = np.argsort(t_s)
-    change = np.repeat(np.array([0, 1, -1], dtype=np.int32), [slots, intervals, intervals])
-    number = np.cumsum(change[order], dtype=np.int32)[:-1]
-    slot = np.cumsum(order < slots, dtype=np.int32)[:-1] - 1
+    joules, (first_s, last_s) = np.zeros(len(begin_s)), (edges_s[0], edges_s[-1])
+    (kept,) = np.nonzero((begin_s < end_s) & (begin_s < last_s) & (end_s > first_s))
+    begin_s, end_s = begin_s[kept], end_s[kept]
+    begins, ends = begin_s > first_s, end_s < last_s  # instants within the edges; only these are sorted
+    inner_begins_s, inner_ends_s = begin_s[begins], end_s[ends]
+    counts = len(edges_s), len(inner_begins_s), len(inner_ends_s)
+    t_s = np.concatenate([edges_s, inner_begins_s, inner_ends_s])
+    order = time_order(t_s)
+    change = np.repeat(np.array([0, 1, -1], dtype=np.int32), counts)
+    number = np.cumsum(change[order], dtype=np.int32)[:-1] + (len(kept) - counts[1])
+    slot = np.cumsum(order < counts[0], dtype=np.int32)[:-1] - 1
     watts = np.where(number > 0, power_w.take(slot, mode="clip"), 0.0) / np.maximum(number, 1)
     total_j = np.empty(len(t_s))
     total_j[order] = np.concatenate([[0.0], np.cumsum(watts * np.diff(t_s[order]))])
-    begin_j, end_j = np.split(total_j[slots:], 2)
-    joules[kept] = end_j - begin_j
+    edges_j, begins_j, ends_j = np.split(total_j, np.cumsum(counts[:2]))
+    shared_j = np.full(len(kept), edges_j[-1])
+    shared_j[ends] = ends_j
+    shared_j[begins] -= begins_j
+    joules[kept] = shared_j
     return joules
 
 

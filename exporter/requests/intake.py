@@ -94,23 +94,32 @@ class RequestIds:
                     left &= ~mask
             requests = requests.take(left)
         hashes = requests.id_hashes
-        new = self._unknown(hashes)
-        if new is not None:
+        if not self._note_new(requests, hashes):
+            new = self._unknown(hashes)
             refused["duplicate"] = len(requests) - int(np.count_nonzero(new))
             requests, hashes = requests.take(new), list(compress(hashes, new))
-        self.note(requests, hashes)
+            self.note(requests, hashes)
         return Checked(requests, hashes, refused)
 
-    def _unknown(self, id_hashes: list[int]) -> Mask | None:
-        """Return the mask of ids that are not known, each one once; None if that is all of them."""
+    def _note_new(self, requests: RequestColumns, id_hashes: list[int]) -> bool:
+        """Keep the ids if none is known and each one is there once; return whether that is so."""
+        ids = self._new.hashes
+        if not (ids.isdisjoint(id_hashes) and self._old.hashes.isdisjoint(id_hashes)):
+            return False
+        known = len(ids)
+        self.note(requests, id_hashes)
+        if len(ids) - known == len(id_hashes):
+            return True
+        ids.difference_update(id_hashes)
+        return False
+
+    def _unknown(self, id_hashes: list[int]) -> Mask:
+        """Return the mask of ids that are not known, each one once."""
         import numpy as np
 
-        known = self._new.hashes, self._old.hashes
-        if len(set(id_hashes)) == len(id_hashes) and all(each.isdisjoint(id_hashes) for each in known):
-            return None
         found, new = set[int](), np.zeros(len(id_hashes), dtype=bool)
         for index, each in enumerate(id_hashes):
-            new[index] = not any(each in one for one in (found, *known))
+            new[index] = not any(each in one for one in (found, self._new.hashes, self._old.hashes))
             found.add(each)
         return new
 

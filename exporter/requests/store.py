@@ -234,6 +234,7 @@ class RequestStore:
             self._connection = None
         if self._connection is None:
             connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
+            connection.execute("PRAGMA page_size = 16384")  # a batch is large; only for a new file
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
