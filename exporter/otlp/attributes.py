@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from exporter.contract.requests.served import MAX_LABEL_VALUE
 from exporter.model import printable
@@ -46,9 +46,9 @@ def scalar(value: AnyValue) -> Value | None:
     return found
 
 
-def scalar_values(attributes: Iterable[KeyValue], wanted: Collection[str]) -> Values:
+def scalar_values(attributes: Mapping[str, AnyValue], wanted: Iterable[str]) -> Values:
     """Return the wanted attributes that are a text, a number or a bool."""
-    found = ((each.key, scalar(each.value)) for each in attributes if each.key in wanted)
+    found = ((key, scalar(attributes[key])) for key in wanted if key in attributes)
     return {key: value for key, value in found if value is not None}
 
 
@@ -62,7 +62,7 @@ class LabelRules:
     def keys(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for keys in self.sources.values() for key in keys))
 
-    def labels(self, values: Mapping[str, Value | None], resource: Values) -> dict[str, str]:
+    def labels(self, values: Mapping[str, str | None], resource: Values) -> dict[str, str]:
         """Return the labels that the attributes give; an API key as the start of its SHA-256 hash."""
         found = {}
         for name, keys in self.sources.items():

@@ -5,27 +5,22 @@ The names of the attributes are listed in `exporter/docs/requests-otlp.md` with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, Literal
 
-from exporter.contract.requests.served import MAX_REQUEST_ID
-from exporter.otlp.attributes import RUN_ID, LabelRules, Value, Values
-from exporter.otlp.raw_attributes import AttributeReader
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-_COUNTS = (
-    "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
-    "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
-    "gen_ai.usage.cached_tokens", "gen_ai.usage.cache_read.input_tokens",
-)  # fmt: skip
-"""Prompt, generated and cached tokens, each with two names, of which the first one that a span has counts."""
-_SECONDS = (
-    "gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk", "gen_ai.latency.e2e",
-)  # fmt: skip
-_TEXTS = ("gen_ai.response.id", "gen_ai.request.id", "gen_ai.operation.name", RUN_ID)
-"""Ids of the request, operation and run. A gateway has the server's id in its response; a server has its own."""
-_FIRST_SECONDS, _FIRST_TEXT = len(_COUNTS), len(_COUNTS) + len(_SECONDS)
-_FIXED = _FIRST_TEXT + len(_TEXTS)
+from exporter.contract.requests.served import MAX_REQUEST_ID
+from exporter.otlp.attributes import RUN_ID, LabelRules, Values, scalar
+from exporter.otlp.trace_messages import Attributes
+
+_INPUT, _PROMPT = "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"
+_OUTPUT, _COMPLETION = "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
+_CACHED, _CACHE_READ = "gen_ai.usage.cached_tokens", "gen_ai.usage.cache_read.input_tokens"
+_FIRST_TOKEN, _FIRST_CHUNK = "gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk"
+_LATENCY = "gen_ai.latency.e2e"
+_RESPONSE_ID, _REQUEST_ID = "gen_ai.response.id", "gen_ai.request.id"
+"""Id of the answer, which a gateway has from its server, and a server's own id of the request."""
+_OPERATION = "gen_ai.operation.name"
 _WITHOUT_OUTPUT = frozenset({"embeddings", "embedding", "aembedding", "rerank", "arerank"})
 _NOT_REQUESTS = frozenset({"create_agent", "execute_tool", "invoke_agent", "invoke_workflow", "plan", "retrieval"})
 """Operations whose usage is the sum of the requests below them."""
@@ -35,71 +30,79 @@ _NS = 1e-9
 _NAN, _INFINITE = float("nan"), float("inf")
 
 
-SpanRow = tuple[str, float, float, float, int, int, int, tuple[Value | None, ...], Role | None, str | None]
+SpanRow = tuple[str, float, float, float, int, int, int, int, str | None, tuple[tuple[str | None, ...], Role | None]]
 """Request of a span: id, start, first token (NaN if unknown), end, tokens of the prompt, cached and generated tokens,
-values of its labels, role, and `wattline.run_id`. A plain tuple is made faster than an object with names."""
+number of the span, `wattline.run_id`, texts of its labels with its role. A tuple is made faster than an object."""
 
 
 class SpanReader:
     """Conversion of spans to requests, with the labels that `rules` allow."""
 
     def __init__(self, rules: LabelRules) -> None:
-        self._rules, self.resource_keys = rules, frozenset(rules.keys)
-        names = dict.fromkeys([*_COUNTS, *_SECONDS, *_TEXTS, *rules.keys])
-        places = {name: place for place, name in enumerate(names)}
-        self._attributes = AttributeReader(places)
-        self._label_values: Callable[[list[Value | None]], tuple[Value | None, ...]] = itemgetter(
-            *(places[name] for name in rules.keys)
-        )
+        self._rules, self._label_keys = rules, rules.keys
+        self.resource_keys = frozenset(rules.keys)
 
-    def labels(self, values: tuple[Value | None, ...], resource: Values) -> dict[str, str]:
-        """Return the labels of a span with these values and its resource."""
-        return self._rules.labels(dict(zip(self._rules.keys, values, strict=True)), resource)
+    def labels(self, texts: tuple[str | None, ...], resource: Values) -> dict[str, str]:
+        """Return the labels of a span with these texts and its resource."""
+        return self._rules.labels(dict(zip(self._label_keys, texts, strict=True)), resource)
 
-    def read(self, span: Any) -> SpanRow | None:
-        """Return the request of a span of `trace_request_class`; None for a span without token counts.
-
-        Raises DecodeError, UnicodeDecodeError and struct.error.
-        """
-        values = self._attributes.values(span.attributes[:])
-        prompt_a, prompt_b, made_a, made_b, cached_a, cached_b = values[:_FIRST_SECONDS]
-        first_a, first_b, e2e, response_id, own_id, operation, run_id = values[_FIRST_SECONDS:_FIXED]
-        prompt = prompt_b if prompt_a is None else prompt_a
-        if type(prompt) is not int:
-            prompt = _count(prompt_a, prompt_b)
-        if prompt is None or operation in _NOT_REQUESTS:
+    def read(self, span: Any, attributes: Attributes) -> SpanRow | None:
+        """Return the request of a span; None for a span without token counts."""
+        prompt = _count(attributes, _INPUT, _PROMPT)
+        if prompt is None:
             return None
-        made = made_b if made_a is None else made_a
-        if type(made) is not int:
-            made = _count(made_a, made_b)
-        if made is None and operation not in _WITHOUT_OUTPUT and e2e is None:
+        made = _count(attributes, _OUTPUT, _COMPLETION)
+        latency_s = _seconds(attributes[_LATENCY]) if _LATENCY in attributes else None
+        operation = _text(attributes[_OPERATION]) if _OPERATION in attributes else None
+        if operation in _NOT_REQUESTS or (made is None and latency_s is None and operation not in _WITHOUT_OUTPUT):
             return None
-        cached = 0 if cached_a is None and cached_b is None else _count(cached_a, cached_b)
+        first_s = _seconds(attributes[_FIRST_TOKEN]) if _FIRST_TOKEN in attributes else 0.0
+        if not first_s and _FIRST_CHUNK in attributes:
+            first_s = _seconds(attributes[_FIRST_CHUNK])
+        request_id = _text(attributes[_RESPONSE_ID]) if _RESPONSE_ID in attributes else None
+        if not request_id and _REQUEST_ID in attributes:
+            request_id = _text(attributes[_REQUEST_ID])
         started_at = span.start_time_unix_nano * _NS
-        e2e_s, first_s, name = _seconds(e2e), _seconds(first_a) or _seconds(first_b), response_id or own_id
         head, separator, _ = span.name.partition(" Req ")
         return (
-            str(name)[:MAX_REQUEST_ID] if name else span.span_id.hex(),
+            request_id[:MAX_REQUEST_ID] if request_id else span.span_id.hex(),
             started_at,
             started_at + first_s if first_s else _NAN,
-            started_at + e2e_s if e2e_s else span.end_time_unix_nano * _NS,
+            started_at + latency_s if latency_s else span.end_time_unix_nano * _NS,
             prompt,
-            cached or 0,
+            _count(attributes, _CACHED, _CACHE_READ) or 0,
             made or 0,
-            self._label_values(values),
-            _ROLES.get(head) if separator else None,
-            None if run_id is None else str(run_id),
+            int.from_bytes(span.span_id),
+            _text(attributes[RUN_ID]) if RUN_ID in attributes else None,
+            (
+                tuple([_text(attributes[key]) if key in attributes else None for key in self._label_keys]),
+                _ROLES.get(head) if separator else None,
+            ),
         )
 
 
-def _count(*values: Value | None) -> int | None:
-    """Return the first of the values that is a number of tokens."""
-    for value in values:
-        if value is not None and not isinstance(value, str) and abs(value) < 2**63:
-            return int(value)
-    return None
+def _count(attributes: Attributes, first: str, second: str) -> int | None:
+    """Return the first of two attributes that a span has, if it is a number of tokens."""
+    if first not in attributes:
+        if second not in attributes:
+            return None
+        first = second
+    attribute = attributes[first]
+    if count := attribute.int_value:
+        return count
+    value = scalar(attribute)
+    return int(value) if isinstance(value, int | float) and abs(value) < 2**63 else None
 
 
-def _seconds(value: Value | None) -> float:
+def _seconds(attribute: AnyValue) -> float:
     """Return a duration; 0 if it is unknown, as servers report it."""
+    value = attribute.double_value or scalar(attribute)
     return float(value) if isinstance(value, int | float) and 0 < value < _INFINITE else 0.0
+
+
+def _text(attribute: AnyValue) -> str | None:
+    """Return a text, a number or a bool as text; None for other values."""
+    if text := attribute.string_value:
+        return text
+    value = scalar(attribute)
+    return None if value is None else str(value)

@@ -158,3 +158,20 @@ def test_json_example_of_the_specification_is_decoded():
 def test_body_that_is_no_trace_request_is_an_error(body, is_json):
     with pytest.raises(BodyError, match=r"ExportTraceServiceRequest|spanId"):
         decode(body, READER, is_json=is_json)
+
+
+def test_damaged_attribute_of_a_later_span_is_an_error():
+    """The text of an attribute that no request needs is not UTF-8 in the second of two similar spans."""
+    body = encoded(lambda tracer: [emit(tracer, "s", {**SEMCONV, "other": text}) for text in ("abc", "abd")])
+
+    assert len(decode(body, READER, is_json=False).requests) == 2
+    with pytest.raises(BodyError, match="ExportTraceServiceRequest"):
+        decode(body.replace(b"abd", b"ab\xff"), READER, is_json=False)
+
+
+def test_label_values_of_different_types_are_different_labels():
+    body = encoded(lambda tracer: [emit(tracer, "s", {**SEMCONV, "http.route": value}) for value in (1, True, 1.0)])
+
+    found = requests_of(decode(body, READER, is_json=False).requests)
+
+    assert [each.labels["route"] for each in found] == ["1", "True", "1.0"]
