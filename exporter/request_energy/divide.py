@@ -14,7 +14,7 @@ from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load
 from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
 from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
-from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances
+from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances, whole_half_widths_j
 
 MIN_NOISE_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""
@@ -48,7 +48,7 @@ class RequestEnergies:
     `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
     `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
     a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted
-    joules of the terms.
+    joules of the terms. `other_half_j` is the part of all half-widths by work that no request reports.
     """
 
     divided: DividedEnergy
@@ -61,6 +61,7 @@ class RequestEnergies:
     decode: EnergyPart | None
     context_token: EnergyPart | None
     joules_of: FloatArray
+    other_half_j: float
 
     @property
     def dynamic_j(self) -> FloatArray:
@@ -114,11 +115,8 @@ def divide_energy(
     half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
-    if slots.idle_known:
-        _add_idle(sums.half_j, slots.idle_ratio, divided)
-    else:  # a part of the assumed idle energy may be caused by the requests
-        sums.half_j += divided.idle_j
-        separable = False
+    _add_whole(sums.half_j, slots, divided, other_ratio)
+    separable = separable and slots.idle_known
     states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
     return RequestEnergies(
@@ -130,24 +128,29 @@ def divide_energy(
         idle_half_j=slots.idle_ratio * float(slots.idle_j.sum()),
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=_context_token(model) if CONTEXT in used and states_context else None,
+        context_token=_context_token(model, other_ratio) if CONTEXT in used and states_context else None,
         joules_of=model.joules_of,
+        other_half_j=other_ratio * sum(totals),
     )
 
 
-def _context_token(model: EnergyModel) -> EnergyPart | None:
+def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
     """Return the energy of a token of context that a generated token attends to; None if it is not significant."""
     joules = model.fits[:, [CONTEXT]]
     best = float(joules[0, 0])
-    part = EnergyPart(best, HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0])))
+    random_j = HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0]))
+    part = EnergyPart(best, random_j + other_ratio * best)
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
 
 
-def _add_idle(half_j: FloatArray, ratio: float, divided: DividedEnergy) -> None:
-    """Add the error of the idle power to the half-widths."""
+def _add_whole(half_j: FloatArray, slots: EnergySlots, divided: DividedEnergy, other_ratio: float) -> None:
+    """Add the errors of the idle power and of other work to the half-widths."""
     for start in range(0, len(half_j), _CHUNK):
         part = slice(start, start + _CHUNK)
-        half_j[part] = np.hypot(half_j[part], ratio * divided.idle_j[part])
+        dynamic_j = divided.prefill_j[part] + divided.decode_j[part]
+        half_j[part] = whole_half_widths_j(
+            half_j[part], dynamic_j, divided.idle_j[part], np.bool_(slots.idle_known), other_ratio
+        )
 
 
 def _noise_j(slots: EnergySlots, quiet: Mask) -> float:

@@ -113,15 +113,18 @@ class FitSlots:
             return None
         return fit_model(self.terms, self._dynamic_j, self._width_s, SHARED_STEP, SEPARATE_TOKENS)
 
-    def is_separable(self, model: EnergyModel, untimed: float, other_w: float) -> bool:
+    def other_ratio(self, limit_w: float) -> float:
+        """Return the largest power above idle of other work, relative to that of the slots, at most 1."""
+        return min(1.0, limit_w * self._width_s * len(self) / max(float(self._dynamic_j.sum()), 1e-9))
+
+    def is_separable(self, model: EnergyModel, untimed: float, other_ratio: float) -> bool:
         """Return True if the energies of prefill and decode can be stated.
 
-        `untimed` is the part of the energy in requests whose first token is not known, `other_w` the power above idle
+        `untimed` is the part of the energy in requests whose first token is not known. A part of `other_ratio` may be
         of other work.
         """
         totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
         idle_half_j = IDLE_RATIO * float(self._idle_j.sum())
-        other_ratio = other_w * self._width_s * len(self) / max(float(self._dynamic_j.sum()), 1e-9)
         unknown_j = untimed * float(totals_j[0].sum()) + other_ratio * totals_j[0]
         half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, unknown_j, idle_half_j)
         return is_separable(model.windows, totals_j[0].tolist(), half_j)

@@ -56,6 +56,7 @@ def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> Requ
         decode=_total(decode, slots["decode"]),
         context_token=decode.context_token,
         joules_of=prefill.joules_of + decode.joules_of,
+        other_half_j=prefill.other_half_j + decode.other_half_j,
     )
 
 
@@ -76,7 +77,11 @@ def decode_begins_s(spans: RequestSpans) -> FloatArray:
 
 
 def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
-    """Return the energy of a role; only the times of its samples are uncertain, and an idle power that is assumed."""
+    """Return the energy of a role.
+
+    Only the times of its samples are uncertain, an idle power that is assumed, and work that no request reports.
+    """
     joules = float(energies.divided.dynamic_j.sum())
     edges_j = 0.0 if slots.edge_half_j is None else float(slots.edge_half_j[0] + slots.edge_half_j[-1])
-    return EnergyPart(joules, edges_j + (0.0 if slots.idle_known else float(energies.divided.idle_j.sum())))
+    idle_j = 0.0 if slots.idle_known else float(energies.divided.idle_j.sum())
+    return EnergyPart(joules, edges_j + idle_j + energies.other_half_j)

@@ -15,6 +15,8 @@ _SAME_STEP_S = 1e-3
 SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
 MIN_QUIET_SLOTS = 3
 """Least number of slots without requests that show the power of other work."""
+OTHER_QUANTILES = 0.05, 0.5, 0.95
+"""Quantiles of the power above idle without requests: that of noise, the usual one, and the limit of other work."""
 IDLE_RATIO = 0.05
 """Half-width of a measured idle power, relative to it: that of its level in `exporter.attribution.idle_level`."""
 
@@ -104,7 +106,7 @@ class EnergySlots:
 
     `idle_w` is the power of the devices without requests, one for all slots or one for each (K), `edge_half_j` (K + 1)
     the half-width of the energy up to each edge. Without `idle_known`, `idle_w` is an assumption, and the true value
-    may be lower. `other_w` is the power above idle without requests, see `QuietPower`.
+    may be lower. `other_w` and `other_limit_w` are powers above idle without requests, see `QuietPower`.
     """
 
     edges_s: FloatArray
@@ -113,6 +115,7 @@ class EnergySlots:
     edge_half_j: FloatArray | None = None
     idle_known: bool = True
     other_w: float = 0.0
+    other_limit_w: float = 0.0
 
     @classmethod
     def of_samples(
@@ -168,31 +171,33 @@ class EnergySlots:
         return result
 
     def other_ratio(self, dynamic_j: FloatArray, covered_s: FloatArray) -> float:
-        """Return the power of other work, relative to that above idle during requests.
+        """Return the largest power of other work, relative to that above idle during requests, at most 1.
 
         Requests have `dynamic_j` in slots in which they are in progress for `covered_s`.
         """
-        return self.other_w * float(covered_s.sum()) / max(float(dynamic_j.sum()), 1e-9)
+        return min(1.0, self.other_limit_w * float(covered_s.sum()) / max(float(dynamic_j.sum()), 1e-9))
 
 
 class QuietPower:
-    """Power above idle in the latest slots without requests: that of a loaded server, or of other work."""
+    """Power above idle in the latest slots without requests: that of a loaded server, or of other work.
+
+    Other work that does not depend on the requests has the same distribution of power during them: in 95 %, it is at
+    most the 95 % quantile. Noise of the meter is as far above idle as below.
+    """
 
     def __init__(self, slots: int | None = None) -> None:
         self._slots, self._above_w = slots, np.empty(0)
 
     def add(self, slots: EnergySlots, busy: Mask) -> EnergySlots:
-        """Add slots with the mask of those with requests (K,); return them with the median power without requests.
+        """Add slots with the mask of those with requests (K,); return them with the powers without requests.
 
         A slot beside a request does not count, since a sensor shows the end of a load late; nor do the first and last.
         """
         near = np.concatenate([[True], busy, [True]])
         quiet = ~(near[:-2] | busy | near[2:])
-        above_w = (slots.joules - slots.idle_j)[quiet] / slots.widths_s[quiet]
+        above_w = (slots.joules / slots.widths_s - slots.idle_w)[quiet]
         self._above_w = np.append(self._above_w, above_w)[-(self._slots or len(self._above_w) + len(above_w)) :]
-        return replace(slots, other_w=self.watts)
-
-    @property
-    def watts(self) -> float:
-        """Median power, 0 with less than MIN_QUIET_SLOTS slots."""
-        return max(0.0, float(np.median(self._above_w))) if len(self._above_w) >= MIN_QUIET_SLOTS else 0.0
+        if len(self._above_w) < MIN_QUIET_SLOTS:
+            return slots
+        low_w, usual_w, high_w = np.quantile(self._above_w, OTHER_QUANTILES).tolist()
+        return replace(slots, other_w=max(usual_w, 0.0), other_limit_w=max(high_w + min(low_w, 0.0), 0.0))

@@ -26,8 +26,8 @@ from exporter.request_energy.slot_table import (
     load_terms,
     slot_loads,
 )
-from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, QuietPower, RequestSpans
-from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequests, variances
+from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
+from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequests, variances, whole_half_widths_j
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
@@ -67,7 +67,7 @@ class StreamingDivision:
         self._fit_slots, self._quiet = FitSlots(slot_s), QuietPower(FIT_SLOTS)
         self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
         self._first_s, self._longest_s = np.inf, 0.0
-        self._flight_s = self._shared_idle_j = 0.0
+        self._flight_s = self._shared_idle_j = self._other_ratio = 0.0
         self._error_ratios = np.empty(0)
         """Errors of the latest estimates, relative to them."""
         self.model: EnergyModel | None = None
@@ -233,9 +233,10 @@ class StreamingDivision:
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
         self._fit_slots.add(terms[busy], prefill_ratio[busy], dynamic_j[busy], slots.idle_j[busy])
         self._assumed_until_s = self._assumed_until_s if slots.idle_known else float(slots.edges_s[-1])
+        self._other_ratio = self._fit_slots.other_ratio(slots.other_limit_w)
         if is_due and (model := self._fit_slots.fit()):
             self.model, self._fitted_s = model, float(slots.edges_s[-1])
-            self._separable = self._fit_slots.is_separable(model, untimed, slots.other_w)
+            self._separable = self._fit_slots.is_separable(model, untimed, self._other_ratio)
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
         self._flight_s += float(loads[FLIGHT_S].sum())
@@ -265,8 +266,7 @@ class StreamingDivision:
         dynamic_half_j = HALF_WIDTH * np.sqrt(model_j2 + energy.scatter_j2 + energy.meter_j2)
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
         is_known = spans.arrived_s >= self._assumed_until_s
-        known_half_j = np.hypot(dynamic_half_j, IDLE_RATIO * best.idle_j)
-        half_j = np.where(is_known, known_half_j, dynamic_half_j + best.idle_j)
+        half_j = whole_half_widths_j(dynamic_half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
         missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
         keys = self._keys.values[final].copy()
         separable = is_known & self._separable

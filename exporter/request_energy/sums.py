@@ -10,6 +10,7 @@ import numpy as np
 from exporter.request_energy.fit import SHARED_STEP
 from exporter.request_energy.load import DividedEnergy, LoadBlock
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
+from exporter.request_energy.spans import IDLE_RATIO
 
 FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.012, 0.04, 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
@@ -29,6 +30,18 @@ def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> 
     slopes = (joules[2:] - best) / steps[:, np.newaxis]
     variance = np.einsum("ki,kl,li->i", slopes, covariance, slopes)
     result: FloatArray = np.maximum(variance, 0.0) + (other - best) ** 2
+    return result
+
+
+def whole_half_widths_j(
+    half_j: FloatArray, dynamic_j: FloatArray, idle_j: FloatArray, idle_known: Mask | np.bool_, other_ratio: float
+) -> FloatArray:
+    """Return the half-widths with the errors of the idle power and of work that no request reports.
+
+    A part of an assumed idle energy may be caused by the request. A part of `other_ratio` may be of other work.
+    """
+    with_idle_j = np.where(idle_known, np.hypot(half_j, IDLE_RATIO * idle_j), half_j + idle_j)
+    result: FloatArray = with_idle_j + other_ratio * dynamic_j
     return result
 
 
