@@ -77,8 +77,10 @@ class FinalEnergies:
 
     def add(self, run_id: str, rows: np.ndarray) -> None:
         rows = rows[-len(self._rows) :]
-        at = (self._next + np.arange(len(rows))) % len(self._rows)
-        self._rows["run"][at], self._rows["row"][at] = self._number(run_id), rows
+        number, room = self._number(run_id), len(self._rows) - self._next
+        for begin, part in ((self._next, rows[:room]), (0, rows[room:])):
+            replaced = self._rows[begin : begin + len(part)]
+            replaced["run"], replaced["row"] = number, part
         self._next = (self._next + len(rows)) % len(self._rows)
 
     def find(self, id_hash: int, run_id: str | None) -> tuple[int, str, FinalEnergy] | None:
