@@ -25,16 +25,25 @@ LABEL_SOURCES: Mapping[str, tuple[str, ...]] = {
         "enduser.id",
         "llm.user",
         "metadata.user_api_key_end_user_id",
+        "litellm.end_user.id",
+        "litellm.metadata.user_api_key_end_user_id",
         "metadata.user_api_key_user_id",
+        "litellm.metadata.user_api_key_user_id",
     ),
-    "team": ("metadata.user_api_key_team_alias", "metadata.user_api_key_team_id"),
-    "route": ("http.route", "metadata.user_api_key_request_route"),
-    "api_key": ("metadata.user_api_key_hash",),
+    "team": (
+        "metadata.user_api_key_team_alias",
+        "litellm.team.alias",
+        "metadata.user_api_key_team_id",
+        "litellm.team.id",
+    ),
+    "route": ("http.route", "metadata.user_api_key_request_route", "litellm.request.route"),
+    "api_key": ("metadata.user_api_key_hash", "litellm.api_key.hash"),
     "operation": ("gen_ai.operation.name",),
     "provider": ("gen_ai.provider.name", "gen_ai.system"),
     "service": ("service.name",),
 }
-"""Attributes of each label, the first one that a span has counts. Those of LiteLLM start with `metadata.`."""
+"""Attributes of each label, the first one that a span has counts. Those of LiteLLM start with
+`metadata.`, with LITELLM_OTEL_V2 with `litellm.`."""
 HASH_DIGITS = 16
 _SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
 
@@ -78,7 +87,7 @@ class LabelRules:
 
 def label_rules(names: Iterable[str]) -> LabelRules:
     """Return the rules for `model` and these names. A name without a rule is an attribute's, or LiteLLM's."""
-    chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}")) for name in names}
+    chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}", f"litellm.metadata.{name}")) for name in names}
     return LabelRules({"model": MODEL, **chosen})
 
 

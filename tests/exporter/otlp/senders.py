@@ -58,6 +58,20 @@ LITELLM = {  # litellm 1.106.2, span litellm_request, as captured
     "gen_ai.operation.name": "acompletion",
     "gen_ai.response.finish_reasons": '["stop"]',
 }
+LITELLM_V2 = {  # litellm 1.106.2 with LITELLM_OTEL_V2, span `chat m1` of its proxy
+    "litellm.api_key.hash": "88dc28d0f030c55ed4ab77ed8faf098196cb1c05df778539800c9f1243fe6b4b",
+    "litellm.team.alias": "blue",
+    "litellm.metadata.user_api_key_user_id": "default_user_id",
+    "litellm.metadata.user_api_key_end_user_id": "alice",
+    "litellm.metadata.user_api_key_alias": "key-1",
+    "litellm.request.route": "/v1/chat/completions",
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "openai",
+    "gen_ai.request.model": "m1",
+    "gen_ai.response.id": "chatcmpl-7",
+    "gen_ai.usage.input_tokens": 1200,
+    "gen_ai.usage.output_tokens": 80,
+}
 SEMCONV = {  # GenAI conventions 1.38 and later; LiteLLM's gen_ai_latest_experimental
     "gen_ai.operation.name": "chat",
     "gen_ai.provider.name": "openai",

@@ -10,7 +10,7 @@ from exporter.otlp.attributes import label_rules
 from exporter.otlp.body import BodyError, decode
 from exporter.otlp.spans import SpanReader
 from tests.exporter.contract.packed_requests import requests_of
-from tests.exporter.otlp.senders import LITELLM, SEMCONV, SGLANG, T0, VLLM, emit, encoded
+from tests.exporter.otlp.senders import LITELLM, LITELLM_V2, SEMCONV, SGLANG, T0, VLLM, emit, encoded
 
 READER = SpanReader(label_rules(["user", "route", "team", "api_key"]))
 
@@ -41,6 +41,22 @@ def test_litellm_span_has_labels_and_hashed_key():
     hashed = hashlib.sha256(str(LITELLM["metadata.user_api_key_hash"]).encode()).hexdigest()[:16]
     assert found.labels == {"model": "m1", "user": "alice", "team": "blue", "api_key": hashed}
     assert (found.started_at, found.ended_at, found.first_token_at) == (T0, T0 + 2.5, None)
+
+
+def test_litellm_v2_span_of_the_proxy_has_labels():
+    reader = SpanReader(label_rules(["user", "route", "team", "api_key", "user_api_key_alias"]))
+
+    (found,) = read("chat m1", LITELLM_V2, reader=reader)
+
+    hashed = hashlib.sha256(str(LITELLM_V2["litellm.api_key.hash"]).encode()).hexdigest()[:16]
+    assert found.labels == {
+        "model": "m1",
+        "user": "alice",
+        "route": "/v1/chat/completions",
+        "team": "blue",
+        "api_key": hashed,
+        "user_api_key_alias": "key-1",
+    }
 
 
 def test_semconv_span_has_first_chunk_and_cache_read():
