@@ -166,7 +166,7 @@ def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple
 
 
 def _upper_hull(points: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Return the points (y, k), in the order of k, of which one has the largest y - k * slope, whatever the slope."""
+    """Return the points (y, k), in the order of k, that have the largest y - k * slope for some slope."""
     hull: list[tuple[float, int]] = []
     for y, k in points:
         while len(hull) > 1:

@@ -102,7 +102,7 @@ class RequestIds:
         return Checked(requests, hashes, refused)
 
     def _note_new(self, requests: RequestColumns, id_hashes: list[int]) -> bool:
-        """Keep the ids if none is known and each one is there once; return whether that is so."""
+        """Keep the ids if each one is new and occurs once; return whether that is so."""
         ids = self._new.hashes
         if not (ids.isdisjoint(id_hashes) and self._old.hashes.isdisjoint(id_hashes)):
             return False

@@ -194,7 +194,7 @@ def wait_for_run_s(first: ScrapeTiming, now_s: float, run_id: str = "") -> float
 
 
 Progress = Literal["none", "partial", "complete"]
-"""Whether a run was found with its end: at all of its instances, at some or at none."""
+"""At how many of its instances a run was found with its end: none, some or all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def test_killed_run_whose_exit_was_seen_holds_its_gpu_until_then(node):
     assert share_j == pytest.approx(POWER_W * (died_s - node.run.begin_s), abs=0.1 * POWER_W)
 
 
-def test_killed_run_while_the_exporter_is_paused_has_an_interval_over_the_pause(node):
+def test_killed_run_during_a_pause_of_the_exporter_spans_the_pause(node):
     """The exporter sees nothing for 6 s, of which the process lives 3 s."""
     node.live_for(5)
     node.run_for(3)

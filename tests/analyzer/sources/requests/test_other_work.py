@@ -43,7 +43,7 @@ def test_other_work_is_unknown_if_requests_are_always_in_progress():
     assert other_work_note(whole, slots(BUSY_W)) == ""
 
 
-def test_other_work_is_unknown_if_each_sample_has_a_request_for_a_part_of_it():
+def test_other_work_is_unknown_if_each_sample_has_a_request_in_a_part():
     begun_s = np.arange(60) + 0.25
     half = RequestSpans(begun_s, begun_s + 0.1, begun_s + 0.5, np.full(60, 100.0), np.zeros(60), np.full(60, 50.0))
     assert "in progress for 50 % of the time of their samples" in other_work_note(half, slots(BUSY_W))
