@@ -40,47 +40,53 @@ class EnergyPoint:
     slack_s: float
 
 
-def interpolate_energy(
-    points: Sequence[EnergyPoint], t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None
-) -> tuple[float, float]:
-    """Return the joules at `t_s` and the half-width of their interval.
+class EnergyLine:
+    """Energy over time through points in their order."""
 
-    Between two updates the energy is known at both ends. The power lies between the smallest and the largest nearby
-    (`powers_w` and the slopes between the points), which bounds the energy from both sides. Within
-    these bounds, the estimate assumes one step in power that fits this interval and both its neighbours. If there is
-    none, it assumes constant power. `unknown_w`: power up to which energy may have flowed at `t_s`, where no poll shows
-    it.
-    """
-    if not points:
-        return 0.0, 0.0
-    if len(points) == 1:
-        most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
-        return points[0].joules, most_w * (abs(t_s - points[0].t_s) + points[0].slack_s)
-    right = bisect_right(points, t_s, key=_t_s)
-    nearby = points[_first_within(points, t_s - NEIGHBOURHOOD_S) : _last_within(points, t_s + NEIGHBOURHOOD_S)]
-    slopes = [_slope(a, b) for a, b in pairwise(nearby)]
-    inner = min(max(right, 1), len(points) - 1)
-    slope_w = _slope(points[inner - 1], points[inner])
-    low_w, high_w = _power_bounds_w([slope_w, *slopes], powers_w)
-    step_low_w, step_high_w = low_w, high_w
-    if unknown_w is not None:
-        low_w, high_w = 0.0, max(high_w, unknown_w)
-    elif not powers_w:  # the slopes are means, of a load that may switch faster
-        low_w, high_w = 0.0, _PEAK_OVER_MEAN * high_w
-    if right in (0, len(points)):  # outside of the points
-        edge = points[0] if right == 0 else points[-1]
-        reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
-        beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
-        half_width_j = abs(reach_s) * (high_w - low_w) + (beyond_s + edge.slack_s) * high_w
-        return edge.joules + slope_w * reach_s, half_width_j
-    left, after = points[right - 1], points[right]
-    x_s, rest_s = t_s - left.t_s, after.t_s - t_s
-    least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
-    most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
-    joules = min(max(_stepwise(points, right, t_s, step_low_w, step_high_w), least), most)
-    slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
-    slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
-    return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
+    def __init__(self, points: Sequence[EnergyPoint]) -> None:
+        self._points = points
+        self._times_s = [point.t_s for point in points]
+        self._slopes_w = [_slope(a, b) for a, b in pairwise(points)]
+
+    def at(self, t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None) -> tuple[float, float]:
+        """Return the joules at `t_s` and the half-width of their interval.
+
+        Between two updates the energy is known at both ends. The power lies between the smallest and the largest nearby
+        (`powers_w` and the slopes between the points), which bounds the energy from both sides. Within
+        these bounds, the estimate assumes one step in power that fits this interval and both its neighbours. If there
+        is none, it assumes constant power. `unknown_w`: power up to which energy may have flowed at `t_s`, where no
+        poll shows it.
+        """
+        points, times_s = self._points, self._times_s
+        if not points:
+            return 0.0, 0.0
+        if len(points) == 1:
+            most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
+            return points[0].joules, most_w * (abs(t_s - points[0].t_s) + points[0].slack_s)
+        right = bisect_right(times_s, t_s)
+        first = max(0, bisect_right(times_s, t_s - NEIGHBOURHOOD_S) - 2)  # covers the power before a long gap as well
+        slopes_w = self._slopes_w[first : bisect_right(times_s, t_s + NEIGHBOURHOOD_S) + 1]
+        slope_w = self._slopes_w[min(max(right, 1), len(points) - 1) - 1]
+        low_w, high_w = _power_bounds_w([slope_w, *slopes_w], powers_w)
+        step_low_w, step_high_w = low_w, high_w
+        if unknown_w is not None:
+            low_w, high_w = 0.0, max(high_w, unknown_w)
+        elif not powers_w:  # the slopes are means, of a load that may switch faster
+            low_w, high_w = 0.0, _PEAK_OVER_MEAN * high_w
+        if right in (0, len(points)):  # outside of the points
+            edge = points[0] if right == 0 else points[-1]
+            reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
+            beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
+            half_width_j = abs(reach_s) * (high_w - low_w) + (beyond_s + edge.slack_s) * high_w
+            return edge.joules + slope_w * reach_s, half_width_j
+        left, after = points[right - 1], points[right]
+        x_s, rest_s = t_s - left.t_s, after.t_s - t_s
+        least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
+        most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
+        joules = min(max(_stepwise(points, right, t_s, step_low_w, step_high_w), least), most)
+        slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
+        slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
+        return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
 
 
 def _power_bounds_w(slopes_w: Sequence[float], powers_w: Sequence[float]) -> tuple[float, float]:
@@ -102,19 +108,6 @@ def _power_bounds_w(slopes_w: Sequence[float], powers_w: Sequence[float]) -> tup
 
 def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
     return (b.joules - a.joules) / (b.t_s - a.t_s)
-
-
-def _first_within(points: Sequence[EnergyPoint], t_s: float) -> int:
-    """Return the index of the second point before `t_s`, which covers the power before a long gap as well."""
-    return max(0, bisect_right(points, t_s, key=_t_s) - 2)
-
-
-def _last_within(points: Sequence[EnergyPoint], t_s: float) -> int:
-    return bisect_right(points, t_s, key=_t_s) + 2
-
-
-def _t_s(point: EnergyPoint) -> float:
-    return point.t_s
 
 
 def _stepwise(points: Sequence[EnergyPoint], right: int, t_s: float, low_w: float, high_w: float) -> float:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.energy.interpolation import NEIGHBOURHOOD_S, EnergyPoint, interpolate_energy
+from exporter.energy.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
 from exporter.energy.marks import EnergyMark, MeteredPoll, MeterTotals, poll_time_s
 from exporter.energy.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
@@ -78,7 +78,7 @@ class MeterView:
         self._polls = polls
         self._times = [poll_time_s(item) for item in polls]
         self._powers_w = [item.poll.display_w for item in polls]
-        self._points = points
+        self._points, self._line = points, EnergyLine(points)
         self._sensors = sensors
         self._curve: PowerCurve | None = None
 
@@ -95,7 +95,7 @@ class MeterView:
         is_delayed = t_s > sensors.settled_s
         placed = None if is_delayed or is_silent else self._placed(t_s)
         unknown_w = sensors.most_w if is_silent or is_delayed else None
-        joules, half_width_j = placed or interpolate_energy(self._points, t_s, known_w, unknown_w)
+        joules, half_width_j = placed or self._line.at(t_s, known_w, unknown_w)
         short_j = max(0.0, before.energy_j - joules)  # exported totals never fall
         joules, half_width_j = joules + short_j, half_width_j + short_j
         half_width_j += self._sensor_error_j(t_s, known_w)

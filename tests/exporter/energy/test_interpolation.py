@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy.interpolation import EnergyPoint, counter_points, interpolate_energy
+from exporter.energy.interpolation import EnergyLine, EnergyPoint, counter_points
 from exporter.energy.marks import MeteredPoll, MeterTotals
 from exporter.energy.sensor_clock import SensorClock
 from exporter.model import Device, Poll
@@ -39,7 +39,7 @@ def test_interpolation_any_steps_interval_contains_the_true_energy(steps, share)
     load = Steps(steps)
     t = share * load.times[-1] // 0.1 * 0.1 * 0.999
     points = points_of(load.energy_j, load.times[-1] + 0.3)
-    joules, half_width_j = interpolate_energy(points, t, load.watts)
+    joules, half_width_j = EnergyLine(points).at(t, load.watts)
 
     assert abs(joules - load.energy_j(t)) <= half_width_j + 1e-6
 
@@ -47,15 +47,15 @@ def test_interpolation_any_steps_interval_contains_the_true_energy(steps, share)
 def test_interpolation_constant_power_is_linear():
     points = points_of(lambda t: 300 * t, 2.0)
 
-    assert interpolate_energy(points, 1.234)[0] == pytest.approx(370.2)
+    assert EnergyLine(points).at(1.234)[0] == pytest.approx(370.2)
 
 
 def test_interpolation_one_step_between_updates_is_located():
     # 100 W until 1.03 s, then 600 W: at 1.05 s 103 J + 12 J
     load = Steps([(1.03, 100.0), (1.0, 600.0)])
 
-    assert interpolate_energy(points_of(load.energy_j, 2.0), 1.05)[0] == pytest.approx(115.0)
-    assert interpolate_energy(points_of(load.energy_j, 2.0), 1.02)[0] == pytest.approx(102.0)
+    assert EnergyLine(points_of(load.energy_j, 2.0)).at(1.05)[0] == pytest.approx(115.0)
+    assert EnergyLine(points_of(load.energy_j, 2.0)).at(1.02)[0] == pytest.approx(102.0)
 
 
 def test_interpolation_unknown_power_before_uses_the_largest_step():
@@ -63,15 +63,15 @@ def test_interpolation_unknown_power_before_uses_the_largest_step():
     load = Steps([(1.06, 600.0), (1.0, 100.0)])
     points = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.0, 1.0, 1.1, 1.2, 1.3)]
 
-    assert interpolate_energy(points, 1.05, [600.0])[0] == pytest.approx(630.0)
+    assert EnergyLine(points).at(1.05, [600.0])[0] == pytest.approx(630.0)
 
 
 def test_interpolation_beyond_the_last_update_extrapolates_300_ms():
     points = points_of(lambda t: 300 * t, 2.0)
 
-    assert interpolate_energy(points, 2.2)[0] == pytest.approx(660.0)
-    assert interpolate_energy(points, 60.0)[0] == pytest.approx(690.0)
-    joules, half_width_j = interpolate_energy(points, 60.0)
+    assert EnergyLine(points).at(2.2)[0] == pytest.approx(660.0)
+    assert EnergyLine(points).at(60.0)[0] == pytest.approx(690.0)
+    joules, half_width_j = EnergyLine(points).at(60.0)
     assert joules + half_width_j >= 18_000.0 - 1e-6
 
 
@@ -79,7 +79,7 @@ def test_interpolation_long_gap_is_bounded_by_nearby_powers():
     # 100 W, no updates from 1 s to 11 s, then 600 W; the step may lie anywhere in the gap
     load = Steps([(3.0, 100.0), (20.0, 600.0)])
     points = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.8, 0.9, 1.0, 11.0, 11.1, 11.2)]
-    joules, half_width_j = interpolate_energy(points, 6.0)
+    joules, half_width_j = EnergyLine(points).at(6.0)
 
     assert abs(joules - load.energy_j(6.0)) <= half_width_j
     assert half_width_j > 100
@@ -93,22 +93,22 @@ def test_interpolation_without_readings_covers_load_faster_than_polls(phase_s):
         return 9.0 * ((t + phase_s) // 0.05) + 390 * min(rest_s, 0.02) + 40 * max(rest_s - 0.02, 0.0)
 
     points = [EnergyPoint(t, energy_j(t), 0.0) for t in (0.0, 1.0, 2.0, 2.51, 3.0)]
-    joules, half_width_j = interpolate_energy(points, 2.5)
+    joules, half_width_j = EnergyLine(points).at(2.5)
 
     assert abs(joules - energy_j(2.5)) <= half_width_j
     assert half_width_j < 10
 
 
 def test_interpolation_no_point_and_one_point_have_a_result():
-    assert interpolate_energy([], 1.0) == (0.0, 0.0)
-    assert interpolate_energy([EnergyPoint(1.0, 50.0, 0.1)], 1.5, [200.0]) == (50.0, pytest.approx(120.0))
+    assert EnergyLine([]).at(1.0) == (0.0, 0.0)
+    assert EnergyLine([EnergyPoint(1.0, 50.0, 0.1)]).at(1.5, [200.0]) == (50.0, pytest.approx(120.0))
 
 
 @given(POWERS, st.lists(st.floats(0, 1), min_size=2, max_size=10))
 def test_interpolation_energy_never_falls(steps, shares):
     load = Steps(steps)
     points = points_of(load.energy_j, load.times[-1] + 0.3)
-    joules = [interpolate_energy(points, share * load.times[-1], load.watts)[0] for share in sorted(shares)]
+    joules = [EnergyLine(points).at(share * load.times[-1], load.watts)[0] for share in sorted(shares)]
 
     assert all(b >= a - 1e-6 for a, b in pairwise(joules))
 
