@@ -12,7 +12,7 @@ from exporter.request_energy.load import DividedEnergy, LoadBlock
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 from exporter.request_energy.spans import IDLE_RATIO
 
-FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.012, 0.04, 0.05
+FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.02, 0.04, 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
 HALF_WIDTH = 1.96
