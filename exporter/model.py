@@ -223,10 +223,11 @@ class ReadingChanges:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcessList:
-    """All processes on one GPU."""
+    """All processes on one GPU, read at `read_s` (CLOCK_BOOTTIME)."""
 
     uuid: str
     processes: tuple[GpuProcess, ...]
+    read_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,14 @@ class DeviceLoads:
         return list(self.loads)
 
 
+class GpuLoadPeriod(NamedTuple):
+    """Mean loads of the runs that hold a GPU, between two readings of its processes (CLOCK_BOOTTIME)."""
+
+    begin_s: float
+    end_s: float
+    loads: Mapping[str, float]
+
+
 def gpu_loads(
     holders: Sequence[str], processes: Iterable[GpuProcess], pids: Mapping[str, Collection[int]]
 ) -> DeviceLoads:

@@ -96,7 +96,7 @@ class PolledGpu:
                 writer.put(ReadingChanges(uuid, changed, removed))
         if now >= self._processes_s + processes_every_s * _DUE_SHARE:
             self._processes_s = now
-            writer.put(GpuProcessList(uuid, tuple(self._gpu.processes())))
+            writer.put(GpuProcessList(uuid, tuple(self._gpu.processes()), now))
 
 
 class _PollingThread:

@@ -96,14 +96,14 @@ def _decode_readings(item: list[Any]) -> ReadingChanges:
 
 
 def _decode_processes(item: list[Any]) -> GpuProcessList:
-    return GpuProcessList(item[0], tuple(GpuProcess(*process) for process in item[1]))
+    return GpuProcessList(item[0], tuple(GpuProcess(*process) for process in item[1]), item[2])
 
 
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     GpuCount: ("gpu_counts", astuple),
     GpuInfo: ("gpus", astuple),
     ReadingChanges: ("reading_changes", _encode_readings),
-    GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes)),
+    GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes, item.read_s)),
     XidReporting: ("xid_reporting", astuple),
     XidError: ("xid_errors", astuple),
     GpuFailure: ("gpu_failures", astuple),

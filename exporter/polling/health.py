@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -20,10 +21,12 @@ from exporter.contract.metrics import (
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.energy.emissions import EmissionKey
 from exporter.energy.plausibility import EnergyCheck
-from exporter.model import Batch, Device, GpuInfo, GpuProcess, Reading
+from exporter.model import Batch, Device, GpuInfo, GpuProcess, GpuProcessList, Reading
 
 log = logging.getLogger(__name__)
 
+LISTS_S = 12.0
+"""Time for which lists of processes are kept, as long as polls."""
 HARDWARE_XIDS = (48, 74, 79, 94, 95, 119)
 """XIDs after which a GPU must be reset or replaced; their counters exist from the start."""
 
@@ -38,11 +41,19 @@ class GpuHealth:
     readings: dict[tuple[str, tuple[str, ...]], Reading] = field(default_factory=dict)
     """By metric and labels."""
     processes: tuple[GpuProcess, ...] = ()
+    lists: deque[GpuProcessList] = field(default_factory=deque)
+    """Lists of the latest LISTS_S, with one before them, oldest first; `processes` is from the last one."""
     up: bool = True
     failure: str = ""
     """Cause that the driver gave for the last failure; empty while the GPU answers, or if it is silent."""
     check: EnergyCheck = field(default_factory=EnergyCheck)
     reports_xids: bool = False
+
+    def take_processes(self, listed: GpuProcessList) -> None:
+        self.processes = listed.processes
+        self.lists.append(listed)
+        while len(self.lists) > 1 and self.lists[1].read_s < listed.read_s - LISTS_S:
+            self.lists.popleft()
 
     def is_busy(self) -> bool:
         """Return True if anything ran on the GPU at the last reading, as far as it reports that."""

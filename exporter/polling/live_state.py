@@ -97,7 +97,7 @@ class LiveState:
         for changes in message.reading_changes:
             self._take_readings(changes)
         for listed in message.process_lists:
-            self.gpus[listed.uuid].processes = listed.processes
+            self.gpus[listed.uuid].take_processes(listed)
         for reporting in message.xid_reporting:
             self.gpus[reporting.uuid].reports_xids = True
         for error in message.xid_errors:

@@ -135,15 +135,15 @@ class Server:
     def is_busy(self) -> bool:
         return bool(self._left)
 
-    def tick(self, now_s: float, *, at_once: bool = False) -> tuple[np.ndarray, int | None]:
-        """Read the meters up to now and divide the energy of the requests that are due; with `at_once` of all.
+    def tick(self, now_s: float, known_s: float, *, at_once: bool = False) -> tuple[np.ndarray, int | None]:
+        """Read the meters up to `known_s` and divide the energy of the requests that are due; with `at_once` of all.
 
         Return rows of FINAL_TYPE of the batches whose requests are all final, and the number of the last batch.
         """
         self._add_new()
         if self._division.last_edge_s is not None:
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
-            until_s = now_s - settling_s
+            until_s = now_s - settling_s if at_once else min(now_s - settling_s, known_s)
             is_large = len(self._division) > MANY
             if at_once or until_s - self._division.last_edge_s >= (RARELY_S if is_large else EXTEND_S):
                 self._extend(self._division.last_edge_s, until_s)

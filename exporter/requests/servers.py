@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from exporter.attribution.device_loads import GpuUse
+from exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from exporter.contract.metrics import RUN_REQUESTS_START
 from exporter.model import ClockReading, Device, Reading, RunDevices, RunError
 from exporter.polling.live_state import LiveState
@@ -40,8 +40,8 @@ class RunDirectory(Protocol):
 
     def idle_w(self, device: Device) -> float | None: ...
 
-    def attributed_j(self, device: Device, run_id: str) -> float:
-        """Return the energy that is attributed to a run on a device up to now."""
+    def gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
+        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`."""
 
 
 class Servers:
@@ -50,7 +50,7 @@ class Servers:
     def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
         self._runs, self._live, self._window_s = runs, live, window_s
         self.by_run: dict[str, Server] = {}
-        self._shares = GpuShares(runs.attributed_j)
+        self._shares = GpuShares(runs.gpu_periods, runs.idle_w)
 
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
@@ -78,7 +78,6 @@ class Servers:
 
     def update_gpus(self, now: ClockReading) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on them."""
-        sharing: set[str] = set()
         for run_id, server in self.by_run.items():
             with suppress(RunError):
                 run = self._runs.devices_of(run_id)
@@ -86,13 +85,16 @@ class Servers:
                 self._join(run_id, meters, now, run)
                 server.use(meters, idle_w)
                 others = self._runs.others_on_gpus(run_id, now.s)
-                sharing.update(each.run_id for each in others)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
                 if any(each.begin_s < end_s for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
         if self.by_run:
-            self._shares.note_energies(now.s, sharing)
+            self._shares.note_loads(now.s)
+
+    def known_s(self, run_id: str, now_s: float) -> float:
+        """Return the time up to which the energy of a run is known."""
+        return self._shares.known_s(self.by_run[run_id].meters, now_s)
 
     def _others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
         try:

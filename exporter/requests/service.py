@@ -215,7 +215,7 @@ class RequestService(Service):
         now = self._clock()
         self._servers.update_gpus(now)
         for run_id, server in list(self._servers.by_run.items()):
-            found, number = server.tick(now.s, at_once=at_once)
+            found, number = server.tick(now.s, self._servers.known_s(run_id, now.s), at_once=at_once)
             if len(found):
                 self._finish(run_id, found)
             if number is not None:

@@ -1,27 +1,50 @@
-"""Division of a GPU's energy among several runs that report requests on it, by the energy attributed to each run."""
+"""Division of a GPU's energy among several runs that report requests on it, by the loads of their processes."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
+from exporter.attribution.device_loads import GpuLoadPeriod
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import FloatArray
 
-KEPT_TICKS = 600
-"""Ticks of a second whose attributed energies are known: longer than a slot waits for its requests."""
-EARLY_S = 0.5
-"""Longest age of the latest poll at a tick."""
+KEPT_S = 600.0
+"""Time for which loads are known: longer than a slot waits for its requests."""
+UNKNOWN_S = 4.5
+"""Longest time for which loads may be unknown: processes are read and scanned once a second, and the next reading of a
+period is needed. Slots wait longer than that."""
 
-Attributed = Callable[[Device, str], float]
-"""Energy in joules that is attributed to a run on a device so far."""
+Periods = Callable[[Device, float], Iterable[GpuLoadPeriod]]
+"""Loads of the runs on a GPU in the latest periods that end after an instant."""
+IdlePowerOf = Callable[[Device], float | None]
+"""Idle power of a GPU in watts, if it is known."""
+
+
+class _Part(NamedTuple):
+    """Part of a run in the power of a GPU at an instant: one of the idle power, and one of the power above it."""
+
+    idle_w: float
+    of_idle: float
+    above: float
+
+    def joules(self, energy_j: float, seconds: float) -> float:
+        """Return the part in the energy of a time; the parts of all runs add up to it."""
+        idle_j = self.idle_w * seconds
+        return idle_j * self.of_idle + (energy_j - idle_j) * self.above
+
+
+class _Period(NamedTuple):
+    load: GpuLoadPeriod
+    idle_w: float
 
 
 @dataclass(slots=True)
@@ -34,10 +57,6 @@ class _Member:
     is_final: bool = False
     """True once all requests of the ended run are final: others may still need the shares of that time."""
 
-    def open_s(self, since_s: float, until_s: float) -> float:
-        """Return the seconds of a time in which the run is open."""
-        return max(0.0, min(until_s, self.end_s) - max(since_s, self.begin_s))
-
     def distance_s(self, t_s: float) -> float:
         """Return the time to an instant before or after the part of the run."""
         return max(self.from_s - t_s, t_s - self.end_s)
@@ -45,28 +64,45 @@ class _Member:
 
 @dataclass(slots=True)
 class _SharedGpu:
-    """Runs that report requests on a GPU, and their attributed energies."""
+    """Runs that report requests on a GPU, and the loads of all runs on it."""
 
     members: dict[str, _Member] = field(default_factory=dict)
-    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TICKS))
-    joules: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=KEPT_TICKS))
-    """Attributed energies at each of the times."""
+    periods: deque[_Period] = field(default_factory=deque)
+    """Parts of the periods before the last reading, in order of time."""
+    readings: list[GpuLoadPeriod] = field(default_factory=list)
+    """Latest two periods as they were read."""
 
     @property
-    def changes_s(self) -> list[float]:
-        """Instants at which the members with a part change."""
+    def known_s(self) -> float:
+        """End of the last period with known loads."""
+        return self.periods[-1].load.end_s if self.periods else -math.inf
+
+    def note(self, read: GpuLoadPeriod, idle_w: float) -> None:
+        """Note the loads of the next period."""
+        if self.readings:
+            parts = _parts(self.readings[0], self.readings[-1], read)
+            self.periods.extend(_Period(each, idle_w) for each in parts)
+        self.readings = [*self.readings[-1:], read]
+
+    def changes_s(self, since_s: float, until_s: float) -> list[float]:
+        """Return the instants at which members with a part change, and those from a time at which the loads change."""
         edges_s = [each for one in self.members.values() for each in (one.from_s, one.end_s)]
         middles_s = [(one.end_s + other.from_s) / 2 for one in self.members.values() for other in self.members.values()]
-        return [*edges_s, *middles_s]
+        ends_s = [each.load.end_s for each in self.periods if since_s < each.load.end_s < until_s]
+        return [*edges_s, *middles_s, *ends_s]
 
-    def share(self, run_id: str, t_s: float) -> float:
-        """Return the part of a run in the power at an instant; the parts of all open members add up to 1."""
+    def part(self, run_id: str, t_s: float) -> _Part:
+        """Return the part of a run at an instant; the parts of all open members add up to 1."""
         members = self._members(t_s)
-        if run_id not in members or len(members) == 1:
-            return float(run_id in members)
-        powers_w = self._powers(t_s, members)
-        total_w = math.fsum(powers_w.values())
-        return powers_w[run_id] / total_w if total_w > 0.0 else 1.0 / len(members)
+        if run_id not in members:
+            return _Part(0.0, 0.0, 0.0)
+        equal = 1.0 / len(members)
+        period = self._period(t_s, members) if len(members) > 1 else None
+        if period is None:
+            return _Part(0.0, equal, equal)
+        loads = period.load.loads
+        total = math.fsum(loads[each] for each in members)
+        return _Part(period.idle_w, equal, loads[run_id] / total if total > 0.0 else equal)
 
     def idle_share(self, run_id: str, t_s: float) -> float:
         """Return the part of a run in the idle power, of which all open members have equal parts."""
@@ -78,31 +114,20 @@ class _SharedGpu:
         found = [name for name, each in self.members.items() if each.from_s <= t_s < each.end_s]
         return found or [min(self.members, key=lambda name: self.members[name].distance_s(t_s))]
 
-    def _powers(self, t_s: float, members: Collection[str]) -> dict[str, float]:
-        """Return the powers of the open members by a tick during which all of them are open, the one nearest to t_s.
-
-        Attributed energies are those up to the latest poll, so the tick begins EARLY_S after the last begin.
-        """
-        begin_s = max(self.members[each].begin_s for each in members) + EARLY_S
-        end_s = min(self.members[each].end_s for each in members)
-        times_s = list(self.times_s)
-        first, last = bisect_left(times_s, begin_s) + 1, bisect_right(times_s, end_s) - 1
-        if first > last:  # they are open together for a short time
-            first, last = 1, len(times_s) - 1
-        at = min(max(bisect_left(times_s, t_s), first), last)
-        if at < 1:
-            return dict.fromkeys(members, 0.0)
-        before, after = self.joules[at - 1], self.joules[at]
-        used_j = {each: max(0.0, after.get(each, 0.0) - before.get(each, 0.0)) for each in members}
-        open_s = {each: self.members[each].open_s(times_s[at - 1], times_s[at]) for each in members}
-        return {each: used_j[each] / open_s[each] if open_s[each] > 0.0 else 0.0 for each in members}
+    def _period(self, t_s: float, members: Collection[str]) -> _Period | None:
+        """Return the period of an instant, or the nearest one if it lacks the load of a member."""
+        at = min(bisect_left(self.periods, t_s, key=lambda each: each.load.end_s), len(self.periods) - 1)
+        if at < 0 or all(each in self.periods[at].load.loads for each in members):
+            return self.periods[at] if at >= 0 else None
+        known = [each for each in self.periods if all(member in each.load.loads for member in members)]
+        return min(known, key=lambda each: max(each.load.begin_s - t_s, t_s - each.load.end_s), default=None)
 
 
 class GpuShares:
     """Energy of each run that reports requests, of GPUs that several of them may use. Times are CLOCK_BOOTTIME."""
 
-    def __init__(self, attributed_j: Attributed) -> None:
-        self._attributed_j = attributed_j
+    def __init__(self, periods: Periods, idle_w: IdlePowerOf) -> None:
+        self._periods, self._idle_w = periods, idle_w
         self._gpus: dict[Device, _SharedGpu] = {}
 
     def idle_shares(self, run_id: str, device: Device, edges_s: FloatArray) -> FloatArray:
@@ -112,7 +137,7 @@ class GpuShares:
         gpu = self._gpus.get(device)
         if gpu is None or len(gpu.members) == 1 or len(edges_s) < 2:
             return np.ones(max(0, len(edges_s) - 1))
-        times_s = _with_changes(edges_s, gpu.changes_s)
+        times_s = _with_changes(edges_s, gpu.changes_s(math.inf, math.inf))
         shares = [gpu.idle_share(run_id, t_s) for t_s in ((times_s[1:] + times_s[:-1]) / 2).tolist()]
         own_s = np.concatenate([[0.0], np.cumsum(shares * np.diff(times_s))])
         return np.diff(own_s[np.searchsorted(times_s, edges_s)]) / np.diff(edges_s)
@@ -146,22 +171,30 @@ class GpuShares:
                 gpu.members[run_id].is_final = True
         self._forget()
 
-    def _forget(self) -> None:
-        """Forget final runs that ended before all ticks, and GPUs without other runs."""
+    def _forget(self, now_s: float = -math.inf) -> None:
+        """Forget old loads, final runs that ended before them, and GPUs without other runs."""
+        first_s = now_s - KEPT_S
         for device, gpu in list(self._gpus.items()):
-            first_s = gpu.times_s[0] if len(gpu.times_s) == KEPT_TICKS else -math.inf
+            while gpu.periods and gpu.periods[0].load.end_s < first_s:
+                gpu.periods.popleft()
             for run_id, each in list(gpu.members.items()):
                 if each.is_final and (each.end_s < first_s or each.end_s == math.inf):
                     del gpu.members[run_id]
             if all(each.is_final for each in gpu.members.values()):
                 del self._gpus[device]
 
-    def note_energies(self, now_s: float, others: Collection[str] = ()) -> None:
-        """Note the attributed energies up to now, also of other runs, whose requests may be reported later."""
-        self._forget()
+    def note_loads(self, now_s: float) -> None:
+        """Note the loads up to now, also of runs that report no requests yet."""
+        self._forget(now_s)
         for device, gpu in self._gpus.items():
-            gpu.times_s.append(now_s)
-            gpu.joules.append({run_id: self._attributed_j(device, run_id) for run_id in {*gpu.members, *others}})
+            noted_s = gpu.readings[-1].end_s if gpu.readings else -math.inf
+            for read in self._periods(device, noted_s):
+                gpu.note(read, self._idle_w(device) or 0.0)
+
+    def known_s(self, devices: Iterable[Device], now_s: float) -> float:
+        """Return the time up to which the loads of all shared GPUs are known, or UNKNOWN_S ago if they stay unknown."""
+        gpus = [gpu for device in devices if (gpu := self._gpus.get(device)) and len(gpu.members) > 1]
+        return min([now_s, *(max(gpu.known_s, now_s - UNKNOWN_S) for gpu in gpus)])
 
     def energy_at(
         self, run_id: str, device: Device, meter: DeviceMeter, edges_s: FloatArray
@@ -171,7 +204,9 @@ class GpuShares:
 
         gpu = self._gpus.get(device)
         is_shared = gpu is not None and len(gpu.members) > 1
-        times_s = _with_changes(edges_s, [*gpu.times_s, *gpu.changes_s]) if gpu and is_shared else edges_s
+        times_s = edges_s
+        if gpu and is_shared:
+            times_s = _with_changes(edges_s, gpu.changes_s(edges_s[0], edges_s[-1]))
         marks = [meter.mark(t_s) for t_s in times_s.tolist()]
         joules, half_j = (
             np.array([mark.joules for mark in marks]),
@@ -180,10 +215,28 @@ class GpuShares:
         if gpu is None or not is_shared:
             return joules - joules[0], half_j
         middles_s = ((times_s[1:] + times_s[:-1]) / 2).tolist()
-        shares = np.array([gpu.share(run_id, t_s) for t_s in middles_s])
-        own_j = np.concatenate([[0.0], np.cumsum(shares * np.diff(joules))])
+        parts = zip(middles_s, np.diff(joules).tolist(), np.diff(times_s).tolist(), strict=True)
+        own = [gpu.part(run_id, t_s).joules(energy_j, seconds) for t_s, energy_j, seconds in parts]
+        own_j = np.concatenate([[0.0], np.cumsum(own)])
         at = np.searchsorted(times_s, edges_s)
         return own_j[at], half_j[at]
+
+
+def _parts(before: GpuLoadPeriod, read: GpuLoadPeriod, after: GpuLoadPeriod) -> Iterator[GpuLoadPeriod]:
+    """Divide a period at the changes of its loads.
+
+    A mean load between those of the periods before and after it is that of one change from the one to the other.
+    """
+    changes: dict[str, tuple[float, float, float]] = {}
+    for run_id, load in read.loads.items():
+        first, last = before.loads.get(run_id, load), after.loads.get(run_id, load)
+        if min(first, last) < load < max(first, last):
+            ratio = (last - load) / (last - first)
+            changes[run_id] = read.begin_s + ratio * (read.end_s - read.begin_s), first, last
+    edges_s = sorted({read.begin_s, read.end_s, *(change_s for change_s, _, _ in changes.values())})
+    for begin_s, end_s in pairwise(edges_s):
+        now = {run_id: first if end_s <= change_s else last for run_id, (change_s, first, last) in changes.items()}
+        yield GpuLoadPeriod(begin_s, end_s, {**read.loads, **now})
 
 
 def _with_changes(edges_s: FloatArray, instants_s: Sequence[float]) -> FloatArray:

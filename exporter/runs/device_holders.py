@@ -6,10 +6,11 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
-from exporter.attribution.device_loads import DeviceLoads, cpu_loads, gpu_loads
+from exporter.attribution.device_loads import DeviceLoads, GpuLoadPeriod, cpu_loads, gpu_loads
 from exporter.attribution.policy import Attribution
 from exporter.contract.run_limits import OTHER_RUNS
 from exporter.contract.work import SHARE_POLICY
@@ -203,17 +204,41 @@ class DeviceHolders:
             {run.run_id: run.owner for run in runs}, {run.run_id: run.begin_s + OWNER_WITHIN_S for run in unnamed}
         )
         holding = [run for run in runs if not self._is_gone(run, from_s)]
+        pids = self._pids(holding)
+        measured = {run.run_id: set(run.measured()) for run in holding}
+        nesting = self._nesting(holding, pids)
+        for device in self._live.energy.meters:
+            holders = self._holders(device, measured, nesting)
+            if loads := self._loads(device, holders, pids, any_run=bool(holding)):
+                self.energies.hold(device, loads, from_s)
+
+    def _pids(self, holding: list[RunRecord]) -> dict[str, set[int]]:
+        """Return the processes of the runs that named processes or a cgroup."""
         pids: dict[str, set[int]] = {run.run_id: set() for run in holding if _has_processes(run)}
         for pid, (run_id, _) in self._owners.items():
             if run_id in pids:
                 pids[run_id].add(pid)
-        measured = {run.run_id: set(run.measured()) for run in holding}
-        nesting = self._nesting(holding, pids)
-        for device in self._live.energy.meters:
-            holders = [run_id for run_id, devices in measured.items() if device in devices]
-            holders = [run_id for run_id in holders if not self._is_outer_only(device, nesting.get(run_id), holders)]
-            if loads := self._loads(device, holders, pids, any_run=bool(holding)):
-                self.energies.hold(device, loads, from_s)
+        return pids
+
+    def _holders(
+        self, device: Device, measured: Mapping[str, Collection[Device]], nesting: Mapping[str, _Nesting]
+    ) -> list[str]:
+        holders = [run_id for run_id, devices in measured.items() if device in devices]
+        return [run_id for run_id in holders if not self._is_outer_only(device, nesting.get(run_id), holders)]
+
+    def gpu_periods(self, device: Device, since_s: float, runs: Iterable[RunRecord]) -> Iterator[GpuLoadPeriod]:
+        """Yield the loads on a GPU between the readings of its processes after `since_s`, up to the last scan."""
+        gpu = self._live.gpus.get(device.id)
+        runs, scanned_s = [*runs, *self._folded], self._usage.at_s if self._usage else math.inf
+        for before, listed in pairwise(gpu.lists if gpu else ()):
+            begin_s, end_s = before.read_s, listed.read_s
+            if since_s < end_s <= scanned_s:
+                present = [run for run in runs if run.begin_s < end_s and (run.end_s is None or run.end_s > begin_s)]
+                present = [run for run in present if not self._is_gone(run, begin_s)]
+                pids = self._pids(present)
+                measured = {run.run_id: set(run.measured()) for run in present}
+                holders = self._holders(device, measured, self._nesting(present, pids))
+                yield GpuLoadPeriod(begin_s, end_s, gpu_loads(holders, listed.processes, pids).loads)
 
     def _nesting(self, holding: list[RunRecord], pids: Mapping[str, set[int]]) -> dict[str, _Nesting]:
         """Return the discovered runs that contain processes of a client's run."""

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from exporter.attribution.device_loads import GpuUse
+from exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
-from exporter.contract.work import SHARE_POLICY
 from exporter.model import Device, RunDevices, RunError, Service, boottime
 from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.processes.cgroup_paths import CgroupOwner
@@ -209,10 +208,9 @@ class RunService(Service):
         """Return the idle power of a device, if it is known."""
         return self._ledger.attribution.energies.idle_w.get(device)
 
-    def attributed_j(self, device: Device, run_id: str) -> float:
-        """Return the energy that is attributed to a run on a device up to the latest poll, by policy idle_shared."""
-        self._ledger.attribution.divide()
-        return self._ledger.attribution.energies.share_j(device, SHARE_POLICY, run_id) or 0.0
+    def gpu_periods(self, device: Device, since_s: float) -> list[GpuLoadPeriod]:
+        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`."""
+        return list(self._ledger.attribution.gpu_periods(device, since_s, self._ledger.runs.values()))
 
     async def list_runs(
         self,

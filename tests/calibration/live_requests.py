@@ -72,7 +72,7 @@ def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.
             for each in chosen:
                 estimates[:, each] = server.estimate(spans.take(np.array([each]))) or np.nan
             reported = until
-        rows.append(server.tick(now_s)[0])
+        rows.append(server.tick(now_s, now_s)[0])
         now_s += 1.0
     return np.concatenate(rows), estimates
 

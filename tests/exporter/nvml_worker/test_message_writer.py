@@ -70,8 +70,8 @@ print("went on")
 
 def test_message_writer_item_longer_than_a_line_is_sent_whole():
     lines, _ = written_by("""
-writer.put(GpuProcessList("GPU-0", (GpuProcess(1, instance="x" * 300_000),)))
-writer.put(GpuProcessList("GPU-0", (GpuProcess(1, instance="y"),)))
+writer.put(GpuProcessList("GPU-0", (GpuProcess(1, instance="x" * 300_000),), 1.0))
+writer.put(GpuProcessList("GPU-0", (GpuProcess(1, instance="y"),), 2.0))
 writer.flush()
 """)
 

@@ -26,7 +26,7 @@ MESSAGE = WorkerMessage(
     gpus=(GpuInfo("0", "GPU-0", "H200", "Hopper", "0000:18:00.0", "580.95"),),
     polls=(POLL, POLL._replace(before_s=2.0, after_s=2.1)),
     reading_changes=(CHANGES,),
-    process_lists=(GpuProcessList("GPU-0", (GpuProcess(7, 100, 0.5), GpuProcess(8, None, None, "MIG-1"))),),
+    process_lists=(GpuProcessList("GPU-0", (GpuProcess(7, 100, 0.5), GpuProcess(8, None, None, "MIG-1")), 1.75),),
     xid_reporting=(XidReporting("GPU-0"),),
     xid_errors=(XidError("GPU-0", 79),),
     gpu_failures=(GpuFailure(1, "GPU is lost"),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from exporter.attribution.cpu_usage import CpuUsageReader
 from exporter.attribution.policy import Attribution
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.model import ClockReading, Device, GpuInfo, Poll, boottime
@@ -54,7 +55,7 @@ class LedgerNode:
         self.counted_j, self.power_w = 0.0, POWER_W
         self.counter_ratio = 1.0
         """Ratio of the counter's rate to the power."""
-        attribution = DeviceHolders(self.live, Attribution(), self.now_s)
+        attribution = DeviceHolders(self.live, Attribution(), self.now_s, CpuUsageReader(clock=lambda: self.now_s))
         self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)
         self.service = RunService(self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event())
         self.run_for(3)

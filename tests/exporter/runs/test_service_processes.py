@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.run import ProcessesRequest
+from exporter.contract.work import SHARE_POLICY
 from exporter.model import GpuProcess, RunError
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.requests import merge_processes
@@ -183,9 +184,14 @@ def test_added_process_has_its_load_on_a_shared_gpu_at_once(tmp_path):
         node.live.gpus[GPU.id].processes = (GpuProcess(pids[0], 100, 0.5), GpuProcess(pids[1], 100, 0.2))
         node.begin(run_id="first", gpus=[GPU.id], pids=pids[:1])
         node.begin(run_id="second", gpus=[GPU.id], pids=pids[2:])
-        before_j = node.service.attributed_j(GPU, "second")
+        before_j = attributed_j(node, "second")
 
         asyncio.run(node.service.add_processes("second", ProcessesRequest(pids=pids[1:2])))
         node.run_for(1.0)
 
-        assert node.service.attributed_j(GPU, "second") - before_j == pytest.approx(360 * 2 / 7, rel=0.01)
+        assert attributed_j(node, "second") - before_j == pytest.approx(360 * 2 / 7, rel=0.01)
+
+
+def attributed_j(node, run_id):
+    node.ledger.attribution.divide()
+    return node.ledger.attribution.energies.share_j(GPU, SHARE_POLICY, run_id) or 0.0

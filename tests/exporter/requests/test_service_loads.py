@@ -1,0 +1,106 @@
+"""Requests of two servers on one GPU whose loads change, in virtual time, with the true energy of each server.
+
+Each of two processes uses 540 W times its utilization, and both share 60 W of idle power equally. As NVML reports it,
+the utilization that is read each second is the mean since the last reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.run import BeginRequest
+from exporter.model import GpuProcess, GpuProcessList
+from tests.exporter.api import sleeper
+from tests.exporter.requests.serving_node import IDLE_W
+from tests.exporter.runs.ledger_node import GPU
+
+PEAK_W, STEP_S, SECOND = 540.0, 0.05, 20
+"""Power of a full load, and the step of time, of which a second has SECOND."""
+RUNS = ("first", "second")
+
+
+class TwoServers:
+    """Servers with a load while they have requests; `read_at` and `ticks_at` are steps after each full second."""
+
+    def __init__(self, node, loads, read_at, ticks_at) -> None:
+        self.serving, self.node = node, node.node
+        self.loads, self.read_at, self.ticks_at = loads, read_at, ticks_at
+        self.processes = [sleeper(), sleeper()]
+        self.step, self.used = 0, [0.0, 0.0]
+        self.true_j = [0.0, 0.0]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    async def begin(self):
+        """Begin both runs after 15 s without load, in which the idle power becomes known."""
+        for _ in range(15 * SECOND):
+            await self._advance([])
+        for run_id, process in zip(RUNS, self.processes, strict=True):
+            await self.node.service.begin(
+                BeginRequest(workload="test", run_id=run_id, gpus=[GPU.id], pids=[process.pid])
+            )
+
+    async def serve(self, requests, seconds):
+        """Serve requests, each with the number of its server, and its begin and end in seconds."""
+        for step in range(round(seconds * SECOND)):
+            busy = {number for number, begin_s, end_s in requests if begin_s <= (step + 0.5) * STEP_S < end_s}
+            for number in busy:
+                self.true_j[number] += (PEAK_W * self.loads[number] + IDLE_W / 2) * STEP_S
+            await self._advance(busy)
+            for each, (number, begin_s, end_s) in enumerate(requests):
+                if round(end_s * SECOND) == step + 1:
+                    now_at = self.node.now().at
+                    request = ServedRequest(f"r-{each}", now_at - (end_s - begin_s), now_at, 50, 40)
+                    await self.serving.service.report(RUNS[number], [request])
+
+    async def _advance(self, busy):
+        loads = [load if number in busy else 0.0 for number, load in enumerate(self.loads)]
+        self.node.power_w = IDLE_W + PEAK_W * sum(loads)
+        self.node.run_for(STEP_S)
+        self.step += 1
+        self.used = [used + load / SECOND for used, load in zip(self.used, loads, strict=True)]
+        if self.step % SECOND == self.read_at:
+            listed = [
+                GpuProcess(process.pid, 100, used) for process, used in zip(self.processes, self.used, strict=True)
+            ]
+            self.node.live.gpus[GPU.id].take_processes(GpuProcessList(GPU.id, tuple(listed), self.node.now_s))
+            self.used = [0.0, 0.0]
+        if self.step % SECOND == 0:
+            runs = self.node.ledger
+            await runs.attribution.scan(runs.open_runs)
+            runs.tick()
+            runs.attribution.tick(runs.runs.values(), self.node.now_s)
+        if self.step % SECOND == self.ticks_at:
+            await self.serving.service.tick()
+
+    def energy_j(self, requests):
+        """Return the energy of the requests of each server."""
+        views = [(number, self.serving.service.show(f"r-{each}")) for each, (number, *_) in enumerate(requests)]
+        return [sum(view.energy_joules for number, view in views if number == own) for own in (0, 1)]
+
+
+@pytest.mark.parametrize(("read_at", "ticks_at"), [(2, 4), (10, 16), (18, 1)])
+@pytest.mark.parametrize("pattern", ["bursts", "later"])
+def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, read_at, ticks_at):
+    """The first server has bursts of 2 s, or a load before the second one has, whose load is constant."""
+    node.node.end("server")
+    first = [(0, 2 + 4 * k, 4 + 4 * k) for k in range(6)] if pattern == "bursts" else [(0, k, k + 1) for k in range(24)]
+    requests = [*first, *((1, k, k + 1) for k in range(4 if pattern == "later" else 0, 24))]
+    with ExitStack() as stack:
+        servers = TwoServers(node, (0.5, 0.25), read_at, ticks_at)
+        stack.callback(servers.close)
+
+        async def scenario():
+            await servers.begin()
+            await servers.serve(requests, 65)
+
+        asyncio.run(scenario())
+
+    assert servers.energy_j(requests) == pytest.approx(servers.true_j, rel=0.02)
