@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -14,6 +17,7 @@ from analyzer.sources.base import Access, FetchError
 
 CONNECTIONS = 8
 """Maximum number of requests to a server at the same time."""
+_Result = TypeVar("_Result")
 PATHS = "for a VictoriaMetrics cluster …/select/0/prometheus, for Mimir …/prometheus"
 
 
@@ -40,6 +44,23 @@ def http_session(access: Access) -> requests.Session:
     if access.ca_file:
         session.verify = str(access.ca_file)
     return session
+
+
+def start_request(free: threading.Semaphore, request: Callable[[], _Result]) -> Future[_Result]:
+    """Send a request in another thread, once `free` has a place; the thread does not keep the process alive."""
+    future: Future[_Result] = Future()
+
+    def answer() -> None:
+        with free:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(request())
+            except Exception as error:  # noqa: BLE001  # raised again by the thread that reads the result
+                future.set_exception(error)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return future
 
 
 def server_name(address: str) -> str:

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -119,18 +120,8 @@ class PrometheusSource:
         """Query ranges in other threads; they do not keep the process alive. Return the new ones."""
         new = [one for one in ranges if one not in self._started]
         for one in new:
-            future = self._started[one] = Future()
-            threading.Thread(target=self._answer, args=(one, future), daemon=True).start()
+            self._started[one] = session.start_request(self._free, partial(self._query, *one))
         return set(new)
-
-    def _answer(self, one: _Range, future: Future[list[Series]]) -> None:
-        with self._free:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(self._query(*one))
-            except Exception as error:  # noqa: BLE001  # raised again by the thread that reads the result
-                future.set_exception(error)
 
     def _cancel(self, one: _Range) -> None:
         future = self._started.pop(one, None)

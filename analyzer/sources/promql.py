@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -48,13 +49,14 @@ class InstantValue:
 class InstantServer:
     """Client of a server's instant queries, which counts `query_count` and `transferred_bytes`.
 
-    `address` is the part before `/api/v1/query`. The connection is open until `close`.
+    `address` is the part before `/api/v1/query`. Several threads may query. The connections are open until `close`.
     """
 
     def __init__(self, address: str, access: Access | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self.name = session.server_name(address)
         self.query_count = 0
         self.transferred_bytes = 0
+        self._counting = threading.Lock()
         self._url = f"{address.rstrip('/')}/api/v1"
         self._timeout_s = timeout_s
         self._session = session.http_session(access or Access())
@@ -115,10 +117,11 @@ class InstantServer:
                 response = self._session.post(f"{self._url}/{what}", data=parameters, timeout=self._timeout_s)
             except requests.Timeout as error:
                 raise QueryTooLargeError(f"no response within {self._timeout_s:.0f} s") from error
-        self.query_count += 1
-        self.transferred_bytes += len(response.request.body or "") + int(
-            response.headers.get("Content-Length") or len(response.content)
-        )
+        with self._counting:
+            self.query_count += 1
+            self.transferred_bytes += len(response.request.body or "") + int(
+                response.headers.get("Content-Length") or len(response.content)
+            )
         return response
 
 

@@ -67,13 +67,14 @@ def folded_keys(by: Sequence[str], labels: Mapping[str, str]) -> Keys:
     return tuple(labels.get(label_of_key(key), "") if key in (NODE, GPU_MODEL) else OTHER_RUNS for key in by)
 
 
-def with_model(cut: FleetCut, values: str) -> str:
-    """Add the label of the GPU's model, if it is a key."""
+def with_model(cut: FleetCut, values: str, gpu: str = "device") -> str:
+    """Add the label of the GPU's model, if it is a key; `gpu` is the label of the values with the UUID."""
     if GPU_MODEL not in cut.by:
         return values
     named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{cut.whole.range})")
-    models = copy_label(copy_label(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
-    return f"({values} * on (instance, device) group_left ({GPU_MODEL}) {models})"
+    models = copy_label(f"topk by (instance, uuid) (1, {named})", GPU_MODEL, "name")
+    models = models if gpu == "uuid" else copy_label(models, gpu, "uuid")
+    return f"({values} * on (instance, {gpu}) group_left ({GPU_MODEL}) {models})"
 
 
 def with_labels(cut: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
@@ -94,7 +95,7 @@ def run_info(cut: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> s
         info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(cut)), NAMESPACE, "namespace"), info)
     if GPU_MODEL in labels:
         gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
-        models = _of_runs(GPU_MODEL, with_model(cut, copy_label(gpus, "device", "uuid")))
+        models = _of_runs(GPU_MODEL, with_model(cut, gpus, "uuid"))
         known = max_by((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
         info = _joined(known, GPU_MODEL, models, known)
     chosen = f"topk by ({label_list(identity)}) (1, {max_by((*identity, *labels), info)})"
@@ -103,11 +104,12 @@ def run_info(cut: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> s
 
 def _weighted_info(cut: FleetCut, labels: Sequence[str], matchers: str = "") -> str:
     """Return the query for the labels of runs, with the value 2 for a known user and 1 for others."""
-    info = f"max_over_time({m.RUN_INFO.name}{{{matchers}}}{cut.whole.range})"
-    if USER not in labels:
-        return info
-    named = ",".join(filter(None, (matchers, f'{USER}!=""')))
-    return f"((2 * max_over_time({m.RUN_INFO.name}{{{named}}}{cut.whole.range})) or {info})"
+
+    def info(*more: str) -> str:
+        return f"max_over_time({m.RUN_INFO.name}{{{','.join(filter(None, (matchers, *more)))}}}{cut.whole.range})"
+
+    named, unnamed = f'{USER}!=""', f'{USER}=""'
+    return f"((2 * {info(named)}) or {info(unnamed)})" if USER in labels else info()
 
 
 def _joined(values: str, label: str, others: str, else_: str) -> str:

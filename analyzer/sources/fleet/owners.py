@@ -117,20 +117,20 @@ def queried_owner_sums(client: FleetClient, request: FleetRequest) -> OwnerSums 
     """Return the sums of a server; None if the keys need labels of runs, or without such counters."""
     if not accepts_owners(request.by) or _has_ambiguous_owners(client):
         return None
-    sums = {
+    started = {
         metric: client.sums(_increases(client.cut, metric, request.policy), ("kind", *details), owner_keys)
         for metric, details in _DETAILS.items()
     }
-    if not sums[m.OWNER_ENERGY]:
+    if not started[m.OWNER_ENERGY].result():
         return None
-    owners = _owner_sums(sums)
+    owners = _owner_sums({metric: sums.result() for metric, sums in started.items()})
     if not client.cut.recorded:
         return owners
     # the recording rules count the edges of the window in another way
     cut = replace(client.cut, recorded=False)
     devices = client.sums(rises(cut, device_energy_queries), ("component",), device_keys)
     grams = client.sums(rises(cut, device_emission_queries), ("basis", "quality"), device_keys)
-    return replace(owners, devices=devices, device_grams=grams if request.emissions else {})
+    return replace(owners, devices=devices.result(), device_grams=grams.result() if request.emissions else {})
 
 
 def _increases(cut: FleetCut, metric: Metric, policy: str) -> SpanQueries:
@@ -150,10 +150,11 @@ def _increases(cut: FleetCut, metric: Metric, policy: str) -> SpanQueries:
 def _has_ambiguous_owners(client: FleetClient) -> bool:
     """Return True if the owner of a run may be a user where the key is a namespace, or the reverse."""
     cut = client.cut
-    return any(
-        client.values(f"count(max_over_time({m.RUN_INFO.name}{{{text}}}{cut.whole.range}))") != []
+    counts = [
+        client.values(f"count(max_over_time({m.RUN_INFO.name}{{{text}}}{cut.whole.range}))")
         for text in _ambiguous(cut.by, pods=cut.pods)
-    )
+    ]
+    return any(count.result() != [] for count in counts)
 
 
 def _ambiguous(by: Sequence[str], *, pods: bool) -> list[str]:

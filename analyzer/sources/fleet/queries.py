@@ -1,7 +1,8 @@
 """PromQL queries of a fleet, whose results have one row per group.
 
 Every query is evaluated at the end of the whole window; a `QuerySpan` selects a part of it. Series that two jobs
-scraped from one exporter count once.
+scraped from one exporter count once. Servers read a metric each time that it occurs in a query. If the left side of
+`*`, `/` or `-` has few runs, VictoriaMetrics reads only these runs on the right side; not so for `and` and `unless`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from analyzer.sources.promql import (
     QuerySpan,
     QueryTooLargeError,
     Side,
-    copy_label,
     device_increase,
     label_list,
     max_by,
@@ -93,7 +93,7 @@ def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
         yield sum_by((*cut.device_labels, "component"), recorded_increase(DEVICES, span, BEHIND_MS))
         return
     gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, cut.dialect)
-    gpus = sum_by(cut.device_labels, with_model(cut, copy_label(gpus, "device", "uuid")))
+    gpus = sum_by(cut.device_labels, with_model(cut, gpus, "uuid"))
     yield f'label_replace({gpus}, "component", "gpu", "", "")'
     for component, zone in (("cpu", "package"), ("dram", "dram")):
         packages = QueryCounter(m.CPU_ENERGY.name, ("instance", "package"), f'zone="{zone}"')
@@ -136,24 +136,14 @@ def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Ite
 
 def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for work by unit and the keys; the contributors of instances differ, so that they add up."""
-    yield _work(cut, run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side))
-
-
-def unmeasured_work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
-    """Yield queries for the work of runs without energy; see `unit_queries`."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
-    joules = working_joules(cut, cut.whole, "until")
-    yield _work(cut, f"({amounts} unless on ({label_list(run_identity(cut))}) ({joules} > 0))")
+    yield sum_by((*cut.labels, "unit"), with_labels(cut, amounts, all_of_runs(cut), RUN))
 
 
 def primary_unit_query(cut: FleetCut) -> str:
     """Return the query for the number of runs by their primary unit of work."""
     units = f"max_over_time({m.RUN_WORK_UNIT.name}{cut.whole.range})"
     return f"count by (unit) (group by (run_id, unit) ({units}))"
-
-
-def _work(cut: FleetCut, amounts: str) -> str:
-    return sum_by((*cut.labels, "unit"), with_labels(cut, amounts, all_of_runs(cut), RUN))
 
 
 def run_identity(cut: FleetCut) -> tuple[str, ...]:
@@ -189,7 +179,7 @@ def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str
         ended = f"({_ends(cut)} < time() - {(span.from_ms - _SOON_MS) / 1_000:.3f})"
         joules = [sum_by(of, run_counter(_joules(cut), *when)) for when in ((span, "before"), (cut.whole, "until"))]
         share = f"({joules[0]} / ({joules[1]} > 0) and on ({label_list(RUN)}) {ended})"
-        by_joules = f"({_grams(cut, cut.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
+        by_joules = f"({share} * on ({label_list(of)}) group_right () {_grams(cut, cut.whole, 'until')})"
         part = f"({by_joules} or {part})"
     yield sum_by((*cut.labels, *_BASIS), with_labels(cut, part, all_of_runs(cut), RUN))
 
@@ -232,8 +222,8 @@ def gpu_seconds_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[
     seconds = run_counter(QueryCounter(m.RUN_DURATION.name, ()), span, side)
     gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
     own = (GPU_MODEL,) if GPU_MODEL in cut.by else ()
-    counts = f"count by ({label_list((*RUN, *own))}) ({with_model(cut, copy_label(gpus, 'device', 'uuid'))})"
-    each = f"({counts} * on ({label_list(RUN)}) group_left () {seconds})"
+    counts = f"count by ({label_list((*RUN, *own))}) ({with_model(cut, gpus, 'uuid')})"
+    each = f"({seconds} * on ({label_list(RUN)}) group_right () {counts})"
     yield sum_by(cut.labels, with_labels(cut, each, cut.run_labels, RUN))
 
 
@@ -249,8 +239,8 @@ def _half_widths(cut: FleetCut) -> str:
     """
     energy = sum_by(RUN, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
     attributed = sum_by(RUN, run_counter(_joules(cut), cut.whole, "until"))
-    width = f"{sum_by(RUN, max_by((*RUN, *_DEVICE), _halves(cut)))} + abs({energy} - {attributed})"
-    return f"(({width}) and ({attributed} >= {LONE_RATIO} * ({energy} > 0)))"
+    other_j = f"{energy} * abs(1 - ({attributed} / ({energy} > 0) >= {LONE_RATIO}))"
+    return f"({sum_by(RUN, max_by((*RUN, *_DEVICE), _halves(cut)))} + {other_j})"
 
 
 def _halves(cut: FleetCut) -> str:
@@ -261,10 +251,9 @@ def certain_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterat
     """Yield queries for the joules of the runs with an uncertainty, by the keys; running runs have none."""
     energy = sum_by(RUN, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
     attributed = sum_by(RUN, run_counter(_joules(cut), cut.whole, "until"))
-    # servers read all samples of a metric each time that it occurs
     joules = f"({attributed} >= {LONE_RATIO} * ({energy} > 0) and on ({label_list(RUN)}) {_halves(cut)})"
     if (span, side) != (cut.whole, "until"):
-        joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} and {joules})"
+        joules = f"({sum_by(RUN, run_counter(_joules(cut), span, side))} * {joules} ^ 0)"
     yield sum_by(cut.labels, with_labels(cut, joules, all_of_runs(cut), RUN))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -14,12 +16,15 @@ from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet.aliases import find_aliases, without_instances
 from analyzer.sources.fleet.cut import GPU_MODEL, FleetCut, device_keys, folded_keys, run_keys
 from analyzer.sources.fleet.emission_coverage import emission_energy_query
-from analyzer.sources.fleet.unit_queries import phases_query, working_energy_queries
+from analyzer.sources.fleet.unit_queries import UNMEASURED, phases_query, working_energy_queries
+from analyzer.sources.http import start_request
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
 
 SHORTEST_MS = 600_000
+QUERIES = 2
+"""Maximum number of queries at the same time, which the smallest VictoriaMetrics accepts."""
 _SERVER_REMEDY = "check that it scrapes the exporters, and that they were running"
 _COMPONENT, _UNIT, _BASIS = ("component",), ("unit",), ("basis", "quality")
 SpanQueries = Callable[[QuerySpan], Iterable[tuple[float, str]]]
@@ -47,7 +52,7 @@ class FleetRequest:
 class FleetClient:
     """Client that splits queries into as many parts as the server requires; `cut` is the window that it covers.
 
-    The recording rules determine the window, if they are used. Raises FetchError.
+    The recording rules determine the window, if they are used. Results are futures. Raises FetchError, as they do.
     """
 
     def __init__(self, server: InstantServer, request: FleetRequest, log: Callable[[str], None]) -> None:
@@ -55,37 +60,48 @@ class FleetClient:
         self.cut, self.start_s, self.end_s, self.why_not_rules = _choose_cut(server, request)
         self._log = log
         self._spans = [self.cut.whole]
+        self._free, self._splitting = threading.Semaphore(QUERIES), threading.Lock()
         self._aliases = find_aliases(server, self.cut.whole, self.end_s, log)
 
     @property
     def spans(self) -> int:
         return len(self._spans)
 
-    def sums(self, question: SpanQueries, what: Sequence[str], naming: Naming = run_keys) -> Sums:
+    def sums(self, question: SpanQueries, what: Sequence[str], naming: Naming = run_keys) -> Future[Sums]:
         """Return sums by the keys and the additional labels `what`."""
-        while True:
-            try:
-                return add_sums(self._sums(text_of, what, naming) for text_of in self._texts(question))
-            except QueryTooLargeError as error:
-                self._split(str(error))
+        return start_request(self._free, partial(self._sums_of_spans, question, what, naming))
 
-    def values(self, text: str) -> list[InstantValue] | None:
+    def values(self, text: str) -> Future[list[InstantValue] | None]:
         """Return the result for the end of the window, None if the server refuses a query of this size."""
-        try:
-            return self.server.query(without_instances(text, self._aliases), self.end_s)
-        except QueryTooLargeError:
-            return None
 
-    def once(self, text: str) -> Sums:
+        def request() -> list[InstantValue] | None:
+            try:
+                return self.server.query(without_instances(text, self._aliases), self.end_s)
+            except QueryTooLargeError:
+                return None
+
+        return start_request(self._free, request)
+
+    def once(self, text: str) -> Future[Sums]:
         """Return sums over the whole window, empty if the server refuses a query of this size."""
-        try:
-            return self._sums((1.0, text), (), run_keys)
-        except QueryTooLargeError:
-            return {}
 
-    def _texts(self, question: SpanQueries) -> Iterator[tuple[float, str]]:
-        for span in self._spans:
-            yield from question(span)
+        def request() -> Sums:
+            try:
+                return self._sums((1.0, text), (), run_keys)
+            except QueryTooLargeError:
+                return {}
+
+        return start_request(self._free, request)
+
+    def _sums_of_spans(self, question: SpanQueries, what: Sequence[str], naming: Naming) -> Sums:
+        while True:
+            spans = self._spans
+            try:
+                return add_sums(self._sums(text_of, what, naming) for span in spans for text_of in question(span))
+            except QueryTooLargeError as error:
+                with self._splitting:
+                    if spans is self._spans:  # no other thread did
+                        self._split(str(error))
 
     def _sums(self, text_of: tuple[float, str], what: Sequence[str], naming: Naming) -> Sums:
         sign, text = text_of
@@ -118,37 +134,43 @@ def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str
 def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
     """Return the sums of `fetch_fleet` with a client. Raises FetchError."""
     cut, server = client.cut, client.server
+    nothing: Future[Sums] = Future()
+    nothing.set_result({})
     devices = client.sums(rises(cut, q.device_energy_queries), _COMPONENT, device_keys)
-    if not devices:
+    work, phases = client.sums(counted(cut, q.work_queries), _UNIT), client.values(phases_query(cut))
+    device_grams = nothing
+    if request.emissions:
+        device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys)
+    if not devices.result():
         raise no_samples(server.name, request)
-    unclaimed = client.sums(rises(cut, q.unattributed_energy_queries), _COMPONENT, device_keys)
-    idle = unclaimed
+    energies, phased = nothing, phases.result() != []
+    if work.result():
+        per_unit = partial(working_energy_queries, phased=phased)
+        energies = client.sums(rises(cut, per_unit), (*_UNIT, UNMEASURED))
+    primary = client.values(q.primary_unit_query(cut))
+    claimed = client.sums(counted(cut, q.attributed_energy_queries), _COMPONENT)
+    folded = client.sums(rises(cut, q.folded_energy_queries), _COMPONENT, folded_keys)
+    unclaimed = idle = client.sums(rises(cut, q.unattributed_energy_queries), _COMPONENT, device_keys)
     if request.policy != q.POLICY:
         idle = client.sums(rises(replace(cut, policy=q.POLICY), q.unattributed_energy_queries), _COMPONENT, device_keys)
-    work = client.sums(counted(cut, q.work_queries), _UNIT)
-    primary = client.values(q.primary_unit_query(cut)) if work else None
-    phased = bool(work) and client.values(phases_query(cut)) != []
-    per_unit = partial(working_energy_queries, phased=phased)
-    device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys) if request.emissions else {}
-    covered = client.values(emission_energy_query(cut)) if device_grams else None
+    runs = client.once(q.run_count_query(cut))
+    grams, covered = nothing, None
+    if device_grams.result():
+        grams = client.sums(counted(cut, q.emission_queries), _BASIS)
+        covered = client.values(emission_energy_query(cut))
     return Counts(
-        devices=devices,
-        unclaimed=unclaimed,
-        claimed=add_sums(
-            [
-                client.sums(counted(cut, q.attributed_energy_queries), _COMPONENT),
-                client.sums(rises(cut, q.folded_energy_queries), _COMPONENT, folded_keys),
-            ]
-        ),
-        work=work,
-        working=client.sums(rises(cut, per_unit), _UNIT) if work else {},
-        unmeasured=client.sums(counted(cut, q.unmeasured_work_queries), _UNIT) if work else {},
-        primary={one.labels["unit"]: one.value for one in primary or ()},
-        grams=client.sums(counted(cut, q.emission_queries), _BASIS) if device_grams else {},
-        device_grams=device_grams,
-        runs=client.once(q.run_count_query(cut)),
-        idle={key: value for key, value in idle.items() if key[1] == ("gpu",)},
-        emission_energy={one.labels["basis"]: one.value for one in covered or ()},
+        devices=devices.result(),
+        unclaimed=unclaimed.result(),
+        claimed=add_sums([claimed.result(), folded.result()]),
+        work=work.result(),
+        working=_by_unit(energies.result(), ""),
+        unmeasured=_by_unit(energies.result(), "yes"),
+        primary={one.labels["unit"]: one.value for one in primary.result() or ()},
+        grams=grams.result(),
+        device_grams=device_grams.result(),
+        runs=runs.result(),
+        idle={key: value for key, value in idle.result().items() if key[1] == ("gpu",)},
+        emission_energy={one.labels["basis"]: one.value for one in (covered and covered.result()) or ()},
         means=Means(
             "recording rules" if cut.recorded else "raw samples",
             client.start_s,
@@ -160,6 +182,10 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
             client.why_not_rules,
         ),
     )
+
+
+def _by_unit(energies: Sums, unmeasured: str) -> Sums:
+    return {(keys, (unit,)): value for (keys, (unit, text)), value in energies.items() if text == unmeasured}
 
 
 def has_simulated_gpus(server: InstantServer, request: FleetRequest) -> bool:

@@ -11,37 +11,41 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.work import EDGE_S, LEAST_SHARED_RATIO, WorkQueries
 
+UNMEASURED = "unmeasured"
+"""Label of the work of runs without energy."""
+
 
 def working_energy_queries(cut: FleetCut, span: QuerySpan, *, phased: bool) -> Iterator[str]:
     """Yield queries for the joules that work is divided by, by unit and the keys; see `exporter.contract.work`.
 
     Of a run that is partly outside of the span, it is the part of its attributed energy. A run on several nodes may
     count its work on one of them; if nodes are keys, each node is separate. A run shares its GPUs if others have more
-    than 2 % of them and of its mean power for half a second, which takes fewer series than `is_shared`.
-
-    Servers read all samples of the window for each metric in the query, so those of devices are in it as rarely as
-    possible.
+    than 2 % of them and of its mean power for half a second, which takes fewer series than `is_shared`. With the label
+    UNMEASURED, the result is the work of runs without energy.
     """
 
     def last(metric: Metric, labels: tuple[str, ...], matchers: str) -> str:
         return run_counter(QueryCounter(metric.name, labels, matchers), cut.whole, "until")
 
     identity, gpus = run_identity(cut), 'component="gpu"'
-    on = f"on ({label_list(identity)})"
-    done = f"(max by ({label_list((*identity, 'unit'))}) ({last(m.RUN_WORK, ('unit',), '')}) > 0)"
-    each_unit = f"{done} ^ 0 * {on} group_left ()"
+    on, unit = f"on ({label_list(identity)})", f"{label_list((*identity, 'unit'))}"
+    each_unit = f"(max by ({unit}) ({last(m.RUN_WORK, ('unit',), '')}) > 0) ^ 0"
     energy = sum_by(identity, last(m.RUN_ENERGY, ("device",), gpus))
     not_used = copy_label(last(m.RUN_ENERGY_BEFORE_USE, ("device",), gpus), "not_used", "device")
     seconds = max_by(identity, last(m.RUN_DURATION, (), ""))
     least = f"{1 - LEAST_SHARED_RATIO:g} - {2 * EDGE_S:g} / {seconds}"
     share = sum_by(identity, f"{gpu_joules(cut, cut.whole, 'until')} or {not_used}")
     shared, on_cpus = f"({share} < {energy} * ({least}))", cpu_joules(cut, cut.whole, "until")
-    choices = [f"{each_unit} {one}" for one in (shared, energy, on_cpus)]
+    choices = [f"{one} * {on} group_right () {each_unit}" for one in (shared, f"({energy} or {on_cpus})")]
     if phased:
         in_phases = WorkQueries(label_list(identity), label_list(RUN), last).gpu_joules_in_phases()
         choices.insert(1, in_phases)
-    inside = f"(({' or '.join(choices)}) * {on} group_left () {_part(cut, span, seconds)})"
-    yield sum_by((*cut.labels, "unit"), with_labels(cut, inside, all_of_runs(cut), identity))
+    inside = f"((({' or '.join(choices)}) > 0) * {on} group_left () {_part(cut, span, seconds)})"
+    work = QueryCounter(m.RUN_WORK.name, ("unit",))
+    until, before = run_counter(work, span, "until"), run_counter(work, span, "before")
+    amounts = f'label_replace(sum by ({unit}) (({until} - {before} or {until}) > 0), "{UNMEASURED}", "yes", "", "")'
+    either = f"({inside} or on ({unit}) {amounts})"
+    yield sum_by((*cut.labels, "unit", UNMEASURED), with_labels(cut, either, all_of_runs(cut), identity))
 
 
 def phases_query(cut: FleetCut) -> str:

@@ -18,11 +18,14 @@ from analyzer.studies.fleet import Counts, NodeTimes, end_tolerance_s, start_tol
 def fetch_usage(server: InstantServer, request: FleetRequest, log: Callable[[str], None]) -> Counts:
     """Return the sums of a server. Raises FetchError."""
     client = FleetClient(server, request, log)
+    certain = client.sums(counted(client.cut, q.certain_energy_queries), ())
+    squared_halves = client.once(q.squared_uncertainty_query(client.cut))
+    gpu_seconds = client.sums(counted(client.cut, q.gpu_seconds_queries), ())
     counts = replace(
         fetch_counts(client, request),
-        gpu_seconds=client.sums(counted(client.cut, q.gpu_seconds_queries), ()),
-        certain=client.sums(counted(client.cut, q.certain_energy_queries), ()),
-        squared_halves=client.once(q.squared_uncertainty_query(client.cut)),
+        gpu_seconds=gpu_seconds.result(),
+        certain=certain.result(),
+        squared_halves=squared_halves.result(),
         nodes=_node_times(client),
     )
     counts = prefer_owners(counts, queried_owner_sums(client, request), request)
@@ -60,5 +63,5 @@ def _node_times(client: FleetClient) -> NodeTimes:
 
 def _scrapes(client: FleetClient, span: QuerySpan) -> dict[str, float] | None:
     """Return the number of scrapes by instance, None if the server refuses a query of this size."""
-    found = client.values(q.nodes_query(span))
+    found = client.values(q.nodes_query(span)).result()
     return None if found is None else {one.labels.get("instance", ""): one.value for one in found}
