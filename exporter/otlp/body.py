@@ -10,14 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from google.protobuf.json_format import MessageToJson, ParseError
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from exporter.otlp.attributes import RESOURCE_KEYS, Values, scalar_values
 from exporter.otlp.spans import SpanReader, SpanRow
-from exporter.otlp.trace_messages import AttributesOf, parse_json, parse_protobuf
+from exporter.otlp.trace_messages import (
+    AttributesOf,
+    FurtherFieldsError,
+    attributes_of_map,
+    attributes_of_pairs,
+    trace_request_class,
+)
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
@@ -52,45 +61,48 @@ class TraceBody:
 def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
     """Return the requests in a body. Raises BodyError."""
     try:
-        message, attributes_of = parse_json(body) if is_json else parse_protobuf(body)
-        return _read(message, attributes_of, reader, is_json=is_json)
+        if is_json:
+            message = Parse(body, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+            return _read(message, attributes_of_pairs, reader, is_json=True)
+        try:
+            return _read(trace_request_class().FromString(body), attributes_of_map, reader)
+        except FurtherFieldsError:
+            return _read(ExportTraceServiceRequest.FromString(body), attributes_of_pairs, reader)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
 
 
-def _read(message: Any, attributes_of: AttributesOf, reader: SpanReader, *, is_json: bool) -> TraceBody:
-    """Return the requests in a message. Raises BodyError."""
+def _read(message: Any, attributes_of: AttributesOf, reader: SpanReader, *, is_json: bool = False) -> TraceBody:
+    """Return the requests in a message. Raises BodyError and FurtherFieldsError."""
     from exporter.request_energy.columns import LabelSet, RequestColumns
 
     resource_keys = RESOURCE_KEYS | reader.resource_keys
     rows: list[SpanRow] = []
     sources, source_of = list[SpanSource](), list[int]()
     sets, set_numbers = list[LabelSet](), list[int]()
-    links, spans_of_all = list[tuple[int, int]](), 0
+    links, spans = list[tuple[int, int]](), 0
     for of_resource in message.resource_spans:
-        resource = scalar_values(attributes_of(of_resource.resource), resource_keys)
-        spans = [span for of_scope in of_resource.scope_spans for span in of_scope.spans]
-        if is_json:
-            for span in spans:
-                span.span_id, span.parent_span_id = _from_hex(span.span_id), _from_hex(span.parent_span_id)
-        links += [
-            (int.from_bytes(span.span_id), int.from_bytes(parent))
-            for span in spans
-            if (parent := span.parent_span_id) and parent != span.span_id
-        ]
-        found = [row for span in spans if (row := reader.read(span, attributes_of(span)))]
-        run_ids, numbers = _numbered([row[-2] for row in found], len(sources))
+        resource, begin = scalar_values(attributes_of(of_resource.resource), resource_keys), len(rows)
+        for of_scope in of_resource.scope_spans:
+            spans += len(of_scope.spans)
+            for span in of_scope.spans:
+                if is_json:
+                    span.span_id, span.parent_span_id = _from_hex(span.span_id), _from_hex(span.parent_span_id)
+                number, parent = int.from_bytes(span.span_id), span.parent_span_id
+                if parent and parent != span.span_id:
+                    links.append((number, int.from_bytes(parent)))
+                if row := reader.read(span, attributes_of(span), number):
+                    rows.append(row)
+        run_ids, numbers = _numbered([row[-2] for row in rows[begin:]], len(sources))
         sources += [SpanSource(resource, run_id) for run_id in run_ids]
         source_of += numbers
-        labels, numbers = _numbered([row[-1] for row in found], len(sets))
+        labels, numbers = _numbered([row[-1] for row in rows[begin:]], len(sets))
         sets += [LabelSet(reader.labels(texts, resource), role) for texts, role in labels]
         set_numbers += numbers
-        rows += found
-        spans_of_all += len(spans)
     ids, *values, span_ids = list(zip(*rows, strict=True))[:8] or [()] * 8
     columns = RequestColumns.of_values(ids, values, set_numbers, sets)
-    return TraceBody(columns, list(span_ids), source_of, sources, links, spans_of_all)
+    return TraceBody(columns, list(span_ids), source_of, sources, links, spans)
 
 
 def _numbered(values: Sequence[_T], first: int) -> tuple[Iterable[_T], list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,11 +94,10 @@ class OtlpReceiver:
             else:
                 refused = receipt.reasons
             self._tree.count(spans)
-            counts["accepted"] += len(spans) - sum(refused.values())
-            counts["refused"] += sum(refused.values())
+            not_taken = sum(refused.values())
+            self._count({"accepted": len(spans) - not_taken, "refused": not_taken})
             reasons.update(refused)
-        for outcome, number in counts.items():
-            self._counters.add(OTLP_SPANS, (outcome,), float(number))
+        self._count(counts)
         self._log(reasons)
         return reasons.total(), "; ".join(f"{number} spans: {reason}" for reason, number in reasons.most_common(3))
 
@@ -138,6 +137,10 @@ class OtlpReceiver:
                 mask[position] = span_id not in redundant
                 redundant.add(span_id)
         return mask
+
+    def _count(self, spans: Mapping[str, int]) -> None:
+        for outcome, number in spans.items():
+            self._counters.add(OTLP_SPANS, (outcome,), float(number))
 
     def _log(self, reasons: Counter[str]) -> None:
         for reason in reasons:

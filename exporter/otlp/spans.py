@@ -46,8 +46,8 @@ class SpanReader:
         """Return the labels of a span with these texts and its resource."""
         return self._rules.labels(dict(zip(self._label_keys, texts, strict=True)), resource)
 
-    def read(self, span: Any, attributes: Attributes) -> SpanRow | None:
-        """Return the request of a span; None for a span without token counts."""
+    def read(self, span: Any, attributes: Attributes, number: int) -> SpanRow | None:
+        """Return the request of a span with its number; None for a span without token counts."""
         prompt = _count(attributes, _INPUT, _PROMPT)
         if prompt is None:
             return None
@@ -72,7 +72,7 @@ class SpanReader:
             prompt,
             _count(attributes, _CACHED, _CACHE_READ) or 0,
             made or 0,
-            int.from_bytes(span.span_id),
+            number,
             _text(attributes[RUN_ID]) if RUN_ID in attributes else None,
             (
                 tuple([_text(attributes[key]) if key in attributes else None for key in self._label_keys]),

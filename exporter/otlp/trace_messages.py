@@ -6,15 +6,13 @@ pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, MessageOptions
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.json_format import Parse
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -24,34 +22,26 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 Attributes = Mapping[str, common_pb2.AnyValue]
 AttributesOf = Callable[[Any], Attributes]
-"""Attributes of a span or resource; of several with one key, the last one counts."""
+"""Reader of the attributes of a span or resource; of several with one key, the last one counts."""
 _FILES: tuple[ModuleType, ...] = (common_pb2, resource_pb2, trace_pb2, trace_service_pb2)
 _WITH_MAPS = frozenset({"Span", "Resource"})
 _ENTRY = "AttributesEntry"
 
 
-def parse_json(body: bytes) -> tuple[Any, AttributesOf]:
-    """Return a request in JSON. Raises ParseError, UnicodeDecodeError, RecursionError and ValueError."""
-    return Parse(body, trace_service_pb2.ExportTraceServiceRequest(), ignore_unknown_fields=True), _by_key
+class FurtherFieldsError(Exception):
+    """Attributes that are no entries of a map, since they have more than a key and a value."""
 
 
-def parse_protobuf(body: bytes) -> tuple[Any, AttributesOf]:
-    """Return a request in protobuf. Raises DecodeError."""
-    message = trace_request_class().FromString(body)
-    # a pair with further fields is no entry of a map, but an unknown field of the span
-    if any(len(UnknownFieldSet(each)) for each in _with_attributes(message)):
-        return trace_service_pb2.ExportTraceServiceRequest.FromString(body), _by_key
-    return message, attrgetter("attributes")
+def attributes_of_map(holder: Any) -> Attributes:
+    """Return the attributes in a message of `trace_request_class`. Raises FurtherFieldsError."""
+    if len(UnknownFieldSet(holder)):
+        raise FurtherFieldsError
+    found: Attributes = holder.attributes
+    return found
 
 
-def _with_attributes(message: Any) -> Iterator[Any]:
-    for of_resource in message.resource_spans:
-        yield of_resource.resource
-        for of_scope in of_resource.scope_spans:
-            yield from of_scope.spans
-
-
-def _by_key(holder: Any) -> Attributes:
+def attributes_of_pairs(holder: Any) -> Attributes:
+    """Return the attributes in a message of OpenTelemetry's own classes."""
     return {pair.key: pair.value for pair in holder.attributes}
 
 

@@ -215,6 +215,25 @@ def test_full_store_is_answered_with_429_and_the_repetition_counts(node, url):
     assert len(node.sink.received["bench-1"]) == 1
 
 
+def test_repeated_body_of_two_runs_counts_each_span_as_accepted(node, url):
+    """The second run refuses its request once; that of the first run is saved by then."""
+    node.runs = [run("first", ended_at=T0 + 50), run("second", started_at=T0 + 51)]
+    body = encoded(lambda tracer: [emit(tracer, "llm_request", VLLM, start=T0 + second) for second in (0, 90)])
+    errors = [RunError(429, "too many requests", 1)]
+
+    async def report(run_id, accepted, inner=node.sink.report_columns):
+        if run_id == "second" and errors:
+            raise errors.pop()
+        return await inner(run_id, accepted)
+
+    node.sink.report_columns = report
+
+    assert [post(url, body).status_code for _ in range(2)] == [429, 200]
+
+    assert {run_id: len(received) for run_id, received in node.sink.received.items()} == {"first": 1, "second": 1}
+    assert node.counts() == {"accepted": 2.0, "duplicate": 1.0}
+
+
 def test_sdk_repeats_after_429(node, url):
     node.sink.error = RunError(429, "too many requests", 1)
     refusals = []

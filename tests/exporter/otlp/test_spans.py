@@ -4,6 +4,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import MessageToJson
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from exporter.contract.requests.served import ServedRequest, request_error
 from exporter.otlp.attributes import label_rules
@@ -191,3 +193,27 @@ def test_label_values_of_different_types_are_different_labels():
     found = requests_of(decode(body, READER, is_json=False).requests)
 
     assert [each.labels["route"] for each in found] == ["1", "True", "1.0"]
+
+
+def test_attribute_with_further_fields_is_read():
+    """Each attribute has the index of its key in a table, a field that later versions of OTLP have added."""
+    message = ExportTraceServiceRequest.FromString(encoded(lambda tracer: emit(tracer, "s", SEMCONV)))
+    for pair in message.resource_spans[0].scope_spans[0].spans[0].attributes:
+        pair.key_strindex = 7
+
+    (found,) = requests_of(decode(message.SerializeToString(), READER, is_json=False).requests)
+
+    assert (found.prompt_tokens, found.generated_tokens, found.cached_tokens) == (1200, 80, 1024)
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_attribute_with_one_key_the_last_one_counts(is_json):
+    message = ExportTraceServiceRequest.FromString(encoded(lambda tracer: emit(tracer, "s", SEMCONV)))
+    [span] = message.resource_spans[0].scope_spans[0].spans
+    span.attributes.add(key="gen_ai.usage.output_tokens").value.int_value = 90
+    span.span_id = span.trace_id = b""
+    body = MessageToJson(message).encode() if is_json else message.SerializeToString()
+
+    (found,) = requests_of(decode(body, READER, is_json=is_json).requests)
+
+    assert (found.prompt_tokens, found.generated_tokens) == (1200, 90)
