@@ -200,7 +200,9 @@ class Server:
 
     def _add_final(self, rows: np.ndarray) -> None:
         self._final = np.concatenate([self._final, rows])
-        for number, count in zip(*(each.tolist() for each in np.unique_counts(rows["batch"])), strict=True):
+        batch = rows["batch"]
+        firsts = np.flatnonzero(np.diff(batch, prepend=-1))  # of requests of one batch, in the order of their reports
+        for number, count in zip(batch[firsts].tolist(), np.diff(firsts, append=len(batch)).tolist(), strict=True):
             self._left[number] -= count
 
     def _take_whole(self) -> tuple[np.ndarray, int | None]:
@@ -211,7 +213,10 @@ class Server:
         for number in numbers:
             del self._left[number]
         is_whole = np.isin(self._final["batch"], numbers)
-        whole, self._final = self._final[is_whole], self._final[~is_whole]
+        if is_whole.all():
+            whole, self._final = self._final, self._final[:0]
+        else:
+            whole, self._final = self._final[is_whole], self._final[~is_whole]
         return whole, numbers[-1]
 
     def _extend(self, last_s: float, until_s: float) -> None:
