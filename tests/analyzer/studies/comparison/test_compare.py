@@ -39,24 +39,19 @@ SINCE = ("--since", "36500d")
 
 
 def group(name, *values, half=None, **identity):
-    return RunGroup(
-        name,
-        tuple(
-            GroupMember(
-                f"{name}-{i}", None, {**ALIKE, **identity}, frozenset({"GPU-0"}), {ENERGY: Interval(value, half)}
-            )
-            for i, value in enumerate(values)
-        ),
-    )
+    """Return runs of these energies, which are intervals or numbers."""
+    identity, gpus = {**ALIKE, **identity}, frozenset({"GPU-0"})
+    energies = [value if isinstance(value, Interval) else Interval(value, half) for value in values]
+    members = (GroupMember(f"{name}-{i}", None, identity, gpus, {ENERGY: one}) for i, one in enumerate(energies))
+    return RunGroup(name, tuple(members))
 
 
 def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
     """The runs differ by 3.8 %, which is clear, but neither energy is known better than to 12 %."""
-    groups = []
-    for name, joules in (("a", 3_160.0), ("b", 3_040.0)):
-        read = Interval(joules, 3.7, systematic=(-0.03 * joules, 0.12 * joules))
-        members = group(name, joules, joules).members
-        groups.append(RunGroup(name, tuple(dataclasses.replace(one, figures={ENERGY: read}) for one in members)))
+    groups = [
+        group(name, *2 * [Interval(joules, 3.7, systematic=(-0.03 * joules, 0.12 * joules))])
+        for name, joules in (("a", 3_160.0), ("b", 3_040.0))
+    ]
     output = comparison_output(compare_groups(groups))
     levels, differences = output.parts[:2]
 
@@ -158,6 +153,10 @@ def test_compare_warns_of_different_amounts_of_work(amounts, warns):
     assert any("did different amounts of work (mean steps of a run: a 50, b " in text for text in warnings) is warns
 
 
+def run_values(values):
+    return [RunValue(Interval(v), i) for i, v in enumerate(values)]
+
+
 def clear_share(pairs, count=400):
     """Return the share of comparisons that call a difference clear; `pairs` gives both groups' values and blocks."""
     random = np.random.default_rng(1)
@@ -195,9 +194,7 @@ def test_ratios_single_run_scatters_like_the_other_group():
     values = [math.exp(0.01 * z) for z in (-1.0, -1.0, 1.0, 1.0)]
     spread = 0.01 * math.sqrt(4 / 3)
 
-    (result,) = ratios_to_first(
-        [[RunValue(Interval(v), i) for i, v in enumerate(values)], [RunValue(Interval(1.1), "b")]]
-    )
+    (result,) = ratios_to_first([run_values(values), [RunValue(Interval(1.1), "b")]])
 
     assert math.log(result.high / result.ratio) == pytest.approx(3.182 * spread * math.sqrt(1.25), rel=1e-3)
 
@@ -205,17 +202,25 @@ def test_ratios_single_run_scatters_like_the_other_group():
 @settings(deadline=None)  # the first call imports scipy
 @given(st.lists(st.floats(1, 2), min_size=2, max_size=6), st.floats(0.01, 100))
 def test_ratio_is_independent_of_unit_and_in_its_interval(values, factor):
-    one = [
-        [RunValue(Interval(v), i) for i, v in enumerate(values)],
-        [RunValue(Interval(2 * v), i) for i, v in enumerate(values)],
-    ]
-    other = [[RunValue(Interval(factor * sample.value.value), sample.block) for sample in group] for group in one]
-
-    (first,), (second,) = ratios_to_first(one), ratios_to_first(other)
+    (first,), (second,) = (
+        ratios_to_first([run_values(scale * v for v in values) for scale in scales])
+        for scales in ((1, 2), (factor, 2 * factor))
+    )
     assert first.ratio == pytest.approx(2)
     assert second.ratio == pytest.approx(first.ratio)
     assert first.low <= first.ratio * (1 + 1e-12)
     assert first.high >= first.ratio * (1 - 1e-12)
+
+
+def write_runs(folder, gpu, first, others):
+    """Write a history of runs on one GPU; the series of `others` end a minute after their run."""
+    scrapes = []
+    for t in scrape_times(1, START_S - 60, START_S + 700):
+        values = list(scrape([gpu], first, t))
+        for run in others:
+            values += run_series([gpu], run, t) if run.start_s <= t <= run.end_s + 60 else []
+        scrapes.append((t, values))
+    return write_history(folder, series_of_scrapes(scrapes))
 
 
 @pytest.fixture(scope="module")
@@ -228,14 +233,7 @@ def history(tmp_path_factory):
         runs.append(NodeRun(f"r{i}", start_s, start_s + took_s, labels=labels, work={"steps": 100.0}))
         steps += [(start_s, (300, 270)[i % 2]), (start_s + took_s, 60)]
     failed = NodeRun("bad", START_S + 650, START_S + 660, labels={"model": "a"}, outcome="failed")
-    gpu = NodeGpu(steps)
-    scrapes = []
-    for t in scrape_times(1, START_S - 60, START_S + 700):
-        values = list(scrape([gpu], failed, t))
-        for run in runs:
-            values += run_series([gpu], run, t) if run.start_s <= t <= run.end_s + 60 else []
-        scrapes.append((t, values))
-    return write_history(tmp_path_factory.mktemp("compare"), series_of_scrapes(scrapes))
+    return write_runs(tmp_path_factory.mktemp("compare"), NodeGpu(steps), failed, runs)
 
 
 def test_compare_command_groups_by_label_in_each_format(analyzer, history):
@@ -289,11 +287,7 @@ def test_compare_command_has_emissions_of_one_origin(analyzer, tmp_path, options
     """300 W for 20 s are 6,000 J, which cause 0.5 g at 300 g/kWh, at the node and by --carbon."""
     gpu = NodeGpu([(START_S - 500, 60), (START_S, 300), (START_S + 20, 60), (START_S + 100, 300), (START_S + 120, 60)])
     runs = [NodeRun(f"r{i}", START_S + 100 * i, START_S + 100 * i + 20, emissions_g=0.5) for i in range(2)]
-    scrapes = [
-        (t, [*scrape([gpu], runs[0], t), *(run_series([gpu], runs[1], t) if t >= runs[1].start_s else [])])
-        for t in scrape_times(1, START_S - 60, START_S + 200)
-    ]
-    source = write_history(tmp_path, series_of_scrapes(scrapes))
+    source = write_runs(tmp_path, gpu, runs[0], runs[1:])
 
     completed = analyzer("compare", "r0", "r1", "--source", source, *SINCE, *options, "--format", "json")
 
