@@ -9,13 +9,12 @@ import sys
 
 from tests.calibration.coverage import Coverage, measure
 from tests.calibration.kinds import KINDS
-from tests.calibration.table import RESULTS
+from tests.calibration.table import RESULTS, draw_parser
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.calibration", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
-    parser.add_argument("--draws", type=int, default=2_000, help="Intervals of each kind; expensive kinds have fewer.")
+    draws = "Intervals of each kind; expensive kinds have fewer."
+    parser = draw_parser("tests.calibration", __doc__, 2_000, draws)
     parser.add_argument("--only", default="", help="Part of the names of the kinds to measure; the rest is kept.")
     return parser.parse_args(arguments)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 
 from exporter.simulation import Constant, Ramp, Square, Trace
 from tests.calibration.sensors import Conditions, Sensor, measure_run
+from tests.calibration.table import draw_parser, stored_rows, write_rows
 
 RESULTS = Path(__file__).with_name("margins.json")
 LEVEL = 0.95
@@ -85,16 +84,11 @@ def summarize_margins(sensor: Sensor, draws: Sequence[MarginDraw]) -> list[dict[
     return rows
 
 
-def stored_margins() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())
-    return rows
-
-
 def margin_table() -> str:
     """Return the table of the stored coverages."""
     lines = ["| runs |" + "".join(f" {title}: coverage | narrowed | factor |" for title in TITLES.values())]
     lines.append("|---|" + "--:|" * 3 * len(TITLES))
-    rows = {(row["class"], row["sensor"]): row for row in stored_margins()}
+    rows = {(row["class"], row["sensor"]): row for row in stored_rows(RESULTS)}
     for name in CLASSES:
         cells = [
             f" {100 * row['coverage']:.1f} % | {100 * row['narrowed']:.1f} % | {row['factor']:.2f} |"
@@ -106,15 +100,12 @@ def margin_table() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.calibration.margins", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
-    parser.add_argument("--draws", type=int, default=2_000, help="Runs of each sensor.")
-    given = parser.parse_args()
+    given = draw_parser("tests.calibration.margins", __doc__, 2_000, "Runs of each sensor.").parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
     rows = [
         row for sensor in TITLES for row in summarize_margins(sensor, measure_margins(given.seed, sensor, given.draws))
     ]
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    write_rows(RESULTS, rows)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ and the power and load of each instant.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.record import Cut, RunRecord
 from tests.analyzer.energy.loads import square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
+from tests.calibration.table import draw_parser, stored_rows, write_rows
 
 RESULTS = Path(__file__).with_name("shares.json")
 GPU, CPU = Device("gpu", "GPU-0"), Device("package", "0")
@@ -241,11 +240,6 @@ def summarize_shares(draws: list[ShareDraw]) -> list[dict[str, Any]]:
     return rows
 
 
-def stored_shares() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())
-    return rows
-
-
 def share_table() -> str:
     """Return the table of the stored errors."""
     names = {0.0: "below 10 s", 10.0: "10 to 60 s", 60.0: "above 60 s"}
@@ -256,17 +250,15 @@ def share_table() -> str:
     lines += [
         f"| {TITLES[row['figure']]} | {names[row['from_seconds']]} | {row['runs']:,} | {100 * row['mean']:+.2f} % "
         f"| {100 * row['median']:.2f} % | {100 * row['p95']:.1f} % |"
-        for row in stored_shares()
+        for row in stored_rows(RESULTS)
     ]
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.calibration.shares", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
-    parser.add_argument("--draws", type=int, default=500, help="Groups of one to three runs that share the devices.")
-    given = parser.parse_args()
-    RESULTS.write_text(json.dumps(summarize_shares(measure_shares(given.seed, given.draws)), indent=1) + "\n")
+    draws = "Groups of one to three runs that share the devices."
+    given = draw_parser("tests.calibration.shares", __doc__, 500, draws).parse_args()
+    write_rows(RESULTS, summarize_shares(measure_shares(given.seed, given.draws)))
 
 
 if __name__ == "__main__":

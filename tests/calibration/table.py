@@ -1,14 +1,32 @@
-"""Tables of the measured coverage, from the stored results of `make calibrate`."""
+"""Tables of the measured coverage, from the stored results of `make calibrate`, and the results' files and options."""
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.calibration.coverage import LEVELS, RANK_SHARES, STATED
 
 RESULTS = Path(__file__).with_name("results.json")
+
+
+def draw_parser(program: str, about: str | None, draws: int, draws_help: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
+    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
+    parser.add_argument("--draws", type=int, default=draws, help=draws_help)
+    return parser
+
+
+def stored_rows(file: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(file.read_text())
+    return rows
+
+
+def write_rows(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def stored() -> list[dict[str, Any]]:

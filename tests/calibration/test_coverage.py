@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.simulation import Constant, Ramp
-from tests.calibration import margins
+from tests.calibration import margins, shares
 from tests.calibration.coverage import (
     LEVELS,
     RANK_SHARES,
@@ -19,10 +19,10 @@ from tests.calibration.coverage import (
     summarize,
 )
 from tests.calibration.kinds import KINDS
-from tests.calibration.margins import MarginDraw, stored_margins, summarize_margins
+from tests.calibration.margins import MarginDraw, summarize_margins
 from tests.calibration.sensors import Conditions
-from tests.calibration.shares import TITLES, measure_shares, stored_shares
-from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
+from tests.calibration.shares import TITLES, measure_shares
+from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored, stored_rows
 
 DRAWS = 40
 """Draws of a kind; a kind of higher cost has fewer."""
@@ -112,7 +112,7 @@ def test_shares_few_runs_have_errors_like_the_stored_ones():
 
     for figure in TITLES:
         errors = np.array([draw.error for draw in draws if draw.figure == figure])
-        known = [row for row in stored_shares() if row["figure"] == figure]
+        known = [row for row in stored_rows(shares.RESULTS) if row["figure"] == figure]
         assert np.median(np.abs(errors)) <= 2 * max(row["median"] for row in known), figure
         assert np.quantile(np.abs(errors), 0.9) <= 1.5 * max(row["p95"] for row in known), figure
 
@@ -132,6 +132,6 @@ def test_margins_factor_contains_95_percent_of_all_runs_and_of_each_class():
 
 
 def test_stored_margins_have_each_class_of_each_sensor():
-    assert [(row["sensor"], row["class"]) for row in stored_margins()] == [
+    assert [(row["sensor"], row["class"]) for row in stored_rows(margins.RESULTS)] == [
         (sensor, name) for sensor in margins.TITLES for name in margins.CLASSES
     ]
