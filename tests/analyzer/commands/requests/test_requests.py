@@ -13,17 +13,34 @@ from tests.analyzer.node import START_S
 from tests.exporter.request_energy.proration import by_time
 
 
-def test_requests_and_rest_add_up_to_the_true_energy(report, requests_file, true_j, served):
-    code, out, err = report(requests_file, "--by", "user", "--format", "json", "--price", "0.5", "--carbon", "300")
+@pytest.fixture
+def document(report, requests_file):
+    """Return the JSON document of the run."""
+    return lambda *arguments: read(report(requests_file, *arguments, "--format", "json"))
 
+
+@pytest.fixture
+def document_of_range(call, history, requests_file, end_s):
+    """Return the JSON document of the time range of the run."""
+    command = ("requests", "--source", history, "--start", START_S, "--end", end_s, "--requests", requests_file)
+    return lambda *arguments: read(call(*command, *arguments, "--format", "json"))
+
+
+def read(completed):
+    code, out, err = completed
     assert code == 0, err
-    document = json.loads(out)
-    assert document["measured_energy_joules"] == pytest.approx(true_j, rel=1e-4)
-    groups = {group["user"]: group for group in document["groups"]}
+    return json.loads(out)
+
+
+def test_requests_and_rest_add_up_to_the_true_energy(document, true_j, served):
+    found = document("--by", "user", "--price", "0.5", "--carbon", "300")
+
+    assert found["measured_energy_joules"] == pytest.approx(true_j, rel=1e-4)
+    groups = {group["user"]: group for group in found["groups"]}
     assert groups.keys() == {"ann", "bob"}
     total_j = sum(group["energy_joules"] for group in groups.values())
-    assert total_j == pytest.approx(document["requests_energy_joules"])
-    assert total_j + document["rest_energy_joules"] == pytest.approx(true_j, rel=1e-4)
+    assert total_j == pytest.approx(found["requests_energy_joules"])
+    assert total_j + found["rest_energy_joules"] == pytest.approx(true_j, rel=1e-4)
     assert sum(group["requests"] for group in groups.values()) == len(served.spans)
     assert groups["ann"]["cost"] == pytest.approx(0.5 * groups["ann"]["energy_joules"] / 3.6e6)
     assert groups["ann"]["emissions_grams"] == pytest.approx(300 * groups["ann"]["energy_joules"] / 3.6e6)
@@ -61,36 +78,25 @@ def test_table_names_the_most_expensive_requests_first(report, requests_file):
     assert len(set(sums.groups())) == 1, "figures that add up have one unit"
 
 
-def test_time_range_without_a_run_gives_the_energies_of_the_run(call, history, requests_file, end_s, report):
-    window = ["--start", f"{START_S}", "--end", f"{end_s}"]
+def test_time_range_without_a_run_gives_the_energies_of_the_run(document, document_of_range):
+    of_range, of_run = document_of_range(), document()
 
-    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
-
-    assert code == 0, err
-    of_range, of_run = json.loads(out), json.loads(report(requests_file, "--format", "json")[1])
     assert of_range["run_id"] is None
     for name in ("measured_energy_joules", "requests_energy_joules", "energy_per_generated_token_joules"):
         assert of_range[name] == pytest.approx(of_run[name], rel=0.01)
 
 
-def test_half_of_the_gpus_have_half_of_the_energy(call, history, requests_file, end_s, true_j):
-    window = ["--start", f"{START_S}", "--end", f"{end_s}", "--gpus", "1"]
-
-    code, out, err = call("requests", "--source", history, *window, "--requests", requests_file, "--format", "json")
-
-    assert code == 0, err
-    assert json.loads(out)["measured_energy_joules"] == pytest.approx(true_j / 2, rel=0.01)
+def test_half_of_the_gpus_have_half_of_the_energy(document_of_range, true_j):
+    assert document_of_range("--gpus", "1")["measured_energy_joules"] == pytest.approx(true_j / 2, rel=0.01)
 
 
-def test_roles_add_up_to_the_energy_of_all_gpus(report, requests_file, true_j):
-    code, out, err = report(requests_file, "--role", "prefill=0", "--role", "decode=1", "--format", "json")
+def test_roles_add_up_to_the_energy_of_all_gpus(document, true_j):
+    found = document("--role", "prefill=0", "--role", "decode=1")
 
-    assert code == 0, err
-    document = json.loads(out)
-    assert document["measured_energy_joules"] == pytest.approx(true_j, rel=0.01)
-    total_j = document["requests_energy_joules"] + document["rest_energy_joules"]
-    assert total_j == pytest.approx(document["measured_energy_joules"], rel=1e-9)
-    assert document["prefill_energy_joules"] > 0
+    assert found["measured_energy_joules"] == pytest.approx(true_j, rel=0.01)
+    total_j = found["requests_energy_joules"] + found["rest_energy_joules"]
+    assert total_j == pytest.approx(found["measured_energy_joules"], rel=1e-9)
+    assert found["prefill_energy_joules"] > 0
 
 
 @pytest.mark.parametrize(
@@ -131,11 +137,9 @@ def test_few_samples_with_requests_name_what_has_the_energy(report, served, tmp_
     assert "GET /api/v1/requests/ID" in message
 
 
-def test_groups_by_length_add_up_to_all_requests(report, requests_file, served):
-    code, out, err = report(requests_file, "--by", "length", "--format", "json")
+def test_groups_by_length_add_up_to_all_requests(document, served):
+    groups = document("--by", "length")["groups"]
 
-    assert code == 0, err
-    groups = json.loads(out)["groups"]
     short = int(np.count_nonzero(served.spans.generated_tokens <= 32))
     assert {group["length"]: group["requests"] for group in groups}["up to 32"] == short
     assert sum(group["requests"] for group in groups) == len(served.spans)
