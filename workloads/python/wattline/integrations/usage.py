@@ -38,10 +38,12 @@ class AnswerUsage:
     def _read_usage(self, usage: object) -> None:
         if not isinstance(usage, dict):
             return
-        prompt, generated = (
-            _count(usage, "prompt_tokens", "input_tokens"),
-            _count(usage, "completion_tokens", "output_tokens"),
-        )
+        prompt, generated = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens", "output_tokens")
+        if prompt is None and (computed := _count(usage, "input_tokens")) is not None:
+            # Anthropic's API counts the tokens from and for the cache apart
+            cached, written = (_count(usage, f"cache_{kind}_input_tokens") for kind in ("read", "creation"))
+            prompt = computed + (cached or 0) + (written or 0)
+            self.cached_tokens = self.cached_tokens if cached is None else cached
         self.prompt_tokens = prompt if prompt is not None else self.prompt_tokens
         self.generated_tokens = generated if generated is not None else self.generated_tokens
         for details in ("prompt_tokens_details", "input_tokens_details"):
