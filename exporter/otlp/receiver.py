@@ -18,6 +18,7 @@ from exporter.otlp.duplicates import SpanTree
 from exporter.otlp.limits import request_errors
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
+from exporter.requests.intake import REASONS
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
@@ -31,6 +32,9 @@ _CODES = {400: _INVALID_ARGUMENT, 429: _RESOURCE_EXHAUSTED, 503: _UNAVAILABLE}
 OUTCOMES = ("accepted", "ignored", "duplicate", "invalid", "refused", "no_run")
 MAX_LOGGED = 100
 """Different messages about rejected spans that are logged, each one once."""
+
+REPEATED = REASONS["duplicate"]
+"""Reason for a request with the id of an earlier one: it counts once, and no energy is missing."""
 
 log = logging.getLogger(__name__)
 
@@ -90,16 +94,20 @@ class OtlpReceiver:
             except RunError as error:
                 if error.status in _CODES:  # the sender repeats the body; counted spans are then duplicates
                     raise
-                refused = {error.detail: len(spans)}
+                duplicates, refused = 0, {error.detail: len(spans)}
             else:
-                refused = receipt.reasons
+                duplicates = receipt.duplicate
+                refused = {reason: count for reason, count in receipt.reasons.items() if reason != REPEATED}
             self._tree.count(spans)
             not_taken = sum(refused.values())
-            self._count({"accepted": len(spans) - not_taken, "refused": not_taken})
+            accepted = len(spans) - not_taken - duplicates
+            self._count({"accepted": accepted, "duplicate": duplicates, "refused": not_taken})
             reasons.update(refused)
         self._count(counts)
         self._log(reasons)
-        return reasons.total(), "; ".join(f"{number} spans: {reason}" for reason, number in reasons.most_common(3))
+        return reasons.total(), "; ".join(
+            f"{number} of the spans: {reason}" for reason, number in reasons.most_common(3)
+        )
 
     def _by_run(self, body: TraceBody, counts: Counter[str], reasons: Counter[str]) -> dict[str, Mask]:
         """Return the masks of the requests of each run; count the others, and their reasons."""

@@ -33,15 +33,20 @@ class Sink:
     def __init__(self):
         self.received = defaultdict(list)
         self.error = None
-        self.late = 0
+        self.late = self.repeated = 0
 
     async def report_columns(self, run_id, requests):
         if self.error:
             raise self.error
         self.received[run_id] += requests_of(requests)
-        reasons = {"reported too late": 1} if self.late else {}
+        reasons = {"reported too late": self.late, "reported before": self.repeated}
+        refused = self.late + self.repeated
         return RequestReceipt(
-            accepted=len(requests) - self.late, duplicate=0, late=self.late, rejected=0, reasons=reasons
+            accepted=len(requests) - refused,
+            duplicate=self.repeated,
+            late=self.late,
+            rejected=0,
+            reasons={reason: count for reason, count in reasons.items() if count},
         )
 
 
@@ -151,7 +156,7 @@ def test_invalid_request_is_rejected_with_the_field(node, url):
     partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
     assert (partial.rejected_spans, partial.error_message) == (
         1,
-        "1 spans: cached_tokens: expected at most prompt_tokens",
+        "1 of the spans: cached_tokens: expected at most prompt_tokens",
     )
     assert node.counts() == {"invalid": 1.0}
 
@@ -194,8 +199,18 @@ def test_requests_that_the_run_refuses_are_reported(node, url):
 
     partial = ExportTraceServiceResponse.FromString(post(url, one_span()).content).partial_success
 
-    assert (partial.rejected_spans, partial.error_message) == (1, "1 spans: reported too late")
+    assert (partial.rejected_spans, partial.error_message) == (1, "1 of the spans: reported too late")
     assert node.counts() == {"refused": 1.0}
+
+
+def test_request_that_the_run_knows_is_a_duplicate_and_a_success(node, url, caplog):
+    """So it is after a restart of the exporter, which forgets spans but no requests, and for a gateway's span."""
+    node.sink.repeated = 1
+
+    answer = post(url, one_span())
+
+    assert (answer.status_code, answer.content, caplog.records) == (200, b"", [])
+    assert node.counts() == {"duplicate": 1.0}
 
 
 def test_full_store_is_answered_with_429_and_the_repetition_counts(node, url):
