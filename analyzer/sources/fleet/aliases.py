@@ -1,4 +1,4 @@
-"""Exporters that a server scrapes under several addresses, and queries without the surplus ones."""
+"""Exporters that a server scrapes under several addresses, and queries with further matchers, as without them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,16 @@ def without_instances(query: str, instances: Collection[str]) -> str:
     """Return the query with matchers on all its metrics that leave out the instances."""
     if not instances:
         return query
-    matchers = ",".join(f"instance!={_quoted(instance)}" for instance in sorted(instances))
-    return _METRIC.sub(lambda found: f"{found[1]}{{{','.join(filter(None, (found[2], matchers)))}}}", query)
+    return add_matchers(query, ",".join(f"instance!={_quoted(instance)}" for instance in sorted(instances)))
+
+
+def add_matchers(query: str, matchers: str, metrics: str = "") -> str:
+    """Return the query with further matchers on its metrics whose names contain the text `metrics`."""
+
+    def extended(found: re.Match[str]) -> str:
+        return f"{found[1]}{{{','.join(filter(None, (found[2], matchers)))}}}" if metrics in found[1] else found[0]
+
+    return _METRIC.sub(extended, query)
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from analyzer.model.devices import SIMULATED
 from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
-from analyzer.sources.fleet.aliases import find_aliases, without_instances
+from analyzer.sources.fleet.aliases import add_matchers, find_aliases, without_instances
 from analyzer.sources.fleet.cut import GPU_MODEL, FleetCut, device_keys, folded_keys, run_keys
 from analyzer.sources.fleet.emission_coverage import emission_energy_query
 from analyzer.sources.fleet.unit_queries import UNMEASURED, phases_query, working_energy_queries
@@ -143,10 +143,9 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
         device_grams = client.sums(rises(cut, q.device_emission_queries), _BASIS, device_keys)
     if not devices.result():
         raise no_samples(server.name, request)
-    energies, phased = nothing, phases.result() != []
-    if work.result():
-        per_unit = partial(working_energy_queries, phased=phased)
-        energies = client.sums(rises(cut, per_unit), (*_UNIT, UNMEASURED))
+    per_unit = rises(cut, partial(working_energy_queries, phased=phases.result() != []))
+    halves = _halves_of_runs(per_unit) if work.result() else []
+    energies = [client.sums(half, (*_UNIT, UNMEASURED)) for half in halves]
     primary = client.values(q.primary_unit_query(cut))
     claimed = client.sums(counted(cut, q.attributed_energy_queries), _COMPONENT)
     folded = client.sums(rises(cut, q.folded_energy_queries), _COMPONENT, folded_keys)
@@ -158,13 +157,14 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
     if device_grams.result():
         grams = client.sums(counted(cut, q.emission_queries), _BASIS)
         covered = client.values(emission_energy_query(cut))
+    by_unit = add_sums(half.result() for half in energies)
     return Counts(
         devices=devices.result(),
         unclaimed=unclaimed.result(),
         claimed=add_sums([claimed.result(), folded.result()]),
         work=work.result(),
-        working=_by_unit(energies.result(), ""),
-        unmeasured=_by_unit(energies.result(), "yes"),
+        working=_by_unit(by_unit, ""),
+        unmeasured=_by_unit(by_unit, "yes"),
         primary={one.labels["unit"]: one.value for one in primary.result() or ()},
         grams=grams.result(),
         device_grams=device_grams.result(),
@@ -182,6 +182,15 @@ def fetch_counts(client: FleetClient, request: FleetRequest) -> Counts:
             client.why_not_rules,
         ),
     )
+
+
+def _halves_of_runs(question: SpanQueries) -> list[SpanQueries]:
+    """Return the questions for two disjoint halves of the runs, by the last character of their ids."""
+
+    def half(matcher: str) -> SpanQueries:
+        return lambda span: [(sign, add_matchers(text, matcher, "wattline_run_")) for sign, text in question(span)]
+
+    return [half(f'run_id{operator}".*[02468acegikmoqsuwyACEGIKMOQSUWY]"') for operator in ("=~", "!~")]
 
 
 def _by_unit(energies: Sums, unmeasured: str) -> Sums:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.sources.fleet.aliases import find_aliases, without_instances
+from analyzer.sources.fleet.aliases import add_matchers, find_aliases, without_instances
 from analyzer.sources.promql import InstantValue, QuerySpan
 
 SPAN = QuerySpan(3_600_000)
@@ -65,3 +65,11 @@ def test_find_aliases_new_address_after_the_old_one_counts():
 def test_without_instances_adds_a_matcher_to_each_metric(query, expected):
     assert without_instances(query, ["b:1"]) == expected
     assert without_instances(query, []) == query
+
+
+def test_add_matchers_extends_the_named_metrics_only():
+    query = 'sum(max_over_time(wattline_run_info[5m]) * max_over_time(wattline_gpu_info{name="H200"}[5m]))'
+
+    assert add_matchers(query, 'run_id=~"a"', "wattline_run_") == (
+        'sum(max_over_time(wattline_run_info{run_id=~"a"}[5m]) * max_over_time(wattline_gpu_info{name="H200"}[5m]))'
+    )
