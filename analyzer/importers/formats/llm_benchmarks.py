@@ -215,7 +215,9 @@ def _vllm_run(document: dict[str, Any], content: FileContent) -> FileRun:
     numbers = finite_numbers(document)
     end_s, duration_s = parse_compact_date(str(document["date"]), content.options.zone), numbers["duration"]
     if failed := numbers.get("failed"):
-        content.notes.append(f"{content.path}: {failed:.0f} requests failed; they are not in the work of the run")
+        content.notes.append(
+            f"{content.path}: failed requests of {document['date']}: {failed:.0f}; they are not in the work of the run"
+        )
     return FileRun(
         name=f"vllm-bench-{document['date']}",
         workload="vllm-bench",

@@ -175,7 +175,7 @@ def test_vllm_bench_gives_work_latencies_labels_and_times(call, imported, tmp_pa
     assert report.labels["model"] == "llama-8b"
     assert "max_concurrency" not in report.labels
     assert finding_texts_of(report, "whole_seconds")
-    assert "2 requests failed; they are not in the work of the run" in stderr
+    assert "failed requests of 20240719-120100: 2; they are not in the work of the run" in stderr
 
 
 def test_vllm_bench_file_of_several_results_gives_a_run_for_each(call, tmp_path):
