@@ -12,6 +12,8 @@ from exporter.model import RunError
 
 MAX_COMPRESSED_BYTES = 8 * 1024 * 1024
 MAX_DECODED_BYTES = 32 * 1024 * 1024
+MAX_JSON_BYTES = MAX_COMPRESSED_BYTES
+"""Largest JSON without its compression: its parser takes twelve times the memory."""
 BODY_TIMEOUT_S = 10.0
 _TYPES = {"application/x-protobuf": False, "application/json": True}
 
@@ -35,16 +37,17 @@ async def receive_traces(request: web.Request) -> web.Response:
         raise RunError(415, "send traces as application/x-protobuf or application/json (OTLP/HTTP)")
     headers = {"Content-Type": request.content_type}
     try:
-        return web.Response(body=await receiver.receive(await _body(request), is_json=is_json), headers=headers)
+        body = await _body(request, MAX_JSON_BYTES if is_json else MAX_DECODED_BYTES)
+        return web.Response(body=await receiver.receive(body, is_json=is_json), headers=headers)
     except RunError as error:
         if error.retry_after_s:
             headers["Retry-After"] = str(error.retry_after_s)
-        body = receiver.encode_error(error.status, error.detail, is_json=is_json)
-        return web.Response(status=error.status, body=body, headers=headers)
+        status = receiver.encode_error(error.status, error.detail, is_json=is_json)
+        return web.Response(status=error.status, body=status, headers=headers)
 
 
-async def _body(request: web.Request) -> bytes:
-    """Return the body without its compression. Raises RunError."""
+async def _body(request: web.Request, max_decoded: int) -> bytes:
+    """Return the body without its compression, of a limited size. Raises RunError."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -58,19 +61,19 @@ async def _body(request: web.Request) -> bytes:
         case "identity":
             return bytes(body)
         case "gzip":
-            return await asyncio.to_thread(_gunzip, bytes(body))
+            return await asyncio.to_thread(_gunzip, bytes(body), max_decoded)
         case other:
             raise RunError(415, f"Content-Encoding: expected gzip or none, not {other[:40]!r}")
 
 
-def _gunzip(body: bytes) -> bytes:
+def _gunzip(body: bytes, max_decoded: int) -> bytes:
     unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        decoded = unzip.decompress(body, MAX_DECODED_BYTES)
+        decoded = unzip.decompress(body, max_decoded)
     except zlib.error as error:
         raise RunError(400, f"the body is not gzip: {error}") from error
     if unzip.unconsumed_tail:
-        raise RunError(413, f"the decompressed body exceeds {MAX_DECODED_BYTES} bytes; send smaller batches")
+        raise RunError(413, f"the decompressed body exceeds {max_decoded} bytes; send smaller batches")
     if not unzip.eof:
         raise RunError(400, "the gzip body is incomplete; send it completely")
     return decoded

@@ -20,7 +20,7 @@ from exporter.otlp.attributes import label_rules
 from exporter.otlp.receiver import MAX_WAITING, OtlpReceiver
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
-from exporter.web.otlp import MAX_DECODED_BYTES
+from exporter.web.otlp import MAX_DECODED_BYTES, MAX_JSON_BYTES
 from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import LITELLM, SEMCONV, T0, VLLM, emit, encoded, http_exporter, provider
 from tests.exporter.otlp.server import serve
@@ -291,6 +291,15 @@ def test_bad_json_is_answered_with_a_status_in_json(url):
     answer = post(url, b"{", **{"Content-Type": "application/json"})
 
     assert (answer.status_code, answer.json()["code"]) == (400, 3)
+
+
+@pytest.mark.parametrize(("spaces", "status"), [(MAX_JSON_BYTES - 2, 200), (MAX_JSON_BYTES - 1, 413)])
+def test_decompressed_json_is_limited(url, spaces, status):
+    body = gzip.compress(b"{" + b" " * spaces + b"}", mtime=0)
+
+    answer = post(url, body, **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
+
+    assert answer.status_code == status
 
 
 def test_other_content_type_is_a_problem(url):
