@@ -76,4 +76,6 @@ def _gunzip(body: bytes, max_decoded: int) -> bytes:
         raise RunError(413, f"the decompressed body exceeds {max_decoded} bytes; send smaller batches")
     if not unzip.eof:
         raise RunError(400, "the gzip body is incomplete; send it completely")
+    if unzip.unused_data:
+        raise RunError(400, "the gzip body has data after its end; send one gzip member")
     return decoded

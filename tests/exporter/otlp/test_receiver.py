@@ -274,6 +274,7 @@ def test_sdk_repeats_after_429(node, url):
         (b"\xff\xff", {}, 400, "ExportTraceServiceRequest"),
         (b"no gzip", {"Content-Encoding": "gzip"}, 400, "not gzip"),
         (gzip.compress(bytes(100), mtime=0)[:-9], {"Content-Encoding": "gzip"}, 400, "incomplete"),
+        (2 * gzip.compress(b"", mtime=0), {"Content-Encoding": "gzip"}, 400, "after its end"),
         (b"", {"Content-Encoding": "br"}, 415, "gzip"),
         (gzip.compress(bytes(MAX_DECODED_BYTES + 1), mtime=0), {"Content-Encoding": "gzip"}, 413, "decompressed"),
         (bytes(9_000_000), {}, 413, "exceeds"),
