@@ -30,7 +30,7 @@ FIT_SLOTS = 1_200
 """Most slots with requests in a fit while a server runs, five minutes of slots of 0.25 s."""
 FIT_FACTOR, DOUBT_FACTOR = 3.0, 4.0
 """Factors of the standard errors: of the fit, and of the distance to the other model that the data allow."""
-TERM_RATIOS = 0.25, 0.5, 0.1, 0.1
+TERM_RATIOS = 0.25, 0.4, 0.1, 0.1
 """Standard errors of the coefficients of TERMS, relative to them: a token or a step does not always cost the same.
 Steps last longer with more context, but tokens are spread evenly over a decode. A part of the energy of context
 therefore counts as that of steps, up to half of it with long prompts."""
