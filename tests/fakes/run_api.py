@@ -55,7 +55,8 @@ def reported_requests(body: dict[str, Any]) -> list[dict[str, Any]]:
     fields = {name: values for name, values in found.items() if name not in ("labels", "label_set")} | {
         "labels": labels
     }
-    return [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
+    requests = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
+    return [{name: value for name, value in one.items() if value is not None} for one in requests]
 
 
 class RunApi:
