@@ -24,7 +24,7 @@ TEXT = {"id": "chat-2", "model": "tiny", "choices": [{"delta": {"content": "a"}}
 KEY = "secret-key"
 
 
-def application():
+def application(reporter=None):
     """Server with a JSON answer, and streams with and without usage; each waits for 0.2 s before its first text."""
     from fastapi.responses import JSONResponse, StreamingResponse
 
@@ -56,7 +56,7 @@ def application():
     async def fail():
         return JSONResponse({"error": {"message": "too long"}}, status_code=400)
 
-    return EnergyMiddleware(app)
+    return EnergyMiddleware(app, reporter)
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def serve(exporter, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     started = []
 
-    def start():
+    def start(reporter=None):
         port = free_port()
-        server = uvicorn.Server(uvicorn.Config(application(), "127.0.0.1", port, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(application(reporter), "127.0.0.1", port, log_level="warning"))
         thread = threading.Thread(target=server.run)
         thread.start()
         started.append((server, thread))
@@ -171,6 +171,21 @@ def test_energy_is_added_to_json_answers_and_streams(exporter, serve, monkeypatc
     text = '{"energy_joules": 12.5, "energy_uncertainty_joules": 1.25}'
     assert post(address).headers["Wattline-Energy"] == text
     assert post(address, stream=True, stream_options={"include_usage": True}).text.endswith(f"\n\n: energy {text}\n\n")
+
+
+def test_answer_does_not_wait_for_an_exporter_that_hangs(exporter, serve, monkeypatch):
+    answered = threading.Event()
+
+    class Hanging(ServedRequests):
+        def energy(self, *_):
+            answered.wait(60)
+
+    monkeypatch.setenv(ANSWER_ENERGY, "1")
+    address = serve(Hanging("a server"))
+    try:
+        assert post(address).json()["usage"] == USAGE
+    finally:
+        answered.set()
 
 
 def test_energy_is_not_that_of_another_run(exporter, monkeypatch):

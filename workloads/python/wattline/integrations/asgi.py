@@ -182,7 +182,11 @@ class _Exchange:
         return {name: _printable(value) for name, value in labels.items() if value and isinstance(value, str)}
 
     async def _add_energy(self, last: Message) -> None:
-        energy = await asyncio.to_thread(self._requests.energy, str(self._usage.request_id), _ENERGY_WITHIN_S)
+        asked = asyncio.to_thread(self._requests.energy, str(self._usage.request_id), _ENERGY_WITHIN_S)
+        try:
+            energy = await asyncio.wait_for(asked, _ENERGY_WITHIN_S)
+        except TimeoutError:  # an exporter that does not answer holds the thread, but not the client
+            return
         if not energy:
             return
         text = json.dumps(_shortened(energy))
