@@ -23,7 +23,7 @@ from tests.exporter.request_energy.traffic import TRAFFIC
 SECONDS = 60.0
 SAMPLES = ((0.1, 0.0), (0.25, 0.0), (1.0, 0.0), (1.0, 0.1))
 """Widths of slots in seconds with the ages of their samples: those of interpolated energies, and of a history."""
-LOADS, LOW_LOADS = (0.03, 1.0), (0.02, 0.06)
+LOADS, LOW_LOADS, HIGH_LOADS = (0.03, 1.0), (0.02, 0.06), (0.5, 1.0)
 RATES = (0.5, 12.0)
 """Requests per second to a disaggregated server."""
 OF_SERVER = 5
@@ -148,6 +148,7 @@ FIGURES: dict[Figure, str] = {
 _CLASSES: dict[str, Callable[[int], list[Draw]]] = {
     **{f"request: {title}": partial(_of_traffic, traffic) for traffic, title in TRAFFIC_TITLES.items()},
     "request: few requests": lambda seed: _divided(seed, None, LOW_LOADS).requests,
+    "request: busy servers": lambda seed: _divided(seed, None, HIGH_LOADS).requests,
     "request: disaggregated server": lambda seed: _disaggregated(np.random.default_rng(seed)),
     "request: one at a time, down to idle power": lambda seed: _one_at_a_time(np.random.default_rng(seed)),
 }
