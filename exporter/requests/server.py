@@ -74,6 +74,8 @@ class Server:
         self._final = np.empty(0, FINAL_TYPE)
         """Final requests of batches that are not final as a whole."""
         self._lowest_w = float("inf")
+        self._late_from_s = math.inf
+        """Instant from which slots have energies that were read before the polls of their time."""
         self._dynamic_j = self._untimed_j = 0.0
         """Energy above idle of all final requests, and of those without the time of the first token."""
 
@@ -224,6 +226,10 @@ class Server:
         count = int((until_s - last_s) / SLOT_S + 1e-6)
         if count < 1:
             return
+        if self._late_from_s < last_s:
+            self._division.measure_again(self._energy_at, self._late_from_s)
+        is_late = any(meter.latest is None or meter.latest.after_s < until_s for meter in self._meters.values())
+        self._late_from_s = min(self._late_from_s, last_s) if is_late else math.inf
         edges_s: FloatArray = last_s + SLOT_S * np.arange(count + 1, dtype=np.float64)
         joules, half_j = self._energy_at(edges_s)
         self._division.extend(edges_s[1:], self._division.last_j + joules[1:], half_j[1:])

@@ -104,3 +104,24 @@ def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, 
         asyncio.run(scenario())
 
     assert servers.energy_j(requests) == pytest.approx(servers.true_j, rel=0.02)
+
+
+def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):
+    """At 200 W the GPU is not polled for 6 s, as on a machine that is too busy; its counter has their energy."""
+
+    async def scenario():
+        node.node.power_w = 200.0
+        for second in range(75):
+            if 20 <= second < 26:
+                node.node.now_s += 1.0
+            else:
+                node.node.run_for(1.0)
+            now_at = node.node.now().at
+            await node.service.report("server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)])
+            await node.service.tick()
+        return [node.service.show(f"r-{second}") for second in range(5, 30)]
+
+    views = asyncio.run(scenario())
+
+    assert {view.state for view in views} == {"final"}
+    assert sum(view.energy_joules for view in views) == pytest.approx(25 * 200.0, rel=0.01)
