@@ -57,7 +57,7 @@ def _columns(spans: RequestSpans, chosen: np.ndarray) -> RequestColumns:
 
 def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.ndarray, FloatArray]:
     """Report each request at the second after its end; return final rows, and estimates (2, N) at the reports."""
-    spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=True)
+    spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=SimpleNamespace(after_s=np.inf))
     meters: Any = {Device("gpu", "GPU-0"): meter}
     server = Server(WINDOW_S, meters, lambda edges_s: np.full(len(edges_s) - 1, idle_w), energy_at)
     order, reported, rows = np.argsort(spans.ended_s), 0, []
