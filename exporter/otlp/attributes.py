@@ -86,8 +86,10 @@ class LabelRules:
 
 
 def label_rules(names: Iterable[str]) -> LabelRules:
-    """Return the rules for `model` and these names. A name without a rule is an attribute's, or LiteLLM's."""
-    chosen = {name: LABEL_SOURCES.get(name, (name, f"metadata.{name}", f"litellm.metadata.{name}")) for name in names}
+    """Return the rules for `model` and these names. The last sources of a name are attributes of this name."""
+    chosen = {
+        name: (*LABEL_SOURCES.get(name, ()), name, f"metadata.{name}", f"litellm.metadata.{name}") for name in names
+    }
     return LabelRules({"model": MODEL, **chosen})
 
 

@@ -157,10 +157,11 @@ class RequestService(Service):
             if run_id in (None, each) and (held := server.find(id_hash)):
                 found.append((held[0], each, held[1]))
         if not found:
+            of_run = "" if run_id is None else f" of run {run_id}"
             raise RunError(
                 404,
-                f"request_id: no request {request_id[:128]!r} among the latest {MAX_FINAL:,}; report it first, or use "
-                "analyzer requests",
+                f"request_id: no request {request_id[:128]!r}{of_run} among the latest {MAX_FINAL:,}; report it first, "
+                "or use analyzer requests",
             )
         _, run_id, energy = max(found, key=lambda each: each[0])
         from exporter.requests.final import FinalEnergy
@@ -174,6 +175,8 @@ class RequestService(Service):
         try:
             return self.show(request_id, run_id)
         except RunError as error:
+            if run_id is not None:
+                self._runs.devices_of(run_id)
             stored_run = await asyncio.to_thread(self._store.run_of, request_id, run_id)
             if stored_run is None:
                 raise

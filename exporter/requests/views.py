@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergy
 
 SHARED_NOTE = (
-    "other runs used the same GPUs: the energy of these requests includes theirs, except that of runs that report "
-    "requests, which have the part that is attributed to them"
+    "other runs used the GPUs of this run: the energy of its requests includes the energy of the other runs that "
+    "report no requests"
 )
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
@@ -20,7 +20,10 @@ PENDING_NOTE = "no energy yet: the first energies of a server come about half a 
 ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
 LOSS_NOTES = (
     "",
-    "the exporter was stopped before the energy of this request was divided; it belongs to no request",
+    (
+        "no energy: the exporter was killed before it divided the energy of this request; use analyzer requests "
+        "--run-id {run_id}"
+    ),
     "no energy: none of the run's GPUs has been measured; see exporter check",
     (
         "no energy: the request was reported after the energy of its time was divided, or more than 10 s after its end "
@@ -28,7 +31,7 @@ LOSS_NOTES = (
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
 )
-"""Why a request has no energy, by the loss in `exporter.requests.final`."""
+"""Why a request of `run_id` has no energy, by the loss in `exporter.requests.final`."""
 COMBINED_NOTE = "prefill and decode cannot be separated"
 
 
@@ -49,7 +52,9 @@ def estimate_view(request_id: str, run_id: str, found: tuple[float, float] | Non
 def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView:
     """Return the view of a final request."""
     if energy.loss:
-        return RequestView(id=request_id, run_id=run_id, state="final", notes=[LOSS_NOTES[energy.loss]])
+        return RequestView(
+            id=request_id, run_id=run_id, state="final", notes=[LOSS_NOTES[energy.loss].format(run_id=run_id)]
+        )
     notes = [] if energy.is_separable else [COMBINED_NOTE]
     if energy.is_shared:
         notes.append(SHARED_NOTE)

@@ -52,6 +52,9 @@ td {{ padding: .1rem 1rem .1rem 0; }}
 <li><a href="/metrics">/metrics</a>
 <li><a href="/api/v1/runs">/api/v1/runs</a>, runs; POST starts one
 <li><a href="/api/v1/gpus">/api/v1/gpus</a>, responding GPUs
+<li>/api/v1/runs/RUN_ID/requests, requests of a server; POST reports them
+<li>/api/v1/requests/REQUEST_ID, energy of a request
+<li>/v1/traces, OTLP traces of servers (POST, with --otlp.traces)
 <li>/api/v1/query?query=metric[300s], local history
 <li><a href="/api/v1/openapi.json">/api/v1/openapi.json</a>, OpenAPI document
 <li><a href="/-/healthy">/-/healthy</a>, <a href="/-/ready">/-/ready</a>

@@ -209,5 +209,7 @@ def _described(error: str) -> str:
         return f"body: {error[:1].lower()}{error[1:]}"
     field = place.rstrip("`").removeprefix(".").replace("[...]", "") or "body"
     field = _OF_ARRAY.sub(r"requests\2.\1", field)
+    if reason.startswith("Expected `float` <="):  # only times are limited
+        return f"{field}: expected Unix seconds; divide milliseconds by 1,000"
     allowed = f"; expected {' or '.join(ROLES)}" if reason.startswith("Invalid enum") else ""  # only roles are an enum
     return f"{field}: {reason[:1].lower()}{reason[1:].replace('`', '')}{allowed}"

@@ -149,6 +149,8 @@ async def report_problems(request: web.Request, handler: Handler) -> web.StreamR
 
 def _describe_http_error(request: web.Request, error: web.HTTPException) -> str:
     if isinstance(error, web.HTTPNotFound):
+        if request.path == TRACES:
+            return "OTLP traces are disabled; start the exporter with --otlp.traces"
         return f"no route {request.path}; see / for a list"
     if isinstance(error, web.HTTPMethodNotAllowed):
         return f"{request.path} accepts {', '.join(sorted(error.allowed_methods))}, not {request.method}"

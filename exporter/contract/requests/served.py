@@ -50,7 +50,8 @@ def request_error(request: ServedRequest) -> str | None:
     times = {"started_at": request.started_at, "ended_at": request.ended_at, "first_token_at": request.first_token_at}
     for name, value in times.items():
         if value is not None and not 0 <= value <= MAX_TIME_S:
-            return f"{name}: expected Unix seconds, not {value:g}"
+            remedy = "; divide milliseconds by 1,000" if value > MAX_TIME_S else ""
+            return f"{name}: expected Unix seconds, not {value:g}{remedy}"
     tokens = {
         "prompt_tokens": request.prompt_tokens,
         "generated_tokens": request.generated_tokens,

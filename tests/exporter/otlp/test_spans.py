@@ -107,6 +107,15 @@ def test_span_impossible_latency_is_unknown(latency):
     assert (found.first_token_at, found.ended_at) == (None, T0 + 2.5)
 
 
+@pytest.mark.parametrize("name", ["user", "team", "route", "service", "tier"])
+def test_labels_fall_back_to_attributes_of_their_name(name):
+    reader = SpanReader(label_rules([name]))
+
+    (found,) = read("llm_request", {**VLLM, name: "red"}, reader=reader)
+
+    assert found.labels == {name: "red"}
+
+
 def test_labels_have_only_allowed_attributes():
     attributes = {**LITELLM, "http.route": "/v1/chat/completions", "user.id": "bob\x1b[31m", "metadata.tier": "gold"}
     reader = SpanReader(label_rules(["user", "tier", "service"]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 import requests
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
 from exporter.requests.intake import REASONS
+from exporter.web.request_routes import MAX_REPORT_BYTES
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
 from tests.exporter.requests.calls import accepted, report, report_arrays, served
@@ -131,7 +133,7 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
         ({"labels": {"a b": "c"}}, 422, "requests[1].labels: expected names"),
         ({"labels": {"user": "\u202e"}}, 422, "requests[1].labels.user"),
         ({"labels": {f"l{k}": "" for k in range(17)}}, 422, "requests[1].labels: expected object of length <= 16"),
-        ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected float <= 100000000000"),
+        ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
         ({"role": "x"}, 422, "requests[1].role: invalid enum value 'x'; expected prefill or decode"),
     ],
 )
@@ -149,7 +151,7 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
         ({"cached_tokens": 101}, "requests[1].cached_tokens: expected at most prompt_tokens"),
         ({"id": "a\u001b"}, "requests[1].id: expected 1 to 128 characters"),
         ({"id": ""}, "requests[1].id: expected str of length >= 1"),
-        ({"ended_at": 1.8e12}, "requests[1].ended_at: expected float <= 100000000000"),
+        ({"ended_at": 1.8e12}, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
         ({"role": "both"}, "requests[1].role: invalid enum value"),
         ({"labels": {"a b": "c"}}, "requests[1].labels: expected names"),
         ({"labels": {"user": "\u202e"}}, "requests[1].labels.user"),
@@ -196,6 +198,8 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(report(exporter, "none-such", served(1)), 404, "none-such")
     assert_problem(exporter.get("/api/v1/runs/none-such/requests"), 404, "none-such")
     assert_problem(exporter.get("/api/v1/requests/none-such"), 404, "none-such")
+    assert_problem(exporter.get("/api/v1/requests/r-0?run_id=none-such"), 404, "run_id: no run 'none-such'")
+    assert_problem(exporter.get(f"/api/v1/requests/x?run_id={run_id}"), 404, f"no request 'x' of run {run_id}")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?limit=0"), 400, "limit")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?after=x"), 400, "after")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?start=now"), 400, "start")
@@ -209,6 +213,13 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
         timeout=30,
     )
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(("page", "words"), [("access", "for reports of requests"), ("requests", "(413 beyond)")])
+def test_page_names_the_largest_report(page, words):
+    text = (Path(__file__).parents[3] / f"exporter/docs/{page}.md").read_text()
+
+    assert f"{MAX_REPORT_BYTES // 2**20} MiB {words}" in text
 
 
 def test_too_many_requests_are_refused_with_a_time_to_wait(start):
@@ -243,12 +254,14 @@ def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
         with daemon(tmp_path, *options) as exporter:
             eventually(lambda: "wattline_requests_total" in exporter.metrics(), "counted requests", exporter.log)
             counted = exporter.metrics()["wattline_requests_total"]
+            _, view = exporter.get("/api/v1/requests/r-0?run_id=server")
             again = accepted(exporter, "server", *sent)
             listed = exporter.get("/api/v1/runs/server/requests")[1]["requests"]
 
         assert sorted((labels["user"], count) for labels, count in counted) == [
             (user, shown) for user in ("u0", "u1", "u2")
         ]
+        assert "use analyzer requests --run-id server" in (view["notes"][0] if not shown else view["detail"])
         assert again["duplicate"] == 6
         assert [each["id"] for each in listed] == [each["id"] for each in sent]
 
@@ -265,7 +278,7 @@ def test_a_stop_makes_requests_final_and_their_energy_is_in_the_metrics(tmp_path
     with daemon(tmp_path, *options) as exporter:
         run = end(exporter, "server")
         answers = [exporter.get(f"/api/v1/requests/r-1{query}") for query in ("", "?run_id=server")]
-        others = [exporter.get(f"/api/v1/requests/{query}") for query in ("r-1?run_id=other", "r-", "llama")]
+        others = [exporter.get(f"/api/v1/requests/{query}") for query in ("r-", "llama")]
         accept = {"Accept": "application/openmetrics-text"}
         families = list(openmetrics(requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text))
         found = {sample.name: sample.value for family in families for sample in family.samples}

@@ -31,7 +31,7 @@ def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
     assert open_runs == ["server", "other"]
     assert (latest.run_id, first.run_id) == ("other", "server")
     assert first.energy_joules == pytest.approx(2 * latest.energy_joules, rel=0.05)
-    assert all(any("other runs used the same GPUs" in note for note in view.notes) for view in (latest, first))
+    assert all(any("other runs used the GPUs of this run" in note for note in view.notes) for view in (latest, first))
 
 
 @pytest.mark.parametrize("late_s", [0, 7])
@@ -60,7 +60,7 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
     meter_j = IDLE_W * (begin_s - runs[0].begin_s) + 200 * (until_s - begin_s)
     assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
     assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
-    assert all("attributed" in view.notes[-1] for view in views)
+    assert all("report no requests" in view.notes[-1] for view in views)
     first_reports_s = begin_s + 1, begin_s + late_s + 1
     assert [starts[run.run_id, "gpu", GPU.id] for run in runs] == pytest.approx(
         [

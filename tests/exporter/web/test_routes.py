@@ -68,6 +68,7 @@ def test_routes_unknown_path_method_or_query_is_rejected(exporter):
     assert_problem(exporter.get("/nowhere"), 404, "/nowhere")
     assert_problem(exporter.post("/metrics"), 405, "GET")
     assert_problem(exporter.get("/api/v1/runs?state=paused"), 400, "state", "running")
+    assert_problem(exporter.post("/v1/traces"), 404, "start the exporter with --otlp.traces")
 
 
 def test_runs_route_filters_by_state_newest_first(start):
@@ -124,7 +125,8 @@ def test_health_readiness_and_landing_page_are_served(exporter):
     status, page = exporter.get("/")
     assert status == 200
     assert "SIMULATED NVIDIA H200" in page
-    assert "/metrics" in page
+    for route in ("/metrics", "/api/v1/runs/RUN_ID/requests", "/api/v1/requests/REQUEST_ID", "/v1/traces"):
+        assert route in page
 
 
 def test_every_answer_of_the_run_api_is_a_run_of_the_contract(exporter):

@@ -23,7 +23,7 @@ def test_a_request_within_all_limits_has_no_error():
         ({"request_id": "x" * 129}, "id: expected 1 to 128"),
         ({"request_id": "a\x1b[2J"}, "id: expected 1 to 128"),
         ({"started_at": float("nan")}, "started_at: expected Unix seconds, not nan"),
-        ({"ended_at": 1.8e12}, "ended_at: expected Unix seconds, not 1.8e+12"),
+        ({"ended_at": 1.8e12}, "ended_at: expected Unix seconds, not 1.8e+12; divide milliseconds by 1,000"),
         ({"first_token_at": -1.0}, "first_token_at: expected Unix seconds"),
         ({"prompt_tokens": -1}, "prompt_tokens: expected 0 to 100,000,000, not -1"),
         ({"generated_tokens": MAX_TOKENS + 1}, "generated_tokens: expected"),
