@@ -1,5 +1,7 @@
 """Model, key, prompts and fields that the job `llm-server` sends."""
 
+import pytest
+
 from analyzer.sources.requests.file import read_requests
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
@@ -85,3 +87,15 @@ def test_llm_server_reported_requests_have_the_ids_of_its_folder(server_job, ser
     [folder] = server_job.out.iterdir()
     assert len(reported) == 3
     assert reported == read_requests([folder]).ids
+
+
+def test_llm_server_late_end_of_body_keeps_recorded_times(server_job, server):
+    """The body ends 0.3 s after its last event, as with a gateway that adds to the stream."""
+    server.script = lambda _: Script([*sse.answer(3).steps, 0.3])
+    server_job("--url", server.url, "--requests", "2", "--concurrency", "1")
+
+    reported = [one for body in server_job.exporter.api.bodies("/requests") for one in reported_requests(body)]
+    [folder] = server_job.out.iterdir()
+    spans = read_requests([folder]).spans
+    for name, times_s in (("started_at", spans.arrived_s), ("ended_at", spans.ended_s)):
+        assert times_s.tolist() == pytest.approx([one[name] for one in reported], abs=1e-5)

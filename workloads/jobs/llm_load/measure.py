@@ -133,11 +133,11 @@ def _until(options: argparse.Namespace) -> StopCondition:
 
 def _report(run: wattline.Run, answer: RequestOutcome, number: int, model: str | None) -> None:
     """Report an answer as the iteration `number`, whose request has the same name in the run's folder."""
-    run.iteration(answer.e2e_s, answer.values(), **answer.work())
+    clock_s = time.time() - time.monotonic()
+    run.iteration(answer.e2e_s, answer.values(), ended_at=clock_s + answer.ended_s, **answer.work())
     usage = answer.usage
     if answer.failure or usage is None or usage.prompt_tokens is None or usage.generated_tokens is None:
         return
-    clock_s = time.time() - time.monotonic()
     run.request(
         request_id=f"{contributor_name(os.environ)}-{number}",
         started_at=clock_s + answer.sent_s,
