@@ -215,6 +215,8 @@ def _digits(quantity: Interval) -> tuple[str, str]:
     of_value = decimals
     if abs(quantity.value) >= _LEAST_RATIO * half:
         of_value = max(decimals, 1 - math.floor(math.log10(abs(quantity.value))))
+    if of_value > max(decimals, 0):  # both have the same decimals
+        decimals = of_value = min(of_value, max(decimals, 0) + 1)
     return _rounded(quantity.value, of_value), _rounded(half, decimals)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from exporter.request_energy.load import union_s
-from exporter.request_energy.spans import MIN_QUIET_SLOTS, EnergySlots, RequestSpans
+from exporter.request_energy.spans import IDLE_RATIO, MIN_QUIET_SLOTS, EnergySlots, RequestSpans
 
 _RATIO = 0.1
 """Least power above idle without requests, relative to that with requests, and least part of the samples without
 requests, that are reported."""
+_IDLE_RATIO = 2 * IDLE_RATIO
+"""Least power above idle without requests, relative to the idle power, which has errors, that is reported."""
 
 
 def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
@@ -25,9 +27,10 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
         return _partial_note(spans, slots)
     if np.all(is_quiet):
         return ""
-    above_j = slots.joules - np.broadcast_to(slots.idle_w, slots.joules.shape) * slots.widths_s
+    idle_w = np.broadcast_to(slots.idle_w, slots.joules.shape)
+    above_j = slots.joules - idle_w * slots.widths_s
     quiet_w, busy_w = (float(above_j[mask].sum() / slots.widths_s[mask].sum()) for mask in (is_quiet, ~is_quiet))
-    if quiet_w <= _RATIO * busy_w or not slots.idle_known:
+    if quiet_w <= max(_RATIO * busy_w, _IDLE_RATIO * float(idle_w.mean())) or not slots.idle_known:
         return ""
     return (
         f"the GPUs draw {quiet_w:.0f} W above idle while no request is in progress: the energies of the requests "

@@ -231,7 +231,7 @@ def test_report_uncertainty_above_energy_by_lack_of_reads_is_no_advice(tmp_path)
     report = run_report(tmp_path, run=NodeRun(uncertainty_j=30_000, covered_ratio=0.5), gpus=(gpu,))
 
     assert [code for code in finding_codes(report) if code in ("run_too_short", "coverage")] == ["coverage"]
-    assert summary_sentences(report)[0].figure == "1.7 ± 8 Wh"
+    assert summary_sentences(report)[0].figure == "1.7 ± 8.3 Wh"
     assert "(95 % CI: 0.0 to 9.7 Wh)" in summary_sentences(report)[0].after
 
 

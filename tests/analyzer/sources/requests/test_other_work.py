@@ -30,6 +30,13 @@ def test_other_work_idle_gpus_between_requests_give_no_note(lag_s):
     assert other_work_note(spans(), slots(IDLE_W, lag_s)) == ""
 
 
+@pytest.mark.parametrize("quiet_w", [IDLE_W + 0.1, 1.05 * IDLE_W])
+def test_other_work_within_the_error_of_the_idle_power_gives_no_note(quiet_w):
+    idle = EnergySlots(EDGES_S, np.full(60, quiet_w), IDLE_W)
+
+    assert other_work_note(spans(), idle) == ""
+
+
 def test_other_work_of_busy_gpus_is_noted_with_its_power():
     assert "draw 600 W above idle while no request is in progress" in other_work_note(spans(), slots(BUSY_W))
 

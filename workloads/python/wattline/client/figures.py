@@ -16,21 +16,30 @@ def with_half(value: float, half: float | None) -> str:
     """Return `1,710 ± 170`, or four digits where the half-width is unknown."""
     if not half or not math.isfinite(half):
         return f"{value:,.{max(3 - _magnitude(value), 0)}f}"
-    return f"{rounded(value, half)} ± {rounded(half, half, value)}"
+    of_value, of_half = _decimals(value, half)
+    return f"{_text(value, of_value)} ± {_text(half, of_half)}"
 
 
-def rounded(value: float, half: float, largest: float | None = None) -> str:
+def rounded(value: float, half: float) -> str:
     """Return the value with two digits of a half-width that starts with 1 or 2, else one.
 
-    It has at most seven digits above one, and at least two from a hundredth of the half-width on. To round a
-    half-width, pass the value that it belongs to as `largest`.
+    It has at most seven digits above one, and at least two from a hundredth of the half-width on.
     """
+    return _text(value, _decimals(value, half)[0])
+
+
+def _decimals(value: float, half: float) -> tuple[int, int]:
+    """Return the decimals of a value and of its half-width, which are the same unless one of them is negative."""
     exponent = _magnitude(half)
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
-    size = value if largest is None else largest
-    decimals = min(wanted, max(_MOST_DIGITS - 1 - _magnitude(size), 0)) if size else wanted
-    if largest is None and abs(value) >= _LEAST_RATIO * half:
-        decimals = max(decimals, 1 - _magnitude(value))
+    decimals = min(wanted, max(_MOST_DIGITS - 1 - _magnitude(value), 0)) if value else wanted
+    of_value = max(decimals, 1 - _magnitude(value)) if abs(value) >= _LEAST_RATIO * half else decimals
+    if of_value > max(decimals, 0):
+        decimals = of_value = min(of_value, max(decimals, 0) + 1)
+    return of_value, decimals
+
+
+def _text(value: float, decimals: int) -> str:
     return f"{round(value, decimals):z,.{max(decimals, 0)}f}"
 
 
