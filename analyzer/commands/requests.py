@@ -95,7 +95,7 @@ def requests_command(
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.requests.stored import read_stored_requests
     from analyzer.sources.runs.load import Clock
-    from analyzer.studies.requests.table import group_requests
+    from analyzer.studies.requests.table import group_requests, groups_by
     from exporter.request_energy.divide import divide_energy
     from exporter.request_energy.roles import divide_role, divide_roles
 
@@ -110,19 +110,20 @@ def requests_command(
             server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
     table, notes = requests_with_energy(table, server.slots)
     notes += server.notes
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    grouping = groups_by(table, names)
     try:
         if server.roles:
-            energies = divide_roles(table.spans, server.roles)
+            energies = divide_roles(table.spans, server.roles, grouping.numbers)
         elif (only := table.only_role) is not None:
-            energies = divide_role(table.spans, server.slots, only)
+            energies = divide_role(table.spans, server.slots, only, grouping.numbers)
         else:
-            energies = divide_energy(table.spans, server.slots, untimed=table.untimed)
+            energies = divide_energy(table.spans, server.slots, untimed=table.untimed, groups=grouping.numbers)
     except ValueError as error:
         remedy = "measure a longer load, or ask the exporter for each request: GET /api/v1/requests/ID"
         exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}; {remedy}")
-    names = tuple(name.strip() for name in by.split(",") if name.strip())
     shared = policy == SHARE_POLICY
-    groups = group_requests(table, energies, names, idle_shared=shared)
+    groups = group_requests(table, energies, grouping, idle_shared=shared)
     report = RequestReport(run_id, table, energies, groups, names, shared, notes, cost, carbon)
     if out is not None:
         _write(report, out, simulated=server.simulated)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from exporter.request_energy.fit import SEPARABLE_RATIO, SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks
@@ -30,7 +31,6 @@ _ROLE_TERMS: dict[Role | None, tuple[Sequence[int], Sequence[int]]] = {
     "decode": (SHARED_STEP[1:], SEPARATE_TOKENS[1:]),
 }
 """Terms of the model and of the alternative one, by role."""
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,13 @@ class RequestEnergies:
     `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
     `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
     a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted
-    joules of the terms. `other_half_j` is the part of all half-widths by work that no request reports.
+    joules of the terms. `group_half_j` (G,) are the half-widths of the energies of groups. `other_half_j` is the part
+    of all half-widths by work that no request reports.
     """
 
     divided: DividedEnergy
     half_j: FloatArray
+    group_half_j: FloatArray
     unassigned_j: float
     measured_j: float
     idle_j: float
@@ -79,14 +81,15 @@ def divide_energy(
     *,
     role: Role | None = None,
     untimed: Mask | None = None,
-    progress: Progress = lambda _: None,
+    groups: npt.NDArray[np.int32] | None = None,
 ) -> RequestEnergies:
     """Return the energy of each request; `untimed` (N,) is the mask of those whose first token is not known.
 
+    `groups` (N,) are the numbers of groups whose half-widths are returned, one group of all requests by default.
     `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
     """
-    terms, busy, covered_s = _terms(spans, slots, progress)
+    terms, busy, covered_s = _terms(spans, slots)
     if np.count_nonzero(busy) < MIN_FIT_SLOTS:
         raise ValueError(
             f"{np.count_nonzero(busy)} samples of energy during requests, at least {MIN_FIT_SLOTS} are needed"
@@ -97,7 +100,8 @@ def divide_energy(
     dynamic_j = slots.dynamic_j(slots.widths_s - covered_s)[busy]
     other_ratio = slots.other_ratio(dynamic_j, covered_s)
     model = fit_model(terms[busy], dynamic_j, float(np.median(slots.widths_s)), used, other_terms)
-    sums = RequestSums(len(spans), model.covariance, model.steps)
+    groups = np.zeros(len(spans), dtype=np.int32) if groups is None else groups
+    sums = RequestSums(groups, model.covariance, model.steps)
     for block in load_blocks(spans, slots):
         energies = [block.divide(slots, each) for each in model.fits]
         sums.add(
@@ -106,7 +110,6 @@ def divide_energy(
             block.scatter_j2(slots, model.joules_of),
             block.meter_j2(slots, energies[0], noise_j),
         )
-        progress(0.2 + 0.8 * block.final / len(slots.joules))
     sums.close()
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
@@ -122,6 +125,7 @@ def divide_energy(
     return RequestEnergies(
         divided=divided,
         half_j=sums.half_j,
+        group_half_j=sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known),
         unassigned_j=measured_j - shared_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),
@@ -165,12 +169,11 @@ def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
     return math.sqrt(max(variance_j2, 0.0))
 
 
-def _terms(spans: RequestSpans, slots: EnergySlots, progress: Progress) -> tuple[FloatArray, Mask, FloatArray]:
+def _terms(spans: RequestSpans, slots: EnergySlots) -> tuple[FloatArray, Mask, FloatArray]:
     """Return the terms (K, 4) of all slots, the mask of those with requests, and the seconds with requests (K,)."""
     terms, busy, covered_s = [], [], []
     for block in load_blocks(spans, slots):
         terms.append(block.terms)
         busy.append(block.busy)
         covered_s.append(block.covered_s)
-        progress(0.2 * block.final / len(slots.joules))
     return np.concatenate(terms), np.concatenate(busy), np.concatenate(covered_s)

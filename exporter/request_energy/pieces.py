@@ -12,7 +12,7 @@ IntArray = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 
-def amounts_at(index: IntArray, amount: FloatArray, length: int) -> FloatArray:
+def amounts_at(index: IntArray | npt.NDArray[np.int32], amount: FloatArray, length: int) -> FloatArray:
     """Return the sums of the amounts by index, (length,)."""
     return np.bincount(index, amount, minlength=length).astype(np.float64)
 

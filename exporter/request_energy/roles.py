@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from exporter.request_energy.divide import EnergyPart, RequestEnergies, Role, divide_energy
 from exporter.request_energy.load import DividedEnergy
@@ -15,12 +16,14 @@ from exporter.request_energy.spans import EnergySlots, RequestSpans
 _LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
 
 
-def divide_role(spans: RequestSpans, slots: EnergySlots, role: Role) -> RequestEnergies:
+def divide_role(
+    spans: RequestSpans, slots: EnergySlots, role: Role, groups: npt.NDArray[np.int32] | None = None
+) -> RequestEnergies:
     """Return the energy of each request to one part of a disaggregated server, all above idle in its phase.
 
     Raises ValueError as `divide_energy` does.
     """
-    energies = divide_energy(spans, slots, role=role)
+    energies = divide_energy(spans, slots, role=role, groups=groups)
     total, divided = _total(energies, slots), energies.divided
     none, everything = np.zeros(len(spans)), divided.dynamic_j
     return replace(
@@ -33,21 +36,26 @@ def divide_role(spans: RequestSpans, slots: EnergySlots, role: Role) -> RequestE
     )
 
 
-def divide_roles(spans: RequestSpans, slots: Mapping[Role, EnergySlots]) -> RequestEnergies:
+def divide_roles(
+    spans: RequestSpans, slots: Mapping[Role, EnergySlots], groups: npt.NDArray[np.int32] | None = None
+) -> RequestEnergies:
     """Return the energy of each request; `slots` has the energy of the devices of both roles.
 
     The devices of a role have no other work, so all their energy above idle belongs to their phase. The end of
     prefill is the first token; decode begins when the cache is transferred. Raises ValueError as `divide_energy` does.
     """
-    prefill = divide_energy(replace(spans, ended_s=spans.first_token_s), slots["prefill"], role="prefill")
+    prefills = replace(spans, ended_s=spans.first_token_s)
+    prefill = divide_energy(prefills, slots["prefill"], role="prefill", groups=groups)
     begun_s = decode_begins_s(spans)
-    decode = divide_energy(replace(spans, arrived_s=begun_s, first_token_s=begun_s), slots["decode"], role="decode")
+    decodes = replace(spans, arrived_s=begun_s, first_token_s=begun_s)
+    decode = divide_energy(decodes, slots["decode"], role="decode", groups=groups)
     divided = DividedEnergy(
         prefill.divided.dynamic_j, decode.divided.dynamic_j, prefill.divided.idle_j + decode.divided.idle_j
     )
     return RequestEnergies(
         divided=divided,
         half_j=np.hypot(prefill.half_j, decode.half_j),
+        group_half_j=np.hypot(prefill.group_half_j, decode.group_half_j),
         unassigned_j=prefill.unassigned_j + decode.unassigned_j,
         measured_j=prefill.measured_j + decode.measured_j,
         idle_j=prefill.idle_j + decode.idle_j,

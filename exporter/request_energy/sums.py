@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from exporter.request_energy.fit import SHARED_STEP
 from exporter.request_energy.load import DividedEnergy, LoadBlock
-from exporter.request_energy.pieces import FloatArray, IntArray, Mask
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
 from exporter.request_energy.spans import IDLE_RATIO
 
 FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.02, 0.04, 0.05
@@ -45,6 +46,18 @@ def whole_half_widths_j(
     return result
 
 
+def limited_half_widths_j(
+    half_j: FloatArray, joules: FloatArray, most_j: FloatArray, meter_j2: FloatArray | float = 0.0
+) -> FloatArray:
+    """Return the half-widths up to the largest possible error: requests have from 0 to all energy of their slots.
+
+    `most_j` (N,) is that energy as measured, `meter_j2` (N,) the variance by errors of the meter.
+    """
+    farthest_j = np.maximum(joules, most_j - joules) + HALF_WIDTH * np.sqrt(meter_j2)
+    result: FloatArray = np.minimum(half_j, np.minimum(farthest_j, most_j))
+    return result
+
+
 def phase_half_widths_j(
     totals_j: FloatArray, covariance: FloatArray, steps: FloatArray, unknown_j: FloatArray | float, idle_half_j: float
 ) -> tuple[float, float]:
@@ -76,11 +89,51 @@ class DividedRequests:
         return self.prefill_j + self.decode_j + self.idle_j
 
 
-class RequestSums:
-    """Energies of N requests, of which only those in progress are held for each of the V variants."""
+class GroupSums:
+    """Energies of G groups with their errors, by the number of the group of each request (N,).
 
-    def __init__(self, requests: int, covariance: FloatArray, steps: FloatArray) -> None:
+    Errors of requests cancel in their sum where one has what another one lacks: the model and the scaling divide an
+    energy that is measured.
+    """
+
+    def __init__(self, numbers: npt.NDArray[np.int32], variants: int) -> None:
+        self._numbers, self._count = numbers, int(numbers.max(initial=-1)) + 1
+        self._joules, self._idle_j = np.zeros((variants, self._count)), np.zeros(self._count)
+        self._scatter_j2, self._meter_j2 = np.zeros(self._count), np.zeros(self._count)
+
+    def add_idle(self, requests: IntArray, idle_j: FloatArray) -> None:
+        self._idle_j += amounts_at(self._numbers[requests], idle_j, self._count)
+
+    def add(self, requests: IntArray, joules: FloatArray, scatter_j2: FloatArray, meter_j2: FloatArray) -> None:
+        """Add requests that have ended: joules of all variants (V, n), and two variances (n,)."""
+        numbers = self._numbers[requests]
+        self._joules += [amounts_at(numbers, each, self._count) for each in joules]
+        self._scatter_j2 += amounts_at(numbers, scatter_j2, self._count)
+        self._meter_j2 += amounts_at(numbers, meter_j2, self._count)
+
+    def half_widths_j(
+        self, covariance: FloatArray, steps: FloatArray, floor: float, other_ratio: float, *, idle_known: bool
+    ) -> FloatArray:
+        """Return the half-widths of the energies of the groups, (G,)."""
+        if not self._count:
+            return np.empty(0)
+        dynamic_j = self._joules[0]
+        floor_j = floor * np.minimum(dynamic_j, dynamic_j.sum() - dynamic_j)  # of the group and of all others
+        scatter_j2 = np.minimum(self._scatter_j2, self._scatter_j2.sum() - self._scatter_j2)
+        model_j2 = variances(self._joules, covariance, steps) + floor_j**2
+        half_j = HALF_WIDTH * np.sqrt(model_j2 + scatter_j2 + self._meter_j2)
+        return whole_half_widths_j(half_j, dynamic_j, self._idle_j, np.bool_(idle_known), other_ratio)
+
+
+class RequestSums:
+    """Energies of N requests, of which only those in progress are held for each of the V variants.
+
+    `groups` (N,) are the numbers of their groups.
+    """
+
+    def __init__(self, groups: npt.NDArray[np.int32], covariance: FloatArray, steps: FloatArray) -> None:
         self._covariance, self._steps = covariance, steps
+        self._groups, requests = GroupSums(groups, 2 + len(steps)), len(groups)
         self._open = np.empty(0, dtype=np.intp)
         self._floor = FLOOR_RATIO if len(steps) == len(SHARED_STEP) else ROLE_RATIO
         variants = 2 + len(steps)
@@ -99,6 +152,7 @@ class RequestSums:
         self.divided.prefill_j[at] += best.prefill_j
         self.divided.decode_j[at] += best.decode_j
         self.divided.idle_j[at] += best.idle_j
+        self._groups.add_idle(at, best.idle_j)
         joules, scatter, meter = np.array([one.dynamic_j for one in energies]), scatter_j2.copy(), meter_j2.copy()
         self._totals += [(one.prefill_j.sum(), one.decode_j.sum()) for one in energies]
         self._finish(np.setdiff1d(np.arange(len(self._open)), self._continued(at, joules, scatter, meter)))
@@ -119,6 +173,12 @@ class RequestSums:
         unknown_j = untimed_j + other_ratio * self._totals[0]
         return phase_half_widths_j(self._totals, self._covariance, self._steps, unknown_j, idle_half_j)
 
+    def group_half_widths_j(self, other_ratio: float, *, idle_known: bool) -> FloatArray:
+        """Return the half-widths of the energies of the groups, (G,)."""
+        return self._groups.half_widths_j(
+            self._covariance, self._steps, self._floor, other_ratio, idle_known=idle_known
+        )
+
     def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, meter: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""
         _, now, before = np.intersect1d(at, self._open, assume_unique=True, return_indices=True)
@@ -130,8 +190,9 @@ class RequestSums:
     def _finish(self, chosen: IntArray) -> None:
         joules = self._joules[:, chosen]
         model_j2 = variances(joules, self._covariance, self._steps) + (self._floor * joules[0]) ** 2
-        variance_j2 = model_j2 + self._scatter_j2[chosen] + self._meter_j2[chosen]
-        self.half_j[self._open[chosen]] = HALF_WIDTH * np.sqrt(variance_j2)
+        scatter_j2, meter_j2 = self._scatter_j2[chosen], self._meter_j2[chosen]
+        self.half_j[self._open[chosen]] = HALF_WIDTH * np.sqrt(model_j2 + scatter_j2 + meter_j2)
+        self._groups.add(self._open[chosen], joules, scatter_j2, meter_j2)
 
     def _keep(self, chosen: IntArray) -> None:
         self._open, self._meter_j2 = self._open[chosen], self._meter_j2[chosen]

@@ -68,9 +68,9 @@ class RequestTable:
 class RequestGroup:
     """Requests with the same labels; energies in joules, with idle energy if it is shared.
 
-    `half_j` is the half-width of the 95 % interval of the sum. The errors of the requests of a group are not
-    independent, so their half-widths add up. `prefill` is the energy of the prompts above idle, None where it cannot be
-    separated; its half-width is the larger one of the run's and of its share of `half_j`, relative to the energy.
+    `half_j` is the half-width of the 95 % interval of the sum, in which errors of requests cancel in part. `prefill` is
+    the energy of the prompts above idle, None where it cannot be separated; its half-width is the larger one of the
+    run's and of the sum of those of the requests, relative to the energy.
     """
 
     keys: tuple[str, ...]
@@ -120,14 +120,22 @@ def energies_j(energies: RequestEnergies, chosen: slice | npt.NDArray[np.intp], 
     return joules
 
 
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Values of the labels of each group, and the number of the group of each request (N,)."""
+
+    keys: list[tuple[str, ...]]
+    numbers: npt.NDArray[np.int32]
+
+
 def group_requests(
-    table: RequestTable, energies: RequestEnergies, by: Sequence[str], *, idle_shared: bool
+    table: RequestTable, energies: RequestEnergies, grouping: Grouping, *, idle_shared: bool
 ) -> list[RequestGroup]:
-    """Return the groups by labels, the one with the most energy first.
+    """Return the groups, the one with the most energy first; the energies have their half-widths.
 
     Requests are read in chunks: a copy of one column of two days has 70 MB.
     """
-    keys, group = _group_numbers(table, by)
+    keys, group = grouping.keys, grouping.numbers
     sums = _sums(table.spans, energies, group, len(keys), idle_shared=idle_shared)
     percentiles = _percentiles(energies, group, _counts(group, len(keys)), idle_shared=idle_shared)
     groups = [
@@ -140,11 +148,17 @@ def group_requests(
             energy_j=energy_j,
             half_j=half_j,
             percentiles_j=found,
-            prefill=_prefill(energies, prefill_j, decode_j, half_j),
+            prefill=_prefill(energies, prefill_j, decode_j, sum_half_j),
         )
-        for each, (len_, found), (prompt, prefilled, generated, energy_j, half_j, prefill_j, decode_j) in zip(
-            keys, percentiles, sums.T.tolist(), strict=True
-        )
+        for each, half_j, (len_, found), (
+            prompt,
+            prefilled,
+            generated,
+            energy_j,
+            sum_half_j,
+            prefill_j,
+            decode_j,
+        ) in zip(keys, energies.group_half_j.tolist(), percentiles, sums.T.tolist(), strict=True)
     ]
     return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
 
@@ -195,8 +209,8 @@ def _percentiles(
     return found
 
 
-def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[str, ...]], npt.NDArray[np.int32]]:
-    """Return the values of the labels of each group, and the group of each request (N,)."""
+def groups_by(table: RequestTable, by: Sequence[str]) -> Grouping:
+    """Return the groups by labels and LENGTH."""
     kinds = len(_LENGTHS) + 1 if LENGTH in by else 1
     codes = table.label_of * np.int32(kinds)
     if LENGTH in by:
@@ -213,7 +227,7 @@ def _group_numbers(table: RequestTable, by: Sequence[str]) -> tuple[list[tuple[s
     for start in range(0, len(codes), _CHUNK):
         part = slice(start, start + _CHUNK)
         codes[part] = group_of[codes[part]]
-    return list(numbers), codes
+    return Grouping(list(numbers), codes)
 
 
 def _counts(numbers: npt.NDArray[np.int32], groups: int) -> npt.NDArray[np.intp]:
