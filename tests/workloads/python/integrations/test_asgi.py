@@ -9,9 +9,10 @@ import time
 import pytest
 import requests
 
+from exporter.contract.run import NO_GPU_FOUND
 from tests.polling import eventually
 from tests.servers import free_port
-from wattline.client.api import Api
+from wattline.client.api import Api, RejectedRequestError
 from wattline.integrations.asgi import EnergyMiddleware
 from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
 
@@ -164,24 +165,29 @@ def test_server_without_exporter_answers(closed_address, serve, monkeypatch, cap
 
 def test_energy_is_added_to_json_answers_and_streams(exporter, serve, monkeypatch):
     monkeypatch.setenv(ANSWER_ENERGY, "1")
-    exporter.api.energies = {"energy_joules": 12.5, "energy_uncertainty_joules": 1.25}
-    address = serve()
-    eventually(lambda: exporter.api.runs, "a run")
+    exporter.api.energies = {"state": "provisional", "energy_joules": 12.5, "energy_uncertainty_joules": 12.5}
+    reporter = ServedRequests("a server")
+    address = serve(reporter)
+    eventually(lambda: reporter.run_id, "a run")
 
-    text = '{"energy_joules": 12.5, "energy_uncertainty_joules": 1.25}'
-    assert post(address).headers["Wattline-Energy"] == text
-    assert post(address, stream=True, stream_options={"include_usage": True}).text.endswith(f"\n\n: energy {text}\n\n")
+    text = '{{"id": "{}", "state": "provisional", "energy_joules": 12.5, "energy_uncertainty_joules": 12.5}}'
+    assert post(address).headers["Wattline-Energy"] == text.format("chat-1")
+    stream = post(address, stream=True, stream_options={"include_usage": True}).text
+    assert stream.endswith(f"\n\n: energy {text.format('chat-2')}\n\n")
 
 
 def test_answer_does_not_wait_for_an_exporter_that_hangs(exporter, serve, monkeypatch):
     answered = threading.Event()
 
     class Hanging(ServedRequests):
-        def energy(self, *_):
+        def energy(self, _):
             answered.wait(60)
+            return {}
 
     monkeypatch.setenv(ANSWER_ENERGY, "1")
-    address = serve(Hanging("a server"))
+    reporter = Hanging("a server")
+    address = serve(reporter)
+    eventually(lambda: reporter.run_id, "a run")
     try:
         assert post(address).json()["usage"] == USAGE
     finally:
@@ -202,7 +208,26 @@ def test_energy_is_not_that_of_another_run(exporter, monkeypatch):
     first, second = servers
     second.add(Served("same", started_at=1, ended_at=2, prompt_tokens=1, generated_tokens=1))
 
-    assert second.energy("same", 0)["energy_joules"] == 12.5
-    assert first.energy("same", 0) is None
+    second.flush(5.0)
+    assert second.energy("same")["energy_joules"] == 12.5
+    with pytest.raises(RejectedRequestError, match="there is no /api/v1/requests/same"):
+        first.energy("same")
     first.close()
     second.close()
+
+
+def test_server_without_gpu_is_logged_while_it_runs(exporter, monkeypatch, capfd):
+    Api(exporter.address).post("/runs", {"workload": "llm-server", "run_id": "first", "gpus": []})
+    exporter.api.only_run.notes.append(NO_GPU_FOUND)
+    monkeypatch.setenv("WATTLINE_EXPORTER", exporter.address)
+    monkeypatch.setenv("WATTLINE_RUN_ID", "first")
+    reporter = ServedRequests("a server", gpu_within_s=0.0)
+    reporter.start()
+    logged = []
+
+    def message():
+        logged.append(capfd.readouterr().err)
+        return "requests of a server have no energy: no process of the run was found on a GPU" in "".join(logged)
+
+    eventually(message, "a message")
+    reporter.close()

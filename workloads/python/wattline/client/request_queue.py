@@ -16,7 +16,7 @@ MAX_QUEUED = 20_000
 MAX_BATCH = 2_000
 _POST_EVERY_S = 0.5
 _BACK_OFF_S = 1.0
-_CLOSE_WITHIN_S = 5.0
+FLUSH_WITHIN_S = 5.0
 _INVALID = (400, 413, 422)
 _FIELDS = ("id", "started_at", "ended_at", "prompt_tokens", "generated_tokens")
 _OPTIONAL_FIELDS = {"first_token_at": None, "cached_tokens": 0}
@@ -62,13 +62,13 @@ class RequestQueue:
         self._closing.set()
         self._wake.set()
         if thread is not None:
-            thread.join(_CLOSE_WITHIN_S)
+            thread.join(FLUSH_WITHIN_S)
         self.flush()
         with self._lock:
             self.dropped += len(self._queued)
             self._queued.clear()
 
-    def flush(self, timeout_s: float = _CLOSE_WITHIN_S) -> None:
+    def flush(self, timeout_s: float = FLUSH_WITHIN_S) -> None:
         """Try to post all requests that were added so far, for at most `timeout_s`."""
         give_up_s = time.monotonic() + timeout_s
         while (wait_s := self._post_batch()) is not None:

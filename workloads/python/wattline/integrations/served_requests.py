@@ -6,7 +6,6 @@ import collections
 import contextlib
 import os
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, log_message_once
+from wattline.client.summary import NO_GPU_FOUND
 from wattline.runs.run import Run
 
 WORKLOAD = "llm-server"
@@ -24,7 +24,8 @@ ANSWER_ENERGY = "WATTLINE_ANSWER_ENERGY"
 _MAX_EARLY = 20_000
 _RETRY_S = 10.0
 _TIMEOUT_S = 5.0
-_POLL_S = 0.1
+_GPU_WITHIN_S = 65.0
+"""Time after which a run without a GPU is logged; the exporter notes it after a minute."""
 _MAX_PIDS = 64
 _PROC = Path("/proc")
 
@@ -44,16 +45,16 @@ class Served:
 
 
 class ServedRequests:
-    """Reporter of served requests. Its methods never raise; only `flush`, `energy` and `close` wait for the exporter.
+    """Reporter of served requests. Only `flush`, `energy` and `close` wait for the exporter, and only `energy` raises.
 
     A thread finds the run of this server: that of WATTLINE_RUN_ID, else the one that the exporter knows for this
     process or its children, for example a discovered one, else a run `llm-server` that this process starts. Until the
     exporter can be reached, the latest requests wait.
     """
 
-    def __init__(self, name: str, retry_s: float = _RETRY_S) -> None:
+    def __init__(self, name: str, retry_s: float = _RETRY_S, gpu_within_s: float = _GPU_WITHIN_S) -> None:
         self._name = name
-        self._retry_s = retry_s
+        self._retry_s, self._gpu_within_s = retry_s, gpu_within_s
         self._lock = threading.Lock()
         self._early: collections.deque[Served] = collections.deque(maxlen=_MAX_EARLY)
         self._run: Run | None = None
@@ -92,25 +93,17 @@ class ServedRequests:
         if self._run is not None:
             self._run.result(requests_without_usage=self._without_usage)
 
-    def flush(self) -> None:
+    def flush(self, within_s: float) -> None:
         """Post the requests so far. Waits for the exporter: call it in a thread."""
-        if self._run is not None:
-            self._guarded(self._run.flush)
+        run = self._run
+        if run is not None:
+            self._guarded(lambda: run.flush(within_s))
 
-    def energy(self, request_id: str, within_s: float) -> Mapping[str, Any] | None:
-        """Return the answer of GET /api/v1/requests/ID, None if it is not known in time. Call it in a thread."""
-        give_up_s = time.monotonic() + within_s
-        self.flush()
-        api, path = _exporter(), f"/requests/{urllib.parse.quote(request_id, safe='')}"
-        while self.run_id is not None:
-            with contextlib.suppress(ExporterError):
-                answer = api.get(f"{path}?run_id={self.run_id}")  # another server may have a request with the same id
-                if answer.get("energy_joules") is not None:
-                    return answer
-            if time.monotonic() + _POLL_S > give_up_s:
-                break
-            time.sleep(_POLL_S)
-        return None
+    def energy(self, request_id: str) -> Mapping[str, Any]:
+        """Return the answer of GET /api/v1/requests/ID. Raises ExporterError. Call it in a thread."""
+        # another server may have a request with the same id
+        query = "" if self.run_id is None else f"?run_id={self.run_id}"
+        return _exporter().get(f"/requests/{urllib.parse.quote(request_id, safe='')}{query}")
 
     def close(self) -> None:
         """Post the rest, and end the run if this server has started it. Waits for the exporter."""
@@ -131,6 +124,7 @@ class ServedRequests:
             run = _run_of_server(self._name)
             if run.run_id is not None:
                 self._hand_over(run)
+                self._warn_without_gpu(run)
                 return
             run.end()
             self._closing.wait(self._retry_s)
@@ -143,6 +137,13 @@ class ServedRequests:
             self._early.clear()
         for served in early:
             self._report(served)
+
+    def _warn_without_gpu(self, run: Run) -> None:
+        """Log after a minute that no process of the run is on a GPU: its requests then have no energy."""
+        view = None if self._closing.wait(self._gpu_within_s) else run.view()
+        for note in view["notes"] if view else ():
+            if note.startswith(NO_GPU_FOUND):
+                log_message(f"requests of {self._name} have no energy: {note}")
 
     def _report(self, served: Served) -> None:
         assert self._run is not None

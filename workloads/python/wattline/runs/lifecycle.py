@@ -214,9 +214,9 @@ class RunLifecycle:
                 recorder.call_at_exit(functools.partial(self._close_requests, key, self._results))
         return _request_queues[key]
 
-    def _flush_requests(self) -> None:
+    def _flush_requests(self, within_s: float) -> None:
         if (queue := _request_queues.get(self._key())) is not None:
-            queue.flush()
+            queue.flush(within_s)
 
     @staticmethod
     def _close_requests(key: _Key, results: dict[str, float]) -> None:

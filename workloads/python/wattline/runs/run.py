@@ -19,6 +19,7 @@ from wattline.client import values as numbers
 from wattline.client.api import ExporterError
 from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message_once
+from wattline.client.request_queue import FLUSH_WITHIN_S
 from wattline.client.summary import EnergySoFar, RunResult
 from wattline.runs.lifecycle import RunLifecycle
 from wattline.runs.phases import Phases
@@ -217,11 +218,11 @@ class Run(RunLifecycle):
         """Emissions of `energy_joules` in g CO2eq; None where the carbon intensity is unknown."""
         return self._ended.grams if self._ended else None
 
-    def flush(self) -> None:
-        """Post the work and the requests so far. Needed only before `os._exit`."""
+    def flush(self, within_s: float = FLUSH_WITHIN_S) -> None:
+        """Post the work and the requests so far, for about `within_s`. Needed only before `os._exit`."""
         self._require_start()
         contributor = self._contributor()
         if contributor is not None:
             contributor.flush()
-        self._flush_requests()
+        self._flush_requests(within_s)
         self._flush_recorder()
