@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
@@ -100,9 +101,15 @@ def _time(request: web.Request, name: str, default: float) -> float:
     text = request.query.get(name)
     if text is None:
         return default
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
-        raise RunError(400, f"{name}: expected Unix seconds, not {text[:40]!r}")
-    return float(text)
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text.replace(" ", "+"))  # as a query spells it
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise RunError(400, f"{name}: expected Unix seconds or a date such as 2026-11-20T10:00Z, not {text[:40]!r}")
+    return moment.timestamp()
 
 
 def _limit(request: web.Request) -> int:

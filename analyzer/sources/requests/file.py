@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from analyzer.model.time_text import parse_date
 from analyzer.sources.base import FetchError, is_there
 from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
@@ -26,6 +28,8 @@ _REMEDY = (
     "give one request per line, with id, started_at, first_token_at, ended_at (Unix seconds), prompt_tokens and "
     "generated_tokens"
 )
+_DATE = re.compile(r"\s*\d{4}[-/]")
+_OTHER_SEPARATORS = (";", "\t", "|")
 _MAX_UNIX_S = 1e11
 """Larger times are milliseconds."""
 
@@ -75,7 +79,7 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
 
 def _records(path: Path) -> Iterator[Any]:
     if is_there(path) and path.is_dir():
-        path /= EVENTS_FILE
+        path = _events_of(path)
     for fields in _plain_records(path):
         if is_aiperf_record(fields):
             if (measured := aiperf_request(fields)) is not None:
@@ -86,6 +90,15 @@ def _records(path: Path) -> Iterator[Any]:
             yield fields
         elif (request := _of_event(fields)) is not None:
             yield request
+
+
+def _events_of(folder: Path) -> Path:
+    """Return the file of a run's folder. Raises FetchError, which names a folder in it that is one of a run."""
+    if (folder / EVENTS_FILE).exists():
+        return folder / EVENTS_FILE
+    runs = sorted(events.parent for events in folder.glob(f"*/{EVENTS_FILE}"))
+    example = f", such as {runs[-1]}" if runs else ""
+    raise FetchError(f"{folder} has no {EVENTS_FILE}", f"give the folder of a run, RESULTS/RUN_ID{example}")
 
 
 def _of_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -116,7 +129,11 @@ def _plain_records(path: Path) -> Iterator[Any]:
     except UnicodeDecodeError as error:
         raise FetchError(f"cannot read {path}: it is no UTF-8 text", _REMEDY) from error
     if path.suffix.lower() == ".csv":
-        yield from csv.DictReader(io.StringIO(text))
+        rows = csv.DictReader(io.StringIO(text))
+        header = "".join(rows.fieldnames or ())
+        if wrong := next((each for each in _OTHER_SEPARATORS if each in header), None):
+            raise FetchError(f"{path.name}: the columns are separated by {wrong!r}", "write the CSV with ','")
+        yield from rows
         return
     try:
         whole = json.loads(text)
@@ -145,7 +162,7 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
     missing = [name for name in _REQUIRED if fields.get(name) in (None, "")]
     if missing:
         raise FetchError(f"{where} has no {' and no '.join(missing)}", _REMEDY)
-    arrived, first, ended = (_number(fields, name, where) for name in _TIMES)
+    arrived, first, ended = (_time_s(fields, name, where) for name in _TIMES)
     prompt, cached, generated = (_number(fields, name, where) for name in _COUNTS)
     if max(arrived, ended) > _MAX_UNIX_S:
         raise FetchError(f"{where}: {max(arrived, ended):g} is no time in Unix seconds", "divide milliseconds by 1,000")
@@ -160,6 +177,18 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
     return _Request(
         str(fields.get("id") or place), (arrived, first, ended), (prompt, cached, generated), tuple(_labels(fields))
     )
+
+
+def _time_s(fields: Mapping[str, Any], name: str, where: str) -> float:
+    """Return a field as Unix seconds, also of a date with its time zone; not a number if it is absent."""
+    value = fields.get(name)
+    if not isinstance(value, str) or not _DATE.match(value):
+        return _number(fields, name, where)
+    try:
+        return parse_date(value)
+    except ValueError as error:
+        remedy = "write Unix seconds, or a date such as 2026-11-20T10:00:00.5Z"
+        raise FetchError(f"{where}: {name}: {error}", remedy) from error
 
 
 def _number(fields: Mapping[str, Any], name: str, where: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -95,9 +96,12 @@ def test_requests_are_listed_in_pages(exporter):
         found += [each["id"] for each in page["requests"]]
         after = page["next"]
     _, part = exporter.get(f"/api/v1/runs/paged/requests?start={now + 0.015:.3f}&end={now + 0.045:.3f}")
+    dates = [datetime.fromtimestamp(now + each, UTC).isoformat() for each in (0.015, 0.045)]
+    _, same_part = exporter.get("/api/v1/runs/paged/requests?start={}&end={}".format(*dates))
 
     assert found == [each["id"] for each in sent]
     assert [each["id"] for each in part["requests"]] == [each["id"] for each in sent[2:5]]
+    assert same_part == part
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,10 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(exporter.get(f"/api/v1/requests/x?run_id={run_id}"), 404, f"no request 'x' of run {run_id}")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?limit=0"), 400, "limit")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?after=x"), 400, "after")
-    assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?start=now"), 400, "start")
+    for start in ("now", "2026-11-20T10:00"):
+        assert_problem(
+            exporter.get(f"/api/v1/runs/{run_id}/requests?start={start}"), 400, "start: expected Unix seconds"
+        )
     tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
     assert_problem(report(exporter, run_id, *([tiny] * 5_001)), 422, "requests: expected array of length <= 5000")
     assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 2_200_000]}), 413, "2097152")

@@ -3,7 +3,7 @@
 import csv
 import json
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -28,6 +28,43 @@ def test_csv_of_requests_gives_the_same_figures(report, requests_file, served, t
     assert json.loads(outputs[0]) == json.loads(outputs[1])
 
 
+def test_dates_with_a_time_zone_are_times(report, requests_file, served, tmp_path):
+    path = tmp_path / "dates.jsonl"
+    dates = [
+        one | {name: datetime.fromtimestamp(one[name], UTC).isoformat() for name in ("started_at", "ended_at")}
+        for one in records(served)
+    ]
+    path.write_text("\n".join(map(json.dumps, dates)))
+
+    found, known = (json.loads(report(each, "--format", "json")[1]) for each in (path, requests_file))
+
+    assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-4)
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_csv_with_another_separator_is_named(report, tmp_path, separator):
+    path = tmp_path / "requests.csv"
+    path.write_text(separator.join(("id", "started_at", "ended_at")) + "\n")
+
+    code, _, err = report(path)
+
+    assert code == 1
+    assert f"requests.csv: the columns are separated by {separator!r}; write the CSV with ','" in err
+
+
+@pytest.mark.parametrize("runs", [(), ("run-1", "run-2")])
+def test_folder_of_several_runs_names_that_of_a_run(report, tmp_path, runs):
+    for name in runs:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events.jsonl").touch()
+
+    code, _, err = report(tmp_path)
+
+    assert code == 1
+    assert f"{tmp_path} has no events.jsonl; give the folder of a run, RESULTS/RUN_ID" in err
+    assert (f"such as {tmp_path}/run-2" in err) == bool(runs)
+
+
 def change(**fields):
     return lambda one: one | fields
 
@@ -44,6 +81,7 @@ def change(**fields):
         (change(generated_tokens="many"), "request 3: generated_tokens is 'many', not a number"),
         (change(generated_tokens=None), "request 3 has no generated_tokens"),
         (change(id="r0"), "request 3 has the id 'r0' of another request; give each request a unique id"),
+        (change(started_at="2023-11-14T22:13:20"), "started_at: '2023-11-14T22:13:20' has no time zone"),
         (lambda _: 7, "request 3 is no object with fields"),
     ],
 )
