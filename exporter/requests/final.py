@@ -20,11 +20,12 @@ FINAL_TYPE = np.dtype(
         *((name, "f8") for name in ENERGY_FIELDS),
         ("is_separable", "?"),
         ("is_shared", "?"),
+        ("mean_s", "f8"),
         ("loss", "u1"),
     ]
 )
-"""Final request with its energy in joules. `is_shared`: another run used its GPUs then. `loss` is the reason why it has
-no energy, or 0."""
+"""Final request with its energy in joules. `is_shared`: another run used its GPUs then. `mean_s`: time whose power
+is a mean, since the meters were read late. `loss` is the reason why it has no energy, or 0."""
 STOPPED, NO_GPU, TOO_LATE, NO_TIME = 1, 2, 3, 4
 """Reasons why a request has no energy."""
 _RING_TYPE = np.dtype([("run", "i4"), ("row", FINAL_TYPE)])
@@ -55,6 +56,7 @@ class FinalEnergy:
     missing_s: float
     is_separable: bool
     is_shared: bool
+    mean_s: float
     loss: int
 
     @classmethod

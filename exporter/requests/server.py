@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from exporter.attribution.device_loads import GpuUse
 from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device
 from exporter.request_energy.columns import RequestColumns, spans_at
+from exporter.request_energy.model import MIN_FIT_SLOTS
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
 from exporter.request_energy.streaming import SLOT_S, StreamingDivision
@@ -28,16 +30,19 @@ from exporter.requests.final import (
     TOO_LATE,
     FinalEnergy,
 )
+from exporter.requests.history import EnergyHistory, MeterHistory
+from exporter.requests.views import PENDING_NO_GPU_NOTE, pending_note
 
 EXTEND_S = 4.0
 """Time between two readings of the meters: each one takes all polls of the last seconds into account."""
 MANY, RARELY_S = 5_000, 8.0
 """Requests that are held, from which on the meters are read and the energy is divided every RARELY_S, at lower cost.
 Meters keep the polls of 12 s."""
+_MAX_GAPS = 100
 
 
 Meters = Mapping[Device, DeviceMeter]
-EnergyAt = Callable[[Device, DeviceMeter, FloatArray], tuple[FloatArray, FloatArray]]
+EnergyAt = Callable[[Device, EnergyHistory, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
 IdlePower = Callable[[FloatArray], FloatArray | None]
 """Part of a run in the idle power of its GPUs between consecutive edges, None where it is unknown."""
@@ -66,6 +71,9 @@ class Server:
     ) -> None:
         self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
+        self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
+        self._gaps_s: deque[tuple[float, float]] = deque(maxlen=_MAX_GAPS)
+        """Begin and end of the times whose polls were no longer kept when the meters were read."""
         self._others_on_gpus = others_on_gpus
         self._new: list[_Batch] = []
         """Batches that are not in the division yet."""
@@ -92,8 +100,12 @@ class Server:
         return self._division.divided_s
 
     def use(self, meters: Meters, idle_w: IdlePower) -> None:
-        """Use other meters for all slots that are not divided yet: GPUs of a run may be found late."""
+        """Use other meters for all slots that are not divided yet, a new one as far as its polls are kept.
+
+        GPUs of a run may be found late.
+        """
         if meters != self._meters:
+            self._histories = {device: self._histories.get(device) or MeterHistory(meters[device]) for device in meters}
             self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
             self._division.measure_again(self._energy_at)
 
@@ -131,7 +143,8 @@ class Server:
 
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
-        self._division.extend(np.array([from_s]), np.zeros(1), np.zeros(1))
+        edges_s = np.array([from_s])
+        self._division.extend(edges_s, *self._energy_at(edges_s))
 
     @property
     def is_busy(self) -> bool:
@@ -172,11 +185,23 @@ class Server:
         found = self._division.estimate(span)
         return (float(found[0][0]), float(found[1][0])) if found else None
 
+    def pending_note(self, now_s: float) -> str:
+        """Return why a request that is not final has no estimate."""
+        if not self._is_measured:
+            return PENDING_NO_GPU_NOTE
+        return pending_note(MIN_FIT_SLOTS * SLOT_S, self._division.wait_s(now_s))
+
+    @property
+    def _is_measured(self) -> bool:
+        return any(meter.latest for meter in self._meters.values())
+
     def _divide(self, due_s: float) -> DividedRequests:
         idle_w, is_known = self._idle_power_w()
         untimed = self._untimed_j / self._dynamic_j if self._dynamic_j else 0.0
         found = self._division.divide(due_s, idle_w, idle_known=is_known, untimed=untimed)
         dynamic_j = found.prefill_j + found.decode_j
+        for each in self._histories.values():
+            each.forget(self._division.divided_s)
         self._dynamic_j += float(dynamic_j.sum())
         self._untimed_j += float(dynamic_j[~found.keys["has_first_token"]].sum())
         return found
@@ -190,9 +215,11 @@ class Server:
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
         rows["loss"][is_missing] = TOO_LATE
+        for begin_s, end_s in self._gaps_s:
+            rows["mean_s"] += np.maximum(np.minimum(ended_s, end_s) - np.maximum(arrived_s, begin_s), 0.0)
         for use in self._others_on_gpus(float(arrived_s.min())) if len(rows) else ():
             rows["is_shared"] |= (use.begin_s < ended_s) & (arrived_s < (math.inf if use.end_s is None else use.end_s))
-        if not any(meter.latest for meter in self._meters.values()):
+        if not self._is_measured:
             rows["loss"] = NO_GPU
         return rows
 
@@ -226,6 +253,9 @@ class Server:
         count = int((until_s - last_s) / SLOT_S + 1e-6)
         if count < 1:
             return
+        known_s = max((each.first_s for each in self._histories.values() if each.last_s <= last_s), default=-math.inf)
+        if known_s > last_s:
+            self._gaps_s.append((last_s, min(known_s, until_s)))
         if self._late_from_s < last_s:
             self._division.measure_again(self._energy_at, self._late_from_s)
         is_late = any(meter.latest is None or meter.latest.after_s < until_s for meter in self._meters.values())
@@ -237,8 +267,8 @@ class Server:
     def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the energy of all GPUs from the first edge up to each one, and its half-widths."""
         joules, half_j = np.zeros(len(edges_s)), np.zeros(len(edges_s))
-        for device, meter in self._meters.items():
-            own_j, own_half_j = self._gpu_energy_at(device, meter, edges_s)
+        for device, history in self._histories.items():
+            own_j, own_half_j = self._gpu_energy_at(device, history, edges_s)
             joules, half_j = joules + own_j, half_j + own_half_j
         return joules, half_j
 

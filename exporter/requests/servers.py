@@ -51,6 +51,8 @@ class Servers:
         self._runs, self._live, self._window_s = runs, live, window_s
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(runs.gpu_periods, runs.idle_w)
+        self._divided_s: dict[str, float] = {}
+        """Times up to which the energy of runs was divided by servers that were removed."""
 
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
@@ -60,13 +62,17 @@ class Servers:
         uses = partial(self._others_on_gpus, run_id)
         server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses)
         self._join(run_id, meters, now, run)
-        server.begin(max(now.s - BEFORE_S, _at_s(run.begin_at, now)))
+        server.begin(max(now.s - BEFORE_S, _at_s(run.begin_at, now), self._divided_s.get(run_id, -math.inf)))
         self.by_run[run_id] = server
         log.info("run %s reports requests; the energy of %d GPUs is divided among them", run_id, len(meters))
         return server
 
+    def restore(self, run_id: str, divided_at: float, now: ClockReading) -> None:
+        """Note up to when a previous exporter divided the energy of a run."""
+        self._divided_s[run_id] = min(_at_s(divided_at, now), now.s)
+
     def remove(self, run_id: str) -> None:
-        del self.by_run[run_id]
+        self._divided_s[run_id] = self.by_run.pop(run_id).divided_s
         self._shares.leave(run_id)
 
     def readings(self, now: ClockReading) -> Iterator[Reading]:
@@ -91,6 +97,12 @@ class Servers:
                     self._runs.note(run_id, SHARED_NOTE)
         if self.by_run:
             self._shares.note_loads(now.s)
+        self._divided_s = {run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S}
+
+    def divided_at(self, now: ClockReading) -> dict[str, float]:
+        """Return the Unix times up to which the energy of runs is divided."""
+        divided_s = self._divided_s | {run_id: server.divided_s for run_id, server in self.by_run.items()}
+        return {run_id: each + now.at - now.s for run_id, each in divided_s.items()}
 
     def known_s(self, run_id: str, now_s: float) -> float:
         """Return the time up to which the energy of a run is known."""

@@ -56,6 +56,7 @@ class RequestService(Service):
         self._servers = Servers(runs, live, settings.window_s)
         self._final: FinalEnergies | None = None
         self._divided: dict[str, int] = {}
+        self._saving_state: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Continue the state of a previous exporter. Raises StateError."""
@@ -65,6 +66,8 @@ class RequestService(Service):
             remedy = storage_remedy(error) if isinstance(error, sqlite3.Error) else "move it away to start afresh"
             raise StateError(f"cannot use {self._store.path}: {error}; {remedy}") from error
         self._counters.restore(saved.counters)
+        for run_id, divided_at in saved.divided_at.items():
+            self._servers.restore(run_id, divided_at, self._clock())
         for run_id, number, requests in saved.undivided:
             from exporter.requests.final import undivided
 
@@ -168,7 +171,8 @@ class RequestService(Service):
 
         if isinstance(energy, FinalEnergy):
             return final_view(request_id, run_id, energy)
-        return estimate_view(request_id, run_id, self._servers.by_run[run_id].estimate(energy))
+        server = self._servers.by_run[run_id]
+        return estimate_view(request_id, run_id, server.estimate(energy), server.pending_note(self._clock().s))
 
     async def find(self, request_id: str, run_id: str | None = None) -> RequestView:
         """Return what `show` does. Raises RunError, which names a stored request whose energy is no longer kept."""
@@ -208,13 +212,21 @@ class RequestService(Service):
     # -- time
 
     async def run(self) -> None:
-        """Divide energy once a second until cancelled."""
+        """Divide energy once a second until cancelled. The state is saved meanwhile: a disk may be slow."""
         while True:
             await asyncio.sleep(TICK_S)
-            await self.tick()
+            self.divide()
+            self._save_soon()
 
     async def tick(self, *, at_once: bool = False) -> None:
-        """Divide the slots that are due, and save the counters."""
+        """Divide the slots that are due, and save the state."""
+        self.divide(at_once=at_once)
+        if self._saving_state:
+            await self._saving_state
+        await self._save(is_last=at_once)
+
+    def divide(self, *, at_once: bool = False) -> None:
+        """Divide the slots that are due, with `at_once` all."""
         now = self._clock()
         self._servers.update_gpus(now)
         for run_id, server in list(self._servers.by_run.items()):
@@ -226,7 +238,6 @@ class RequestService(Service):
             if not server.is_busy and self._has_ended(run_id):
                 self._servers.remove(run_id)
                 self._saving.pop(run_id, None)
-        await self._save()
 
     def _has_ended(self, run_id: str) -> bool:
         try:
@@ -234,12 +245,19 @@ class RequestService(Service):
         except RunError:
             return True
 
-    async def _save(self) -> None:
+    def _save_soon(self) -> None:
+        """Begin to save the state, unless it is being saved."""
+        if self._saving_state is None or self._saving_state.done():
+            if self._saving_state:
+                self._saving_state.result()  # an error ends the process
+            self._saving_state = asyncio.create_task(self._save())
+
+    async def _save(self, *, is_last: bool = False) -> None:
         changes = self._counters.take_changes()
         divided, self._divided = self._divided, {}
-        if not changes and not divided:
+        if not changes and not divided and not is_last:
             return
-        if await self._store.save(changes, divided):
+        if await self._store.save(changes, divided, self._servers.divided_at(self._clock())):
             self._counters.publish(changes, self._clock().s)
         else:
             self._counters.put_back(changes)

@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.attribution.device_loads import GpuLoadPeriod
-from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import FloatArray
+    from exporter.requests.history import EnergyHistory
 
 KEPT_S = 600.0
 """Time for which loads are known: longer than a slot waits for its requests."""
@@ -197,7 +197,7 @@ class GpuShares:
         return min([now_s, *(max(gpu.known_s, now_s - UNKNOWN_S) for gpu in gpus)])
 
     def energy_at(
-        self, run_id: str, device: Device, meter: DeviceMeter, edges_s: FloatArray
+        self, run_id: str, device: Device, history: EnergyHistory, edges_s: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return a run's energy of a GPU from the first edge up to each one, and the half-widths of the meter."""
         import numpy as np
@@ -207,11 +207,7 @@ class GpuShares:
         times_s = edges_s
         if gpu and is_shared:
             times_s = _with_changes(edges_s, gpu.changes_s(edges_s[0], edges_s[-1]))
-        marks = [meter.mark(t_s) for t_s in times_s.tolist()]
-        joules, half_j = (
-            np.array([mark.joules for mark in marks]),
-            np.array([mark.half_width_j for mark in marks]),
-        )
+        joules, half_j = history.energy_at(times_s)
         if gpu is None or not is_shared:
             return joules - joules[0], half_j
         middles_s = ((times_s[1:] + times_s[:-1]) / 2).tolist()

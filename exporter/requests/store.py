@@ -58,6 +58,8 @@ class SavedRequests(NamedTuple):
     """State that a previous exporter left: counters and requests."""
 
     counters: Counters
+    divided_at: dict[str, float]
+    """Unix time up to which the energy of each run was divided."""
     undivided: list[tuple[str, int, RequestColumns]]
     """Requests whose energy was not divided, by run and batch."""
     recent: list[tuple[str, RequestColumns]]
@@ -83,7 +85,7 @@ class RequestStore:
     def load(self, window_s: float) -> SavedRequests:
         """Return the state of a previous exporter. Raises sqlite3.Error and ValueError."""
         if not self.path.exists():
-            return SavedRequests({}, [], [])
+            return SavedRequests({}, {}, [], [])
         read = self._open().execute
         from exporter.request_energy.columns import RequestColumns
 
@@ -97,7 +99,8 @@ class RequestStore:
             "WHERE id > coalesce(divided.batch_id, 0) OR last_end > ? ORDER BY id",
             (time.time() - window_s,),
         )
-        saved = SavedRequests(counters, [], [])
+        divided_at = dict(read("SELECT run_id, until_at FROM divided_time"))
+        saved = SavedRequests(counters, divided_at, [], [])
         for run_id, number, body, is_open in rows:
             requests = RequestColumns.of(unpack_requests(body))
             if is_open:
@@ -163,6 +166,7 @@ class RequestStore:
         """Delete batches that are too old, and the oldest ones of a file that is too large."""
         with self._open() as connection:
             connection.execute("DELETE FROM batch WHERE last_end < ?", (now_at - KEEP_S,))
+            connection.execute("DELETE FROM divided_time WHERE until_at < ?", (now_at - KEEP_S,))
             pages, size, free = (
                 int(connection.execute(f"PRAGMA {name}").fetchone()[0])
                 for name in ("page_count", "page_size", "freelist_count")
@@ -172,19 +176,26 @@ class RequestStore:
                 connection.execute("DELETE FROM batch WHERE id < ?", (first + _SHARE_A_TRIM * (last - first) + 1,))
         self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
-    async def save(self, counters: Mapping[ReadingKey, float], divided: Mapping[str, int]) -> bool:
-        """Save counters, and the batch up to which each run's requests are in them. Return False if that failed."""
+    async def save(
+        self, counters: Mapping[ReadingKey, float], divided: Mapping[str, int], divided_at: Mapping[str, float]
+    ) -> bool:
+        """Save counters, the batch up to which each run's requests are in them, and up to when its energy is divided.
+
+        Return False if that failed.
+        """
+        state = dict(counters), dict(divided), dict(divided_at)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._save, dict(counters), dict(divided))
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._save, *state)
         except (sqlite3.Error, OSError):
             return False
         return True
 
-    def _save(self, counters: Counters, divided: dict[str, int]) -> None:
+    def _save(self, counters: Counters, divided: dict[str, int], divided_at: dict[str, float]) -> None:
         rows = [(name, json.dumps(labels), value) for (name, labels), value in counters.items()]
         with self._open() as connection:
             connection.executemany("INSERT OR REPLACE INTO request_counter VALUES (?, ?, ?)", rows)
             connection.executemany("INSERT OR REPLACE INTO divided VALUES (?, ?)", divided.items())
+            connection.executemany("INSERT OR REPLACE INTO divided_time VALUES (?, ?)", divided_at.items())
 
     def page(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> StoredPage:
         """Return requests of a run that ended from `start` up to `end`, in the order of their reports.

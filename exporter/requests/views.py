@@ -16,7 +16,7 @@ SHARED_NOTE = (
 )
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
-PENDING_NOTE = "no energy yet: the first energies of a server come about half a minute after its first request"
+PENDING_NO_GPU_NOTE = "no energy yet: no GPU of the run is known and measured; see exporter check and the run's notes"
 ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
 LOSS_NOTES = (
     "",
@@ -32,13 +32,28 @@ LOSS_NOTES = (
     "no energy: the request ended at the time at which it started; report fractions of a second",
 )
 """Why a request of `run_id` has no energy, by the loss in `exporter.requests.final`."""
+MEAN_NOTE = (
+    "the power of {seconds:.0f} s of this request is a mean of a longer time: the exporter was busy and read its "
+    "meters late; give it more CPU time"
+)
 COMBINED_NOTE = "prefill and decode cannot be separated"
 
 
-def estimate_view(request_id: str, run_id: str, found: tuple[float, float] | None) -> RequestView:
-    """Return the view of a request that is not final, with its likely joules and their half-width."""
+def pending_note(busy_s: float, wait_s: float) -> str:
+    """Return the note of a request without an estimate; energy is divided after `wait_s`, and the model needs `busy_s`.
+
+    Both are in seconds.
+    """
+    return (
+        f"no energy yet: an estimate needs {busy_s:.3g} s with requests, at least {wait_s:.0f} s ago; the final energy "
+        f"comes about {wait_s:.0f} s after the end of the request"
+    )
+
+
+def estimate_view(request_id: str, run_id: str, found: tuple[float, float] | None, pending: str) -> RequestView:
+    """Return the view of a request that is not final: with its likely joules and half-width, or the note `pending`."""
     if found is None:
-        return RequestView(id=request_id, run_id=run_id, state="pending", notes=[PENDING_NOTE])
+        return RequestView(id=request_id, run_id=run_id, state="pending", notes=[pending])
     return RequestView(
         id=request_id,
         run_id=run_id,
@@ -60,6 +75,8 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
         notes.append(SHARED_NOTE)
     if energy.missing_s > MISSING_S:
         notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
+    if energy.mean_s > MISSING_S:
+        notes.append(MEAN_NOTE.format(seconds=energy.mean_s))
     return RequestView(
         id=request_id,
         run_id=run_id,

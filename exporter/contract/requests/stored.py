@@ -33,9 +33,11 @@ CREATE TABLE IF NOT EXISTS request_counter (
     name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, labels)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS divided (run_id TEXT PRIMARY KEY, batch_id INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS divided_time (run_id TEXT PRIMARY KEY, until_at REAL NOT NULL) WITHOUT ROWID;
 """
 """`first_end` and `last_end` are the earliest and the latest end of a batch's requests. `divided` has the batch up to
-which the requests of a run have their energy and are counted."""
+which the requests of a run have their energy and are counted, `divided_time` the Unix time up to which its energy is
+divided."""
 _HEAD = struct.Struct("<II")
 
 

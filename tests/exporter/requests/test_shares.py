@@ -10,7 +10,7 @@ from exporter.model import Device
 from exporter.requests.shares import GpuShares
 
 GPU = Device("gpu", "GPU-1")
-METER = SimpleNamespace(mark=lambda t_s: SimpleNamespace(joules=300.0 * t_s, half_width_j=1.0))
+METER = SimpleNamespace(energy_at=lambda times_s: (300.0 * times_s, np.ones(len(times_s))))
 
 
 def shares_of(a, b, *, begin_s=20.0, idle_w=None, from_s=(10.0, 15.0)):

@@ -1,0 +1,75 @@
+"""Energy of a GPU at past instants, also of those whose polls are no longer kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from exporter.energy.meter import DeviceMeter
+from exporter.request_energy.pieces import FloatArray
+
+MARGIN_S = 0.5
+"""Time from the first poll that is kept to the first instant at which the polls around it are known."""
+
+
+class EnergyHistory(Protocol):
+    def energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the energy of a GPU at rising instants, and its half-widths."""
+
+
+class MeterHistory:
+    """Energies that were read from a meter, and its polls. Times are CLOCK_BOOTTIME."""
+
+    def __init__(self, meter: DeviceMeter) -> None:
+        self._meter = meter
+        self._times_s, self._joules, self._half_j = np.empty(0), np.empty(0), np.empty(0)
+
+    @property
+    def first_s(self) -> float:
+        """Time from which the polls are kept, -inf if none was discarded."""
+        polls = self._meter.polls
+        return polls[0].poll.after_s + MARGIN_S if polls and polls.has_discarded(-math.inf) else -math.inf
+
+    @property
+    def last_s(self) -> float:
+        """Last instant that was read, inf if there is none."""
+        return float(self._times_s[-1]) if len(self._times_s) else math.inf
+
+    def energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the energy at rising instants, and its half-widths; keep them instead of those from the first one on.
+
+        An instant before the polls has the energy that was read, or a mean between it and that of the polls.
+        """
+        old = int(np.searchsorted(times_s, self.first_s))
+        old_j, old_half_j = self._old_energy_at(times_s[:old]) if old else (np.empty(0), np.empty(0))
+        marks = [self._meter.mark(t_s) for t_s in times_s[old:].tolist()]
+        joules = np.append(old_j, [mark.joules for mark in marks])
+        half_j = np.append(old_half_j, [mark.half_width_j for mark in marks])
+        kept = slice(0, int(np.searchsorted(self._times_s, times_s[0])))
+        self._times_s = np.append(self._times_s[kept], times_s)
+        self._joules = np.append(self._joules[kept], joules)
+        self._half_j = np.append(self._half_j[kept], half_j)
+        return joules, half_j
+
+    def forget(self, until_s: float) -> None:
+        """Forget the energies before an instant."""
+        first = max(0, int(np.searchsorted(self._times_s, until_s, side="right")) - 1)
+        self._times_s, self._joules, self._half_j = (
+            each[first:] for each in (self._times_s, self._joules, self._half_j)
+        )
+
+    def _old_energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first_s = self.first_s
+        mark, known = self._meter.mark(first_s), slice(0, int(np.searchsorted(self._times_s, first_s)))
+        known_s, known_j = np.append(self._times_s[known], first_s), np.append(self._joules[known], mark.joules)
+        known_j = np.maximum.accumulate(known_j)
+        joules = np.interp(times_s, known_s, known_j)
+        half_j = np.interp(times_s, known_s, np.append(self._half_j[known], mark.half_width_j))
+        if len(known_s) > 1:
+            begin_s, begin_j, most_w = known_s[-2], known_j[-2], self._meter.most_w
+            above_j = np.minimum(known_j[-1], begin_j + most_w * (times_s - begin_s)) - joules
+            below_j = joules - np.maximum(begin_j, known_j[-1] - most_w * (first_s - times_s))
+            half_j += np.where(times_s > begin_s, np.maximum(np.maximum(above_j, below_j), 0.0), 0.0)
+        return joules, half_j
