@@ -11,9 +11,9 @@ import numpy as np
 
 from exporter.attribution.idle_level import IDLE_S, IdleLevel
 from exporter.request_energy.divide import EnergyPart, Role, divide_energy
-from exporter.request_energy.pieces import FloatArray
+from exporter.request_energy.pieces import FloatArray, amounts_at
 from exporter.request_energy.roles import divide_roles
-from exporter.request_energy.spans import EnergySlots
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.request_energy.disaggregated import serve_disaggregated
@@ -34,6 +34,8 @@ FREEDOM = 2.0
 """Degrees of freedom of Student's t distribution of the errors of single requests relative to their half-widths."""
 
 Figure = Literal["prompt", "generated", "context", "idle"]
+GroupOf = Callable[[np.random.Generator, RequestSpans], np.ndarray]
+"""Group of each request, (N,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,17 @@ def _divided(seed: int, traffic: str | None, loads: tuple[float, float]) -> _Div
 
 def _draw(true_j: float, found: EnergyPart | None) -> Draw:
     return from_half_width(true_j, found.joules, found.half_j) if found else Draw(true_j, true_j, None)
+
+
+def _groups(group_of: GroupOf, seed: int) -> list[Draw]:
+    """Return energies above idle of groups of the requests to one server."""
+    rng = np.random.default_rng(seed)
+    served = serve(rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng))
+    _, numbers = np.unique(group_of(rng, served.spans), return_inverse=True)
+    found = divide_energy(served.spans, _slots(served, rng), groups=numbers.astype(np.int32))
+    count = len(found.group_half_j)
+    true_j, found_j = (amounts_at(numbers, each, count) for each in (served.shapley_j, found.dynamic_j))
+    return _requests(rng, true_j, found_j, found.group_half_j)
 
 
 def _one_at_a_time(rng: np.random.Generator) -> list[Draw]:
@@ -150,6 +163,10 @@ _CLASSES: dict[str, Callable[[int], list[Draw]]] = {
     "request: few requests": lambda seed: _divided(seed, None, LOW_LOADS).requests,
     "request: busy servers": lambda seed: _divided(seed, None, HIGH_LOADS).requests,
     "request: disaggregated server": lambda seed: _disaggregated(np.random.default_rng(seed)),
+    "request: all of one of five users": partial(_groups, lambda rng, spans: rng.integers(0, 5, len(spans))),
+    "request: all of one length": partial(
+        _groups, lambda _, spans: np.searchsorted((32, 128, 512, 2_048), spans.generated_tokens)
+    ),
     "request: one at a time, down to idle power": lambda seed: _one_at_a_time(np.random.default_rng(seed)),
 }
 _SERVERS = "request figures"
