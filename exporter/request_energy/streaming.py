@@ -169,11 +169,11 @@ class StreamingDivision:
         return self._take_final()
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
-        """Return the likely joules of requests by the model, and their half-widths; None without a model.
+        """Return the likely joules of requests by the model, and their half-widths; None without a model or energy.
 
         It needs no energy of the time of the requests, and takes the mean number of requests in progress.
         """
-        if self.model is None or not self._flight_s:
+        if self.model is None or not self._flight_s or not self.measured_j:
             return None
         steps, tokens = self._fit_slots.terms[:, 2:].sum(axis=0).tolist()
         made = spans.generated_tokens

@@ -152,7 +152,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
                 f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing, and the "
                 "uncertainty includes it"
             )
-    if run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices):
+    if lacks_gpu(run):
         run.note(NO_GPU_FOUND)
     before: Marks = {}
     for cut in run.cuts:
@@ -170,6 +170,11 @@ def finish(run: RunRecord, meters: Meters) -> None:
     elif run.end_s == run.lease_until_s and (run.processes or run.cgroup):
         _widen_since_report(run, meters)
     close(run)
+
+
+def lacks_gpu(run: RunRecord) -> bool:
+    """Return True if none of the node's GPUs has had a process of a run that counts those of its processes."""
+    return run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices)
 
 
 def _widen_after(run: RunRecord, report: Cut) -> None:

@@ -13,12 +13,14 @@ from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, take_marks
+from exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
 from exporter.runs.record import Cut, Marks, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 _Value = TypeVar("_Value")
 _SIMULATED = "SIMULATED"
 """Start of the names of simulated GPUs."""
+NO_GPU_AFTER_S = 60.0
+"""Age from which a running run is noted that has no process on a GPU."""
 _SCANNED_WITHIN_S = 2.0
 """Longest time since the last scan of a run's processes for which they count as alive."""
 
@@ -82,7 +84,7 @@ def run_view(
         covered_ratio=_by_component(
             {d: _ratio(e.covered_s, _observed_s(run, meters.get(d), now_s)) for d, e in energies.items()}
         ),
-        notes=list(run.notes),
+        notes=_notes(run, now_s),
         attributed_energy_joules=_by_component(
             {d: run.attributed_j[d] for d, e in energies.items() if d in run.attributed_j and _is_shared(run, d, e)}
         ),
@@ -90,6 +92,12 @@ def run_view(
         simulation=simulation,
     )
     return view.model_copy(update={"energy_per_unit": list(energies_per_unit(view))}) if run.final_settled else view
+
+
+def _notes(run: RunRecord, now_s: float) -> list[str]:
+    """Return the notes of a run; a running one may still be found on a GPU."""
+    is_late = run.end_s is None and now_s - run.begin_s > NO_GPU_AFTER_S
+    return [*run.notes, contract.NO_GPU_FOUND] if is_late and lacks_gpu(run) else list(run.notes)
 
 
 def _until_s(run: RunRecord, now_s: float, *, so_far: bool) -> float:

@@ -100,6 +100,48 @@ def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
     assert any("after the energy of its time was divided" in note for note in view.notes)
 
 
+def test_requests_of_a_run_on_no_gpu_have_no_estimate(node):
+    """The run has requests long enough for a model, but none of its processes is on a GPU."""
+    node.node.begin(run_id="cpu", gpus=[])
+
+    async def scenario():
+        for number in range(60):
+            node.node.run_for(1)
+            now_at = node.node.now().at
+            await node.service.report("cpu", [ServedRequest(f"r-{number}", now_at - 1, now_at, 10, 50)])
+            await node.service.tick()
+        return node.service.show("r-59")
+
+    view = asyncio.run(scenario())
+
+    assert (view.state, view.energy_joules, view.energy_uncertainty_joules) == ("pending", None, None)
+    assert view.notes == [
+        "no energy yet: no GPU of the run is known and measured; see exporter check and the run's notes"
+    ]
+
+
+def test_pending_request_is_noted_with_the_time_to_wait(node):
+    """Slots wait for 30 s in the first minute, then for 5 s and 1.5 times the longest request: 5.75 s."""
+
+    async def report(request_id):
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest(request_id, now_at - 0.5, now_at, 50, 20)])
+        return node.service.show(request_id)
+
+    async def scenario():
+        first = await report("first")
+        for _ in range(67):
+            node.node.run_for(1)
+            await node.service.tick()
+        return first, await report("second")
+
+    for view, wait_s in zip(asyncio.run(scenario()), (30, 6), strict=True):
+        assert view.state == "pending"
+        (note,) = view.notes
+        assert note.startswith(f"no energy yet: an estimate needs 1.5 s with requests, at least {wait_s} s ago; ")
+        assert note.endswith(f"the final energy comes about {wait_s} s after the end of the request")
+
+
 def test_requests_of_a_run_without_gpus_have_no_energy(node):
     node.node.begin(run_id="cpu", gpus=[])
 

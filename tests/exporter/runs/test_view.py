@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from exporter.contract.run import RunGpu
+from exporter.contract.run import NO_GPU_FOUND, RunGpu
 from exporter.energy.marks import ZERO_TOTALS, MeterTotals, mark_at_totals
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
@@ -123,3 +123,26 @@ def test_energy_so_far_is_known_from_the_first_second():
         [view.energy_joules["gpu"][GPU.id] * (1 / ratio - 1) for ratio in (1.03, 0.91)]
     )
     assert run_view(run, meters, BEGIN_S + 0.5, None).energy_joules == {}
+
+
+def test_run_on_no_gpu_is_noted_after_a_minute_while_it_runs():
+    """GPU on which none of its processes has been found yet; the note goes when one is found."""
+    run = RunRecord(
+        run_id="run",
+        workload="test",
+        labels={},
+        request="",
+        devices=[GPU],
+        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
+        discovers=True,
+        begin_s=BEGIN_S,
+        started_at=1.79e9,
+        lease_s=1e9,
+        lease_until_s=1e12,
+        alive_s=1e12,
+    )
+    notes = [run_view(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
+    run.seen_on.append(GPU.id)
+
+    assert notes == [[], [NO_GPU_FOUND]]
+    assert run_view(run, {}, BEGIN_S + 61.0, None).notes == []

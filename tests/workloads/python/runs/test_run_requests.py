@@ -17,7 +17,6 @@ def test_request_posts_batch_with_optional_fields(exporter, script):
     assert {name: value for name, value in first.items() if name != "id"} == {
         "started_at": 10,
         "ended_at": 12.5,
-        "first_token_at": None,
         "prompt_tokens": 7,
         "cached_tokens": 0,
         "generated_tokens": 3,
