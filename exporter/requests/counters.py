@@ -42,15 +42,16 @@ class RequestCounters:
     the family.
 
     `readings` has the values that were saved, so that no counter falls after a crash. New series, but for those of
-    rejected requests, are at 0 for NEW_SERIES_S: PromQL's `increase` counts no first value.
+    rejected requests, are at 0 for NEW_SERIES_S: PromQL's `increase` counts no first value. Those of energies may be
+    newer than those of requests, of which the first ones may have no energy.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._values: dict[ReadingKey, float] = {}
         self._published: dict[ReadingKey, float] = {}
-        self._shown_from_s: dict[tuple[str, ...], float] = {}
-        """Time until which the series of new labels are at 0; without their bucket's number."""
+        self._shown_from_s: dict[ReadingKey, float] = {}
+        """Time until which new series are at 0; without their bucket's number."""
         self._changed: set[ReadingKey] = set()
         self._numbers: dict[tuple[str, ...], int] = {}
         """Labels in the order of their numbers."""
@@ -134,16 +135,16 @@ class RequestCounters:
 
     def publish(self, changes: Mapping[ReadingKey, float], now_s: float) -> None:
         """Show changes that are saved."""
-        known = {_own_labels(key) for key in self._published}
+        known = {_series(key) for key in self._published}
         counted = [key for key in changes if key[0] != m.REQUESTS_REJECTED.name]
-        for own in {_own_labels(key) for key in counted} - known:
-            self._shown_from_s[own] = now_s + NEW_SERIES_S
+        for series in {_series(key) for key in counted} - known:
+            self._shown_from_s[series] = now_s + NEW_SERIES_S
         self._published.update(changes)
 
     def _shown(self, now_s: float) -> Iterator[tuple[ReadingKey, float]]:
-        self._shown_from_s = {own: s for own, s in self._shown_from_s.items() if s > now_s}
+        self._shown_from_s = {each: s for each, s in self._shown_from_s.items() if s > now_s}
         for key, value in self._published.items():
-            yield key, 0.0 if _own_labels(key) in self._shown_from_s else value
+            yield key, 0.0 if _series(key) in self._shown_from_s else value
 
     def readings(self, now_s: float) -> Iterator[Reading]:
         buckets: dict[tuple[str, ...], list[float]] = {}
@@ -174,10 +175,10 @@ class RequestCounters:
             yield NativeBuckets(m.REQUEST_ENERGY, labels[:2], extra, NATIVE_SCHEMA, ZERO_J, zero, of_labels)
 
 
-def _own_labels(key: ReadingKey) -> tuple[str, ...]:
-    """Return the labels of a counter without the number of its bucket."""
+def _series(key: ReadingKey) -> ReadingKey:
+    """Return the name and labels of a counter without the number of its bucket."""
     name, labels = key
-    return labels[:-1] if name in (m.REQUEST_ENERGY.name, m.REQUEST_ENERGY_BUCKET.name) else labels
+    return name, labels[:-1] if name in (m.REQUEST_ENERGY.name, m.REQUEST_ENERGY_BUCKET.name) else labels
 
 
 def _extra(chosen: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from exporter.model import RunError
+from exporter.model import ClockReading, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
@@ -47,42 +47,44 @@ class Checked(NamedTuple):
 
 @dataclass(slots=True)
 class _Generation:
-    """Hashes of ids that were accepted since a time, and the latest end of their requests."""
+    """Hashes of ids that were accepted since a time, and the latest end of their requests, both CLOCK_BOOTTIME."""
 
-    since: float
+    since_s: float
     hashes: set[int] = field(default_factory=set)
-    latest_end: float = 0.0
+    latest_end_s: float = -math.inf
 
 
 class RequestIds:
     """Hashes of the ids of one run's requests that ended within the window.
 
-    They are in two generations, of which the older one is forgotten as a whole.
+    They are in two generations, of which the older one is forgotten as a whole. Their times are CLOCK_BOOTTIME, which
+    a step of the wall clock leaves as they are.
     """
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._new, self._old = _Generation(0.0), _Generation(0.0)
-        self.late_before = 0.0
-        """Unix time up to which duplicates can no longer be found."""
+        self._new, self._old = _Generation(-math.inf), _Generation(-math.inf)
+        self._late_before_s = -math.inf
+        """Time up to which duplicates can no longer be found."""
 
-    def check(self, requests: RequestColumns, run: RunTimes, now_at: float) -> Checked:
+    def check(self, requests: RequestColumns, run: RunTimes, now: ClockReading) -> Checked:
         """Return the requests that count, whose ids are known from now on."""
         import numpy as np
 
-        self._forget(now_at)
+        self._forget(now.s)
         if not len(requests):
             return Checked(requests, [], Counter())
-        latest, first = now_at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
+        late_before = self._late_before_s + now.at - now.s
+        latest, first = now.at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
         last = latest if run.end_at is None else run.end_at + CLOCK_ERROR_S
         end, begin, token = requests.ended_at, requests.started_at, requests.first_token_at
         order = (begin > end) | (token < begin) | (token > end)
         refused: Counter[Reason] = Counter()
         first_end, last_end = requests.end_range
-        if order.any() or not (self.late_before < first_end <= last_end <= min(latest, last) and begin.min() >= first):
+        if order.any() or not (late_before < first_end <= last_end <= min(latest, last) and begin.min() >= first):
             wrong: dict[Reason, Mask] = {
                 "future": end > latest,
-                "late": end <= self.late_before,
+                "late": end <= late_before,
                 "order": order,
                 "before_run": begin < first,
                 "after_run": end > last,
@@ -94,20 +96,20 @@ class RequestIds:
                     left &= ~mask
             requests = requests.take(left)
         hashes = requests.id_hashes
-        if not self._note_new(requests, hashes):
+        if not self._note_new(requests, hashes, now):
             new = self._unknown(hashes)
             refused["duplicate"] = len(requests) - int(np.count_nonzero(new))
             requests, hashes = requests.take(new), list(compress(hashes, new))
-            self.note(requests, hashes)
+            self.note(requests, hashes, now)
         return Checked(requests, hashes, refused)
 
-    def _note_new(self, requests: RequestColumns, id_hashes: list[int]) -> bool:
+    def _note_new(self, requests: RequestColumns, id_hashes: list[int], now: ClockReading) -> bool:
         """Keep the ids if each one is new and occurs once; return whether that is so."""
         ids = self._new.hashes
         if not (ids.isdisjoint(id_hashes) and self._old.hashes.isdisjoint(id_hashes)):
             return False
         known = len(ids)
-        self.note(requests, id_hashes)
+        self.note(requests, id_hashes, now)
         if len(ids) - known == len(id_hashes):
             return True
         ids.difference_update(id_hashes)
@@ -123,22 +125,22 @@ class RequestIds:
             found.add(each)
         return new
 
-    def note(self, requests: RequestColumns, id_hashes: list[int]) -> None:
+    def note(self, requests: RequestColumns, id_hashes: list[int], now: ClockReading) -> None:
         """Keep the ids of accepted requests."""
         if id_hashes:
             self._new.hashes.update(id_hashes)
-            self._new.latest_end = max(self._new.latest_end, requests.end_range[1])
+            self._new.latest_end_s = max(self._new.latest_end_s, requests.end_range[1] - (now.at - now.s))
 
     def withdraw(self, id_hashes: list[int]) -> None:
         """Forget requests that could not be saved: they will be reported again."""
         self._new.hashes.difference_update(id_hashes)
         self._old.hashes.difference_update(id_hashes)
 
-    def _forget(self, now_at: float) -> None:
-        if len(self._new.hashes) >= MAX_HELD or now_at - self._new.since >= self._window_s:
-            self.late_before = max(self.late_before, self._old.latest_end)
-            self._new, self._old = _Generation(now_at), self._new
-        self.late_before = max(self.late_before, now_at - self._window_s)
+    def _forget(self, now_s: float) -> None:
+        if len(self._new.hashes) >= MAX_HELD or now_s - self._new.since_s >= self._window_s:
+            self._late_before_s = max(self._late_before_s, self._old.latest_end_s)
+            self._new, self._old = _Generation(now_s), self._new
+        self._late_before_s = max(self._late_before_s, now_s - self._window_s)
 
 
 class RateLimit:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergies, FinalEnergy
 
 TICK_S = 1.0
+MAX_RUNS = 2 * MAX_SERVERS
+"""Runs whose ids are kept to find duplicates."""
 MAX_FINAL = 50_000
 """Final requests whose energies can be asked for."""
 log = logging.getLogger(__name__)
@@ -65,17 +67,18 @@ class RequestService(Service):
         except (sqlite3.Error, ValueError) as error:
             remedy = storage_remedy(error) if isinstance(error, sqlite3.Error) else "move it away to start afresh"
             raise StateError(f"cannot use {self._store.path}: {error}; {remedy}") from error
+        now = self._clock()
         self._counters.restore(saved.counters)
         for run_id, divided_at in saved.divided_at.items():
-            self._servers.restore(run_id, divided_at, self._clock())
+            self._servers.restore(run_id, divided_at, now)
         for run_id, number, requests in saved.undivided:
             from exporter.requests.final import undivided
 
-            self._ids_of(run_id).note(requests, requests.id_hashes)
+            self._ids_of(run_id).note(requests, requests.id_hashes, now)
             self._finish(run_id, undivided(requests.id_hashes, self._label_numbers(requests), number))
             self._divided[run_id] = number
         for run_id, requests in saved.recent:
-            self._ids_of(run_id).note(requests, requests.id_hashes)
+            self._ids_of(run_id).note(requests, requests.id_hashes, now)
 
     # -- calls
 
@@ -109,7 +112,7 @@ class RequestService(Service):
             raise RunError(
                 429, f"{self._settings.max_open:,} requests wait for their energy, the maximum; send them later", 5
             )
-        accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now.at)
+        accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now)
         for reason, count in refused.items():
             self._counters.reject(reason, count)
             if reason != "duplicate":  # it counts once, as it should
@@ -271,11 +274,12 @@ class RequestService(Service):
     # -- state
 
     def _ids_of(self, run_id: str) -> RequestIds:
-        """Return the ids of a run; those of the run that has reported nothing for the longest time are forgotten."""
+        """Return the ids of a run. Those of an ended run are forgotten first, else of the one that reported first."""
         ids = self._ids.pop(run_id, None) or RequestIds(self._settings.window_s)
         self._ids[run_id] = ids
-        while len(self._ids) > 2 * MAX_SERVERS:
-            del self._ids[next(iter(self._ids))]
+        if len(self._ids) > MAX_RUNS:
+            others = list(self._ids)[:-1]
+            del self._ids[next(filter(self._has_ended, others), others[0])]
         return ids
 
     def _finish(self, run_id: str, rows: np.ndarray) -> None:

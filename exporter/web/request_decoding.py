@@ -58,7 +58,7 @@ def _decode_usual(body: bytes) -> RequestColumns | None:
             known: dict[tuple[bytes, str | None], int] = {}
             numbers = [known.setdefault((bytes(each.labels), each.role), len(known)) for each in requests]
             columns = RequestColumns.of(requests, numbers, [_label_set(*each) for each in known])
-    except (msgspec.DecodeError, UnicodeDecodeError, _LabelNameError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _LabelNameError):
         return None
     return None if (columns.cached_tokens > columns.prompt_tokens).any() else columns
 

@@ -103,6 +103,21 @@ def test_labels_that_are_known_rise_at_once():
     assert requests == 2
 
 
+def test_energy_series_after_requests_without_energy_begin_at_zero():
+    counters = RequestCounters(())
+    number = counters.number(MODEL_A)
+    for now_s, joules in ((0.0, 0.0), (100.0, 50.0)):
+        counters.add(np.array([number]), np.array([joules]), np.array([joules > 0.0]))
+        counters.publish(counters.take_changes(), now_s)
+
+    def values(now_s):
+        found = {reading.metric.name: reading.value for reading in counters.readings(now_s)}
+        return found[m.REQUESTS.name], found[m.REQUEST_ENERGY_TOTAL.name], found[m.REQUEST_ENERGY_COUNT.name]
+
+    assert values(100.0) == (2, 0, 0)
+    assert values(100.0 + NEW_SERIES_S) == (2, 50.0, 1)
+
+
 def test_labels_of_a_previous_exporter_are_at_their_value_at_once():
     counters = RequestCounters(())
     counters.restore({(m.REQUESTS.name, ("a", "")): 5.0})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.contract.requests.served import ServedRequest
+from exporter.model import ClockReading
 from exporter.request_energy.columns import RequestColumns
 from exporter.requests import intake
 from exporter.requests.intake import RequestIds, RunTimes
@@ -10,9 +11,14 @@ from exporter.requests.intake import RequestIds, RunTimes
 RUN = RunTimes(1_000.0, None)
 
 
-def reported(ids, name, now_at, ended_at=None):
+def at(unix_s, step_s=0.0):
+    """Return the clocks at a Unix time, after a step of the wall clock."""
+    return ClockReading(unix_s - step_s, unix_s, unix_s - step_s)
+
+
+def reported(ids, name, now_at, ended_at=None, step_s=0.0):
     ended_at = now_at if ended_at is None else ended_at
-    found = ids.check(RequestColumns.of([ServedRequest(name, ended_at - 1, ended_at, 1, 1)]), RUN, now_at)
+    found = ids.check(RequestColumns.of([ServedRequest(name, ended_at - 1, ended_at, 1, 1)]), RUN, at(now_at, step_s))
     return dict(found.refused) or "accepted"
 
 
@@ -51,7 +57,7 @@ def test_ids_in_one_call_count_once_and_wrong_times_are_stated():
     ]
     ids = RequestIds(120.0)
 
-    found = ids.check(RequestColumns.of(requests), RUN, 2_002.0)
+    found = ids.check(RequestColumns.of(requests), RUN, at(2_002.0))
 
     assert list(found.accepted.ids) == ["a", "b"]
     assert dict(found.refused) == {"duplicate": 1, "future": 1, "order": 1, "before_run": 1}
@@ -61,13 +67,23 @@ def test_ids_of_requests_that_were_not_saved_are_accepted_again():
     ids = RequestIds(120.0)
     requests = RequestColumns.of([ServedRequest(name, 2_000.0, 2_001.0, 1, 1) for name in ("a", "b")])
 
-    ids.withdraw(ids.check(requests, RUN, 2_002.0).id_hashes[:1])
+    ids.withdraw(ids.check(requests, RUN, at(2_002.0)).id_hashes[:1])
 
-    found = ids.check(requests, RUN, 2_003.0)
+    found = ids.check(requests, RUN, at(2_003.0))
     assert (list(found.accepted.ids), dict(found.refused)) == (["a"], {"duplicate": 1})
 
 
 def test_calls_without_requests_refuse_nothing():
-    found = RequestIds(120.0).check(RequestColumns.of([]), RUN, 2_000.0)
+    found = RequestIds(120.0).check(RequestColumns.of([]), RUN, at(2_000.0))
 
     assert (len(found.accepted), dict(found.refused)) == (0, {})
+
+
+def test_requests_after_a_clock_step_back_are_accepted():
+    """The wall clock is set back by 600 s; a request of the time before the step would be refused as late."""
+    ids = RequestIds(120.0)
+    assert reported(ids, "before", 2_000.0) == "accepted"
+
+    assert reported(ids, "after", 1_401.0, step_s=-600.0) == "accepted"
+    assert reported(ids, "after", 1_402.0, 1_401.0, step_s=-600.0) == {"duplicate": 1}
+    assert reported(ids, "old", 1_402.0, 1_281.0, step_s=-600.0) == {"late": 1}

@@ -10,6 +10,7 @@ import pytest
 
 from exporter.contract import metrics as m
 from exporter.contract.requests.served import ServedRequest
+from exporter.contract.run import BeginRequest, EndRequest
 from exporter.model import RunError
 from exporter.requests.intake import RateLimit
 from tests.exporter.requests.serving_node import ServingNode
@@ -78,6 +79,20 @@ def test_ids_of_a_server_that_reports_are_kept_over_many_short_runs(node):
     for number in range(200):
         node.service._ids_of(f"short-{number}")
         assert node.service._ids_of("server") is ids
+
+
+def test_ids_of_a_run_that_reports_rarely_are_kept_over_ended_runs(node):
+    async def scenario():
+        now_at = node.node.now().at
+        requests = [ServedRequest("r", now_at - 1, now_at, 1, 1)]
+        await node.service.report("server", requests)
+        for number in range(130):
+            await node.node.service.begin(BeginRequest(workload="test", run_id=f"short-{number}", gpus=[]))
+            await node.service.report(f"short-{number}", [])
+            await node.node.service.end(f"short-{number}", EndRequest())
+        return await node.service.report("server", requests)
+
+    assert asyncio.run(scenario()).duplicate == 1
 
 
 def test_more_open_requests_than_the_maximum_are_refused(tmp_path):
