@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from exporter.request_energy.divide import EnergyPart, RequestEnergies, Role, divide_energy
 from exporter.request_energy.load import DividedEnergy
 from exporter.request_energy.pieces import FloatArray
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import IDLE_RATIO, EnergySlots, RequestSpans
 
 _LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
 
@@ -85,11 +86,8 @@ def decode_begins_s(spans: RequestSpans) -> FloatArray:
 
 
 def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
-    """Return the energy of a role.
-
-    Only the times of its samples are uncertain, an idle power that is assumed, and work that no request reports.
-    """
-    joules = float(energies.divided.dynamic_j.sum())
+    """Return the energy of a role: all above idle, so only samples, idle power and unreported work are uncertain."""
+    joules, idle_j = float(energies.divided.dynamic_j.sum()), float(energies.divided.idle_j.sum())
     edges_j = 0.0 if slots.edge_half_j is None else float(slots.edge_half_j[0] + slots.edge_half_j[-1])
-    idle_j = 0.0 if slots.idle_known else float(energies.divided.idle_j.sum())
-    return EnergyPart(joules, edges_j + idle_j + energies.other_half_j)
+    with_idle_j = math.hypot(edges_j, IDLE_RATIO * idle_j) if slots.idle_known else edges_j + idle_j
+    return EnergyPart(joules, with_idle_j + energies.other_half_j)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.request_energy.roles import decode_begins_s, divide_roles
-from exporter.request_energy.spans import RequestSpans
+from exporter.request_energy.roles import decode_begins_s, divide_role, divide_roles
+from exporter.request_energy.spans import EnergySlots, RequestSpans
 from tests.exporter.request_energy.disaggregated import serve_disaggregated
 
 
@@ -48,3 +48,14 @@ def test_energy_of_slots_without_work_of_the_role_is_unassigned():
     true_j = served.prefill.steps[:, 2].sum() + served.decode.steps[:, 2].sum()
     assert found.dynamic_j.sum() == pytest.approx(true_j, rel=0.01)
     assert found.divided.idle_j.sum() < found.idle_j
+
+
+def test_total_of_a_role_has_the_error_of_the_idle_power():
+    """A minute of decodes at 300 W; the idle power is 100 W, or 5 % higher."""
+    begun_s, tokens = np.arange(60.0), np.full(60, 40.0)
+    spans = RequestSpans(begun_s, begun_s, begun_s + 1.0, np.full(60, 500.0), np.zeros(60), tokens)
+    edges_s = np.arange(0.0, 60.5, 0.5)
+    found = [divide_role(spans, EnergySlots(edges_s, np.full(120, 150.0), idle_w), "decode") for idle_w in (100, 105)]
+
+    parts = [(each.decode.joules, each.decode.half_j) for each in found]
+    assert parts == [pytest.approx((12_000.0, 300.0)), pytest.approx((11_700.0, 315.0))]
