@@ -27,10 +27,14 @@ from exporter.contract.command_line import with_option_groups
 from exporter.contract.work import SHARE_POLICY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from analyzer.output.studies.requests import RequestReport
     from exporter.request_energy.divide import Role
 
 _ROW_SUFFIXES = (".csv", ".parquet")
+_PAGES = ("requests.html", "report.html")
+"""Files by which a folder of the analyzer is known."""
 
 
 @with_option_groups
@@ -38,7 +42,7 @@ def requests_command(
     *,
     run_id: Annotated[str | None, typer.Option(metavar="ID", help="Run of the server.")] = None,
     start: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Start of a time range, in place of --run-id.")
+        str | None, typer.Option(metavar="WHEN", help="Start of a time range: of a part of the run, or without a run.")
     ] = None,
     end: Annotated[str | None, typer.Option(metavar="WHEN", help="End of the range (default: now).")] = None,
     gpus: Annotated[str, typer.Option(metavar="0,1|UUID,…", help="GPUs of the range (default: all).")] = "",
@@ -80,22 +84,23 @@ def requests_command(
     policy_option(policy)
     cost, since_s = price_options(price, currency), duration_option(since)
     span_s, roles = _range(run_id, start, end), _roles(role or [])
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
     if run_id is None and not requests:
         raise typer.BadParameter("a time range needs --requests; the exporter stores requests by run (--run-id)")
-    if out is not None and out.suffix in _ROW_SUFFIXES and exists(out):
-        exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
+    if out is not None:
+        _check_out(out)
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output
     from analyzer.sources.requests.energy import (
         RunSearch,
         fetch_range_energy,
         fetch_server_energy,
-        requests_with_energy,
     )
     from analyzer.sources.requests.file import read_requests
+    from analyzer.sources.requests.selection import requests_with_energy
     from analyzer.sources.requests.stored import read_stored_requests
     from analyzer.sources.runs.load import Clock
-    from analyzer.studies.requests.table import group_requests, groups_by
+    from analyzer.studies.requests.table import group_requests, groups_by, in_order_of_length
     from exporter.request_energy.divide import divide_energy
     from exporter.request_energy.roles import divide_role, divide_roles
 
@@ -103,14 +108,15 @@ def requests_command(
     with connection.open() as source:
         if table is None:
             table = read_stored_requests(source, run_id or "")
+        _check_labels(names, table.label_names)
         if run_id is not None:
             run = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
             server = fetch_server_energy(source, run, roles)
-        else:
+            server = server if span_s is None else server.between(*span_s)
+        elif span_s is not None:
             server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
     table, notes = requests_with_energy(table, server.slots)
     notes += server.notes
-    names = tuple(name.strip() for name in by.split(",") if name.strip())
     grouping = groups_by(table, names)
     try:
         if server.roles:
@@ -120,31 +126,56 @@ def requests_command(
         else:
             energies = divide_energy(table.spans, server.slots, untimed=table.untimed, groups=grouping.numbers)
     except ValueError as error:
-        remedy = "measure a longer load, or ask the exporter for each request: GET /api/v1/requests/ID"
+        remedy = (
+            "measure a longer load, or report requests to the exporter and ask it before it stops: GET "
+            "/api/v1/requests/ID"
+        )
         exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}; {remedy}")
     shared = policy == SHARE_POLICY
-    groups = group_requests(table, energies, grouping, idle_shared=shared)
+    groups = in_order_of_length(group_requests(table, energies, grouping, idle_shared=shared), names)
     report = RequestReport(run_id, table, energies, groups, names, shared, notes, cost, carbon)
     if out is not None:
         _write(report, out, simulated=server.simulated)
     print_output(requests_output(report, top).marked(simulated=server.simulated), form)
 
 
-def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float]:
-    """Return the time range in Unix seconds, both NaN for a run. Raises typer.BadParameter."""
-    if run_id is not None and start is not None:
-        raise typer.BadParameter("--run-id and --start: give the run or the time range, not both")
+def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float] | None:
+    """Return the time range in Unix seconds, None for a whole run. Raises typer.BadParameter."""
     if run_id is None and start is None:
         raise typer.BadParameter("give --run-id (see: analyzer runs), or --start and --end of a time range")
-    if start is None:
-        if end is not None:
-            raise typer.BadParameter("--end is for a time range without a run: also give --start")
-        return math.nan, math.nan
+    if start is None and end is None:
+        return None
     now_s = time.time()
-    start_s, end_s = moment_option(start, "--start", now_s), moment_option(end or "now", "--end", now_s)
+    start_s = -math.inf if start is None else moment_option(start, "--start", now_s)
+    end_s = moment_option(end or "now", "--end", now_s)
     if end_s <= start_s:
         raise typer.BadParameter("--end is not after --start")
     return start_s, end_s
+
+
+def _check_out(out: Path) -> None:
+    """Exit for a file that exists, for an unknown format, and for a folder with files of something else."""
+    if out.suffix in _ROW_SUFFIXES:
+        if exists(out):
+            exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
+    elif not exists(out):
+        if out.suffix[1:].isalpha():
+            exit_with_error(
+                f"cannot write {out}: unknown format {out.suffix}; give a folder, or a .csv or .parquet file"
+            )
+    elif not out.is_dir():
+        exit_with_error(f"cannot write to {out}: it is no folder; give another --out")
+    elif any(out.iterdir()) and not any(exists(out / name) for name in _PAGES):
+        exit_with_error(f"cannot write to {out}: it has files of something else; give a new folder as --out")
+
+
+def _check_labels(names: Sequence[str], known: Sequence[str]) -> None:
+    """Exit if no request has one of the labels."""
+    from analyzer.studies.requests.table import LENGTH
+
+    if missing := [name for name in names if name != LENGTH and name not in known]:
+        has = f"they have {', '.join(known)}" if known else "they have no labels"
+        exit_with_error(f"--by {missing[0]}: no request has this label; {has}, and {LENGTH} is always possible")
 
 
 def _roles(texts: list[str]) -> dict[Role, list[str]]:

@@ -29,7 +29,7 @@ def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> 
         facts=list(_facts(report)),
         plot=base64.b64encode(requests_plot(report)).decode(),
         description=f"Energy and generated tokens of {len(spans):,} requests, one point each.",
-        tables=[Table("Groups", groups.columns, groups.rows), most_table(report, _ROWS)],
+        tables=[Table("Groups", groups.columns, groups.rows), most_table(report, _ROWS, report.table.label_names)],
         notes=report.notes,
         rows_file=rows_file,
         style=page_style(),

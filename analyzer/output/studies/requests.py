@@ -25,6 +25,7 @@ from analyzer.output.table import (
     money_cell,
     number_cell,
     text_cell,
+    text_columns,
 )
 from analyzer.studies.requests.table import PERCENTILES, RequestGroup, RequestTable, energies_j
 from exporter.request_energy.divide import EnergyPart, RequestEnergies
@@ -202,21 +203,24 @@ def _count_cell(count: float) -> Cell:
     return Cell(f"{count:,.0f}", count)
 
 
-def most_table(report: RequestReport, top: int) -> Table:
+def most_table(report: RequestReport, top: int, labels: Sequence[str] = ()) -> Table:
+    """Return the `top` requests with the most energy, with some of their labels."""
     joules, spans = report.joules, report.table.spans
     order = _most(joules, top)
     largest_j = float(joules.max())
+    values = [report.table.label_values(name, np.array(order, dtype=np.intp)) for name in labels]
     rows = [
         [
             text_cell(report.table.ids[k]),
+            *(text_cell(of_label[place]) for of_label in values),
             _count_cell(float(spans.prompt_tokens[k])),
             _count_cell(float(spans.generated_tokens[k])),
             number_cell(float(spans.ended_s[k] - spans.arrived_s[k])),
             energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
         ]
-        for k in order
+        for place, k in enumerate(order)
     ]
-    columns = [Column("Request", text=True), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
+    columns = [*text_columns("Request", *labels), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
     return Table(f"Requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
 
 

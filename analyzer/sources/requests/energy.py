@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -17,10 +17,8 @@ from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
 from analyzer.sources.requests.notes import run_notes, runs_beside
-from analyzer.sources.requests.other_work import other_work_note
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from analyzer.sources.runs.load import Clock, load_run
-from analyzer.studies.requests.table import RequestTable
 from exporter.contract import metrics as m
 from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.divide import Role
@@ -53,6 +51,34 @@ class ServerEnergy:
     simulated: bool
     roles: Mapping[Role, EnergySlots] = field(default_factory=dict)
     """Energy of the GPUs of each role of a disaggregated server."""
+
+    def between(self, start_s: float, end_s: float) -> ServerEnergy:
+        """Return the energy of the slots in a part of the time. Raises FetchError if there is none."""
+        slots = _between(self.slots, start_s, end_s)
+        roles = {role: _between(each, start_s, end_s) for role, each in self.roles.items()}
+        if roles:
+            slots = _sum_of(roles)
+        first_s, last_s = slots.edges_s[[0, -1]].tolist()
+        note = f"only {last_s - first_s:.0f} s of the run count, from {first_s:.0f} to {last_s:.0f} in Unix seconds"
+        return replace(self, slots=slots, roles=roles, notes=(note, *self.notes))
+
+
+def _between(slots: EnergySlots, start_s: float, end_s: float) -> EnergySlots:
+    first, last = np.searchsorted(slots.edges_s, start_s), np.searchsorted(slots.edges_s, end_s, side="right")
+    if last - first < 2:  # edges of a slot
+        raise FetchError(
+            f"no samples of the run are from {start_s:.0f} to {end_s:.0f}",
+            "check --start and --end; see: analyzer runs",
+        )
+    chosen = slice(first, last - 1)
+    half_j = slots.edge_half_j
+    return replace(
+        slots,
+        edges_s=slots.edges_s[first:last],
+        joules=slots.joules[chosen],
+        idle_w=slots.idle_w if isinstance(slots.idle_w, float) else slots.idle_w[chosen],
+        edge_half_j=None if half_j is None else half_j[first:last],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,35 +279,3 @@ def _with_total(joules: FloatArray, total_j: float) -> FloatArray:
         joules[[0, -1]] -= half_j
     scaled: FloatArray = joules * (total_j / joules.sum())
     return scaled
-
-
-def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[RequestTable, list[str]]:
-    """Return the requests that have an energy, and notes on the others. Raises FetchError if there is none."""
-    start_s, end_s = float(slots.edges_s[0]), float(slots.edges_s[-1])
-    spans, notes = table.spans, []
-    outside = (spans.ended_s <= start_s) | (spans.arrived_s >= end_s)
-    partly = ~outside & ((spans.arrived_s < start_s) | (spans.ended_s > end_s))
-    has_no_time = ~outside & (spans.ended_s <= spans.arrived_s)
-    if np.all(outside | has_no_time):
-        raise FetchError(
-            f"no request is in the time of the run, {start_s:.0f} to {end_s:.0f}",
-            "check that the times are Unix seconds of the node's clock, and --run-id",
-        )
-    if np.any(outside):
-        notes.append(f"requests outside of the run, which are left out: {np.count_nonzero(outside)}")
-    if np.any(has_no_time):
-        notes.append(
-            "requests that ended at the time at which they started, which are left out; record fractions of a second: "
-            f"{np.count_nonzero(has_no_time)}"
-        )
-    if np.any(partly):
-        notes.append(f"requests partly outside of the run, which lack that energy: {np.count_nonzero(partly)}")
-    table = table.take(~(outside | has_no_time))
-    if table.untimed is not None:
-        untimed = np.count_nonzero(table.untimed)
-        notes.append(f"requests without first_token_at, whose energy counts as error of prefill and decode: {untimed}")
-    if table.repeated:
-        notes.append(f"requests that occur more than once and count once: {table.repeated}")
-    if note := other_work_note(spans, slots):
-        notes.append(note)
-    return table, notes

@@ -163,6 +163,19 @@ def group_requests(
     return sorted(groups, key=lambda group: (-group.energy_j, group.keys))
 
 
+def in_order_of_length(groups: Sequence[RequestGroup], by: Sequence[str]) -> list[RequestGroup]:
+    """Return groups by LENGTH with rising lengths, after their other labels; other groups as they are."""
+    if LENGTH not in by:
+        return list(groups)
+    at, lengths = by.index(LENGTH), [_length(bucket) for bucket in range(len(_LENGTHS) + 1)]
+
+    def key(group: RequestGroup) -> tuple[tuple[str, ...], int]:
+        length = group.keys[at]
+        return (*group.keys[:at], *group.keys[at + 1 :]), lengths.index(length) if length in lengths else -1
+
+    return sorted(groups, key=key)
+
+
 def _sums(
     spans: RequestSpans, energies: RequestEnergies, group: npt.NDArray[np.int32], groups: int, *, idle_shared: bool
 ) -> FloatArray:

@@ -105,7 +105,8 @@ def test_roles_add_up_to_the_energy_of_all_gpus(document, true_j):
         (["--role", "prefill=0"], "--role: expected both prefill=0,1 and decode=2,3, with different GPUs"),
         (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
         (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
-        (["--start", "1"], "--run-id and --start: give the run or the time range, not both"),
+        (["--start", "100000001", "--end", "100000002"], "no samples of the run are from 100000001 to 100000002"),
+        (["--by", "usr"], "--by usr: no request has this label; they have user, and length is always possible"),
     ],
 )
 def test_invalid_range_or_role_is_named(report, requests_file, arguments, message):
@@ -124,6 +125,41 @@ def test_requests_without_options_name_the_run_and_the_time_range(call):
     assert "not both" not in message
 
 
+def test_part_of_a_run_has_the_energy_of_its_time(document, served, end_s):
+    middle_s = (START_S + end_s) / 2
+
+    parts = document("--end", middle_s), document("--start", middle_s)
+    whole = document()
+
+    total_j = sum(each["measured_energy_joules"] for each in parts)
+    slot_j = whole["measured_energy_joules"] / (end_s - START_S)
+    assert total_j == pytest.approx(whole["measured_energy_joules"], abs=10 * slot_j)
+    assert all(any(note.startswith("only ") for note in each["notes"]) for each in parts)
+    counts = [each["groups"][0]["requests"] for each in parts]
+    assert max(counts) < len(served.spans) <= sum(counts), "requests in progress at the middle are in both parts"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x.json", "unknown format .json; give a folder, or a .csv or .parquet file"),
+        ("lb.txt", "unknown format .txt"),
+        ("photos", "it has files of something else; give a new folder as --out"),
+    ],
+)
+def test_out_that_is_no_output_of_requests_is_refused(report, requests_file, tmp_path, name, message):
+    out = tmp_path / name
+    if not out.suffix:
+        out.mkdir()
+        (out / "cat.jpg").touch()
+
+    code, _, err = report(requests_file, "--out", out)
+
+    assert code == 1
+    assert message in " ".join(err.split())
+    assert not (out / "requests.html").exists()
+
+
 def test_few_samples_with_requests_name_what_has_the_energy(report, served, tmp_path):
     path, first = tmp_path / "one.json", records(served)[0]
     end_s = first["started_at"] + 2.0
@@ -133,8 +169,10 @@ def test_few_samples_with_requests_name_what_has_the_energy(report, served, tmp_
 
     assert code == 1
     message = " ".join(err.split())
-    assert "samples of energy during requests, at least 6 are needed; measure a longer load, or ask" in message
-    assert "GET /api/v1/requests/ID" in message
+    assert (
+        "samples of energy during requests, at least 6 are needed; measure a longer load, or report requests" in message
+    )
+    assert "ask it before it stops: GET /api/v1/requests/ID" in message
 
 
 def test_groups_by_length_add_up_to_all_requests(document, served):
@@ -142,6 +180,8 @@ def test_groups_by_length_add_up_to_all_requests(document, served):
 
     short = int(np.count_nonzero(served.spans.generated_tokens <= 32))
     assert {group["length"]: group["requests"] for group in groups}["up to 32"] == short
+    order = ["up to 32", "33 to 128", "129 to 512", "513 to 2,048", "above 2,048"]
+    assert [group["length"] for group in groups] == order[: len(groups)]
     assert sum(group["requests"] for group in groups) == len(served.spans)
 
 
@@ -156,5 +196,7 @@ def test_out_folder_has_the_page_the_plot_and_a_row_for_each_request(report, req
     assert rows["energy_joules"].is_monotonic_decreasing
     page = (folder / "requests.html").read_text()
     assert rows["id"][0] in page
+    most = page[page.index("Requests with the most energy") :]
+    assert re.search(r"<th[^>]*>(\s|<[^>]*>)*user", most)
     assert "http" not in page.replace("http-equiv", "")
     assert (folder / "requests.png").read_bytes().startswith(b"\x89PNG")
