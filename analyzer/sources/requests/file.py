@@ -18,6 +18,7 @@ from analyzer.model.time_text import parse_date
 from analyzer.sources.base import FetchError, is_there
 from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
+from exporter.contract.requests.served import MAX_TOKENS
 from exporter.contract.run import EVENTS_FILE
 from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
@@ -28,8 +29,10 @@ _REMEDY = (
     "give one request per line, with id, started_at, first_token_at, ended_at (Unix seconds), prompt_tokens and "
     "generated_tokens"
 )
+_RECORD_REMEDY = "write the file again with the tool that made it, or leave the record out"
 _DATE = re.compile(r"\s*\d{4}[-/]")
 _OTHER_SEPARATORS = (";", "\t", "|")
+_TOO_DEEP = "the JSON is nested too deep"
 _MAX_UNIX_S = 1e11
 """Larger times are milliseconds."""
 
@@ -80,16 +83,27 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
 def _records(path: Path) -> Iterator[Any]:
     if is_there(path) and path.is_dir():
         path = _events_of(path)
-    for fields in _plain_records(path):
-        if is_aiperf_record(fields):
-            if (measured := aiperf_request(fields)) is not None:
-                yield measured
-        elif is_vllm_result(fields):
-            yield from vllm_requests(fields, path.name)
-        elif not isinstance(fields, Mapping) or "event" not in fields:
-            yield fields
-        elif (request := _of_event(fields)) is not None:
-            yield request
+    for number, fields in enumerate(_plain_records(path), start=1):
+        try:
+            requests = _requests_of(fields, path.name)
+        except KeyError as error:
+            raise FetchError(f"{path.name}: record {number} has no {error.args[0]}", _RECORD_REMEDY) from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise FetchError(f"{path.name}: record {number} has a wrong value: {error}", _RECORD_REMEDY) from error
+        yield from requests
+
+
+def _requests_of(fields: Any, name: str) -> Sequence[Any]:
+    """Return the requests of a record. Raises FetchError, KeyError, TypeError, ValueError and AttributeError."""
+    if is_aiperf_record(fields):
+        measured = aiperf_request(fields)
+    elif is_vllm_result(fields):
+        return list(vllm_requests(fields, name))
+    elif isinstance(fields, Mapping) and "event" in fields:
+        measured = _of_event(fields)
+    else:
+        return [fields]
+    return [] if measured is None else [measured]
 
 
 def _events_of(folder: Path) -> Path:
@@ -129,21 +143,30 @@ def _plain_records(path: Path) -> Iterator[Any]:
     except UnicodeDecodeError as error:
         raise FetchError(f"cannot read {path}: it is no UTF-8 text", _REMEDY) from error
     if path.suffix.lower() == ".csv":
+        yield from _rows(path, text)
+        return
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        yield from _lines(path, text)
+        return
+    except RecursionError as error:
+        raise FetchError(f"{path.name}: {_TOO_DEEP}", _REMEDY) from error
+    requests = whole.get("requests", [whole]) if isinstance(whole, dict) else whole
+    if not isinstance(requests, list):
+        raise FetchError(f"{path.name}: expected a list of requests", _REMEDY)
+    yield from requests
+
+
+def _rows(path: Path, text: str) -> Iterator[Any]:
+    try:
         rows = csv.DictReader(io.StringIO(text))
         header = "".join(rows.fieldnames or ())
         if wrong := next((each for each in _OTHER_SEPARATORS if each in header), None):
             raise FetchError(f"{path.name}: the columns are separated by {wrong!r}", "write the CSV with ','")
         yield from rows
-        return
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError:
-        yield from _lines(path, text)
-        return
-    requests = whole.get("requests", [whole]) if isinstance(whole, dict) else whole
-    if not isinstance(requests, list):
-        raise FetchError(f"{path.name}: expected a list of requests", _REMEDY)
-    yield from requests
+    except csv.Error as error:
+        raise FetchError(f"{path.name} is no CSV: {error}", _REMEDY) from error
 
 
 def _lines(path: Path, text: str) -> Iterator[Any]:
@@ -152,8 +175,11 @@ def _lines(path: Path, text: str) -> Iterator[Any]:
             continue
         try:
             yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise FetchError(f"{path.name}: line {number} is no JSON: {error.msg}", _REMEDY) from error
+        except RecursionError as error:
+            raise FetchError(f"{path.name}: line {number}: {_TOO_DEEP}", _REMEDY) from error
+        except ValueError as error:
+            cause = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise FetchError(f"{path.name}: line {number} is no JSON: {cause}", _REMEDY) from error
 
 
 def _parsed(fields: Any, where: str, place: str) -> _Request:
@@ -164,6 +190,8 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
         raise FetchError(f"{where} has no {' and no '.join(missing)}", _REMEDY)
     arrived, first, ended = (_time_s(fields, name, where) for name in _TIMES)
     prompt, cached, generated = (_number(fields, name, where) for name in _COUNTS)
+    if arrived < 0.0:
+        raise FetchError(f"{where}: {arrived:g} is no time in Unix seconds", _REMEDY)
     if max(arrived, ended) > _MAX_UNIX_S:
         raise FetchError(f"{where}: {max(arrived, ended):g} is no time in Unix seconds", "divide milliseconds by 1,000")
     if not arrived <= ended or first < arrived or first > ended:
@@ -174,6 +202,8 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
     cached = 0.0 if math.isnan(cached) else cached
     if min(prompt, cached, generated) < 0 or cached > prompt:
         raise FetchError(f"{where}: the numbers of tokens are negative, or more are cached than prompted", _REMEDY)
+    if (most := max(prompt, generated)) > MAX_TOKENS:
+        raise FetchError(f"{where}: {most:g} tokens, at most {MAX_TOKENS:,} are possible", "correct the number")
     return _Request(
         str(fields.get("id") or place), (arrived, first, ended), (prompt, cached, generated), tuple(_labels(fields))
     )
@@ -198,7 +228,7 @@ def _number(fields: Mapping[str, Any], name: str, where: str) -> float:
         return math.nan
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise FetchError(f"{where}: {name} is {value!r}, not a number", _REMEDY)

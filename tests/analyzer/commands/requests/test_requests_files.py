@@ -82,7 +82,12 @@ def change(**fields):
         (change(generated_tokens=None), "request 3 has no generated_tokens"),
         (change(id="r0"), "request 3 has the id 'r0' of another request; give each request a unique id"),
         (change(started_at="2023-11-14T22:13:20"), "started_at: '2023-11-14T22:13:20' has no time zone"),
+        (change(generated_tokens=1e300), "request 3: 1e+300 tokens, at most 100,000,000 are possible"),
+        (change(prompt_tokens=10**400), "not a number"),
+        (change(started_at=-1e300), "request 3: -1e+300 is no time in Unix seconds"),
         (lambda _: 7, "request 3 is no object with fields"),
+        (lambda _: {"event": "iteration", "work": {"requests": 1, "prompt_tokens": 5}}, "record 3 has no t; write"),
+        (lambda _: {"event": "iteration", "work": [1]}, "record 3 has a wrong value"),
     ],
 )
 def test_invalid_request_is_named_in_one_line(report, served, tmp_path, spoil, message):
@@ -91,6 +96,25 @@ def test_invalid_request_is_named_in_one_line(report, served, tmp_path, spoil, m
     path.write_text("\n".join(map(json.dumps, lines)))
 
     code, _, err = report(path)
+
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("deep.json", "[" * 100_000, "deep.json: the JSON is nested too deep"),
+        ("deep.jsonl", '{"event": "phase"}\n' + "[" * 100_000, "deep.jsonl: line 2: the JSON is nested too deep"),
+        ("long.json", "9" * 5_000, "long.json: line 1 is no JSON"),
+        ("wide.csv", "id\n" + "x" * 200_000, "wide.csv is no CSV: field larger than field limit"),
+    ],
+)
+def test_unreadable_file_is_named_in_one_line(report, tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+
+    code, _, err = report(tmp_path / name)
 
     assert code == 1
     assert message in err
