@@ -150,10 +150,13 @@ class Server:
     def is_busy(self) -> bool:
         return bool(self._left)
 
-    def tick(self, now_s: float, known_s: float, *, at_once: bool = False) -> tuple[np.ndarray, int | None]:
-        """Read the meters up to `known_s` and divide the energy of the requests that are due; with `at_once` of all.
+    def tick(
+        self, now_s: float, known_s: float, *, every_s: float = 0.0, at_once: bool = False
+    ) -> tuple[np.ndarray, int | None]:
+        """Read the meters up to `known_s`, and divide the energy of the requests that are due; with `at_once` of all.
 
-        Return rows of FINAL_TYPE of the batches whose requests are all final, and the number of the last batch.
+        Energy is divided every `every_s` at most. Return rows of FINAL_TYPE of the batches whose requests are all
+        final, and the number of the last batch.
         """
         self._add_new()
         if self._division.last_edge_s is not None:
@@ -164,7 +167,7 @@ class Server:
                 self._extend(self._division.last_edge_s, until_s)
             wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
             due_s = until_s if at_once else min(until_s, now_s - wait_s)
-            if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else 0.0):
+            if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
                 self._add_final(self._final_rows(self._divide(due_s)))
         if at_once:
             self._finish()
@@ -217,8 +220,10 @@ class Server:
         rows["loss"][is_missing] = TOO_LATE
         for begin_s, end_s in self._gaps_s:
             rows["mean_s"] += np.maximum(np.minimum(ended_s, end_s) - np.maximum(arrived_s, begin_s), 0.0)
-        for use in self._others_on_gpus(float(arrived_s.min())) if len(rows) else ():
-            rows["is_shared"] |= (use.begin_s < ended_s) & (arrived_s < (math.inf if use.end_s is None else use.end_s))
+        if len(rows) and (uses := self._others_on_gpus(float(arrived_s.min()))):
+            begins_s = np.array([use.begin_s for use in uses])[:, np.newaxis]
+            ends_s = np.array([math.inf if use.end_s is None else use.end_s for use in uses])[:, np.newaxis]
+            rows["is_shared"] = ((begins_s < ended_s) & (arrived_s < ends_s)).any(axis=0)
         if not self._is_measured:
             rows["loss"] = NO_GPU
         return rows

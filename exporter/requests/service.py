@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergies, FinalEnergy
 
 TICK_S = 1.0
+SERVERS_A_SECOND = 16
+"""Servers whose energy is divided every second; that of more is divided more rarely, since each one has a cost."""
 MAX_RUNS = 2 * MAX_SERVERS
 """Runs whose ids are kept to find duplicates."""
 MAX_FINAL = 50_000
@@ -218,22 +220,24 @@ class RequestService(Service):
         """Divide energy once a second until cancelled. The state is saved meanwhile: a disk may be slow."""
         while True:
             await asyncio.sleep(TICK_S)
-            self.divide()
+            await self.divide()
             self._save_soon()
 
     async def tick(self, *, at_once: bool = False) -> None:
         """Divide the slots that are due, and save the state."""
-        self.divide(at_once=at_once)
+        await self.divide(at_once=at_once)
         if self._saving_state:
             await self._saving_state
         await self._save(is_last=at_once)
 
-    def divide(self, *, at_once: bool = False) -> None:
-        """Divide the slots that are due, with `at_once` all."""
+    async def divide(self, *, at_once: bool = False) -> None:
+        """Divide the slots that are due, with `at_once` all. Other tasks can run between two servers."""
         now = self._clock()
         self._servers.update_gpus(now)
+        every_s = len(self._servers.by_run) // SERVERS_A_SECOND * TICK_S
         for run_id, server in list(self._servers.by_run.items()):
-            found, number = server.tick(now.s, self._servers.known_s(run_id, now.s), at_once=at_once)
+            known_s = self._servers.known_s(run_id, now.s)
+            found, number = server.tick(now.s, known_s, every_s=every_s, at_once=at_once)
             if len(found):
                 self._finish(run_id, found)
             if number is not None:
@@ -241,6 +245,7 @@ class RequestService(Service):
             if not server.is_busy and self._has_ended(run_id):
                 self._servers.remove(run_id)
                 self._saving.pop(run_id, None)
+            await asyncio.sleep(0)
 
     def _has_ended(self, run_id: str) -> bool:
         try:

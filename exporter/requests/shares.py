@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.attribution.device_loads import GpuLoadPeriod
 from exporter.model import Device
+from exporter.requests.members import Member, Membership
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import FloatArray
@@ -46,36 +46,36 @@ class _Period(NamedTuple):
     load: GpuLoadPeriod
     idle_w: float
 
-
-@dataclass(slots=True)
-class _Member:
-    """Run that is open from `begin_s` to `end_s`, and has a part of a GPU from `from_s` on."""
-
-    begin_s: float
-    from_s: float
-    end_s: float = math.inf
-    is_final: bool = False
-    """True once all requests of the ended run are final: others may still need the shares of that time."""
-
     def distance_s(self, t_s: float) -> float:
-        """Return the time to an instant before or after the part of the run."""
-        return max(self.from_s - t_s, t_s - self.end_s)
+        """Return the time to an instant before or after the period."""
+        return max(self.load.begin_s - t_s, t_s - self.load.end_s)
 
 
-@dataclass(slots=True)
 class _SharedGpu:
     """Runs that report requests on a GPU, and the loads of all runs on it."""
 
-    members: dict[str, _Member] = field(default_factory=dict)
-    periods: deque[_Period] = field(default_factory=deque)
-    """Parts of the periods before the last reading, in order of time."""
-    readings: list[GpuLoadPeriod] = field(default_factory=list)
-    """Latest two periods as they were read."""
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.periods: deque[_Period] = deque()
+        """Parts of the periods before the last reading, in order of time."""
+        self.readings: list[GpuLoadPeriod] = []
+        """Latest two periods as they were read."""
+        self._membership: Membership | None = None
+        self._known: dict[int, list[_Period]] = {}
+        """Periods that have the loads of all members, by the number of these in `_membership`."""
+        self._totals: dict[tuple[int, float], float] = {}
+        """Load of all members by their number and the end of the period."""
 
     @property
     def known_s(self) -> float:
         """End of the last period with known loads."""
         return self.periods[-1].load.end_s if self.periods else -math.inf
+
+    def change(self) -> None:
+        """Note that members or periods have changed."""
+        self._membership = None
+        self._known.clear()
+        self._totals.clear()
 
     def note(self, read: GpuLoadPeriod, idle_w: float) -> None:
         """Note the loads of the next period."""
@@ -83,44 +83,49 @@ class _SharedGpu:
             parts = _parts(self.readings[0], self.readings[-1], read)
             self.periods.extend(_Period(each, idle_w) for each in parts)
         self.readings = [*self.readings[-1:], read]
+        self.change()
+
+    @property
+    def membership(self) -> Membership:
+        """Members over time."""
+        if self._membership is None:
+            self._membership = Membership.of(self.members)
+        return self._membership
 
     def changes_s(self, since_s: float, until_s: float) -> list[float]:
         """Return the instants at which members with a part change, and those from a time at which the loads change."""
-        edges_s = [each for one in self.members.values() for each in (one.from_s, one.end_s)]
-        middles_s = [(one.end_s + other.from_s) / 2 for one in self.members.values() for other in self.members.values()]
         ends_s = [each.load.end_s for each in self.periods if since_s < each.load.end_s < until_s]
-        return [*edges_s, *middles_s, *ends_s]
+        return [*self.membership.edges_s, *ends_s]
 
     def part(self, run_id: str, t_s: float) -> _Part:
         """Return the part of a run at an instant; the parts of all open members add up to 1."""
-        members = self._members(t_s)
+        number = bisect_right(self.membership.edges_s, t_s)
+        members = self.membership.members[number]
         if run_id not in members:
             return _Part(0.0, 0.0, 0.0)
         equal = 1.0 / len(members)
-        period = self._period(t_s, members) if len(members) > 1 else None
+        period = self._period(t_s, number) if len(members) > 1 else None
         if period is None:
             return _Part(0.0, equal, equal)
-        loads = period.load.loads
-        total = math.fsum(loads[each] for each in members)
-        return _Part(period.idle_w, equal, loads[run_id] / total if total > 0.0 else equal)
+        key = number, period.load.end_s
+        if key not in self._totals:
+            self._totals[key] = math.fsum(period.load.loads[each] for each in members)
+        total = self._totals[key]
+        return _Part(period.idle_w, equal, period.load.loads[run_id] / total if total > 0.0 else equal)
 
     def idle_share(self, run_id: str, t_s: float) -> float:
         """Return the part of a run in the idle power, of which all open members have equal parts."""
-        members = self._members(t_s)
+        members = self.membership.members[bisect_right(self.membership.edges_s, t_s)]
         return 1.0 / len(members) if run_id in members else 0.0
 
-    def _members(self, t_s: float) -> Collection[str]:
-        """Return the members with a part at an instant; while none is open, the one whose begin or end is nearest."""
-        found = [name for name, each in self.members.items() if each.from_s <= t_s < each.end_s]
-        return found or [min(self.members, key=lambda name: self.members[name].distance_s(t_s))]
-
-    def _period(self, t_s: float, members: Collection[str]) -> _Period | None:
-        """Return the period of an instant, or the nearest one if it lacks the load of a member."""
-        at = min(bisect_left(self.periods, t_s, key=lambda each: each.load.end_s), len(self.periods) - 1)
-        if at < 0 or all(each in self.periods[at].load.loads for each in members):
-            return self.periods[at] if at >= 0 else None
-        known = [each for each in self.periods if all(member in each.load.loads for member in members)]
-        return min(known, key=lambda each: max(each.load.begin_s - t_s, t_s - each.load.end_s), default=None)
+    def _period(self, t_s: float, number: int) -> _Period | None:
+        """Return the nearest period that has the loads of all members."""
+        if number not in self._known:
+            members = self.membership.members[number]
+            self._known[number] = [each for each in self.periods if each.load.loads.keys() >= members]
+        known = self._known[number]
+        at = bisect_left(known, t_s, key=lambda each: each.load.end_s)
+        return min(known[max(0, at - 1) : at + 1], key=lambda each: each.distance_s(t_s), default=None)
 
 
 class GpuShares:
@@ -144,9 +149,12 @@ class GpuShares:
 
     def join(self, run_id: str, device: Device, from_s: float, begin_s: float) -> bool:
         """Divide the energy of a GPU also with a run that began, from an instant on; return whether it is new."""
-        members = self._gpus.setdefault(device, _SharedGpu()).members
-        is_new = run_id not in members
-        members.setdefault(run_id, _Member(begin_s, max(from_s, begin_s))).is_final = False
+        gpu = self._gpus.setdefault(device, _SharedGpu())
+        is_new = run_id not in gpu.members
+        if is_new:
+            gpu.members[run_id] = Member(begin_s, max(from_s, begin_s))
+            gpu.change()
+        gpu.members[run_id].is_final = False
         return is_new
 
     def end(self, run_id: str, end_s: float) -> list[Device]:
@@ -155,6 +163,7 @@ class GpuShares:
         changed = [device for device in ended if self._gpus[device].members[run_id].end_s == math.inf]
         for device in changed:
             self._gpus[device].members[run_id].end_s = end_s
+            self._gpus[device].change()
         return changed
 
     def starts_s(self) -> Iterator[tuple[str, Device, float]]:
@@ -177,9 +186,11 @@ class GpuShares:
         for device, gpu in list(self._gpus.items()):
             while gpu.periods and gpu.periods[0].load.end_s < first_s:
                 gpu.periods.popleft()
+                gpu.change()
             for run_id, each in list(gpu.members.items()):
                 if each.is_final and (each.end_s < first_s or each.end_s == math.inf):
                     del gpu.members[run_id]
+                    gpu.change()
             if all(each.is_final for each in gpu.members.values()):
                 del self._gpus[device]
 
