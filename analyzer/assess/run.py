@@ -116,10 +116,9 @@ def _measure(frames: RunFrames) -> _Measured:
     found = [one.device for one in devices]
     run, phase_findings = measured_run(ledger, RunOrigin(frames.source, frames.untagged), known, found)
     findings = (
-        *_run_findings(run, _missing_energy(frames)),
+        *_run_findings(run, frames),
         *import_findings(run),
-        *_work_findings(ledger),
-        *_alias_findings(ledger),
+        *_ledger_findings(ledger),
         *clock_findings(ledger, offsets, frames.clock_set_s, frames.source),
         *phase_findings,
     )
@@ -133,14 +132,17 @@ def _missing_energy(frames: RunFrames) -> str:
     return f"{gpus}, and CPU energy is not readable"
 
 
-def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
+def _run_findings(run: MeasuredRun, frames: RunFrames) -> Iterator[Finding]:
     if run.simulated:
         names = sorted({device.name for device in run.devices if device.component == "gpu"})
         text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
         yield Finding("warning", "simulated", "", text)
     if run.ended_at_s is None:
-        text = "the end of the run is unknown: the figures are from its last scrape"
-        yield Finding("warning", "not_ended", "", text)
+        cause = "the run has not ended" if frames.is_open else "the end of the run is unknown"
+        yield Finding("warning", "not_ended", "", f"{cause}: the figures are from its last scrape")
+    if frames.requests:
+        text = f"{frames.requests} were reported; their energies: analyzer requests --run-id {run.run_id}"
+        yield Finding("note", "requests", "", text)
     headline, mine = run.headline, next(iter(run.energy), "")
     is_covered = all(device.is_covered for device in run.devices if device.component == mine)
     if headline and is_covered and headline.half is not None and 0 < headline.value <= headline.half:
@@ -150,7 +152,7 @@ def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
         text = (
             "no energy: the imported files hold no power; import them together with a power log of that time"
             if FORMAT_LABEL in run.labels
-            else f"no energy was measured: {missing_energy}; see exporter check on the node"
+            else f"no energy was measured: {_missing_energy(frames)}; see exporter check on the node"
         )
         yield Finding("warning", "no_energy", "", text)
     if run.outcome in ("failed", "interrupted"):
@@ -158,13 +160,10 @@ def _run_findings(run: MeasuredRun, missing_energy: str) -> Iterator[Finding]:
         yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")
 
 
-def _work_findings(ledger: RunLedger) -> Iterator[Finding]:
+def _ledger_findings(ledger: RunLedger) -> Iterator[Finding]:
     for unit in ledger.misreported_work:
         text = f"the run reported {unit} as work: a score or a time is a result, so it has no energy per unit"
         yield Finding("note", "work_is_result", unit, text)
-
-
-def _alias_findings(ledger: RunLedger) -> Iterator[Finding]:
     for alias, first in ledger.aliases.items():
         text = f"same GPUs or start as {first}: it is the same node and is not counted again"
         yield Finding("warning", "alias", alias, text)

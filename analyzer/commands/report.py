@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,9 +111,11 @@ def _load(
     """Return the frames of a run or a range, and the function that completes the report."""
     if isinstance(request, str):
         from analyzer.sources.runs import load
+        from analyzer.sources.runs.run_state import reported_requests
 
         clock = load.Clock(time.time, time.sleep, wait)
-        return load.load_run(source, request, since_s, clock, print_message), lambda report: report
+        frames = load.load_run(source, request, since_s, clock, print_message)
+        return replace(frames, requests=reported_requests(source, request)), lambda report: report
     from analyzer.assess import untagged
     from analyzer.sources.untagged.load import load_range
 

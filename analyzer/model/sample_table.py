@@ -183,7 +183,8 @@ class RunFrames:
     `ledger` has the run's own series around their last scrape, `raw` the series of its nodes from before the run until
     after it, `others` start, end and GPUs of other runs on the same instances. `clock_set_s` are the steps of the wall
     clock during the run, by instance. In an `untagged` range, `age_s` is the maximum age of a scraped counter, by GPU.
-    `exact` holds the figures of GPU power before downsampling, by instance and UUID.
+    `exact` holds the figures of GPU power before downsampling, by instance and UUID. `is_open` is True for a run that
+    the source knows as running; `requests` names those that its server reported, such as `292 requests`.
     """
 
     run_id: str
@@ -195,6 +196,8 @@ class RunFrames:
     untagged: bool = False
     age_s: Mapping[str, float] = field(default_factory=dict)
     exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
+    is_open: bool = False
+    requests: str = ""
 
 
 def table_of(series: Iterable[Series]) -> SampleTable:

@@ -56,6 +56,7 @@ MEANINGS = {
     "outcome": "The run failed or was interrupted; its work may be incomplete.",
     "outside_bound": "The ledger's energy is outside the bound computed from raw samples.",
     "phase_too_short": "A phase is too short for the sensor's update interval; its GPU energy is left out.",
+    "requests": "The server of the run reported requests; analyzer requests divides the energy among them.",
     "rapl_wrap": "A RAPL counter wrapped: repaired (note), or not repairable without the counter's range (warning).",
     "rapl_wrap_unseen": "The scrape interval is too long to detect every wrap of the RAPL counter.",
     "restated_missing": "No intensity is known for a part of the energy; restated emissions do not include it.",

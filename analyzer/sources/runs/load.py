@@ -20,6 +20,7 @@ from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest
 from analyzer.sources.runs import samples as run_samples
+from analyzer.sources.runs.run_state import is_known_as_open
 from analyzer.sources.runs.samples import LEDGER_S, NodeRequests
 from analyzer.sources.runs.scrapes import AHEAD_S, PATIENCE_S, ScrapeTiming, scrape_timing
 from exporter.contract import metrics as m
@@ -79,7 +80,7 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
     began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
     start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
-    frames = RunFrames(run_id, source.name, own, table_of(()), table_of(()), sight.clock_set_s)
+    frames = RunFrames(run_id, source.name, own, table_of(()), table_of(()), sight.clock_set_s, is_open=sight.is_open)
     on = windows(own, run_id)
     nodes = [NodeRequests(row, (start_s, end_s)) for row in sorted(sight.rows, key=lambda row: row.instance)]
     raw, beside = [], []
@@ -114,13 +115,14 @@ class _Sight:
     """Last scrapes of a run (see `last_scrapes`), and steps of its node's clock.
 
     `ends_s` are the run's ends by instance, as far as they have been scraped. A clock step during the run moves the
-    run's start; the times of earlier samples are `outdated`.
+    run's start; the times of earlier samples are `outdated`. `is_open` says that the source knows the run as running.
     """
 
     rows: list[Row]
     ends_s: Mapping[str, float] = field(default_factory=dict)
     clock_set_s: Mapping[str, float] = field(default_factory=dict)
     outdated: Mapping[str, list[float]] = field(default_factory=dict)
+    is_open: bool = False
 
 
 def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
@@ -156,7 +158,12 @@ def _wait_for_end(
     """
     now_s = clock.now()
     sight = _sight(source, run_id, now_s - since_s, now_s + AHEAD_S)
-    if not clock.waits or _is_settled(sight):
+    if _is_settled(sight):
+        return sight
+    is_scraped = any(row.t >= now_s - PATIENCE_S for row in sight.rows)
+    if is_scraped and not sight.ends_s and is_known_as_open(source, run_id):
+        return replace(sight, is_open=True)
+    if not clock.waits:
         return sight
     where = {row.instance for row in sight.rows}
     first = scrape_timing(source, now_s, where)

@@ -78,9 +78,10 @@ def write_requests(folder):
     with sqlite3.connect(folder / REQUESTS_FILE) as connection:
         connection.executescript(REQUESTS_SCHEMA)
         for name in "ab":
-            row = (name, packed(list(served(name))))
+            requests = list(served(name))
+            row = (name, len(requests), packed(requests))
             connection.execute(
-                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, 0, 0, 1, ?)", row
+                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, 0, 0, ?, ?)", row
             )
     connection.close()
 
@@ -116,6 +117,18 @@ def assert_divided(of_a, of_b):
     assert sum(a_j.values()) == pytest.approx(totals[0], rel=1e-9)
     assert a_j == pytest.approx({f"a-{k}": true_a_j(k) for k in range(50)}, rel=1e-6)
     assert b_j == pytest.approx({f"b-{k}": IDLE_W / 2 + B_W for k in range(40)}, rel=1e-6)
+
+
+def test_report_of_a_run_names_its_requests(call, tmp_path):
+    path = history(tmp_path, "ab")
+    write_requests(tmp_path)
+
+    code, out, err = call("report", "--source", path, "--since", "4000d", "--run-id", "b", "--out", tmp_path / "b")
+
+    assert code == 0, err
+    line = "40 requests were reported; their energies: analyzer requests --run-id b"
+    assert line in " ".join(out.split())
+    assert line in (tmp_path / "b/report.html").read_text()
 
 
 def test_two_servers_on_a_gpu_have_their_attributed_energies(requests_of, tmp_path):

@@ -1,5 +1,7 @@
 """Choice of the source; search, wait and loading of runs."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,7 +13,7 @@ from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, last_scrapes, load_run
 from exporter.contract import metrics as m
-from exporter.contract.history import Series
+from exporter.contract.history import STATE_FILE, Series
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 LATER_S = START_S + 86_400
@@ -117,6 +119,20 @@ def test_load_run_active_returns_after_two_intervals(tmp_path, loaded):
     assert report.ended_at_s is None
     assert report.headline.value == pytest.approx(300 * 9.5)  # the last scrape was at 9.5 s
     assert "not_ended" in {finding.code for finding in report.findings}
+
+
+def test_load_run_known_as_open_does_not_wait(tmp_path, loaded):
+    path = live(tmp_path, START_S + 12)
+    with closing(sqlite3.connect(path.parent / STATE_FILE)) as connection, connection:
+        connection.execute("CREATE TABLE run (run_id TEXT PRIMARY KEY, running INTEGER)")
+        connection.execute("INSERT INTO run VALUES ('train-1', 1)")
+    waiting = Waiting(START_S + 12)
+
+    report = assess(loaded(path, waiting=waiting))
+
+    assert (waiting.messages, waiting.now_s) == ([], START_S + 12)
+    (text,) = (finding.text for finding in report.findings if finding.code == "not_ended")
+    assert text == "the run has not ended: the figures are from its last scrape"
 
 
 def test_load_run_stopped_scraping_does_not_wait(tmp_path, loaded):
