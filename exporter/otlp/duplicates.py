@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 MAX_SPANS = 50_000
@@ -51,12 +51,12 @@ class SpanTree:
         """Return those of the spans that have a parent."""
         return [span for span in spans if span in self._parents] if self._parents else []
 
-    def _ancestors(self, span: int) -> Iterator[int]:
-        for _ in range(MAX_DEPTH):
-            span = self._parents.get(span, 0)
-            if not span:
-                return
-            yield span
+    def _ancestors(self, span: int) -> list[int]:
+        """Return the nearest MAX_DEPTH ancestors; none of a span in or below a cycle of parents, which is an error."""
+        found: list[int] = []
+        while len(found) < MAX_DEPTH and (span := self._parents.get(span, 0)):
+            found.append(span)
+        return found if len(set(found)) == len(found) else []
 
 
 def _limit(kept: dict[int, int] | dict[int, None], most: int) -> None:

@@ -5,12 +5,13 @@ The names of the attributes are listed in `exporter/docs/requests-otlp.md` with 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from exporter.contract.requests.served import MAX_REQUEST_ID
-from exporter.otlp.attributes import RUN_ID, LabelRules, Values, scalar
+from exporter.otlp.attributes import HASH_DIGITS, RUN_ID, LabelRules, Values, scalar
 from exporter.otlp.trace_messages import Attributes
 
 _INPUT, _PROMPT = "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"
@@ -65,7 +66,7 @@ class SpanReader:
         started_at = span.start_time_unix_nano * _NS
         head, separator, _ = span.name.partition(" Req ")
         return (
-            request_id[:MAX_REQUEST_ID] if request_id else span.span_id.hex(),
+            _short_id(request_id) if request_id else span.span_id.hex(),
             started_at,
             started_at + first_s if first_s else _NAN,
             started_at + latency_s if latency_s else span.end_time_unix_nano * _NS,
@@ -81,6 +82,14 @@ class SpanReader:
         )
 
 
+def _short_id(request_id: str) -> str:
+    """Return an id within the limit; different long ones stay different."""
+    if len(request_id) <= MAX_REQUEST_ID:
+        return request_id
+    digits = hashlib.sha256(request_id.encode()).hexdigest()[:HASH_DIGITS]
+    return f"{request_id[: MAX_REQUEST_ID - HASH_DIGITS - 1]}~{digits}"
+
+
 def _count(attributes: Attributes, first: str, second: str) -> int | None:
     """Return the first of two attributes that a span has, if it is a number of tokens."""
     if first not in attributes:
@@ -91,13 +100,17 @@ def _count(attributes: Attributes, first: str, second: str) -> int | None:
     if count := attribute.int_value:
         return count
     value = scalar(attribute)
-    return int(value) if isinstance(value, int | float) and abs(value) < 2**63 else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if abs(value) < 2**63 else None
 
 
 def _seconds(attribute: AnyValue) -> float:
     """Return a duration; 0 if it is unknown, as servers report it."""
     value = attribute.double_value or scalar(attribute)
-    return float(value) if isinstance(value, int | float) and 0 < value < _INFINITE else 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value < _INFINITE else 0.0
 
 
 def _text(attribute: AnyValue) -> str | None:

@@ -50,6 +50,12 @@ def test_cycle_of_parents_ends():
     assert receive(SpanTree(), [(1, 2), (2, 1)], [OTHER]) == {OTHER}
 
 
+def test_requests_in_or_below_a_cycle_of_parents_all_count():
+    links = [(GATEWAY, SERVER), (SERVER, GATEWAY), (OTHER, SERVER), (HTTP, HTTP)]
+
+    assert receive(SpanTree(), links, [GATEWAY, SERVER, OTHER, HTTP]) == {GATEWAY, SERVER, OTHER, HTTP}
+
+
 def test_memory_is_bounded():
     tree = SpanTree(max_spans=10)
 

@@ -75,6 +75,7 @@ def test_semconv_span_has_first_chunk_and_cache_read():
         ("generate", {"total_time": "2s", "queue_time": "1ms", "inference_time": "1.9s"}),  # TGI has no tokens
         ("chat m1", {key: SEMCONV[key] for key in ("gen_ai.operation.name", "gen_ai.usage.input_tokens")}),
         ("chat m1", {**SEMCONV, "gen_ai.usage.input_tokens": "1200"}),
+        ("chat m1", {**SEMCONV, "gen_ai.usage.input_tokens": True}),
     ],
 )
 def test_span_that_is_no_request_is_left_out(name, attributes):
@@ -98,7 +99,16 @@ def test_span_without_request_id_has_its_span_id():
     assert request_error(found) is None
 
 
-@pytest.mark.parametrize("latency", [float("nan"), float("inf"), -1.0, 0.0])
+def test_long_request_ids_stay_different_and_are_the_same_each_time():
+    ids = ["y" * 128, "y" * 128 + "1", "y" * 128 + "2", "y" * 128 + "2"]
+    found = [read("chat m1", {**SEMCONV, "gen_ai.response.id": each})[0].request_id for each in ids]
+
+    assert [len(each) for each in found] == [128] * 4
+    assert found[0] == ids[0]
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("latency", [float("nan"), float("inf"), -1.0, 0.0, True])
 def test_span_impossible_latency_is_unknown(latency):
     (found,) = read(
         "llm_request", {**VLLM, "gen_ai.latency.time_to_first_token": latency, "gen_ai.latency.e2e": latency}
