@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -62,3 +63,18 @@ def test_run_api_example_reports_a_run_with_its_work(shell, exporter):
     assert (run["state"], run["outcome"]) == ("ended", "ok")
     assert (run["work"], run["results"]) == ({"steps": 100.0}, {"loss": 0.31})
     assert [gpu["gpu"] for gpu in run["gpus"]] == ["0"]
+
+
+def test_requests_example_reports_a_request_as_printed(shell):
+    block, *_ = [b for b in markdown.blocks(ROOT / "exporter/docs/requests.md") if "curl" in b.text]
+    printed, documents = shell(block.text), []
+    while printed:
+        document, end = json.JSONDecoder().raw_decode(printed)
+        documents.append(document)
+        printed = printed[end:].lstrip()
+
+    started, receipt, request, ended = documents
+    assert (started["run_id"], started["state"]) == ("server-1", "running")
+    assert (receipt["accepted"], receipt["reasons"]) == (1, {})
+    assert (request["id"], request["state"]) == ("r-1", "pending")
+    assert (ended["run_id"], ended["outcome"]) == ("server-1", "ok")

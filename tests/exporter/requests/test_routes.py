@@ -6,6 +6,7 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -78,6 +79,16 @@ def test_arrays_without_requests_are_accepted(exporter, run_id):
     status, receipt = exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": arrays})
 
     assert (status, receipt["accepted"], receipt["rejected"]) == (202, 0, 0)
+
+
+@pytest.mark.parametrize("request_id", ["a/b?c#d", "100 %2F", "\u00e9\u4f60"])
+def test_request_is_found_by_its_percent_encoded_id(exporter, request_id):
+    run_id = begin(exporter, "llm-server", gpus=["0"])["run_id"]
+    accepted(exporter, run_id, {**served(1, seconds=0.1), "id": request_id})
+
+    status, view = exporter.get(f"/api/v1/requests/{quote(request_id, safe='')}?run_id={run_id}")
+
+    assert (status, view["id"], view["state"]) == (202, request_id, "pending")
 
 
 def test_requests_are_listed_in_pages(exporter):

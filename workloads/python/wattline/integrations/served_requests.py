@@ -141,9 +141,11 @@ class ServedRequests:
     def _warn_without_gpu(self, run: Run) -> None:
         """Log after a minute that no process of the run is on a GPU: its requests then have no energy."""
         view = None if self._closing.wait(self._gpu_within_s) else run.view()
-        for note in view["notes"] if view else ():
-            if note.startswith(NO_GPU_FOUND):
-                log_message(f"requests of {self._name} have no energy: {note}")
+        if view and any(note.startswith(NO_GPU_FOUND) for note in view["notes"]):
+            log_message(
+                f"requests of {self._name} have no energy: {NO_GPU_FOUND}; name its GPUs with CUDA_VISIBLE_DEVICES=0, "
+                "or start the server with workloads run --gpus 0"
+            )
 
     def _report(self, served: Served) -> None:
         assert self._run is not None
