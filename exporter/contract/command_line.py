@@ -133,7 +133,8 @@ def usage_message(program: str, error: Any, *, arguments: bool) -> str:
     if not arguments:
         return str(error.format_message())
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else program
+    named = [name for name in sys.argv[1:2] if any(name in commands for commands in COMMANDS.values())]
+    command = context.command_path if context else " ".join([program, *named])  # an option without its value has none
     text = " ".join(error.format_message().split()).replace("Value error, ", "")  # pydantic's prefix in newer typer
     return as_called(f"{command}: {text} (see {command} --help)")
 

@@ -78,6 +78,15 @@ def test_usage_message_is_one_line_with_arguments(arguments, expected):
     assert usage_message("visit", typer.BadParameter("no\nsuch place"), arguments=arguments) == expected
 
 
+@pytest.mark.parametrize(("first", "command"), [("requests", "analyzer requests"), ("--by", "analyzer")])
+def test_usage_message_without_context_names_the_command(monkeypatch, first, command):
+    monkeypatch.setattr("sys.argv", ["analyzer", first, "--by"])
+
+    text = usage_message("analyzer", typer.BadParameter("no value"), arguments=True)
+
+    assert text == f"{command}: Invalid value: no value (see {command} --help)"
+
+
 def test_version_line_names_program():
     assert version_line("visit").startswith("visit ")
 
