@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from exporter.request_energy.fit import SEPARABLE_RATIO, SEPARATE_TOKENS, SHARED_STEP, is_separable
 from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks
-from exporter.request_energy.model import MIN_FIT_SLOTS, EnergyModel, fit_model
+from exporter.request_energy.model import MIN_FIT_SLOTS, OTHER_FIT, EnergyModel, fit_model
 from exporter.request_energy.pieces import FloatArray, Mask
 from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
 from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances, whole_half_widths_j
@@ -89,6 +89,7 @@ def divide_energy(
     `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
     """
+    slots = slots.without_deficits()
     terms, busy, covered_s = _terms(spans, slots)
     if np.count_nonzero(busy) < MIN_FIT_SLOTS:
         raise ValueError(
@@ -103,7 +104,9 @@ def divide_energy(
     groups = np.zeros(len(spans), dtype=np.int32) if groups is None else groups
     sums = RequestSums(groups, model.covariance, model.steps)
     for block in load_blocks(spans, slots):
-        energies = [block.divide(slots, each) for each in model.fits]
+        energies = [
+            block.divide(slots, each, None if k == OTHER_FIT else model.joules_of) for k, each in enumerate(model.fits)
+        ]
         sums.add(
             block,
             energies,
@@ -118,14 +121,14 @@ def divide_energy(
     half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
-    _add_whole(sums.half_j, slots, divided, other_ratio)
+    _add_whole(sums.half_j, spans, slots, divided, other_ratio)
     separable = separable and slots.idle_known
     states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
     measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
     return RequestEnergies(
         divided=divided,
         half_j=sums.half_j,
-        group_half_j=sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known),
+        group_half_j=np.minimum(sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known), shared_j),
         unassigned_j=measured_j - shared_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),
@@ -147,14 +150,17 @@ def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
 
 
-def _add_whole(half_j: FloatArray, slots: EnergySlots, divided: DividedEnergy, other_ratio: float) -> None:
-    """Add the errors of the idle power and of other work to the half-widths."""
+def _add_whole(
+    half_j: FloatArray, spans: RequestSpans, slots: EnergySlots, divided: DividedEnergy, other_ratio: float
+) -> None:
+    """Add the errors of the idle power and of other work to the half-widths, up to the energy of a request's slots."""
     for start in range(0, len(half_j), _CHUNK):
         part = slice(start, start + _CHUNK)
         dynamic_j = divided.prefill_j[part] + divided.decode_j[part]
-        half_j[part] = whole_half_widths_j(
+        whole_j = whole_half_widths_j(
             half_j[part], dynamic_j, divided.idle_j[part], np.bool_(slots.idle_known), other_ratio
         )
+        half_j[part] = np.minimum(whole_j, slots.within_j(spans.arrived_s[part], spans.ended_s[part]))
 
 
 def _noise_j(slots: EnergySlots, quiet: Mask) -> float:

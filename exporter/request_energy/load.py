@@ -10,7 +10,14 @@ import numpy as np
 
 from exporter.request_energy.pace import Pace, PrefillClock, pace_of, union
 from exporter.request_energy.pieces import Density, FloatArray, IntArray, Mask, Pieces, amounts_at, shared_joules
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import (
+    LEAST_PHASE_S,
+    LEAST_PREFILLED_S,
+    LEAST_TOKEN_S,
+    EnergySlots,
+    RequestSpans,
+    token_rate,
+)
 
 TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
 """Terms of the energy model: a prefilled token, a token of context that a generated token attends to, a step of all
@@ -21,7 +28,8 @@ SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
 begin or end in it, of its mean share."""
 EDGE_FACTOR = 1 / 1.96
 """Standard error of the meter at an edge, as a part of its half-width."""
-_MIN_S = 1e-6
+_LEAST_MODELLED = 1e-4
+"""Least part of the energy of a slot that the model has to explain; less may be rounding errors of its terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,8 @@ class LoadBlock:
         near = np.flatnonzero((spans.ended_s > origin_s) & (spans.arrived_s < origin_s + edges_s[-1]))
         all_spans, spans = spans, spans.take(near)
         arrived_s, started_s = spans.arrived_s - origin_s, spans.prefill_starts_s(pace.prefill_speed) - origin_s
-        begun_s = np.maximum(spans.first_token_s - origin_s, started_s + _MIN_S)
-        ended_s = np.maximum(spans.ended_s - origin_s, begun_s + _MIN_S)
+        begun_s = np.maximum(spans.first_token_s - origin_s, started_s)
+        ended_s = np.maximum(spans.ended_s - origin_s, begun_s)
         index = np.arange(len(near))
         self.requests = near
         """Positions of the block's requests, (n,)."""
@@ -61,20 +69,21 @@ class LoadBlock:
         self.slots = slice(first, final)
         """Positions of the block's slots."""
         self._edges_s, self._widths_s = edges_s, np.diff(edges_s)
-        self._flight = Pieces.within(edges_s, arrived_s, np.maximum(ended_s, arrived_s + _MIN_S), index)
+        self._flight = Pieces.within(edges_s, arrived_s, ended_s, index)
         self._prefill = Pieces.within(edges_s, started_s, begun_s, index)
-        self._prefill_rate = (spans.prefilled_tokens / (begun_s - started_s))[self._prefill.request]
+        prefill_rate = token_rate(spans.prefilled_tokens, begun_s - started_s, LEAST_PREFILLED_S)
+        self._prefill_rate = prefill_rate[self._prefill.request]
         self.covered_s = union_s(arrived_s, ended_s, edges_s)
         """Seconds of each slot in which a request is in flight, (K,)."""
         clock = _prefill_clock(all_spans, spans, pace, origin_s)
         self._paced_s, begun_s, ended_s = (
             clock.paced_s(times_s, pace.slowdown) for times_s in (edges_s, begun_s, ended_s)
         )
-        ended_s = np.maximum(ended_s, begun_s + _MIN_S / 100)
         paced_widths_s = np.diff(self._paced_s)
         self._slowdown = pace.slowdown
         self._decode = Pieces.within(self._paced_s, begun_s, ended_s, index)
-        rate = (np.maximum(spans.generated_tokens - 1, 0.0) / (ended_s - begun_s))[self._decode.request]
+        rate = token_rate(np.maximum(spans.generated_tokens - 1.0, 0.0), ended_s - begun_s, LEAST_TOKEN_S)
+        rate = rate[self._decode.request]
         before = rate * (self._decode.begin_s - begun_s[self._decode.request])
         self._token_rate = rate
         self._context_rate = rate * (spans.prompt_tokens[self._decode.request] + before)
@@ -99,7 +108,7 @@ class LoadBlock:
     @property
     def busy(self) -> Mask:
         """Mask of the slots with a request in flight, (K,)."""
-        return self._in_flight_s > 0.0
+        return self._in_flight_s >= LEAST_PHASE_S
 
     @property
     def flight_s(self) -> float:
@@ -110,16 +119,16 @@ class LoadBlock:
         """Return the energy above idle of the requests in each slot, (K,)."""
         return np.where(self.busy, slots.dynamic_j(self._widths_s - self.covered_s, self.slots), 0.0)
 
-    def divide(self, slots: EnergySlots, joules_of: FloatArray) -> DividedEnergy:
+    def divide(self, slots: EnergySlots, joules_of: FloatArray, like: FloatArray | None = None) -> DividedEnergy:
         """Divide the energy of the slots among the requests of the block; `joules_of` (4,) are the joules of TERMS.
 
         In each slot the dynamic energy is divided as the model says, scaled to the energy that was measured; where
-        the model has no load, by the time in flight.
+        the model `like` (4,) has no load, by the time in flight. By default, it is the same.
         """
         dynamic_j = self.dynamic_j(slots)
-        model_j = self.terms @ joules_of
-        scale = quotient(dynamic_j, model_j)
-        unmodelled_j = np.where(model_j > 0.0, 0.0, dynamic_j)
+        modelled = modelled_slots(self.terms @ (joules_of if like is None else like), dynamic_j)
+        scale = quotient(dynamic_j, np.where(modelled, self.terms @ joules_of, 0.0))
+        unmodelled_j = np.where(modelled, 0.0, dynamic_j)
         waiting = Density(self._edges_s, quotient(unmodelled_j, self._in_flight_s))
         count = len(self.requests)
         prefill_j, decode_j = self._modelled(joules_of, scale)
@@ -142,7 +151,8 @@ class LoadBlock:
         dynamic_j = self.dynamic_j(slots)
         counts, whole = self._flight.counts(len(model_j)), self._flight.whole_counts(self._edges_s)
         variance_j2 = slot_variance_j2(dynamic_j, model_j, counts, whole)
-        prefill, decode = self._modelled(joules_of, quotient(variance_j2, model_j))
+        modelled_j = np.where(modelled_slots(model_j, dynamic_j), model_j, 0.0)
+        prefill, decode = self._modelled(joules_of, quotient(variance_j2, modelled_j))
         return np.maximum(prefill + decode, 0.0)
 
     def meter_j2(self, slots: EnergySlots, shares: DividedEnergy, noise_j: float) -> FloatArray:
@@ -223,6 +233,12 @@ def steps_of(
     rate = np.where(decoding_s > 0.0, quotient(tokens, decoding_s), pace.steps_per_s)
     steps: FloatArray = rate * np.minimum(decoding_s + (1.0 - pace.slowdown) * prefilling_s, widths_s)
     return steps
+
+
+def modelled_slots(model_j: FloatArray, dynamic_j: FloatArray) -> Mask:
+    """Return the mask of the slots whose energy the model explains, except for a factor."""
+    result: Mask = model_j > _LEAST_MODELLED * dynamic_j
+    return result
 
 
 def slot_variance_j2(dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray, whole: IntArray) -> FloatArray:

@@ -34,6 +34,8 @@ TERM_RATIOS = 0.25, 0.4, 0.1, 0.1
 """Standard errors of the coefficients of TERMS, relative to them: a token or a step does not always cost the same.
 Steps last longer with more context, but tokens are spread evenly over a decode. A part of the energy of context
 therefore counts as that of steps, up to half of it with long prompts."""
+OTHER_FIT = 1
+"""Position of the fit towards the other model among the fits."""
 _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but not derivatives."""
 

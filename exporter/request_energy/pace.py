@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.request_energy.pieces import FloatArray
-from exporter.request_energy.spans import SAMPLE_GROUPS, RequestSpans
+from exporter.request_energy.pieces import FloatArray, Mask
+from exporter.request_energy.spans import (
+    LEAST_PREFILLED_S,
+    LEAST_TOKEN_S,
+    SAMPLE_GROUPS,
+    RequestSpans,
+    token_rate,
+)
 
 MAX_SLOWDOWN = 0.95
 """Largest slowdown, so that decode never stops."""
@@ -89,6 +95,66 @@ class SlotEdges:
     @property
     def count(self) -> int:
         return len(self.real_s) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Phases of N requests in seconds since an edge, and their loads per second. Only what follows a cut counts.
+
+    Decodes are on the clock of decode, too.
+    """
+
+    arrived_s: FloatArray
+    started_s: FloatArray
+    begun_s: FloatArray
+    ended_s: FloatArray
+    decode_begun_s: FloatArray
+    decode_ended_s: FloatArray
+    prefill_rate: FloatArray
+    token_rate: FloatArray
+    context: FloatArray
+    """Tokens of context at the edge, which rise by `token_rate`."""
+    is_cut: Mask
+
+    @classmethod
+    def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
+        """Return the phases since an edge of requests, by their columns (11 or more, N).
+
+        The first ones are the columns of `RequestSpans`, the begin of the prefill, the cut, and on the clock of decode
+        the begin and the end of the decode and the cut.
+        """
+        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:11]
+        started = started_s - edge_s
+        begun = np.maximum(spans.first_token_s - edge_s, started)
+        ended = np.maximum(spans.ended_s - edge_s, begun)
+        decode_begun, decode_ended = paced_begun_s - paced_edge_s, paced_ended_s - paced_edge_s
+        rate = token_rate(np.maximum(spans.generated_tokens - 1, 0.0), decode_ended - decode_begun, LEAST_TOKEN_S)
+        cut, paced_cut = cut_s - edge_s, paced_cut_s - paced_edge_s
+        return cls(
+            np.maximum(spans.arrived_s - edge_s, cut),
+            np.maximum(started, cut),
+            np.maximum(begun, cut),
+            np.maximum(ended, cut),
+            np.maximum(decode_begun, paced_cut),
+            np.maximum(decode_ended, paced_cut),
+            token_rate(spans.prefilled_tokens, begun - started, LEAST_PREFILLED_S),
+            rate,
+            spans.prompt_tokens - rate * decode_begun,
+            spans.arrived_s - edge_s < cut,
+        )
+
+    def until(self, edges: SlotEdges) -> Phases:
+        """Return the phases up to the last edge."""
+        end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
+        return replace(
+            self,
+            arrived_s=np.minimum(self.arrived_s, end_s),
+            started_s=np.minimum(self.started_s, end_s),
+            begun_s=np.minimum(self.begun_s, end_s),
+            ended_s=np.minimum(self.ended_s, end_s),
+            decode_begun_s=np.minimum(self.decode_begun_s, paced_end_s),
+            decode_ended_s=np.minimum(self.decode_ended_s, paced_end_s),
+        )
 
 
 class DecodeClock:

@@ -6,21 +6,34 @@ integrals at its arrival, first token and end. Requests in progress cost nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from exporter.request_energy.load import DividedEnergy, quotient, slot_edges_j2, slot_variance_j2, steps_of, union_s
-from exporter.request_energy.model import EnergyModel
-from exporter.request_energy.pace import SlotEdges
+from exporter.request_energy.load import (
+    DividedEnergy,
+    modelled_slots,
+    quotient,
+    slot_edges_j2,
+    slot_variance_j2,
+    steps_of,
+    union_s,
+)
+from exporter.request_energy.model import OTHER_FIT, EnergyModel
+from exporter.request_energy.pace import Phases, SlotEdges
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import LEAST_PHASE_S, EnergySlots
+from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, variances
 
-_MIN_S = 1e-6
 PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
 """Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of decode on its clock, of
 prefill, and in flight, the number of requests, and of those that last for the whole slot."""
+_LOADS_OF = {
+    PREFILLING_S: [[PREFILL], [PREFILLING_S]],
+    DECODING_S: [[CONTEXT], [TOKENS], [DECODING_S]],
+    FLIGHT_S: [[each] for each in range(8)],
+}
+"""Rows of the loads in each phase, by the row of its time."""
 _VARIANTS = 6
 """Sums of joules: the fit, its variant, slopes of its three terms, and the variance of the scaling."""
 _SCATTER = 5
@@ -31,67 +44,6 @@ _REAL = 3 * _VARIANTS
 _METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(3))
 RATES = _KINDS * _VARIANTS + 3
 """Joules per load of each variant, power, variance of edges, time with requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Phases of N requests in seconds since an edge, and their loads per second. Only what follows a cut counts.
-
-    Decodes are on the clock of decode, too.
-    """
-
-    arrived_s: FloatArray
-    started_s: FloatArray
-    begun_s: FloatArray
-    ended_s: FloatArray
-    decode_begun_s: FloatArray
-    decode_ended_s: FloatArray
-    prefill_rate: FloatArray
-    token_rate: FloatArray
-    context: FloatArray
-    """Tokens of context at the edge, which rise by `token_rate`."""
-    is_cut: Mask
-
-    @classmethod
-    def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
-        """Return the phases since an edge of requests, by their columns (11 or more, N).
-
-        The first ones are the columns of `RequestSpans`, the begin of the prefill, the cut, and on the clock of decode
-        the begin and the end of the decode and the cut.
-        """
-        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = RequestSpans(*held[:6]), held[6:11]
-        started = started_s - edge_s
-        begun = np.maximum(spans.first_token_s - edge_s, started + _MIN_S)
-        ended = np.maximum(spans.ended_s - edge_s, begun + _MIN_S)
-        decode_begun = paced_begun_s - paced_edge_s
-        decode_ended = np.maximum(paced_ended_s - paced_edge_s, decode_begun + _MIN_S / 100)
-        rate = np.maximum(spans.generated_tokens - 1, 0.0) / (decode_ended - decode_begun)
-        cut, paced_cut = cut_s - edge_s, paced_cut_s - paced_edge_s
-        return cls(
-            np.maximum(spans.arrived_s - edge_s, cut),
-            np.maximum(started, cut),
-            np.maximum(begun, cut),
-            np.maximum(ended, cut),
-            np.maximum(decode_begun, paced_cut),
-            np.maximum(decode_ended, paced_cut),
-            spans.prefilled_tokens / (begun - started),
-            rate,
-            spans.prompt_tokens - rate * decode_begun,
-            spans.arrived_s - edge_s < cut,
-        )
-
-    def until(self, edges: SlotEdges) -> Phases:
-        """Return the phases up to the last edge."""
-        end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
-        return replace(
-            self,
-            arrived_s=np.minimum(self.arrived_s, end_s),
-            started_s=np.minimum(self.started_s, end_s),
-            begun_s=np.minimum(self.begun_s, end_s),
-            ended_s=np.minimum(self.ended_s, end_s),
-            decode_begun_s=np.minimum(self.decode_begun_s, paced_end_s),
-            decode_ended_s=np.minimum(self.decode_ended_s, paced_end_s),
-        )
 
 
 class _Instants:
@@ -161,7 +113,8 @@ def slot_loads(phases: Phases, edges: SlotEdges) -> FloatArray:
             filled,
         ]
     )
-    loads[:, counts == 0] = 0.0  # instead of the rounding errors of the sums
+    for seconds, rows in _LOADS_OF.items():  # instead of the rounding errors of the sums
+        loads[rows, loads[seconds] < LEAST_PHASE_S] = 0.0
     np.maximum(loads, 0.0, out=loads)
     return loads
 
@@ -207,19 +160,21 @@ def joules_per_load(
         step = step * per_active
         return np.array([prefill, speed * step, quotient(rest_j, flight_s), context, token, step])
 
-    def shares(joules_of: FloatArray) -> FloatArray:
-        model_j = terms @ joules_of
-        return scaled(joules_of, quotient(dynamic_j, model_j), np.where(model_j > 0.0, 0.0, dynamic_j))
+    def shares(joules_of: FloatArray, modelled: Mask) -> FloatArray:
+        scale = quotient(dynamic_j, np.where(modelled, terms @ joules_of, 0.0))
+        return scaled(joules_of, scale, np.where(modelled, 0.0, dynamic_j))
 
     if model is None:
-        rates[:, :2] = shares(np.zeros(4))[:, np.newaxis]
+        rates[:, :2] = shares(np.zeros(4), np.zeros(len(busy), dtype=bool))[:, np.newaxis]
     else:
-        best, *others = (shares(each) for each in model.fits)
-        rates[:, 0], rates[:, 1] = best, others[0]
-        for k, (raised, step) in enumerate(zip(others[1:], model.steps, strict=True), start=2):
-            rates[:, k] = (raised - best) / step
-        model_j = terms @ model.joules_of
-        scale = quotient(slot_variance_j2(dynamic_j, model_j, loads[COUNT], loads[FILLED]), model_j)
+        best_j, other_j = terms @ model.joules_of, terms @ model.fits[OTHER_FIT]
+        modelled = modelled_slots(best_j, dynamic_j)
+        best = shares(model.joules_of, modelled)
+        rates[:, 0], rates[:, 1] = best, shares(model.fits[OTHER_FIT], modelled_slots(other_j, dynamic_j))
+        for k, (raised, step) in enumerate(zip(model.fits[OTHER_FIT + 1 :], model.steps, strict=True), start=2):
+            rates[:, k] = (shares(raised, modelled) - best) / step
+        variance_j2 = slot_variance_j2(dynamic_j, best_j, loads[COUNT], loads[FILLED])
+        scale = quotient(variance_j2, np.where(modelled, best_j, 0.0))
         rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
     meter_w = np.maximum(slots.joules, 0.0) / slots.widths_s
     half_j = np.zeros(len(meter_w) + 1) if slots.edge_half_j is None else slots.edge_half_j
@@ -228,12 +183,27 @@ def joules_per_load(
 
 
 class SummedEnergy(NamedTuple):
-    """Joules of N requests: of the fit, of its variants (4, N), and squares of the errors of slots and edges (N,)."""
+    """Joules of N requests: of the fit, of its variants (4, N), and squares of the errors of slots and edges (N,).
+
+    `most_j` (N,) is the energy of all slots of each request.
+    """
 
     best: DividedEnergy
     variants_j: FloatArray
     scatter_j2: FloatArray
     meter_j2: FloatArray
+    most_j: FloatArray
+
+    def dynamic_half_widths_j(self, model: EnergyModel | None) -> FloatArray:
+        """Return the half-widths of the energies above idle, (N,); without a model, such an energy may be 0."""
+        dynamic_j = self.best.dynamic_j
+        model_j2 = (dynamic_j / HALF_WIDTH) ** 2
+        if model:
+            first_j, *slopes = self.variants_j
+            rows = np.array([dynamic_j, first_j, *(dynamic_j + slope for slope in slopes)])
+            model_j2 = variances(rows, model.covariance, np.ones(len(slopes))) + (FLOOR_RATIO * dynamic_j) ** 2
+        half_j: FloatArray = HALF_WIDTH * np.sqrt(model_j2 + self.scatter_j2 + self.meter_j2)
+        return half_j
 
 
 class RunningIntegrals:
@@ -274,14 +244,17 @@ class RunningIntegrals:
                 total += slope * (self._moment(v, at.decode_ended) - self._moment(v, at.decode_begun))
             if self._is_used[token]:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
-        best = DividedEnergy(prefill_j, joules[0] - prefill_j, idle_j)
+        np.maximum(prefill_j, 0.0, out=prefill_j)  # of rounding errors
+        best = DividedEnergy(prefill_j, np.maximum(joules[0] - prefill_j, 0.0), idle_j.copy())
         error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
         error_j2 += self._rates[_EDGE].take(at.ended.slot)
         part = quotient(phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(at.arrived.slot))
         error_j2 *= np.where(at.arrived.slot == at.ended.slot, np.minimum(part, 1.0), 1.0) ** 2
         share = quotient(joules[0] + best.idle_j, self._between(_METER, at.arrived, at.ended))
         meter_j2 = np.minimum(share, 1.0) ** 2 * error_j2
-        return SummedEnergy(best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), meter_j2)
+        after = at.ended.slot + (at.ended.into_s > 0.0)
+        most_j = self._sums[_METER].take(after) - self._sums[_METER].take(at.arrived.slot)
+        return SummedEnergy(best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), meter_j2, most_j)
 
     def _between(self, row: int, begin: _Instants, end: _Instants) -> FloatArray:
         return self._to(row, end) - self._to(row, begin)

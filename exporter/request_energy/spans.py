@@ -13,6 +13,10 @@ from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
 SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
+LEAST_TOKEN_S, LEAST_PREFILLED_S = 1e-4, 1e-7
+"""Least times of a generated token of one request, and of a prefilled one: no server is faster."""
+LEAST_PHASE_S = 1e-9
+"""Least time of a phase, and of all phases in a slot; less is a rounding error."""
 MIN_QUIET_SLOTS = 3
 """Least number of slots without requests that show the power of other work."""
 OTHER_QUANTILES = 0.05, 0.5, 0.95
@@ -65,7 +69,7 @@ class RequestSpans:
         speed, tokens = (np.concatenate(column) for column in zip(*speeds, strict=True))
         order = np.argsort(speed)
         total = np.cumsum(tokens[order])
-        return float(speed[order][np.searchsorted(total, total[-1] / 2)])
+        return min(float(speed[order][np.searchsorted(total, total[-1] / 2)]), 1.0 / LEAST_PREFILLED_S)
 
     def prefill_starts_s(self, speed: float) -> FloatArray:
         """Return when the prefill of each request began: before that it waited, which is no work."""
@@ -81,12 +85,21 @@ class RequestSpans:
         return tokens / np.maximum(first_s - np.maximum(self.arrived_s[order], before_s), 1e-6), tokens
 
 
-def with_first_tokens(spans: RequestSpans) -> tuple[RequestSpans, Mask | None]:
-    """Return the spans with a likely first token where it is not a number, and the mask of those where it is a guess.
+def token_rate(tokens: FloatArray, seconds: FloatArray, least_s: float) -> FloatArray:
+    """Return tokens per second, at most one in `least_s`, and none in less than LEAST_PHASE_S."""
+    rates: FloatArray = tokens / np.maximum(np.maximum(seconds, least_s * tokens), LEAST_PHASE_S)
+    rates[seconds < LEAST_PHASE_S] = 0.0
+    return rates
 
-    The prefill of a request with one token lasts up to its end. None instead of a mask without any guess.
+
+def with_first_tokens(spans: RequestSpans) -> tuple[RequestSpans, Mask | None]:
+    """Return the spans with a likely first token where it is not known, and the mask of those where it is a guess.
+
+    It is not known if it is not a number, or if the other tokens follow faster than a server can generate them. The
+    prefill of a request with one token lasts up to its end. None instead of a mask without any guess.
     """
-    (unknown,) = np.nonzero(np.isnan(spans.first_token_s))
+    decode_s = spans.ended_s - spans.first_token_s
+    (unknown,) = np.nonzero(~(decode_s >= LEAST_TOKEN_S * (spans.generated_tokens - 1.0)))
     if not len(unknown):
         return spans, None
     some = spans.take(unknown)
@@ -98,6 +111,15 @@ def with_first_tokens(spans: RequestSpans) -> tuple[RequestSpans, Mask | None]:
     is_guess = np.zeros(len(spans), dtype=bool)
     is_guess[unknown] = ~has_one
     return replace(spans, first_token_s=first_token_s), is_guess if is_guess.any() else None
+
+
+def rising_joules(joules: FloatArray, least_j: float) -> FloatArray:
+    """Return the energies up to edges without those that are above a later one, at least `least_j`.
+
+    A slot with less than no energy, by errors of the meter at its edges, takes it from the slots before.
+    """
+    result: FloatArray = np.maximum(np.minimum.accumulate(joules[::-1])[::-1], least_j)
+    return result
 
 
 @dataclass(frozen=True)
@@ -132,6 +154,12 @@ class EnergySlots:
         highest_w = np.maximum(np.append(power_w, 0.0), np.append(0.0, power_w))
         return cls(edges_s, joules, idle_w, highest_w * age_s / 2, idle_known)
 
+    def without_deficits(self) -> EnergySlots:
+        """Return the slots, none with less than no energy. See `rising_joules`."""
+        if self.joules.min(initial=0.0) >= 0.0:
+            return self
+        return replace(self, joules=np.diff(rising_joules(np.append(0.0, np.cumsum(self.joules)), 0.0)))
+
     @property
     def widths_s(self) -> FloatArray:
         return np.diff(self.edges_s)
@@ -159,6 +187,14 @@ class EnergySlots:
             missing_j = min(expected + missing_j - idle, most)
             found.append(idle)
         return np.array(found)
+
+    def within_j(self, begin_s: FloatArray, end_s: FloatArray) -> FloatArray:
+        """Return the energy of all slots of each of some intervals (N,)."""
+        total_j = np.append(0.0, np.cumsum(self.joules))
+        first = np.maximum(np.searchsorted(self.edges_s, begin_s, side="right") - 1, 0)
+        final = np.minimum(np.searchsorted(self.edges_s, end_s), len(self.joules))
+        result: FloatArray = np.maximum(total_j[final] - total_j[np.minimum(first, len(self.joules))], 0.0)
+        return result
 
     def dynamic_j(self, quiet_s: FloatArray, chosen: slice = slice(None)) -> FloatArray:
         """Return the energy above idle of the requests in some slots, of which `quiet_s` are without a request.

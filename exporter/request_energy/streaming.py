@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from exporter.request_energy.columns import HeldRows
 from exporter.request_energy.model import FIT_SLOTS, EnergyModel, FitSlots
-from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, SlotEdges, pace_of
+from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, Phases, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray, shared_joules, with_slots
 from exporter.request_energy.slot_table import (
     COUNT,
@@ -18,7 +18,6 @@ from exporter.request_energy.slot_table import (
     FLIGHT_S,
     PREFILLING_S,
     RATES,
-    Phases,
     RunningIntegrals,
     SummedEnergy,
     covered_s,
@@ -26,8 +25,8 @@ from exporter.request_energy.slot_table import (
     load_terms,
     slot_loads,
 )
-from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
-from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, DividedRequests, variances, whole_half_widths_j
+from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans, rising_joules
+from exporter.request_energy.sums import DividedRequests, whole_half_widths_j
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
@@ -71,7 +70,7 @@ class StreamingDivision:
         self._error_ratios = np.empty(0)
         """Errors of the latest estimates, relative to them."""
         self.model: EnergyModel | None = None
-        self.measured_j = self.rest_j = 0.0
+        self.measured_j = self.rest_j = self._divided_j = 0.0
         self._separable, self._assumed_until_s = False, -np.inf  # the end of the last slot with an assumed idle power
 
     def __len__(self) -> int:
@@ -107,6 +106,8 @@ class StreamingDivision:
 
     def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
         """Add slots: the energies up to each of the edges with half-widths. The first edge begins the first slot."""
+        if not len(self.edges_s):
+            self._divided_j = float(joules[0])
         self.edges_s, self._joules = np.append(self.edges_s, edges_s), np.append(self._joules, joules)
         self._edge_half_j = np.append(self._edge_half_j, half_j)
 
@@ -132,7 +133,7 @@ class StreamingDivision:
     def lowest_w(self) -> float:
         """Return the lowest mean power of about a second among the slots that are not divided yet."""
         powers_w = (self._joules[4:] - self._joules[:-4]) / (self.edges_s[4:] - self.edges_s[:-4])
-        return float(powers_w.min(initial=np.inf))
+        return max(0.0, float(powers_w.min(initial=np.inf)))
 
     @property
     def divided_s(self) -> float:
@@ -155,7 +156,8 @@ class StreamingDivision:
         """Divide the slots that ended up to `until_s`, with one idle power or one for each; return final requests."""
         count = int(np.searchsorted(self.edges_s, until_s, side="right")) - 1
         if count >= 1:
-            joules, half_j = self._joules[: count + 1], self._edge_half_j[: count + 1]
+            joules = rising_joules(self._joules, self._divided_j)[: count + 1]
+            half_j = self._edge_half_j[: count + 1]
             idle_w = np.broadcast_to(idle_w, len(self.edges_s) - 1)[:count]
             slots = EnergySlots(self.edges_s[: count + 1], np.diff(joules), idle_w, half_j, idle_known)
             every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._fit_slots))
@@ -165,7 +167,7 @@ class StreamingDivision:
             self._count_loads(float(slots.edges_s[-1]), count)
             self._divide_slots(slots, untimed, is_due=is_due)
             self.edges_s, self._joules = self.edges_s[count:], self._joules[count:]
-            self._edge_half_j = self._edge_half_j[count:]
+            self._edge_half_j, self._divided_j = self._edge_half_j[count:], float(joules[-1])
         return self._take_final()
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
@@ -259,14 +261,11 @@ class StreamingDivision:
         final = slice(0, count)
         energy = self._energy(final)
         best, dynamic_j = energy.best, energy.best.dynamic_j
-        model_j2 = (dynamic_j / HALF_WIDTH) ** 2
-        if self.model:
-            rows = np.array([dynamic_j, energy.variants_j[0], *(dynamic_j + slope for slope in energy.variants_j[1:])])
-            model_j2 = variances(rows, self.model.covariance, np.ones(3)) + (FLOOR_RATIO * dynamic_j) ** 2
-        dynamic_half_j = HALF_WIDTH * np.sqrt(model_j2 + energy.scatter_j2 + energy.meter_j2)
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
         is_known = spans.arrived_s >= self._assumed_until_s
-        half_j = whole_half_widths_j(dynamic_half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
+        half_j = energy.dynamic_half_widths_j(self.model)
+        half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
+        half_j = np.minimum(half_j, energy.most_j)
         missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
         keys = self._keys.values[final].copy()
         separable = is_known & self._separable

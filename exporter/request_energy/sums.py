@@ -46,18 +46,6 @@ def whole_half_widths_j(
     return result
 
 
-def limited_half_widths_j(
-    half_j: FloatArray, joules: FloatArray, most_j: FloatArray, meter_j2: FloatArray | float = 0.0
-) -> FloatArray:
-    """Return the half-widths up to the largest possible error: requests have from 0 to all energy of their slots.
-
-    `most_j` (N,) is that energy as measured, `meter_j2` (N,) the variance by errors of the meter.
-    """
-    farthest_j = np.maximum(joules, most_j - joules) + HALF_WIDTH * np.sqrt(meter_j2)
-    result: FloatArray = np.minimum(half_j, np.minimum(farthest_j, most_j))
-    return result
-
-
 def phase_half_widths_j(
     totals_j: FloatArray, covariance: FloatArray, steps: FloatArray, unknown_j: FloatArray | float, idle_half_j: float
 ) -> tuple[float, float]:

@@ -10,11 +10,10 @@ import pytest
 from exporter.request_energy.fit import SEPARATE_TOKENS, SHARED_STEP
 from exporter.request_energy.load import load_blocks, slot_variance_j2
 from exporter.request_energy.model import fit_model
-from exporter.request_energy.pace import DecodeClock, Pace, SlotEdges
+from exporter.request_energy.pace import DecodeClock, Pace, Phases, SlotEdges
 from exporter.request_energy.slot_table import (
     COUNT,
     FLIGHT_S,
-    Phases,
     RunningIntegrals,
     covered_s,
     joules_per_load,
