@@ -18,7 +18,7 @@ from analyzer.model.time_text import parse_date
 from analyzer.sources.base import FetchError, is_there
 from analyzer.sources.requests.benchmarks import aiperf_request, is_aiperf_record, is_vllm_result, vllm_requests
 from analyzer.studies.requests.table import RequestTable
-from exporter.contract.requests.served import MAX_TOKENS
+from exporter.contract.requests.served import MAX_TOKENS, ROLES
 from exporter.contract.run import EVENTS_FILE
 from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
@@ -44,6 +44,7 @@ class _Request:
     """Arrival, first token (not a number if unknown) and end."""
     counts: tuple[float, float, float]
     labels: tuple[tuple[str, str], ...]
+    role: str | None
 
 
 def read_requests(paths: Sequence[Path]) -> RequestTable:
@@ -68,15 +69,16 @@ def read_requests(paths: Sequence[Path]) -> RequestTable:
     times = np.array([one.times for one in requests]).T
     counts = np.array([one.counts for one in requests]).T
     spans, untimed = with_first_tokens(RequestSpans(*times, *counts))
-    numbers: dict[tuple[tuple[str, str], ...], int] = {}
-    label_of = np.array([numbers.setdefault(one.labels, len(numbers)) for one in requests], dtype=np.int32)
+    numbers: dict[tuple[tuple[tuple[str, str], ...], str | None], int] = {}
+    label_of = np.array([numbers.setdefault((one.labels, one.role), len(numbers)) for one in requests], dtype=np.int32)
     return RequestTable(
         ids=[one.id for one in requests],
-        label_sets=[dict(labels) for labels in numbers],
+        label_sets=[dict(labels) for labels, _ in numbers],
         label_of=label_of,
         spans=spans,
         untimed=untimed,
         repeated=repeated,
+        roles=[role for _, role in numbers],
     )
 
 
@@ -204,9 +206,9 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
         raise FetchError(f"{where}: the numbers of tokens are negative, or more are cached than prompted", _REMEDY)
     if (most := max(prompt, generated)) > MAX_TOKENS:
         raise FetchError(f"{where}: {most:g} tokens, at most {MAX_TOKENS:,} are possible", "correct the number")
-    return _Request(
-        str(fields.get("id") or place), (arrived, first, ended), (prompt, cached, generated), tuple(_labels(fields))
-    )
+    name, times, role = str(fields.get("id") or place), (arrived, first, ended), fields.get("role")
+    labels = tuple(_labels(fields))
+    return _Request(name, times, (prompt, cached, generated), labels, role if role in ROLES else None)
 
 
 def _time_s(fields: Mapping[str, Any], name: str, where: str) -> float:
@@ -236,7 +238,7 @@ def _number(fields: Mapping[str, Any], name: str, where: str) -> float:
 
 
 def _labels(fields: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Return the labels: the object `labels`, and in CSV all further columns."""
+    """Return the labels: the object `labels`, and all further fields, also the role."""
     nested = fields.get("labels")
     if isinstance(nested, Mapping):
         yield from sorted((str(name), str(value)) for name, value in nested.items())

@@ -104,7 +104,8 @@ class _RequestColumns:
         self._ids = StoredIds()
         self._columns = [array(code) for code in _CODES]
         self._label_of = array("i")
-        self._numbers: dict[tuple[tuple[str, str], ...], int] = {}
+        self._numbers: dict[tuple[tuple[tuple[str, str], ...], str | None], int] = {}
+        """Distinct labels with the reported role, which is also one of the labels."""
 
     def __len__(self) -> int:
         return len(self._label_of)
@@ -118,8 +119,8 @@ class _RequestColumns:
         for pair in zip(labels, roles, strict=True):
             if pair not in known:
                 role = batch.roles[pair[1]]
-                named = batch.labels[pair[0]] if role is None else {"role": role, **batch.labels[pair[0]]}
-                known[pair] = self._numbers.setdefault(tuple(sorted(named.items())), len(self._numbers))
+                named = batch.labels[pair[0]] if role is None else {**batch.labels[pair[0]], "role": role}
+                known[pair] = self._numbers.setdefault((tuple(sorted(named.items())), role), len(self._numbers))
             self._label_of.append(known[pair])
 
     def table(self) -> RequestTable:
@@ -129,10 +130,11 @@ class _RequestColumns:
         spans, untimed = with_first_tokens(RequestSpans(started_s, first_s, ended_s, *counts))
         return RequestTable(
             ids=self._ids.in_order(order),
-            label_sets=[dict(labels) for labels in self._numbers],
+            label_sets=[dict(labels) for labels, _ in self._numbers],
             label_of=np.frombuffer(self._label_of, dtype=np.int32)[order],
             spans=spans,
             untimed=untimed,
+            roles=[role for _, role in self._numbers],
         )
 
     def _take(self, order: npt.NDArray[np.int32]) -> FloatArray:

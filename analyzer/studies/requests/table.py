@@ -24,8 +24,9 @@ _CHUNK = 500_000
 class RequestTable:
     """N requests in the order of arrival.
 
-    `label_of` (N,) are the positions of their labels in `label_sets`. `untimed` (N,) is the mask of those whose first
-    token is not known, None if there is none; `repeated` is the number of those that occurred again.
+    `label_of` (N,) are the positions of their labels in `label_sets`, and of their reported roles in `roles`. `untimed`
+    (N,) is the mask of those whose first token is not known, None if there is none; `repeated` is the number of those
+    that occurred again.
     """
 
     ids: Sequence[str]
@@ -34,6 +35,7 @@ class RequestTable:
     spans: RequestSpans
     untimed: npt.NDArray[np.bool_] | None = None
     repeated: int = 0
+    roles: Sequence[str | None] = ()
 
     @property
     def label_names(self) -> list[str]:
@@ -42,8 +44,7 @@ class RequestTable:
     @property
     def only_role(self) -> Role | None:
         """Role of all requests if they have the same one (a part of a disaggregated server), else None."""
-        roles = {labels.get("role") for labels in self.label_sets}
-        return next((role for role in get_args(Role) if roles == {role}), None)
+        return next((role for role in get_args(Role) if set(self.roles) == {role}), None)
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> RequestTable:
         """Return some of the requests."""

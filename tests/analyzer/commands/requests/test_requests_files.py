@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 import wattline
+from analyzer.sources.requests.file import read_requests
 from tests.analyzer.commands.requests.server import records
 from tests.analyzer.node import START_S
 from wattline.client import recorder
@@ -39,6 +40,17 @@ def test_dates_with_a_time_zone_are_times(report, requests_file, served, tmp_pat
     found, known = (json.loads(report(each, "--format", "json")[1]) for each in (path, requests_file))
 
     assert found["requests_energy_joules"] == pytest.approx(known["requests_energy_joules"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("change", "role"), [({"labels": {"role": "decode"}}, None), ({"role": "decode"}, "decode")])
+def test_role_of_requests_is_a_field_and_no_label(served, tmp_path, change, role):
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(json.dumps(one | change) for one in records(served)))
+
+    table = read_requests([path])
+
+    assert table.only_role == role
+    assert {labels["role"] for labels in table.label_sets} == {"decode"}
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])

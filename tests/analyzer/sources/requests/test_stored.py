@@ -71,6 +71,17 @@ def test_requests_of_one_role_have_it(source):
     assert read_stored_requests(source, "r").only_role == "prefill"
 
 
+def test_label_with_the_name_role_is_no_role(source):
+    labelled = ServedRequest("a", 1.0, 2.0, 3, 1, labels={"role": "decode"})
+    both = ServedRequest("b", 1.0, 2.0, 3, 1, labels={"role": "decode"}, role="prefill")
+    write(source.folder, ("ordinary", [labelled]), ("prefill", [both]))
+
+    ordinary, prefill = (read_stored_requests(source, run_id) for run_id in ("ordinary", "prefill"))
+
+    assert (ordinary.only_role, list(ordinary.label_sets)) == (None, [{"role": "decode"}])
+    assert (prefill.only_role, list(prefill.label_sets)) == ("prefill", [{"role": "prefill"}])
+
+
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
