@@ -86,11 +86,14 @@ class LabelRules:
 
 
 def label_rules(names: Iterable[str]) -> LabelRules:
-    """Return the rules for `model` and these names. The last sources of a name are attributes of this name."""
-    chosen = {
-        name: (*LABEL_SOURCES.get(name, ()), name, f"metadata.{name}", f"litellm.metadata.{name}") for name in names
-    }
+    """Return the rules for `model` and these names. The last source of a known name is an attribute of this name."""
+    chosen = {name: (*known, name) if (known := LABEL_SOURCES.get(name)) else _unlisted_sources(name) for name in names}
     return LabelRules({"model": MODEL, **chosen})
+
+
+def _unlisted_sources(name: str) -> tuple[str, ...]:
+    """Return the attributes of a name without a rule: its own one, or those of LiteLLM."""
+    return name, f"metadata.{name}", f"litellm.metadata.{name}"
 
 
 def _hashed(text: str) -> str:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.final import FinalEnergy
 
 SHARED_NOTE = (
-    "other runs used the GPUs of this run: the energy of its requests includes the energy of the other runs that "
-    "report no requests"
+    "other runs used the GPUs of this run: each run that reports requests has its share of the energy; the energy of "
+    "the others counts for the requests of this run"
 )
 MISSING_S = 0.5
 """Longest time without energy that is not declared."""
@@ -27,7 +27,7 @@ LOSS_NOTES = (
     "no energy: none of the run's GPUs has been measured; see exporter check",
     (
         "no energy: the request was reported after the energy of its time was divided, or more than 10 s after its end "
-        "as the first of the server"
+        "as the first of the server; use analyzer requests --run-id {run_id}"
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
 )

@@ -20,7 +20,7 @@ def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[Reque
     if np.all(outside | has_no_time):
         raise FetchError(
             f"no request is in the time of the run, {start_s:.0f} to {end_s:.0f}",
-            "check that the times are Unix seconds of the node's clock, and --run-id",
+            "check --run-id, --start and --end, and that the times are Unix seconds of the node's clock",
         )
     if np.any(outside):
         notes.append(f"requests outside of the time, which are left out: {np.count_nonzero(outside)}")

@@ -60,7 +60,7 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
     meter_j = IDLE_W * (begin_s - runs[0].begin_s) + 200 * (until_s - begin_s)
     assert sum(own_j) == pytest.approx(meter_j, rel=1e-3)
     assert [view.energy_joules for view in views] == pytest.approx([100.0, 100.0], rel=0.03)
-    assert all("report no requests" in view.notes[-1] for view in views)
+    assert all("has its share of the energy" in view.notes[-1] for view in views)
     first_reports_s = begin_s + 1, begin_s + late_s + 1
     assert [starts[run.run_id, "gpu", GPU.id] for run in runs] == pytest.approx(
         [
