@@ -43,7 +43,7 @@ class EnergyPart:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnergies:
-    """Joules of N requests. `unassigned_j` is the energy of slots without requests, and idle energy that they lack.
+    """Joules of N requests. `unassigned_j` is the energy of the slots less that of their time with requests.
 
     `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
     `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
@@ -89,7 +89,7 @@ def divide_energy(
     `role` is the phase for which the devices work; None for both. Raises ValueError with less than MIN_FIT_SLOTS slots
     that have requests.
     """
-    slots = slots.without_deficits()
+    measured_j, slots = float(slots.joules.sum()), slots.without_deficits()
     terms, busy, covered_s = _terms(spans, slots)
     if np.count_nonzero(busy) < MIN_FIT_SLOTS:
         raise ValueError(
@@ -124,12 +124,13 @@ def divide_energy(
     _add_whole(sums.half_j, spans, slots, divided, other_ratio)
     separable = separable and slots.idle_known
     states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
-    measured_j, shared_j = float(slots.joules.sum()), sum(totals) + float(divided.idle_j.sum())
+    shared_j = sum(totals) + float(divided.idle_j.sum())
+    to_share_j = float(dynamic_j.sum() + (slots.idle_j * covered_s / slots.widths_s).sum())
     return RequestEnergies(
         divided=divided,
         half_j=sums.half_j,
         group_half_j=np.minimum(sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known), shared_j),
-        unassigned_j=measured_j - shared_j,
+        unassigned_j=float(slots.joules.sum()) - to_share_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),
         idle_half_j=slots.idle_ratio * float(slots.idle_j.sum()),

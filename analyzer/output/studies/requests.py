@@ -74,6 +74,12 @@ class RequestReport:
     def joules(self) -> FloatArray:
         return energies_j(self.energies, slice(None), idle_shared=self.idle_shared)
 
+    @property
+    def rest_j(self) -> float:
+        """Energy that no request has; with `idle_shared` off, all idle energy is in it."""
+        apart_j = 0.0 if self.idle_shared else float(self.energies.divided.idle_j.sum())
+        return self.energies.unassigned_j + apart_j
+
 
 def requests_output(report: RequestReport, top: int) -> CommandOutput:
     """Return the groups and the `top` requests with the most energy."""
@@ -118,10 +124,9 @@ def _phase_columns(report: RequestReport, order: npt.NDArray[np.intp]) -> dict[s
 
 def _headline(report: RequestReport) -> str:
     energies, spans = report.energies, report.table.spans
-    assigned_j = float(report.joules.sum())
     counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
     whole_j = energies.measured_j
-    assigned, rest = (units.plain_energy(joules, whole_j) for joules in (assigned_j, whole_j - assigned_j))
+    assigned, rest = (units.plain_energy(joules, whole_j) for joules in (float(report.joules.sum()), report.rest_j))
     parts = f"requests {assigned}, rest {rest}"
     lines = [
         f"{report.title}: {len(spans):,} requests, {counts}",
@@ -255,15 +260,14 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
 
 def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, Any]:
     energies = report.energies
-    assigned_j = float(report.joules.sum())
     prompt, generated, context = report.tokens_j
     return {
         "version": 1,
         "run_id": report.run_id,
         "policy": "idle_shared" if report.idle_shared else "idle_apart",
         "measured_energy_joules": energies.measured_j,
-        "requests_energy_joules": assigned_j,
-        "rest_energy_joules": energies.measured_j - assigned_j,
+        "requests_energy_joules": float(report.joules.sum()),
+        "rest_energy_joules": report.rest_j,
         **quantity(_interval(energies.prefill), "prefill_energy", "joules"),
         **quantity(_interval(energies.decode), "decode_energy", "joules"),
         **quantity(prompt, "energy_per_prompt_token", "joules"),

@@ -40,7 +40,7 @@ def test_requests_and_rest_add_up_to_the_true_energy(document, true_j, served):
     assert groups.keys() == {"ann", "bob"}
     total_j = sum(group["energy_joules"] for group in groups.values())
     assert total_j == pytest.approx(found["requests_energy_joules"])
-    assert total_j + found["rest_energy_joules"] == pytest.approx(true_j, rel=1e-4)
+    assert total_j + found["rest_energy_joules"] == pytest.approx(found["measured_energy_joules"], rel=1e-9)
     assert sum(group["requests"] for group in groups.values()) == len(served.spans)
     assert groups["ann"]["cost"] == pytest.approx(0.5 * groups["ann"]["energy_joules"] / 3.6e6)
     assert groups["ann"]["emissions_grams"] == pytest.approx(300 * groups["ann"]["energy_joules"] / 3.6e6)
@@ -76,6 +76,14 @@ def test_table_names_the_most_expensive_requests_first(report, requests_file):
     sums = re.search(r"energy of the GPUs [\d.,]+ (\w+): requests [\d.,]+ (\w+), rest [\d.,]+ (\w+)", out)
     assert sums is not None
     assert len(set(sums.groups())) == 1, "figures that add up have one unit"
+
+
+def test_idle_energy_of_requests_is_in_the_rest_with_idle_apart(document):
+    shared, apart = document(), document("--policy", "idle_apart")
+
+    assert apart["rest_energy_joules"] > shared["rest_energy_joules"]
+    total_j = apart["requests_energy_joules"] + apart["rest_energy_joules"]
+    assert total_j == pytest.approx(shared["measured_energy_joules"], rel=1e-9)
 
 
 def test_time_range_without_a_run_gives_the_energies_of_the_run(document, document_of_range):
