@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 from exporter.contract.secret_file import SecretFileError, read_secret
 
 if TYPE_CHECKING:
+    from requests import Response
     from rich.progress import Progress as RichProgress
 
     from analyzer.model.sample_table import SampleTable
@@ -63,6 +64,14 @@ class PrefetchingSource(SampleSource, Protocol):
 
     def prefetch(self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float) -> None:
         """Request the first part; a later `fetch` with the same arguments returns it, or raises its error."""
+
+
+@runtime_checkable
+class HttpSource(SampleSource, Protocol):
+    """Source that is a server."""
+
+    def get(self, path: str, parameters: Mapping[str, str]) -> Response:
+        """Return the server's response, also one with an error. Raises FetchError for none, and without access."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ CREATE TABLE IF NOT EXISTS samples (
 """
 HISTORY_FILE = "history.sqlite"
 STATE_FILE = "state.sqlite"
+REQUESTS_FILE = "requests.sqlite"
+"""Reported requests; see `exporter.contract.requests.stored`."""
 
 _SELECTOR = re.compile(
     r"^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(.*)\})?\s*\[(\d+(?:\.\d+)?)(ms|s|m|h|d)\]\s*$", re.DOTALL

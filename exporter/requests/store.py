@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from exporter.contract.history import REQUESTS_FILE
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.requests.stored import (
-    REQUESTS_FILE,
     REQUESTS_SCHEMA,
     REQUESTS_SCHEMA_VERSION,
     pack_requests,

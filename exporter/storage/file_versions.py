@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from exporter.config.values import OperationError
-from exporter.contract.history import HISTORY_FILE, SCHEMA_VERSION, STATE_FILE
-from exporter.contract.requests.stored import REQUESTS_FILE, REQUESTS_SCHEMA_VERSION
+from exporter.contract.history import HISTORY_FILE, REQUESTS_FILE, SCHEMA_VERSION, STATE_FILE
+from exporter.contract.requests.stored import REQUESTS_SCHEMA_VERSION
 
 STATE_SCHEMA_VERSION = 2
 FILE_SCHEMAS = {STATE_FILE: STATE_SCHEMA_VERSION, HISTORY_FILE: SCHEMA_VERSION, REQUESTS_FILE: REQUESTS_SCHEMA_VERSION}

@@ -24,7 +24,8 @@ from analyzer.sources.base import FetchError, SampleSource, is_there
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.studies.requests.table import RequestTable
-from exporter.contract.requests.stored import REQUESTS_FILE, StoredColumns, unpack_columns
+from exporter.contract.history import REQUESTS_FILE
+from exporter.contract.requests.stored import StoredColumns, unpack_columns
 from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
 PAGE = 10_000

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.base import FetchError, HttpSource, SampleSource
 from analyzer.sources.history import HistorySource
-from analyzer.sources.prometheus import PrometheusSource
-from exporter.contract.history import STATE_FILE
-from exporter.contract.requests.stored import REQUESTS_FILE
+from exporter.contract.history import REQUESTS_FILE, STATE_FILE
 
 
 def is_known_as_open(source: SampleSource, run_id: str) -> bool:
@@ -33,7 +31,7 @@ def reported_requests(source: SampleSource, run_id: str) -> str:
 
 def _answer(source: SampleSource, run_id: str, what: str = "") -> dict[str, Any]:
     """Return what the run API has about a run, nothing if the source is a server of another kind."""
-    if not isinstance(source, PrometheusSource):
+    if not isinstance(source, HttpSource):
         return {}
     try:
         response = source.get(f"/api/v1/runs/{quote(run_id, safe='')}{what}", {})

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from exporter.contract.requests.served import ServedRequest
 
-REQUESTS_FILE = "requests.sqlite"
 REQUESTS_SCHEMA_VERSION = 2
 """`PRAGMA user_version` of the file."""
 REQUESTS_SCHEMA = """

@@ -12,8 +12,9 @@ import sqlite3
 import pytest
 
 from exporter.contract import metrics as m
+from exporter.contract.history import REQUESTS_FILE
 from exporter.contract.requests.served import ServedRequest
-from exporter.contract.requests.stored import REQUESTS_FILE, REQUESTS_SCHEMA
+from exporter.contract.requests.stored import REQUESTS_SCHEMA
 from exporter.contract.work import SHARE_POLICY
 from tests.analyzer.loopback import history_api, http_server
 from tests.analyzer.node import (

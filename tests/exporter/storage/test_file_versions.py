@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.history import HISTORY_FILE, SCHEMA, STATE_FILE
-from exporter.contract.requests.stored import REQUESTS_FILE
+from exporter.contract.history import HISTORY_FILE, REQUESTS_FILE, SCHEMA, STATE_FILE
 from exporter.requests.store import RequestStore
 from exporter.storage.file_versions import FileVersionError, check_file_version
 from exporter.storage.history import History

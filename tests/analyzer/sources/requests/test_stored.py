@@ -7,8 +7,9 @@ import pytest
 from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.requests.stored import read_stored_requests
+from exporter.contract.history import REQUESTS_FILE
 from exporter.contract.requests.served import ServedRequest
-from exporter.contract.requests.stored import REQUESTS_FILE, REQUESTS_SCHEMA
+from exporter.contract.requests.stored import REQUESTS_SCHEMA
 from tests.exporter.contract.packed_requests import packed
 from tests.unprivileged import unprivileged
 
