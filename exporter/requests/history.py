@@ -25,6 +25,8 @@ class MeterHistory:
     def __init__(self, meter: DeviceMeter) -> None:
         self._meter = meter
         self._times_s, self._joules, self._half_j = np.empty(0), np.empty(0), np.empty(0)
+        self.begin_s = math.inf
+        """First instant with a known energy."""
 
     @property
     def first_s(self) -> float:
@@ -34,23 +36,28 @@ class MeterHistory:
 
     @property
     def last_s(self) -> float:
-        """Last instant that was read, inf if there is none."""
+        """Last instant that was read after the polls of its time, inf if there is none."""
         return float(self._times_s[-1]) if len(self._times_s) else math.inf
 
     def energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the energy at rising instants, and its half-widths; keep them instead of those from the first one on.
 
+        Energies after the latest poll are not kept: further polls may be late.
         An instant before the polls has the energy that was read, or a mean between it and that of the polls.
         """
+        if self.begin_s == math.inf and self._meter.polls:
+            self.begin_s = max(self.first_s, self._meter.polls[0].poll.after_s)
         old = int(np.searchsorted(times_s, self.first_s))
         old_j, old_half_j = self._old_energy_at(times_s[:old]) if old else (np.empty(0), np.empty(0))
         marks = [self._meter.mark(t_s) for t_s in times_s[old:].tolist()]
         joules = np.append(old_j, [mark.joules for mark in marks])
         half_j = np.append(old_half_j, [mark.half_width_j for mark in marks])
         kept = slice(0, int(np.searchsorted(self._times_s, times_s[0])))
-        self._times_s = np.append(self._times_s[kept], times_s)
-        self._joules = np.append(self._joules[kept], joules)
-        self._half_j = np.append(self._half_j[kept], half_j)
+        latest = self._meter.latest
+        new = slice(0, int(np.searchsorted(times_s, latest.after_s, side="right")) if latest else 0)
+        self._times_s = np.append(self._times_s[kept], times_s[new])
+        self._joules = np.append(self._joules[kept], joules[new])
+        self._half_j = np.append(self._half_j[kept], half_j[new])
         return joules, half_j
 
     def forget(self, until_s: float) -> None:

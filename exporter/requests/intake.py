@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 MAX_HELD = 200_000
 """Requests whose ids are kept to find duplicates, at least; with more in a window, the window is shorter."""
+MAX_RUNS = 128
+"""Runs whose ids are kept."""
 CLOCK_ERROR_S = 1.0
 """Largest difference between the clocks of a server and the exporter that is not declared."""
 
@@ -141,6 +144,23 @@ class RequestIds:
             self._late_before_s = max(self._late_before_s, self._old.latest_end_s)
             self._new, self._old = _Generation(now_s), self._new
         self._late_before_s = max(self._late_before_s, now_s - self._window_s)
+
+
+class RunIds:
+    """Ids of the requests of runs. Those of ended runs are forgotten first, else of the longest without a report."""
+
+    def __init__(self, window_s: float, has_ended: Callable[[str], bool]) -> None:
+        self._window_s, self._has_ended = window_s, has_ended
+        self._of: dict[str, RequestIds] = {}
+        """Ids in the order of the latest reports of their runs."""
+
+    def of_run(self, run_id: str) -> RequestIds:
+        """Return the ids of a run that reports requests now."""
+        ids = self._of.pop(run_id, None) or RequestIds(self._window_s)
+        if len(self._of) >= MAX_RUNS:
+            del self._of[next(filter(self._has_ended, self._of), next(iter(self._of)))]
+        self._of[run_id] = ids
+        return ids
 
 
 class RateLimit:

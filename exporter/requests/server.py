@@ -44,8 +44,8 @@ _MAX_GAPS = 100
 Meters = Mapping[Device, DeviceMeter]
 EnergyAt = Callable[[Device, EnergyHistory, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
-IdlePower = Callable[[FloatArray], FloatArray | None]
-"""Part of a run in the idle power of its GPUs between consecutive edges, None where it is unknown."""
+IdlePower = Callable[[Device, FloatArray], FloatArray | None]
+"""Part of a run in the idle power of a GPU between consecutive edges, None where it is unknown."""
 
 
 class _Batch(NamedTuple):
@@ -99,14 +99,14 @@ class Server:
         """Time up to which the energy is divided."""
         return self._division.divided_s
 
-    def use(self, meters: Meters, idle_w: IdlePower) -> None:
+    def use(self, meters: Meters) -> None:
         """Use other meters for all slots that are not divided yet, a new one as far as its polls are kept.
 
         GPUs of a run may be found late.
         """
         if meters != self._meters:
             self._histories = {device: self._histories.get(device) or MeterHistory(meters[device]) for device in meters}
-            self._meters, self._idle_w, self._lowest_w = meters, idle_w, float("inf")
+            self._meters, self._lowest_w = meters, float("inf")
             self._division.measure_again(self._energy_at)
 
     def measure_again(self, from_s: float) -> None:
@@ -139,7 +139,7 @@ class Server:
         if not has_time.all():
             self._add_final(_without_energy(rows[~has_time], NO_TIME))
             rows, spans = rows[has_time], spans.take(np.flatnonzero(has_time))
-        self._division.add(spans, rows)
+        self._division.add(spans, rows, ~rows["has_first_token"])
 
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
@@ -258,9 +258,9 @@ class Server:
         count = int((until_s - last_s) / SLOT_S + 1e-6)
         if count < 1:
             return
-        known_s = max((each.first_s for each in self._histories.values() if each.last_s <= last_s), default=-math.inf)
-        if known_s > last_s:
-            self._gaps_s.append((last_s, min(known_s, until_s)))
+        gaps_s = [(each.last_s, each.first_s) for each in self._histories.values() if each.last_s < each.first_s]
+        if gaps_s:
+            self._gaps_s.append((min(begin_s for begin_s, _ in gaps_s), max(end_s for _, end_s in gaps_s)))
         if self._late_from_s < last_s:
             self._division.measure_again(self._energy_at, self._late_from_s)
         is_late = any(meter.latest is None or meter.latest.after_s < until_s for meter in self._meters.values())
@@ -280,10 +280,13 @@ class Server:
     def _idle_power_w(self) -> tuple[float | FloatArray, bool]:
         """Return the idle power of all GPUs in each slot, True if it is known; else the lowest power of a second."""
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
-        known_w = self._idle_w(self._division.edges_s)
-        if known_w is not None:
-            return known_w, True
-        return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
+        edges_s = self._division.edges_s
+        total_w = np.zeros(len(edges_s) - 1)
+        for device, history in self._histories.items():
+            if (own_w := self._idle_w(device, edges_s)) is None:
+                return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
+            total_w += np.where(edges_s[:-1] >= history.begin_s, own_w, 0.0)
+        return total_w, True
 
 
 def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:

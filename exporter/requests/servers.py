@@ -18,7 +18,7 @@ from exporter.requests.views import SHARED_NOTE
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.pieces import FloatArray
-    from exporter.requests.server import IdlePower, Meters, Server
+    from exporter.requests.server import Meters, Server
 
 MAX_SERVERS = 64
 BEFORE_S = 10.0
@@ -58,7 +58,7 @@ class Servers:
         """Return a new server."""
         from exporter.requests.server import Server
 
-        meters, idle_w = self._gpus_of(run_id, run)
+        meters, idle_w = self._meters_of(run), partial(self._idle_w, run_id)
         uses = partial(self._others_on_gpus, run_id)
         server = Server(self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses)
         self._join(run_id, meters, now, run)
@@ -87,9 +87,9 @@ class Servers:
         for run_id, server in self.by_run.items():
             with suppress(RunError):
                 run = self._runs.devices_of(run_id)
-                meters, idle_w = self._gpus_of(run_id, run)
+                meters = self._meters_of(run)
                 self._join(run_id, meters, now, run)
-                server.use(meters, idle_w)
+                server.use(meters)
                 others = self._runs.others_on_gpus(run_id, now.s)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
@@ -130,25 +130,14 @@ class Servers:
                 for server in others:
                     server.measure_again(since_s)
 
-    def _gpus_of(self, run_id: str, run: RunDevices) -> tuple[Meters, IdlePower]:
-        """Return the meters of the run's GPUs, and a function that returns the run's part of their idle power.
-
-        Attribution divides the idle power of a GPU equally among the runs that hold it.
-        """
+    def _meters_of(self, run: RunDevices) -> Meters:
         known = self._live.energy.meters
-        meters = {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
+        return {device: known[device] for device in run.devices if device.kind == "gpu" and device in known}
 
-        def idle_w(edges_s: FloatArray) -> FloatArray | None:
-            import numpy as np
-
-            total_w = np.zeros(max(0, len(edges_s) - 1))
-            for device in meters:
-                if (watts := self._runs.idle_w(device)) is None:
-                    return None
-                total_w += watts * self._shares.idle_shares(run_id, device, edges_s)
-            return total_w
-
-        return meters, idle_w
+    def _idle_w(self, run_id: str, device: Device, edges_s: FloatArray) -> FloatArray | None:
+        """Return the part of a run in the idle power of a GPU, of which attribution gives all its runs equal parts."""
+        watts = self._runs.idle_w(device)
+        return None if watts is None else watts * self._shares.idle_shares(run_id, device, edges_s)
 
 
 def _at_s(unix_s: float, now: ClockReading) -> float:

@@ -15,7 +15,7 @@ from exporter.contract.requests.views import RequestPage, RequestReceipt, Reques
 from exporter.model import ClockReading, NativeBuckets, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
-from exporter.requests.intake import REASONS, RateLimit, Reason, RequestIds, RunTimes
+from exporter.requests.intake import REASONS, RateLimit, Reason, RunIds, RunTimes
 from exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
 from exporter.requests.store import RequestStore
 from exporter.requests.views import estimate_view, final_view, stored_view
@@ -29,11 +29,10 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.spans import RequestSpans
     from exporter.requests.final import FinalEnergies, FinalEnergy
 
-TICK_S = 1.0
+TICK_S, STALLED_S = 1.0, 2.0
+"""Time between two divisions, and the delay from which on the event loop was blocked."""
 SERVERS_A_SECOND = 16
 """Servers whose energy is divided every second; that of more is divided more rarely, since each one has a cost."""
-MAX_RUNS = 2 * MAX_SERVERS
-"""Runs whose ids are kept to find duplicates."""
 MAX_FINAL = 50_000
 """Final requests whose energies can be asked for."""
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class RequestService(Service):
         self._settings = settings
         self._counters = RequestCounters(settings.labels)
         self._rate = RateLimit(settings.per_second)
-        self._ids: dict[str, RequestIds] = {}
+        self._ids = RunIds(settings.window_s, self._has_ended)
         self._saving: dict[str, set[asyncio.Task[None]]] = {}
         """Batches that are being saved, by run."""
         self._servers = Servers(runs, live, settings.window_s)
@@ -76,11 +75,11 @@ class RequestService(Service):
         for run_id, number, requests in saved.undivided:
             from exporter.requests.final import undivided
 
-            self._ids_of(run_id).note(requests, requests.id_hashes, now)
+            self._ids.of_run(run_id).note(requests, requests.id_hashes, now)
             self._finish(run_id, undivided(requests.id_hashes, self._label_numbers(requests), number))
             self._divided[run_id] = number
         for run_id, requests in saved.recent:
-            self._ids_of(run_id).note(requests, requests.id_hashes, now)
+            self._ids.of_run(run_id).note(requests, requests.id_hashes, now)
 
     # -- calls
 
@@ -114,7 +113,7 @@ class RequestService(Service):
             raise RunError(
                 429, f"{self._settings.max_open:,} requests wait for their energy, the maximum; send them later", 5
             )
-        accepted, id_hashes, refused = self._ids_of(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now)
+        accepted, id_hashes, refused = self._ids.of_run(run_id).check(requests, RunTimes(run.begin_at, run.end_at), now)
         for reason, count in refused.items():
             self._counters.reject(reason, count)
             if reason != "duplicate":  # it counts once, as it should
@@ -137,7 +136,7 @@ class RequestService(Service):
         try:
             number = await self._store.add(run_id, requests)
         except (sqlite3.Error, OSError):
-            self._ids_of(run_id).withdraw(id_hashes)
+            self._ids.of_run(run_id).withdraw(id_hashes)
             raise
         server = self._servers.by_run.get(run_id)
         if server is None:
@@ -219,7 +218,10 @@ class RequestService(Service):
     async def run(self) -> None:
         """Divide energy once a second until cancelled. The state is saved meanwhile: a disk may be slow."""
         while True:
+            last_s = self._clock().s
             await asyncio.sleep(TICK_S)
+            if self._clock().s - last_s > TICK_S + STALLED_S:
+                continue  # the polls of that time have not been read yet either
             await self.divide()
             self._save_soon()
 
@@ -277,15 +279,6 @@ class RequestService(Service):
         self._store.close()
 
     # -- state
-
-    def _ids_of(self, run_id: str) -> RequestIds:
-        """Return the ids of a run. Those of an ended run are forgotten first, else of the one that reported first."""
-        ids = self._ids.pop(run_id, None) or RequestIds(self._settings.window_s)
-        self._ids[run_id] = ids
-        if len(self._ids) > MAX_RUNS:
-            others = list(self._ids)[:-1]
-            del self._ids[next(filter(self._has_ended, others), others[0])]
-        return ids
 
     def _finish(self, run_id: str, rows: np.ndarray) -> None:
         from exporter.requests.final import FinalEnergies, totals_j

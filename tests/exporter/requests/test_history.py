@@ -16,6 +16,7 @@ from exporter.requests import service as service_module
 from exporter.requests.history import MeterHistory
 from exporter.requests.service import RequestService
 from exporter.requests.store import RequestStore
+from tests.exporter.requests.serving_node import IDLE_W
 
 SECOND_GPU = Device("gpu", "GPU-2")
 BUSY_W, SECOND_W = 160.0, 100.0
@@ -75,6 +76,17 @@ def test_energy_between_read_and_kept_polls_is_a_mean_with_its_error():
     assert abs(joules[1] - 3_600.0) <= half_j[1]
 
 
+def test_energy_read_before_its_polls_is_not_kept():
+    meter = metered(10)
+    history = MeterHistory(meter)
+    history.energy_at(np.array([8.0, 20.0, 30.0]))
+    metered(30, from_s=10.0, meter=meter)
+
+    joules, _ = history.energy_at(np.array([8.0, 18.0, 38.0]))
+
+    assert joules.tolist() == pytest.approx([1_600.0, 3_600.0, 7_600.0], abs=30)
+
+
 def test_gpu_that_joins_late_keeps_the_measured_energy(node):
     """The second GPU is found 26 s after the first report, when the polls of the oldest slots are gone."""
     found, counted_j, joined = node.devices_of, 0.0, False
@@ -97,12 +109,15 @@ def test_gpu_that_joins_late_keeps_the_measured_energy(node):
             joined = second >= 25
             await node.service.tick()
         await node.service.tick(at_once=True)
-        return [each.energy_joules for each in views(node, 55)]
+        return views(node, 55)
 
-    joules = asyncio.run(scenario())
+    found = asyncio.run(scenario())
+    joules, idle_j = ([getattr(each, name) for each in found] for name in ("energy_joules", "idle_energy_joules"))
 
     assert joules[:13] == pytest.approx([BUSY_W] * 13, rel=0.2)
     assert joules[16:] == pytest.approx([BUSY_W + SECOND_W] * 39, rel=0.2)
+    assert idle_j[:13] == pytest.approx([IDLE_W] * 13, rel=0.05)
+    assert idle_j[16:] == pytest.approx([2 * IDLE_W] * 39, rel=0.05)
     assert sum(joules[16:]) == pytest.approx(39 * (BUSY_W + SECOND_W), rel=0.02)
 
 

@@ -75,10 +75,10 @@ def test_requests_after_their_file_was_deleted_are_stored(node):
 
 
 def test_ids_of_a_server_that_reports_are_kept_over_many_short_runs(node):
-    ids = node.service._ids_of("server")
+    ids = node.service._ids.of_run("server")
     for number in range(200):
-        node.service._ids_of(f"short-{number}")
-        assert node.service._ids_of("server") is ids
+        node.service._ids.of_run(f"short-{number}")
+        assert node.service._ids.of_run("server") is ids
 
 
 def test_ids_of_a_run_that_reports_rarely_are_kept_over_ended_runs(node):
