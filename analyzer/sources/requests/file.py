@@ -163,8 +163,8 @@ def _plain_records(path: Path) -> Iterator[Any]:
 def _rows(path: Path, text: str) -> Iterator[Any]:
     try:
         rows = csv.DictReader(io.StringIO(text))
-        header = "".join(rows.fieldnames or ())
-        if wrong := next((each for each in _OTHER_SEPARATORS if each in header), None):
+        names = rows.fieldnames or ()
+        if len(names) == 1 and (wrong := next((each for each in _OTHER_SEPARATORS if each in names[0]), None)):
             raise FetchError(f"{path.name}: the columns are separated by {wrong!r}", "write the CSV with ','")
         yield from rows
     except csv.Error as error:

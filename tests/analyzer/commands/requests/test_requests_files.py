@@ -18,7 +18,7 @@ from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
 
 def test_csv_of_requests_gives_the_same_figures(report, requests_file, served, tmp_path):
     path = tmp_path / "requests.csv"
-    flat = [{**{k: v for k, v in one.items() if k != "labels"}, **one["labels"]} for one in records(served)]
+    flat = [{**{k: v for k, v in one.items() if k != "labels"}, **one["labels"], "a;b": ""} for one in records(served)]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(flat[0]))
         writer.writeheader()
