@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from exporter.request_energy.fit import SEPARABLE_RATIO, SEPARATE_TOKENS, SHARED_STEP, is_separable
-from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks
+from exporter.request_energy.load import EDGE_FACTOR, TERMS, DividedEnergy, load_blocks, quotient
 from exporter.request_energy.model import MIN_FIT_SLOTS, OTHER_FIT, EnergyModel, fit_model
-from exporter.request_energy.pieces import FloatArray, Mask
+from exporter.request_energy.pieces import FloatArray, Mask, amounts_at
 from exporter.request_energy.spans import EnergySlots, QuietPower, RequestSpans
-from exporter.request_energy.sums import HALF_WIDTH, RequestSums, variances, whole_half_widths_j
+from exporter.request_energy.sums import HALF_WIDTH, RequestSums, guess_j2, variances, whole_half_widths_j
 
 MIN_NOISE_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""
@@ -121,6 +121,9 @@ def divide_energy(
     half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
+    group_half_j = sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known)
+    if untimed is not None:
+        _add_guesses(sums.half_j, group_half_j, divided.dynamic_j, untimed, groups)
     _add_whole(sums.half_j, spans, slots, divided, other_ratio)
     separable = separable and slots.idle_known
     states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
@@ -129,7 +132,7 @@ def divide_energy(
     return RequestEnergies(
         divided=divided,
         half_j=sums.half_j,
-        group_half_j=np.minimum(sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known), shared_j),
+        group_half_j=np.minimum(group_half_j, shared_j),
         unassigned_j=float(slots.joules.sum()) - to_share_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),
@@ -149,6 +152,19 @@ def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
     random_j = HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0]))
     part = EnergyPart(best, random_j + other_ratio * best)
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
+
+
+def _add_guesses(
+    half_j: FloatArray, group_half_j: FloatArray, dynamic_j: FloatArray, untimed: Mask, groups: npt.NDArray[np.int32]
+) -> None:
+    """Add the errors by guesses of first tokens to the half-widths of requests and of groups."""
+    total_j, untimed_j = float(dynamic_j.sum()), float(dynamic_j[untimed].sum())
+    part = untimed_j / total_j if total_j else 0.0
+    half_j[:] = np.hypot(half_j, HALF_WIDTH * np.sqrt(guess_j2(dynamic_j, np.maximum(untimed, part))))
+    whole_j, guessed_j = (amounts_at(groups, each, len(group_half_j)) for each in (dynamic_j, dynamic_j * untimed))
+    parts = np.maximum(quotient(guessed_j, whole_j), part)
+    group_j2 = guess_j2(np.minimum(whole_j, total_j - whole_j), parts)  # of the group and of all others
+    group_half_j[:] = np.hypot(group_half_j, HALF_WIDTH * np.sqrt(group_j2))
 
 
 def _add_whole(

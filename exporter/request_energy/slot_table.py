@@ -23,7 +23,7 @@ from exporter.request_energy.model import OTHER_FIT, EnergyModel
 from exporter.request_energy.pace import Phases, SlotEdges
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask, amounts_at
 from exporter.request_energy.spans import LEAST_PHASE_S, EnergySlots
-from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, variances
+from exporter.request_energy.sums import FLOOR_RATIO, HALF_WIDTH, guess_j2, variances
 
 PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
 """Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of decode on its clock, of
@@ -194,14 +194,18 @@ class SummedEnergy(NamedTuple):
     meter_j2: FloatArray
     most_j: FloatArray
 
-    def dynamic_half_widths_j(self, model: EnergyModel | None) -> FloatArray:
-        """Return the half-widths of the energies above idle, (N,); without a model, such an energy may be 0."""
+    def dynamic_half_widths_j(self, model: EnergyModel | None, guessed: FloatArray) -> FloatArray:
+        """Return the half-widths of the energies above idle, (N,); without a model, such an energy may be 0.
+
+        `guessed` (N,) is the part of guesses of first tokens, see `guess_j2`.
+        """
         dynamic_j = self.best.dynamic_j
         model_j2 = (dynamic_j / HALF_WIDTH) ** 2
         if model:
             first_j, *slopes = self.variants_j
             rows = np.array([dynamic_j, first_j, *(dynamic_j + slope for slope in slopes)])
             model_j2 = variances(rows, model.covariance, np.ones(len(slopes))) + (FLOOR_RATIO * dynamic_j) ** 2
+        model_j2 += guess_j2(dynamic_j, guessed)
         half_j: FloatArray = HALF_WIDTH * np.sqrt(model_j2 + self.scatter_j2 + self.meter_j2)
         return half_j
 

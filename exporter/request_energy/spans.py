@@ -15,6 +15,8 @@ _SAME_STEP_S = 1e-3
 SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
 LEAST_TOKEN_S, LEAST_PREFILLED_S = 1e-4, 1e-7
 """Least times of a generated token of one request, and of a prefilled one: no server is faster."""
+LIKELY_TOKENS = 200.0
+"""Prefilled tokens that likely last as long as a generated one, with the time in the queue."""
 LEAST_PHASE_S = 1e-9
 """Least time of a phase, and of all phases in a slot; less is a rounding error."""
 MIN_QUIET_SLOTS = 3
@@ -103,8 +105,8 @@ def with_first_tokens(spans: RequestSpans) -> tuple[RequestSpans, Mask | None]:
     if not len(unknown):
         return spans, None
     some = spans.take(unknown)
-    part = some.prompt_tokens / np.maximum(some.prompt_tokens + some.generated_tokens, 1.0)
-    likely_s = some.arrived_s + np.minimum(part, 0.5) * (some.ended_s - some.arrived_s)
+    part = some.prefilled_tokens / (some.prefilled_tokens + LIKELY_TOKENS * some.generated_tokens)
+    likely_s = some.arrived_s + part * (some.ended_s - some.arrived_s)
     has_one = some.generated_tokens <= 1.0
     first_token_s = spans.first_token_s.copy()
     first_token_s[unknown] = np.where(has_one, some.ended_s, likely_s)

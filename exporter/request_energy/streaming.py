@@ -11,7 +11,7 @@ import numpy.typing as npt
 from exporter.request_energy.columns import HeldRows
 from exporter.request_energy.model import FIT_SLOTS, EnergyModel, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, Phases, SlotEdges, pace_of
-from exporter.request_energy.pieces import FloatArray, shared_joules, with_slots
+from exporter.request_energy.pieces import FloatArray, Mask, shared_joules, with_slots
 from exporter.request_energy.slot_table import (
     COUNT,
     DECODING_S,
@@ -43,8 +43,9 @@ PACE_SAMPLES = 2
 LEAST_COMPARED, COMPARED, COMPARED_AT_ONCE, UNKNOWN_RATIO = 20, 1_000, 64, 1.0
 """Least and most final requests whose estimates give the half-width of the next one, most of one call, and the ratio
 with fewer than the least."""
-_COLUMNS, _ESTIMATED_J, _IDLE_J = 13, 11, 12
-"""Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, and the idle energy so far."""
+_COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
+"""Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, the idle energy so far, and 1 if
+the first token is a guess, else 0."""
 
 
 class StreamingDivision:
@@ -76,12 +77,13 @@ class StreamingDivision:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, spans: RequestSpans, keys: np.ndarray) -> None:
-        """Add requests that ended, by keys of the caller (N,)."""
+    def add(self, spans: RequestSpans, keys: np.ndarray, untimed: Mask | np.bool_ = np.False_) -> None:
+        """Add requests that ended, by keys of the caller (N,); the mask has those whose first token is a guess."""
         if len(spans):
             for row, column in zip(self._held.append(len(spans)), fields(spans), strict=False):
                 row[:] = getattr(spans, column.name)
             self._held.values[_IDLE_J, -len(spans) :] = 0.0
+            self._held.values[_GUESSED, -len(spans) :] = untimed
             self._held.values[_ESTIMATED_J, -len(spans) :] = self._first_estimates(spans)
             self._keys.append(len(spans))[:] = keys
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
@@ -168,7 +170,7 @@ class StreamingDivision:
             self._divide_slots(slots, untimed, is_due=is_due)
             self.edges_s, self._joules = self.edges_s[count:], self._joules[count:]
             self._edge_half_j, self._divided_j = self._edge_half_j[count:], float(joules[-1])
-        return self._take_final()
+        return self._take_final(untimed)
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a model or energy.
@@ -254,7 +256,7 @@ class StreamingDivision:
         phases = self._phases(chosen, self._base_s).until(edges)
         return RunningIntegrals(self._rates, edges).energy(phases, self._held.values[_IDLE_J, chosen])
 
-    def _take_final(self) -> DividedRequests:
+    def _take_final(self, untimed: float) -> DividedRequests:
         """Remove the first requests that ended in divided slots, and return their energies."""
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
         count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
@@ -263,7 +265,7 @@ class StreamingDivision:
         best, dynamic_j = energy.best, energy.best.dynamic_j
         spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
         is_known = spans.arrived_s >= self._assumed_until_s
-        half_j = energy.dynamic_half_widths_j(self.model)
+        half_j = energy.dynamic_half_widths_j(self.model, np.maximum(self._held.values[_GUESSED, final], untimed))
         half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
         half_j = np.minimum(half_j, energy.most_j)
         missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)

@@ -16,6 +16,8 @@ from exporter.request_energy.spans import IDLE_RATIO
 FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.02, 0.04, 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
+GUESS_RATIO = 0.12
+"""Standard error of the energy of a request whose first token is a guess, relative to it."""
 HALF_WIDTH = 1.96
 """Half-width of a 95 % interval, as a factor of the standard error."""
 
@@ -31,6 +33,16 @@ def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> 
     slopes = (joules[2:] - best) / steps[:, np.newaxis]
     variance = np.einsum("ki,kl,li->i", slopes, covariance, slopes)
     result: FloatArray = np.maximum(variance, 0.0) + (other - best) ** 2
+    return result
+
+
+def guess_j2(dynamic_j: FloatArray, part: FloatArray | float) -> FloatArray:
+    """Return the variances of energies by guesses of first tokens.
+
+    `part` is 1 for a request whose first token is a guess, and for others the part of the server's energy in such
+    requests, which share slots with them.
+    """
+    result: FloatArray = part * (GUESS_RATIO * dynamic_j) ** 2
     return result
 
 
