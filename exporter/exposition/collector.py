@@ -104,8 +104,10 @@ def _gpu_readings(gpu: GpuSnapshot) -> Iterator[Reading]:
     )
     if energy.power_w is not None:
         yield Reading(GPU_POWER, labels, energy.power_w)
-    yield Reading(GPU_ENERGY, labels, energy.energy_j)
-    yield Reading(GPU_INTEGRATED_ENERGY, labels, energy.integrated_j)
+    if energy.energy_j is not None:
+        yield Reading(GPU_ENERGY, labels, energy.energy_j)
+    if energy.integrated_j is not None:
+        yield Reading(GPU_INTEGRATED_ENERGY, labels, energy.integrated_j)
     yield Reading(GPU_ENERGY_METHOD, (*labels, "counter" if energy.has_counter else "integral"), 1.0)
     for reason in REASONS:
         yield Reading(GPU_ENERGY_SUSPECT, (*labels, reason), float(reason in energy.suspect))

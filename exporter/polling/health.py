@@ -125,10 +125,13 @@ class SourceHealth:
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergySnapshot:
-    """Energies of a GPU that answers, and their quality. `suspect`: reasons to doubt the energy."""
+    """Energies of a GPU that answers, and their quality. `suspect`: reasons to doubt the energy.
 
-    energy_j: float
-    integrated_j: float
+    Energies are None while the next poll is overdue: those of an old poll would belong to another time.
+    """
+
+    energy_j: float | None
+    integrated_j: float | None
     has_counter: bool
     power_w: float | None
     suspect: frozenset[str]

@@ -233,9 +233,9 @@ class LiveState:
             source.health = tuple(self.counters.accumulate(source.readings(name), from_zero=True))
 
     def snapshot(self) -> SensorSnapshot:
-        readable = [device for device in self.energy.meters if self.is_read(device)]
+        readable, now_s = [device for device in self.energy.meters if self.is_read(device)], self._clock().s
         return SensorSnapshot(
-            gpus=tuple(self._gpu_snapshot(gpu) for gpu in self.gpus.values()),
+            gpus=tuple(self._gpu_snapshot(gpu, now_s) for gpu in self.gpus.values()),
             devices=tuple(
                 DeviceSnapshot(device, self.energy.meters[device].totals.energy_j, self.energy.power_w.get(device))
                 for device in readable
@@ -247,13 +247,16 @@ class LiveState:
             readable=frozenset(readable),
         )
 
-    def _gpu_snapshot(self, gpu: GpuHealth) -> GpuSnapshot:
+    def _gpu_snapshot(self, gpu: GpuHealth, now_s: float) -> GpuSnapshot:
         meter = self.energy.meters.get(gpu.device)
         poll = meter.latest if meter else None
         if not gpu.up or meter is None or poll is None:
             return GpuSnapshot(gpu.info, gpu.up)
         reasons, totals = frozenset(gpu.check.reasons), meter.totals
-        energy = GpuEnergySnapshot(totals.energy_j, totals.integrated_j, meter.has_counter, poll.display_w, reasons)
+        energy_j, integrated_j = (
+            None if meter.is_late(now_s) else each for each in (totals.energy_j, totals.integrated_j)
+        )
+        energy = GpuEnergySnapshot(energy_j, integrated_j, meter.has_counter, poll.display_w, reasons)
         return GpuSnapshot(gpu.info, up=True, energy=energy, readings=tuple(gpu.readings.values()))
 
     # -- liveness

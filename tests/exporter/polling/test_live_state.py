@@ -1,10 +1,12 @@
 """Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP, and counters of XID errors."""
 
+import pytest
+
 from exporter.contract.metrics import GPU_XID_ERRORS, GPU_XID_TIMESTAMP
-from exporter.model import ClockReading, Device, GpuInfo, WorkerMessage, XidError, XidReporting
+from exporter.model import ClockReading, Device, GpuInfo, Poll, WorkerMessage, XidError, XidReporting
 from exporter.polling.health import HARDWARE_XIDS, GpuHealth
 from exporter.polling.live_state import LiveState
-from exporter.polling.meters import SavedTotals
+from exporter.polling.meters import FAST_S, SavedTotals
 
 GPU = Device("gpu", "GPU-0")
 
@@ -35,6 +37,25 @@ def test_stopped_exporter_gives_its_gpus_time_to_answer() -> None:
 
     assert up_at_each_check(live, gpu, 100.0, 101.0, 106.0, 107.0, 108.0) == [True] * 5
     assert up_at_each_check(live, gpu, 109.0) == [False]  # 3 s after the stop
+
+
+def test_energy_of_overdue_poll_is_left_out_until_next_poll() -> None:
+    """The exporter was stopped for 3.3 s, as on a busy node: the energy of the latest poll is not that of now."""
+    now = ClockReading(100.0, 1_000.0, 100.0)
+    live = LiveState(clock=lambda: now)
+    live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, 100.0)
+    live.energy.set_period(FAST_S)
+    energies_j = []
+    for poll_s, now_s in ((100.0, 100.1), (100.1, 100.4), (100.1, 103.4), (103.4, 103.5)):
+        now = ClockReading(now_s, 900.0 + now_s, now_s)
+        poll = Poll(GPU, poll_s, poll_s, counter_j=700.0 * poll_s, instant_w=700.0, average_w=700.0)
+        live.take_worker(WorkerMessage(polls=(poll,)))
+        [gpu] = live.snapshot().gpus
+        assert gpu.up
+        assert gpu.energy
+        energies_j.append(gpu.energy.energy_j)
+
+    assert energies_j == pytest.approx([0.0, 70.0, None, 2_380.0])  # 700 W for 0.1 s and 3.4 s
 
 
 def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:
