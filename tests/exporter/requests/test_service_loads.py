@@ -125,3 +125,28 @@ def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):
 
     assert {view.state for view in views} == {"final"}
     assert sum(view.energy_joules for view in views) == pytest.approx(25 * 200.0, rel=0.01)
+
+
+def test_counter_does_not_fall_while_the_gpu_draws_no_power(node):
+    """At 200 W and 0 W in turns, the energy that the meter interpolates falls at a change."""
+
+    async def scenario():
+        sent, totals_j = [], []
+        for second in range(90):
+            node.node.power_w = 200.0 if second // 2 % 2 == 0 else 0.0
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            sent.append(ServedRequest(f"r-{second}", now_at - 0.6, now_at - 0.1, 50, 20, now_at - 0.5))
+            await node.service.report("server", sent[-1:])
+            await node.service.tick()
+            totals_j.append(
+                sum(one.value for one in node.readings() if one.metric.name.endswith("energy_joules_total"))
+            )
+        return [node.service.show(each.request_id) for each in sent], totals_j
+
+    views, totals_j = asyncio.run(scenario())
+
+    final_j = [view.energy_joules for view in views if view.state == "final"]
+    assert len(final_j) > 50
+    assert min(final_j) >= 0.0
+    assert totals_j == sorted(totals_j)
