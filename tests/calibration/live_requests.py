@@ -34,7 +34,8 @@ def _energy_at(served: Served, rng: np.random.Generator, age_s: float) -> Energy
     """Return the energy of the server at edges, with values of fixed ages up to `age_s`."""
     ages: dict[float, float] = {}
 
-    def energy_at(_device: Device, _meter: Any, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def energy_at(_device: Device, history: Any, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        history.begin_s = -np.inf
         own_s = np.array([ages.setdefault(round(edge_s, 4), rng.uniform(0.0, age_s)) for edge_s in edges_s.tolist()])
         joules = served.energy_j(edges_s - own_s)
         power_w = (served.energy_j(edges_s + 0.1) - served.energy_j(edges_s - 0.1)) / 0.2
@@ -57,9 +58,10 @@ def _columns(spans: RequestSpans, chosen: np.ndarray) -> RequestColumns:
 
 def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.ndarray, FloatArray]:
     """Report each request at the second after its end; return final rows, and estimates (2, N) at the reports."""
-    spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=SimpleNamespace(after_s=np.inf))
+    latest = SimpleNamespace(after_s=np.inf)
+    spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=latest, polls=())
     meters: Any = {Device("gpu", "GPU-0"): meter}
-    server = Server(WINDOW_S, meters, lambda edges_s: np.full(len(edges_s) - 1, idle_w), energy_at)
+    server = Server(WINDOW_S, meters, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at)
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)
     now_s = float(np.ceil(spans.ended_s.min()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal
 
@@ -13,7 +13,7 @@ from exporter.attribution.idle_level import IDLE_S, IdleLevel
 from exporter.request_energy.divide import EnergyPart, Role, divide_energy
 from exporter.request_energy.pieces import FloatArray, amounts_at
 from exporter.request_energy.roles import divide_roles
-from exporter.request_energy.spans import EnergySlots, RequestSpans
+from exporter.request_energy.spans import EnergySlots, RequestSpans, with_first_tokens
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.request_energy.disaggregated import serve_disaggregated
@@ -112,6 +112,15 @@ def _disaggregated(rng: np.random.Generator) -> list[Draw]:
     return _requests(rng, true_j, found.dynamic_j, found.half_j)
 
 
+def _untimed(part: float, rng: np.random.Generator) -> list[Draw]:
+    """Return energies of requests to a server that does not report the first tokens of a part of them."""
+    served = serve(rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng))
+    first_s = np.where(rng.random(len(served.spans)) < part, np.nan, served.spans.first_token_s)
+    spans, untimed = with_first_tokens(replace(served.spans, first_token_s=first_s))
+    found = divide_energy(spans, _slots(served, rng), untimed=untimed)
+    return _requests(rng, served.shapley_j, found.dynamic_j, found.half_j)
+
+
 def _slots(served: Served, rng: np.random.Generator) -> EnergySlots:
     width_s, age_s = rng.choice(SAMPLES)
     return served.slots(width_s, rng, age_s=age_s, idle_w=idle_power_w(rng))
@@ -162,6 +171,8 @@ _CLASSES: dict[str, Callable[[int], list[Draw]]] = {
     **{f"request: {title}": partial(_of_traffic, traffic) for traffic, title in TRAFFIC_TITLES.items()},
     "request: few requests": lambda seed: _divided(seed, None, LOW_LOADS).requests,
     "request: busy servers": lambda seed: _divided(seed, None, HIGH_LOADS).requests,
+    "request: no first token reported": lambda seed: _untimed(1.0, np.random.default_rng(seed)),
+    "request: half of the first tokens reported": lambda seed: _untimed(0.5, np.random.default_rng(seed)),
     "request: disaggregated server": lambda seed: _disaggregated(np.random.default_rng(seed)),
     "request: all of one of five users": partial(_groups, lambda rng, spans: rng.integers(0, 5, len(spans))),
     "request: all of one length": partial(
