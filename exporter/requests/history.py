@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +13,9 @@ import numpy as np
 from exporter.energy.meter import DeviceMeter
 from exporter.request_energy.pieces import FloatArray
 
+PAUSE_S = 3.0
+"""Time without polls from which the power in it is a mean: a GPU is polled each second, or faster."""
+_MAX_GAPS = 100
 MARGIN_S = 0.5
 """Time from the first poll that is kept to the first instant at which the polls around it are known."""
 
@@ -38,6 +44,12 @@ class MeterHistory:
     def last_s(self) -> float:
         """Last instant that was read after the polls of its time, inf if there is none."""
         return float(self._times_s[-1]) if len(self._times_s) else math.inf
+
+    def gaps_s(self, since_s: float) -> list[tuple[float, float]]:
+        """Return begin and end of the times after an instant without polls, and of those whose polls are not kept."""
+        times_s = [poll.poll.after_s for poll in self._meter.polls]
+        gaps = [(begin_s, end_s) for begin_s, end_s in pairwise(times_s) if end_s > max(since_s, begin_s + PAUSE_S)]
+        return [*([(self.last_s, self.first_s)] if self.last_s < self.first_s else []), *gaps]
 
     def energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the energy at rising instants, and its half-widths; keep them instead of those from the first one on.
@@ -80,3 +92,24 @@ class MeterHistory:
             below_j = joules - np.maximum(begin_j, known_j[-1] - most_w * (first_s - times_s))
             half_j += np.where(times_s > begin_s, np.maximum(np.maximum(above_j, below_j), 0.0), 0.0)
         return joules, half_j
+
+
+class Gaps:
+    """Latest times in which the power of a GPU is a mean; those that overlap are one."""
+
+    def __init__(self) -> None:
+        self._times_s: deque[tuple[float, float]] = deque(maxlen=_MAX_GAPS)
+
+    def add(self, histories: Iterable[MeterHistory], since_s: float) -> None:
+        """Add the times of GPUs after an instant."""
+        for gap in sorted(gap for each in histories for gap in each.gaps_s(since_s)):
+            is_new = not self._times_s or gap[0] > self._times_s[-1][1]
+            before = gap if is_new else self._times_s.pop()
+            self._times_s.append((min(before[0], gap[0]), max(before[1], gap[1])))
+
+    def overlap_s(self, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
+        """Return the seconds of these times between N begins and ends."""
+        total_s = np.zeros(len(begins_s))
+        for begin_s, end_s in self._times_s:
+            total_s += np.maximum(np.minimum(ends_s, end_s) - np.maximum(begins_s, begin_s), 0.0)
+        return total_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from exporter.requests.final import (
     TOO_LATE,
     FinalEnergy,
 )
-from exporter.requests.history import EnergyHistory, MeterHistory
+from exporter.requests.history import EnergyHistory, Gaps, MeterHistory
 from exporter.requests.views import PENDING_NO_GPU_NOTE, pending_note
 
 EXTEND_S = 4.0
@@ -38,7 +37,6 @@ EXTEND_S = 4.0
 MANY, RARELY_S = 5_000, 8.0
 """Requests that are held, from which on the meters are read and the energy is divided every RARELY_S, at lower cost.
 Meters keep the polls of 12 s."""
-_MAX_GAPS = 100
 
 
 Meters = Mapping[Device, DeviceMeter]
@@ -72,8 +70,7 @@ class Server:
         self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
         self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
-        self._gaps_s: deque[tuple[float, float]] = deque(maxlen=_MAX_GAPS)
-        """Begin and end of the times whose polls were no longer kept when the meters were read."""
+        self._gaps = Gaps()
         self._others_on_gpus = others_on_gpus
         self._new: list[_Batch] = []
         """Batches that are not in the division yet."""
@@ -144,6 +141,7 @@ class Server:
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
         edges_s = np.array([from_s])
+        self._gaps.add(self._histories.values(), from_s)
         self._division.extend(edges_s, *self._energy_at(edges_s))
 
     @property
@@ -218,8 +216,7 @@ class Server:
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
         rows["loss"][is_missing] = TOO_LATE
-        for begin_s, end_s in self._gaps_s:
-            rows["mean_s"] += np.maximum(np.minimum(ended_s, end_s) - np.maximum(arrived_s, begin_s), 0.0)
+        rows["mean_s"] = self._gaps.overlap_s(arrived_s, ended_s)
         if len(rows) and (uses := self._others_on_gpus(float(arrived_s.min()))):
             begins_s = np.array([use.begin_s for use in uses])[:, np.newaxis]
             ends_s = np.array([math.inf if use.end_s is None else use.end_s for use in uses])[:, np.newaxis]
@@ -258,9 +255,7 @@ class Server:
         count = int((until_s - last_s) / SLOT_S + 1e-6)
         if count < 1:
             return
-        gaps_s = [(each.last_s, each.first_s) for each in self._histories.values() if each.last_s < each.first_s]
-        if gaps_s:
-            self._gaps_s.append((min(begin_s for begin_s, _ in gaps_s), max(end_s for _, end_s in gaps_s)))
+        self._gaps.add(self._histories.values(), last_s)
         if self._late_from_s < last_s:
             self._division.measure_again(self._energy_at, self._late_from_s)
         is_late = any(meter.latest is None or meter.latest.after_s < until_s for meter in self._meters.values())

@@ -33,8 +33,8 @@ LOSS_NOTES = (
 )
 """Why a request of `run_id` has no energy, by the loss in `exporter.requests.final`."""
 MEAN_NOTE = (
-    "the power of {seconds:.0f} s of this request is a mean of a longer time: the exporter was busy and read its "
-    "meters late; give it more CPU time"
+    "the power of {seconds:.0f} s of this request is a mean of a longer time: the exporter did not run then, or "
+    "read its meters late; give it more CPU time"
 )
 COMBINED_NOTE = "prefill and decode cannot be separated"
 

@@ -141,6 +141,27 @@ def test_ticks_that_stop_lose_no_energy_and_are_noted(node):
     assert 67 <= noted[-1] <= 69
 
 
+def test_time_without_polls_is_noted(node):
+    """The exporter is suspended for 5 s; the counter of the GPU counts on."""
+
+    async def scenario():
+        node.node.power_w = BUSY_W
+        await serve(node, 40)
+        node.node.now_s += 5.0
+        node.node.run_for(1)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("over", now_at - 6.5, now_at, 50, 80)])
+        await serve(node, 30, name="after")
+        await node.service.tick(at_once=True)
+        return [node.service.show(name) for name in ("r-38", "over", "after-2")]
+
+    before, over, after = asyncio.run(scenario())
+
+    assert not any("is a mean of a longer time" in note for view in (before, after) for note in view.notes)
+    assert any(note.startswith("the power of 5 s of this request is a mean") for note in over.notes)
+    assert over.energy_joules == pytest.approx(6.5 * BUSY_W, rel=0.15)
+
+
 def test_meters_are_read_while_the_disk_does_not_answer(node, monkeypatch):
     monkeypatch.setattr(service_module, "TICK_S", 0.0)
 
