@@ -30,7 +30,7 @@ from exporter.request_energy.sums import DividedRequests, whole_half_widths_j
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
-FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.05
+FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.1
 """Time between two fits, at least, and relative to the time of the slots in a fit."""
 FIRST_S = 30.0
 """Time for which slots wait for all requests in them, until the durations of requests are known."""
