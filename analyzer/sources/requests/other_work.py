@@ -21,7 +21,7 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
     """
     starts_s, ends_s = slots.edges_s[:-1], slots.edges_s[1:]
     begun = np.searchsorted(np.sort(spans.arrived_s), ends_s + slots.widths_s)
-    over = np.searchsorted(np.sort(spans.ended_s), starts_s - slots.widths_s)  # the sensor shows a load a moment later
+    over = np.searchsorted(np.sort(spans.ended_s), starts_s - slots.widths_s)  # the sensor shows a load late
     is_quiet = begun == over
     if np.count_nonzero(is_quiet) < MIN_QUIET_SLOTS:
         return _partial_note(spans, slots)

@@ -7,8 +7,8 @@ import requests
 
 from tests.daemon import daemon
 from tests.exporter.api import sleeper
+from tests.exporter.otlp.receiver_node import PROTOBUF
 from tests.exporter.otlp.senders import VLLM, emit, encoded, http_exporter, provider
-from tests.exporter.otlp.test_receiver import PROTOBUF
 
 
 def begin(exporter, run_id):

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-from collections import defaultdict
 
 import pytest
-import requests
 from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -13,81 +11,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from exporter.contract.requests.views import RequestReceipt
-from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import RunError
-from exporter.otlp.attributes import label_rules
-from exporter.otlp.receiver import MAX_WAITING, OtlpReceiver
-from exporter.otlp.run_match import RunMatcher
-from exporter.otlp.spans import SpanReader
-from exporter.web.otlp import MAX_DECODED_BYTES, MAX_JSON_BYTES
-from tests.exporter.contract.packed_requests import requests_of
+from tests.exporter.otlp.receiver_node import one_span, post
 from tests.exporter.otlp.senders import LITELLM, SEMCONV, T0, VLLM, emit, encoded, http_exporter, provider
-from tests.exporter.otlp.server import serve
 from tests.exporter.otlp.test_run_match import run
-
-PROTOBUF = {"Content-Type": "application/x-protobuf"}
-
-
-class Sink:
-    def __init__(self):
-        self.received = defaultdict(list)
-        self.error = None
-        self.late = self.repeated = 0
-
-    async def report_columns(self, run_id, requests):
-        if self.error:
-            raise self.error
-        self.received[run_id] += requests_of(requests)
-        reasons = {"reported too late": self.late, "reported before": self.repeated}
-        refused = self.late + self.repeated
-        return RequestReceipt(
-            accepted=len(requests) - refused,
-            duplicate=self.repeated,
-            late=self.late,
-            rejected=0,
-            reasons={reason: count for reason, count in reasons.items() if count},
-        )
-
-
-class Node:
-    """Receiver with two runs, of which only `bench-1` is open at T0."""
-
-    def __init__(self):
-        self.sink = Sink()
-        self.counters = MonotonicCounters()
-        self.runs = [run("bench-1"), run("next", started_at=T0 + 1_000)]
-
-    def receiver(self):
-        reader = SpanReader(label_rules(["user"]))
-        return OtlpReceiver(reader, RunMatcher(lambda: self.runs, host="node-1"), self.sink, self.counters)
-
-    def counts(self):
-        return {each.labels[0]: each.value for each in self.receiver_readings() if each.value}
-
-    def receiver_readings(self):
-        from exporter.contract.metrics import OTLP_SPANS
-
-        return self.counters.readings(OTLP_SPANS)
-
-
-@pytest.fixture
-def node():
-    return Node()
-
-
-@pytest.fixture
-def url(node):
-    with serve(node.receiver) as address:
-        yield address
-
-
-def post(url, body, **headers):
-    return requests.post(f"{url}/v1/traces", data=body, headers={**PROTOBUF, **headers}, timeout=30)
-
-
-def one_span(attributes=VLLM, name="llm_request", resource=None):
-    return encoded(lambda tracer: emit(tracer, name, attributes), resource)
 
 
 @pytest.mark.parametrize("compression", [Compression.Gzip, Compression.NoCompression])
@@ -266,74 +193,3 @@ def test_sdk_repeats_after_429(node, url):
         emit(tracer, "llm_request", VLLM)
 
     assert (refusals, len(node.sink.received["bench-1"])) == (["bench-1"], 1)
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status", "words"),
-    [
-        (b"\xff\xff", {}, 400, "ExportTraceServiceRequest"),
-        (b"no gzip", {"Content-Encoding": "gzip"}, 400, "not gzip"),
-        (gzip.compress(bytes(100), mtime=0)[:-9], {"Content-Encoding": "gzip"}, 400, "incomplete"),
-        (2 * gzip.compress(b"", mtime=0), {"Content-Encoding": "gzip"}, 400, "after its end"),
-        (b"", {"Content-Encoding": "br"}, 415, "gzip"),
-        (gzip.compress(bytes(MAX_DECODED_BYTES + 1), mtime=0), {"Content-Encoding": "gzip"}, 413, "decompressed"),
-        (bytes(9_000_000), {}, 413, "exceeds"),
-    ],
-)
-def test_bad_body_is_answered_with_a_status_message(url, body, headers, status, words):
-    answer = post(url, body, **headers)
-
-    assert answer.status_code == status
-    assert (Status.FromString(answer.content).code, answer.headers["Content-Type"]) == (3, "application/x-protobuf")
-    assert words in Status.FromString(answer.content).message
-
-
-def test_bad_json_is_answered_with_a_status_in_json(url):
-    answer = post(url, b"{", **{"Content-Type": "application/json"})
-
-    assert (answer.status_code, answer.json()["code"]) == (400, 3)
-
-
-@pytest.mark.parametrize(("spaces", "status"), [(MAX_JSON_BYTES - 2, 200), (MAX_JSON_BYTES - 1, 413)])
-def test_decompressed_json_is_limited(url, spaces, status):
-    body = gzip.compress(b"{" + b" " * spaces + b"}", mtime=0)
-
-    answer = post(url, body, **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
-
-    assert answer.status_code == status
-
-
-def test_other_content_type_is_a_problem(url):
-    answer = post(url, b"x", **{"Content-Type": "text/plain"})
-
-    assert (answer.status_code, answer.headers["Content-Type"]) == (415, "application/problem+json")
-
-
-async def _fill(node):
-    import asyncio
-
-    blocked = asyncio.Event()
-
-    async def report(run_id, accepted, inner=node.sink.report_columns):
-        await blocked.wait()
-        return await inner(run_id, accepted)
-
-    node.sink.report_columns = report
-    receiver = node.receiver()
-    tasks = [asyncio.create_task(receiver.receive(one_span(), is_json=False)) for _ in range(MAX_WAITING)]
-    await asyncio.sleep(0)
-    try:
-        with pytest.raises(RunError, match="waiting") as error:
-            await receiver.receive(one_span(), is_json=False)
-        return error.value
-    finally:
-        blocked.set()
-        await asyncio.gather(*tasks)
-
-
-def test_waiting_bodies_are_bounded(node):
-    import asyncio
-
-    error = asyncio.run(_fill(node))
-
-    assert (error.status, error.retry_after_s) == (429, 1)

@@ -28,7 +28,7 @@ def test_half_widths_of_groups_contain_the_shapley_values_and_are_no_sums():
 
 
 def test_error_of_the_division_is_not_in_the_energy_of_all_requests():
-    """What one request has too much, another one lacks: only the idle power and the meter have errors."""
+    """Errors of single requests add up to 0: only the idle power and the meter have errors in the sum."""
     rng = np.random.default_rng(7)
     served = serve(rng, "chat", 0.6, 60.0)
     slots = served.slots(0.25, rng)
@@ -42,7 +42,7 @@ def test_error_of_the_division_is_not_in_the_energy_of_all_requests():
 
 
 def test_group_of_one_request_has_at_most_the_half_width_of_the_request():
-    """20 requests of 100 J in slots of their own; each edge of a slot is known to 2 J."""
+    """20 requests of 100 J in separate slots; each edge of a slot is known to 2 J."""
     spans = spans_of(*[(4.0 * k + 1.0, 4.0 * k + 1.2, 4.0 * k + 2.0, 100, 20) for k in range(20)])
     joules = np.full(81, 50.0)
     joules[1:81:4] += 100.0

@@ -18,22 +18,28 @@ GPU, CPU = Device("gpu", "GPU-1"), Device("package", "0")
 BEGIN_S, PHASE_S = 100.0, 110.0
 
 
+def record(**changes):
+    """Return a run on a GPU that began at BEGIN_S."""
+    fields = {
+        "run_id": "run",
+        "workload": "test",
+        "labels": {},
+        "request": "",
+        "devices": [GPU],
+        "gpus": {GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
+        "discovers": False,
+        "begin_s": BEGIN_S,
+        "started_at": 1.79e9,
+        "lease_s": 1e9,
+        "lease_until_s": 1e12,
+        "alive_s": 1e12,
+    }
+    return RunRecord(**(fields | changes))
+
+
 def test_phase_energy_while_another_device_is_silent_never_falls():
     """The CPU is not read after the second phase began, whose start is then final 30 s later only."""
-    run = RunRecord(
-        run_id="run",
-        workload="test",
-        labels={},
-        request="",
-        devices=[GPU, CPU],
-        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
-        discovers=False,
-        begin_s=BEGIN_S,
-        started_at=1.79e9,
-        lease_s=1e9,
-        lease_until_s=1e12,
-        alive_s=1e12,
-    )
+    run = record(devices=[GPU, CPU])
     meters = {GPU: DeviceMeter(ZERO_TOTALS), CPU: DeviceMeter(ZERO_TOTALS, update_s=0.001)}
     shown_j = []
     for step in range(800):
@@ -62,19 +68,7 @@ def test_energies_at_end_bounded_by_power_limit_do_not_fall():
     meters = {GPU: DeviceMeter(MeterTotals(energy_j=1e6))}
     meters[GPU].max_w = LIMIT_MARGIN * 700.0
     before_stop = mark_at_totals(MeterTotals(energy_j=234_567.123))
-    run = RunRecord(
-        run_id="run",
-        workload="test",
-        labels={},
-        request="",
-        devices=[GPU],
-        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
-        discovers=False,
-        begin_s=BEGIN_S,
-        started_at=1.79e9,
-        lease_s=1e9,
-        lease_until_s=1e12,
-        alive_s=1e12,
+    run = record(
         begin={GPU: before_stop},
         begin_settled=True,
         cuts=[Cut(BEGIN_S, "first", marks={GPU: before_stop}, settled=True)],
@@ -94,21 +88,7 @@ def test_energies_at_end_bounded_by_power_limit_do_not_fall():
 
 
 def test_energy_so_far_is_known_from_the_first_second():
-    run = RunRecord(
-        run_id="run",
-        workload="test",
-        labels={},
-        request="",
-        devices=[GPU],
-        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
-        discovers=False,
-        begin_s=BEGIN_S,
-        started_at=1.79e9,
-        lease_s=1e9,
-        lease_until_s=1e12,
-        alive_s=BEGIN_S,
-        processes=[ProcessKey(1, 1.0)],
-    )
+    run = record(alive_s=BEGIN_S, processes=[ProcessKey(1, 1.0)])
     meters = {GPU: DeviceMeter(ZERO_TOTALS)}
     for step in range(int(10.5 / 0.047)):
         t_s = BEGIN_S - 10 + step * 0.047
@@ -127,20 +107,7 @@ def test_energy_so_far_is_known_from_the_first_second():
 
 def test_run_on_no_gpu_is_noted_after_a_minute_while_it_runs():
     """GPU on which none of its processes has been found yet; the note goes when one is found."""
-    run = RunRecord(
-        run_id="run",
-        workload="test",
-        labels={},
-        request="",
-        devices=[GPU],
-        gpus={GPU.id: RunGpu(gpu="0", uuid=GPU.id, name="test")},
-        discovers=True,
-        begin_s=BEGIN_S,
-        started_at=1.79e9,
-        lease_s=1e9,
-        lease_until_s=1e12,
-        alive_s=1e12,
-    )
+    run = record(discovers=True)
     notes = [run_view(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
     run.seen_on.append(GPU.id)
 

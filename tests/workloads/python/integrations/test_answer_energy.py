@@ -16,7 +16,7 @@ FOUND = {"id": "a", "state": "provisional", "energy_joules": 2.0, "energy_uncert
 
 
 class Requests:
-    """Requests of a server; `answer` is that of the exporter, or the error that it causes."""
+    """Requests of a server; `answer` is the exporter's answer, or the error that it causes."""
 
     def __init__(self, answer, run_id="run") -> None:
         self.answer, self.run_id = answer, run_id
@@ -60,7 +60,7 @@ def test_energies_of_answers_at_once_follow_one_report():
 
 
 def test_answers_at_once_with_hanging_exporter_have_no_energy(hanging):
-    """Each one gives up by itself: none of them waits for the others."""
+    """Each answer has its own time limit: none of them waits for the others."""
     assert energies_of(AnswerEnergy(hanging, 0.05), *"abcdefghij") == [None] * 10
     assert hanging.asked == []
 

@@ -1,0 +1,68 @@
+"""Requests of a real exporter that is killed or stopped, and started again."""
+
+from __future__ import annotations
+
+import time
+
+import requests
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+
+from tests.daemon import begin, daemon, end
+from tests.exporter.api import assert_problem
+from tests.exporter.requests.calls import accepted, served
+from tests.polling import eventually
+
+
+def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
+    """At the kill, no request is final. The next exporter counts them, without energy; a third one not again."""
+    options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.labels", "user")
+    with daemon(tmp_path, *options) as exporter:
+        begin(exporter, "llm-server", run_id="server", gpus=["0"])
+        time.sleep(0.3)
+        sent = [served(k, seconds=0.1) for k in range(6)]
+        accepted(exporter, "server", *sent)
+        assert exporter.value("wattline_requests_total") is None
+        exporter.process.kill()
+        exporter.process.wait()
+    for shown in (0, 2):  # the labels are new to the first exporter
+        with daemon(tmp_path, *options) as exporter:
+            eventually(lambda: "wattline_requests_total" in exporter.metrics(), "counted requests", exporter.log)
+            counted = exporter.metrics()["wattline_requests_total"]
+            _, view = exporter.get("/api/v1/requests/r-0?run_id=server")
+            again = accepted(exporter, "server", *sent)
+            listed = exporter.get("/api/v1/runs/server/requests")[1]["requests"]
+
+        assert sorted((labels["user"], count) for labels, count in counted) == [
+            (user, shown) for user in ("u0", "u1", "u2")
+        ]
+        assert "use analyzer requests --run-id server" in (view["notes"][0] if not shown else view["detail"])
+        assert again["duplicate"] == 6
+        assert [each["id"] for each in listed] == [each["id"] for each in sent]
+
+
+def test_a_stop_makes_requests_final_and_their_energy_is_in_the_metrics(tmp_path):
+    options = ("--simulate", "1xH200", "--no-collector.rapl")
+    with daemon(tmp_path, *options) as exporter:
+        begin(exporter, "llm-server", run_id="server", gpus=["0"])
+        time.sleep(2.5)
+        accepted(exporter, "server", *(served(k, seconds=1.0 + k / 10) for k in range(10)))
+        status, view = exporter.get("/api/v1/requests/r-1")
+        assert (status, view["state"], view["energy_joules"]) == (202, "pending", None)
+        time.sleep(1.0)
+    with daemon(tmp_path, *options) as exporter:
+        run = end(exporter, "server")
+        answers = [exporter.get(f"/api/v1/requests/r-1{query}") for query in ("", "?run_id=server")]
+        others = [exporter.get(f"/api/v1/requests/{query}") for query in ("r-", "llama")]
+        accept = {"Accept": "application/openmetrics-text"}
+        families = list(openmetrics(requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text))
+        found = {sample.name: sample.value for family in families for sample in family.samples}
+
+    energy_j = found["wattline_request_energy_joules_total"]
+    assert found["wattline_requests_total"] == found["wattline_request_energy_joules_count"] == 10
+    assert found["wattline_request_energy_joules_sum"] == energy_j
+    assert 0 < energy_j < run["energy_joules"]["gpu"][next(iter(run["energy_joules"]["gpu"]))]
+    for answer in answers:
+        assert_problem(answer, 404, "final before the exporter started")
+        assert "analyzer requests --run-id server" in answer[1]["detail"]
+    for answer in others:
+        assert_problem(answer, 404, "report it first")
