@@ -16,7 +16,6 @@ from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5
-DELIVERED_S = 0.25  # longest usual time from a poll to its arrival
 LIMIT_MARGIN = 1.5
 """`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
 
@@ -88,10 +87,6 @@ class DeviceMeter:
         """Mean power that may have flowed while nothing was measured."""
         limit_w = PACKAGE_MAX_W if self._update_s < SENSOR_PERIOD_S else self.max_w / LIMIT_MARGIN
         return max(limit_w, self.totals.peak_w)
-
-    def is_late(self, now_s: float) -> bool:
-        """Return whether the next poll is overdue: the energy of the latest one is not that of `now_s`."""
-        return self.latest is None or now_s - self.latest.after_s > self._steady_s() + DELIVERED_S
 
     def totals_before(self, t_s: float) -> MeterTotals:
         """Return the totals of the last poll at or before `t_s`."""

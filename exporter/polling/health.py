@@ -127,7 +127,7 @@ class SourceHealth:
 class GpuEnergySnapshot:
     """Energies of a GPU that answers, and their quality. `suspect`: reasons to doubt the energy.
 
-    Energies are None while the next poll is overdue: those of an old poll would belong to another time.
+    Energies are None while the last poll is too old: they would belong to another time.
     """
 
     energy_j: float | None
