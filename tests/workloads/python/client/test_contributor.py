@@ -62,5 +62,5 @@ def test_phase_that_a_hanging_exporter_missed_is_posted_later(exporter, job_api,
     assert capfd.readouterr().err.count("the phases of this run are incomplete") == 1
 
     exporter.api.responds.set()
-    eventually(lambda: exporter.api.bodies("/phase")[-1:] == [{"name": "c"}])
+    eventually(lambda: {"name": "c"} in exporter.api.bodies("/phase"))  # "a", given up, may be executed after it
     reporter.close()
