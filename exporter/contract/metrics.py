@@ -183,6 +183,10 @@ RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
 RUN_REQUESTS_START = _gauge("wattline_run_requests_start_timestamp_seconds", _RUN_DEVICE,
     "Unix time from which the run's requests have a part of the device's energy.")
+RUN_LOAD_ENERGY = _counter("wattline_run_load_energy_joules_total", _RUN_DEVICE,
+    "Share of a GPU that runs with requests share, by the loads at the time; 0 at the start of the exporter.")
+RUN_LOAD_TIMESTAMP = _gauge("wattline_run_load_timestamp_seconds", ("component", "device"),
+    "Unix time up to which wattline_run_load_energy_joules_total is known.")
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase; while the run is open, without the last 6 s.")
 RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
@@ -252,6 +256,7 @@ METRICS: tuple[Metric, ...] = (
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     RUN_ENERGY_BEFORE_USE, IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX, RUN_EMISSIONS, RUN_WORK, RUN_WORK_UNIT, RUN_WORK_TIMESTAMP, RUN_RESULT, RUN_REQUESTS_START,
+    RUN_LOAD_ENERGY, RUN_LOAD_TIMESTAMP,
     RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK,
     OWNER_ENERGY, OWNER_EMISSIONS, OWNER_GPU_SECONDS,
     REQUEST_ENERGY, REQUEST_ENERGY_TOTAL, REQUESTS, REQUESTS_REJECTED, DISCOVERY_UNRESOLVED,

@@ -10,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
+from exporter.attribution.load_energy import LoadEnergies
 from exporter.contract.metrics import RUN_REQUESTS_START
+from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device, Reading, RunDevices, RunError
 from exporter.polling.live_state import LiveState
 from exporter.requests.shares import GpuShares
@@ -51,6 +53,7 @@ class Servers:
         self._runs, self._live, self._window_s = runs, live, window_s
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(runs.gpu_periods, runs.idle_w)
+        self._load_energies = LoadEnergies()
         self._divided_s: dict[str, float] = {}
         """Times up to which the energy of runs was divided by servers that were removed."""
 
@@ -81,6 +84,7 @@ class Servers:
             if device.component:
                 labels = run_id, device.component, device.id
                 yield Reading(RUN_REQUESTS_START, labels, round(from_s + now.at - now.s, 3))
+        yield from self._load_energies.readings(now.at - now.s)
 
     def update_gpus(self, now: ClockReading) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on them."""
@@ -95,9 +99,16 @@ class Servers:
                 self._end(run_id, end_s)
                 if any(each.begin_s < end_s for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
-        if self.by_run:
-            self._shares.note_loads(now.s)
+        self._note_loads(now.s)
         self._divided_s = {run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S}
+
+    def _note_loads(self, now_s: float) -> None:
+        periods = self._shares.note_loads(now_s) if self.by_run else {}
+        self._load_energies.keep(periods)
+        for device, parts in periods.items():
+            if meter := self._live.energy.meters.get(device):
+                energy_at = partial(_energy_at, meter)
+                self._load_energies.add(device, parts, energy_at, self._runs.idle_w(device) or 0.0)
 
     def divided_at(self, now: ClockReading) -> dict[str, float]:
         """Return the Unix times up to which the energy of runs is divided."""
@@ -138,6 +149,10 @@ class Servers:
         """Return the part of a run in the idle power of a GPU, of which attribution gives all its runs equal parts."""
         watts = self._runs.idle_w(device)
         return None if watts is None else watts * self._shares.idle_shares(run_id, device, edges_s)
+
+
+def _energy_at(meter: DeviceMeter, t_s: float) -> float:
+    return meter.mark(t_s).joules
 
 
 def _at_s(unix_s: float, now: ClockReading) -> float:

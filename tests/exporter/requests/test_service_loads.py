@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from exporter.contract import metrics as m
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.run import BeginRequest
 from exporter.model import GpuProcess, GpuProcessList
@@ -104,6 +105,41 @@ def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, 
         asyncio.run(scenario())
 
     assert servers.energy_j(requests) == pytest.approx(servers.true_j, rel=0.02)
+
+
+def test_energies_by_load_have_a_change_of_load_at_its_time(node):
+    """Both servers have a load up to 24 s, the second one from 4.3 s on; it counts from the samples' own times."""
+    node.node.end("server")
+    requests = [*((0, k, k + 1) for k in range(24)), (1, 4.3, 5), *((1, k, k + 1) for k in range(5, 24))]
+    samples = []
+    with ExitStack() as stack:
+        servers = TwoServers(node, (0.5, 0.25), 10, 16)
+        stack.callback(servers.close)
+
+        async def scenario():
+            await servers.begin()
+            begun_at, tick = node.node.now().at, node.service.tick
+
+            async def tick_and_sample():
+                await tick()
+                values = node.values()
+                if (known := values.get((m.RUN_LOAD_TIMESTAMP.name, "gpu", GPU.id))) is not None:
+                    joules = [values[m.RUN_LOAD_ENERGY.name, run_id, "gpu", GPU.id] for run_id in RUNS]
+                    samples.append((known - begun_at, *joules))
+
+            node.service.tick = tick_and_sample
+            await servers.serve(requests, 30)
+
+        asyncio.run(scenario())
+
+    loads_s = (0.0, 4.3)
+    for (from_s, *from_j), (until_s, *until_j) in ((samples[0], each) for each in samples[1:]):
+        for number, load in enumerate(servers.loads):
+            loaded_s = max(0.0, min(until_s, 24.0) - max(from_s, loads_s[number]))
+            true_j = PEAK_W * load * loaded_s + IDLE_W / 2 * (until_s - from_s)
+            assert until_j[number] - from_j[number] == pytest.approx(true_j, abs=0.1 * PEAK_W * load)  # of 0.1 s
+    assert samples[0][0] < 4.0
+    assert samples[-1][0] > 26.0
 
 
 def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):
