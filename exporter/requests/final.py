@@ -1,18 +1,27 @@
-"""Energies of the latest final requests, in a ring of rows."""
+"""Energies of the latest final requests: a ring of rows in memory, and packed batches in the state."""
 
 from __future__ import annotations
 
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
 from exporter.request_energy.pieces import FloatArray, IntArray
 
 OPEN_TYPE = np.dtype(
-    [("id", "i8"), ("batch", "i8"), ("labels", "i4"), ("arrived_s", "f8"), ("ended_s", "f8"), ("has_first_token", "?")]
+    [
+        *(("id", "i8"), ("batch", "i8"), ("position", "i4"), ("labels", "i4")),
+        *(("arrived_s", "f8"), ("ended_s", "f8"), ("has_first_token", "?")),
+    ]
 )
-"""Request whose energy is not final: hash of its id, numbers of its batch and labels, and times of CLOCK_BOOTTIME."""
-REQUEST_FIELDS = ["id", "batch", "labels"]
+"""Request whose energy is not final: hash of its id, number of its batch and position in it, number of its labels, and
+times of CLOCK_BOOTTIME."""
+REQUEST_FIELDS = ["id", "batch", "position", "labels"]
 ENERGY_FIELDS = ("prefill_j", "decode_j", "idle_j", "half_j", "missing_s")
 FINAL_TYPE = np.dtype(
     [
@@ -30,6 +39,11 @@ STOPPED, NO_GPU, TOO_LATE, NO_TIME = 1, 2, 3, 4
 """Reasons why a request has no energy."""
 _RING_TYPE = np.dtype([("run", "i4"), ("row", FINAL_TYPE)])
 _MAX_RUNS = 1_000
+MAX_FINAL = 50_000
+"""Final requests whose energies are kept, in memory and in the state."""
+_PACKED_FIELDS = (*ENERGY_FIELDS, "mean_s")
+_HEAD = struct.Struct("<IB")
+"""CRC-32 of all that follows, and a bit for each of _PACKED_FIELDS that is not 0 for all requests of a batch."""
 
 
 def totals_j(rows: np.ndarray) -> FloatArray:
@@ -42,7 +56,33 @@ def undivided(id_hashes: list[int], labels: IntArray, batch: int) -> np.ndarray:
     """Return rows of requests of a previous exporter, which has not divided their energy."""
     rows = np.zeros(len(id_hashes), FINAL_TYPE)
     rows["id"], rows["labels"], rows["batch"], rows["loss"] = id_hashes, labels, batch, STOPPED
+    rows["position"] = np.arange(len(rows))
     return rows
+
+
+class PackedBatch(NamedTuple):
+    """Energies of a batch's requests in their order: `_HEAD`, single precision columns, and a byte with the rest."""
+
+    number: int
+    requests: int
+    body: bytes
+
+
+def packed_batches(rows: np.ndarray) -> Iterator[PackedBatch]:
+    """Yield the batches of rows of FINAL_TYPE; each one has the rows of all its requests."""
+    keys = (rows["batch"] << 32) + rows["position"]
+    if (np.diff(keys) < 0).any():
+        rows = rows[np.argsort(keys, kind="stable")]
+    used = [(1 << bit, name) for bit, name in enumerate(_PACKED_FIELDS) if rows[name].any()]
+    columns, bits = np.empty((len(used), len(rows)), "<f4"), sum(bit for bit, _ in used)
+    for column, (_, name) in zip(columns, used, strict=True):
+        column[:] = rows[name]
+    flags = (rows["loss"] * 4 + rows["is_separable"] * 2 + rows["is_shared"]).astype("u1")
+    firsts = np.flatnonzero(np.diff(rows["batch"], prepend=-1)).tolist()
+    for first, end in zip(firsts, [*firsts[1:], len(rows)], strict=True):
+        content = bytes([bits]) + columns[:, first:end].tobytes() + flags[first:end].tobytes()
+        number = int(rows["batch"][first])
+        yield PackedBatch(number, end - first, zlib.crc32(content).to_bytes(4, "little") + content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +103,51 @@ class FinalEnergy:
     def of(cls, row: np.void) -> FinalEnergy:
         return cls(*(row[each.name].item() for each in fields(cls)))
 
+    @classmethod
+    def unpacked(cls, body: bytes, position: int) -> FinalEnergy:
+        """Return the energy of a request of a batch. Raises ValueError for a body that is damaged."""
+        if len(body) < _HEAD.size or zlib.crc32(body[4:]) != _HEAD.unpack_from(body)[0]:
+            raise ValueError("the energies of a batch of requests are damaged: their checksum is wrong")
+        bits = body[4]
+        used = [name for bit, name in enumerate(_PACKED_FIELDS) if bits >> bit & 1]
+        count = (len(body) - _HEAD.size) // (4 * len(used) + 1)  # single precision, and a byte
+        columns = np.frombuffer(body, "<f4", len(used) * count, _HEAD.size).reshape(len(used), count)
+        values = dict.fromkeys(_PACKED_FIELDS, 0.0) | dict(zip(used, columns[:, position].tolist(), strict=True))
+        flags = body[len(body) - count + position]
+        return cls(**values, is_separable=bool(flags & 2), is_shared=bool(flags & 1), loss=flags >> 2)
+
     @property
     def total_j(self) -> float:
         return self.prefill_j + self.decode_j + self.idle_j
 
 
+def latest_rows(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the last arrays of rows, as many as have MAX_FINAL rows."""
+    kept, count = list(parts), sum(map(len, parts))
+    while kept and count - len(kept[0]) >= MAX_FINAL:
+        count -= len(kept.pop(0))
+    return kept
+
+
+def save_energies(connection: sqlite3.Connection, parts: Sequence[np.ndarray]) -> None:
+    """Save rows of whole batches in the state, and delete those before the latest MAX_FINAL. Raises sqlite3.Error."""
+    (last,) = connection.execute("SELECT coalesce(max(last), 0) FROM final_energy").fetchone()
+    for number, requests, body in packed_batches(np.concatenate(parts)):
+        last += requests
+        connection.execute("INSERT INTO final_energy VALUES (?, ?, ?)", (last, number, body))
+    connection.execute("DELETE FROM final_energy WHERE last <= ?", (last - MAX_FINAL,))
+
+
+def saved_energy(connection: sqlite3.Connection, batch: int, position: int) -> FinalEnergy | None:
+    """Return the energy of a request in the state, None if it is not kept. Raises sqlite3.Error and ValueError."""
+    row = connection.execute("SELECT body FROM final_energy WHERE batch_id = ?", (batch,)).fetchone()
+    return FinalEnergy.unpacked(row[0], position) if row else None
+
+
 class FinalEnergies:
     """Rows of the latest `count` final requests of all runs."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int = MAX_FINAL) -> None:
         self._rows = np.zeros(count, _RING_TYPE)
         self._rows["run"] = -1
         self._next = 0

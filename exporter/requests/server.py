@@ -128,6 +128,7 @@ class Server:
         rows["id"] = np.concatenate([each.id_hashes for each in self._new])
         rows["labels"] = np.concatenate([each.labels for each in self._new])
         rows["batch"] = np.repeat([each.number for each in self._new], sizes)
+        rows["position"] = np.concatenate([np.arange(size) for size in sizes])
         spans, is_guess = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
         rows["has_first_token"] = True if is_guess is None else ~is_guess
         rows["arrived_s"], rows["ended_s"] = spans.arrived_s, spans.ended_s

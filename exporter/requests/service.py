@@ -7,6 +7,7 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from exporter.config.request_options import RequestSettings
@@ -17,8 +18,8 @@ from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
 from exporter.requests.intake import REASONS, RateLimit, Reason, RunIds, RunTimes
 from exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
-from exporter.requests.store import RequestStore
-from exporter.requests.views import estimate_view, final_view, stored_view
+from exporter.requests.store import SEARCH_S, RequestStore
+from exporter.requests.views import NOT_KEPT_TEXT, estimate_view, final_view, stored_view
 from exporter.storage.state_file import StateError, storage_remedy
 
 if TYPE_CHECKING:  # numpy is imported with the first request
@@ -33,8 +34,6 @@ TICK_S, STALLED_S = 1.0, 2.0
 """Time between two divisions, and the delay from which on the event loop was blocked."""
 SERVERS_A_SECOND = 16
 """Servers whose energy is divided every second; that of more is divided more rarely, since each one has a cost."""
-MAX_FINAL = 50_000
-"""Final requests whose energies can be asked for."""
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +57,8 @@ class RequestService(Service):
         """Batches that are being saved, by run."""
         self._servers = Servers(runs, live, settings.window_s)
         self._final: FinalEnergies | None = None
+        self._unsaved: list[np.ndarray] = []
+        """Rows of the final requests since the last save."""
         self._divided: dict[str, int] = {}
         self._saving_state: asyncio.Task[None] | None = None
 
@@ -165,11 +166,7 @@ class RequestService(Service):
                 found.append((held[0], each, held[1]))
         if not found:
             of_run = "" if run_id is None else f" of run {run_id}"
-            raise RunError(
-                404,
-                f"request_id: no request {request_id[:128]!r}{of_run} among the latest {MAX_FINAL:,}; report it first, "
-                "or use analyzer requests",
-            )
+            raise RunError(404, f"request_id: request {request_id[:128]!r}{of_run} is unknown; report it first")
         _, run_id, energy = max(found, key=lambda each: each[0])
         from exporter.requests.final import FinalEnergy
 
@@ -179,20 +176,29 @@ class RequestService(Service):
         return estimate_view(request_id, run_id, server.estimate(energy), server.pending_note(self._clock().s))
 
     async def find(self, request_id: str, run_id: str | None = None) -> RequestView:
-        """Return what `show` does. Raises RunError, which names a stored request whose energy is no longer kept."""
-        try:
+        """Return what `show` does, also for a request that was final before a restart. Raises RunError."""
+        with suppress(RunError):
             return self.show(request_id, run_id)
+        if run_id is not None:
+            self._runs.devices_of(run_id)
+        try:
+            found = await asyncio.to_thread(self._store.find, request_id, run_id)
+        except TimeoutError as error:
+            text = f"request_id: no request {request_id[:128]!r} found within {SEARCH_S:g} s; use analyzer requests"
+            raise RunError(404, text) from error
+        except (sqlite3.Error, ValueError) as error:
+            raise RunError(503, f"cannot read {self._store.path}: {error}; move it away to start afresh") from error
+        if found and found.energy:
+            return final_view(request_id, found.run_id, found.energy)
+        try:
+            return self.show(request_id, run_id)  # it may have been saved in the meantime
         except RunError as error:
-            if run_id is not None:
-                self._runs.devices_of(run_id)
-            stored_run = await asyncio.to_thread(self._store.run_of, request_id, run_id)
-            if stored_run is None:
+            if found is None:
                 raise
-            raise RunError(
-                404,
-                f"request_id: the energy of request {request_id[:128]!r} is no longer kept: it was final before the "
-                f"exporter started, or before the latest {MAX_FINAL:,}; use analyzer requests --run-id {stored_run}",
-            ) from error
+            from exporter.requests.final import MAX_FINAL
+
+            text = NOT_KEPT_TEXT.format(request_id=request_id[:128], count=MAX_FINAL, run_id=found.run_id)
+            raise RunError(404, text) from error
 
     async def listed(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> RequestPage:
         """Return stored requests of a run. Raises RunError."""
@@ -265,13 +271,17 @@ class RequestService(Service):
     async def _save(self, *, is_last: bool = False) -> None:
         changes = self._counters.take_changes()
         divided, self._divided = self._divided, {}
+        final, self._unsaved = self._unsaved, []
         if not changes and not divided and not is_last:
             return
-        if await self._store.save(changes, divided, self._servers.divided_at(self._clock())):
+        if await self._store.save(changes, divided, self._servers.divided_at(self._clock()), final):
             self._counters.publish(changes, self._clock().s)
         else:
             self._counters.put_back(changes)
             self._divided = divided | self._divided
+            from exporter.requests.final import latest_rows
+
+            self._unsaved = latest_rows([*final, *self._unsaved])
 
     async def stop(self) -> None:
         """Divide all energy that is known, and save it."""
@@ -284,6 +294,7 @@ class RequestService(Service):
         from exporter.requests.final import FinalEnergies, totals_j
 
         if self._final is None:
-            self._final = FinalEnergies(MAX_FINAL)
+            self._final = FinalEnergies()
         self._counters.add(rows["labels"], totals_j(rows), rows["loss"] == 0)
         self._final.add(run_id, rows)
+        self._unsaved.append(rows)

@@ -26,7 +26,10 @@ from exporter.model import ReadingKey, RunError
 from exporter.storage.file_versions import check_file_version
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    import numpy as np
+
     from exporter.request_energy.columns import RequestColumns
+    from exporter.requests.final import FinalEnergy
 
 KEEP_S, KEEP_BYTES = 30 * 86_400.0, 1 << 30
 MAX_QUEUED = 64
@@ -52,6 +55,13 @@ class StoredPage(NamedTuple):
     requests: list[ServedRequest]
     next: str | None
     """Start of the next page; None at the end."""
+
+
+class FoundRequest(NamedTuple):
+    """Run of a stored request, and its energy, if that is final and kept."""
+
+    run_id: str
+    energy: FinalEnergy | None
 
 
 class SavedRequests(NamedTuple):
@@ -177,25 +187,35 @@ class RequestStore:
         self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
     async def save(
-        self, counters: Mapping[ReadingKey, float], divided: Mapping[str, int], divided_at: Mapping[str, float]
+        self,
+        counters: Mapping[ReadingKey, float],
+        divided: Mapping[str, int],
+        divided_at: Mapping[str, float],
+        final: Sequence[np.ndarray] = (),
     ) -> bool:
         """Save counters, the batch up to which each run's requests are in them, and up to when its energy is divided.
 
-        Return False if that failed.
+        `final` has rows of FINAL_TYPE of whole batches. Return False if that failed.
         """
-        state = dict(counters), dict(divided), dict(divided_at)
+        state = dict(counters), dict(divided), dict(divided_at), list(final)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._save, *state)
         except (sqlite3.Error, OSError):
             return False
         return True
 
-    def _save(self, counters: Counters, divided: dict[str, int], divided_at: dict[str, float]) -> None:
+    def _save(
+        self, counters: Counters, divided: dict[str, int], divided_at: dict[str, float], final: list[np.ndarray]
+    ) -> None:
         rows = [(name, json.dumps(labels), value) for (name, labels), value in counters.items()]
         with self._open() as connection:
             connection.executemany("INSERT OR REPLACE INTO request_counter VALUES (?, ?, ?)", rows)
             connection.executemany("INSERT OR REPLACE INTO divided VALUES (?, ?)", divided.items())
             connection.executemany("INSERT OR REPLACE INTO divided_time VALUES (?, ?)", divided_at.items())
+            if final:
+                from exporter.requests.final import save_energies
+
+                save_energies(connection, final)
 
     def page(self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]) -> StoredPage:
         """Return requests of a run that ended from `start` up to `end`, in the order of their reports.
@@ -221,19 +241,32 @@ class RequestStore:
                     found.append(each)
         return StoredPage(found, None)
 
-    def run_of(self, request_id: str, run_id: str | None) -> str | None:
-        """Return the run that reported a request last, None if none is found within SEARCH_S. Blocks."""
+    def find(self, request_id: str, run_id: str | None) -> FoundRequest | None:
+        """Return the request that was reported last, None if there is none. Blocks.
+
+        Raises TimeoutError after SEARCH_S, sqlite3.Error and ValueError.
+        """
         if not self.path.exists():
             return None
         until_s = time.monotonic() + SEARCH_S
         text = json.dumps(request_id, ensure_ascii=False).encode()
-        with suppress(sqlite3.Error, ValueError), closing(self._reader()) as connection:
+        with closing(self._reader()) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > until_s, _STEPS)
-            rows = connection.execute(
-                "SELECT run_id, body FROM batch WHERE (?1 IS NULL OR run_id = ?1) AND instr(body, ?2) ORDER BY id DESC",
-                (run_id, text),
-            )
-            return next((str(name) for name, body in rows if request_id in unpack_columns(body).ids), None)
+            try:
+                rows = connection.execute(
+                    "SELECT id, run_id, body FROM batch WHERE (?1 IS NULL OR run_id = ?1) AND instr(body, ?2) "
+                    "ORDER BY id DESC",
+                    (run_id, text),
+                )
+                for number, name, body in rows:
+                    if request_id in (ids := unpack_columns(body).ids):
+                        from exporter.requests.final import saved_energy
+
+                        return FoundRequest(name, saved_energy(connection, number, ids.index(request_id)))
+            except sqlite3.OperationalError as error:
+                if time.monotonic() > until_s:
+                    raise TimeoutError from error
+                raise
         return None
 
     def _reader(self) -> sqlite3.Connection:

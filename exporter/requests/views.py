@@ -21,7 +21,7 @@ ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be r
 LOSS_NOTES = (
     "",
     (
-        "no energy: the exporter was killed before it divided the energy of this request; use analyzer requests "
+        "no energy: the exporter ended before it saved the energy of this request; use analyzer requests "
         "--run-id {run_id}"
     ),
     "no energy: none of the run's GPUs has been measured; see exporter check",
@@ -35,6 +35,10 @@ LOSS_NOTES = (
 MEAN_NOTE = (
     "the power of {seconds:.0f} s of this request is a mean of a longer time: the exporter did not run then, or "
     "read its meters late; give it more CPU time"
+)
+NOT_KEPT_TEXT = (
+    "request_id: the energy of request {request_id!r} is not kept: the exporter keeps those of the latest {count:,} "
+    "final requests; use analyzer requests --run-id {run_id}"
 )
 COMBINED_NOTE = "prefill and decode cannot be separated"
 

@@ -33,10 +33,12 @@ CREATE TABLE IF NOT EXISTS request_counter (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS divided (run_id TEXT PRIMARY KEY, batch_id INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS divided_time (run_id TEXT PRIMARY KEY, until_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS final_energy (last INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL, body BLOB NOT NULL);
 """
 """`first_end` and `last_end` are the earliest and the latest end of a batch's requests. `divided` has the batch up to
 which the requests of a run have their energy and are counted, `divided_time` the Unix time up to which its energy is
-divided."""
+divided. `final_energy` has the energies of the latest batches, as `exporter.requests.final` packs them; `last` is the
+number of the batch's last request, among all that were final."""
 _HEAD = struct.Struct("<II")
 
 

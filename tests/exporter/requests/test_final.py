@@ -1,0 +1,88 @@
+"""Packed energies of final requests."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from exporter.contract.requests.stored import REQUESTS_SCHEMA
+from exporter.requests.final import (
+    FINAL_TYPE,
+    MAX_FINAL,
+    STOPPED,
+    FinalEnergy,
+    latest_rows,
+    save_energies,
+    saved_energy,
+)
+
+
+def batch(number, count, *, first_j=0.0):
+    """Return rows of a batch, with 1 J more of prefill for each further request."""
+    rows = np.zeros(count, FINAL_TYPE)
+    rows["batch"], rows["position"] = number, np.arange(count)
+    rows["prefill_j"], rows["half_j"] = first_j + np.arange(count), 0.5
+    return rows
+
+
+@pytest.fixture
+def state():
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(REQUESTS_SCHEMA)
+        yield connection
+
+
+def test_saved_energies_have_all_values_of_their_requests(state):
+    energies = [
+        FinalEnergy(1.5, 2.5, 0.25, 0.125, 0.0, is_separable=True, is_shared=False, mean_s=0.0, loss=0),
+        FinalEnergy(0.0, 0.0, 0.0, 0.0, 0.0, is_separable=False, is_shared=True, mean_s=0.0, loss=STOPPED),
+        FinalEnergy(8.0, 0.0, 4.0, 2.0, 3.5, is_separable=False, is_shared=False, mean_s=6.5, loss=0),
+    ]
+    rows = batch(7, 3)
+    for row, energy in zip(rows, energies, strict=True):
+        for name in FinalEnergy.__dataclass_fields__:
+            row[name] = getattr(energy, name)
+
+    save_energies(state, [rows])
+
+    assert [saved_energy(state, 7, position) for position in range(3)] == energies
+
+
+def test_saved_energies_of_mixed_rows_are_those_of_their_positions(state):
+    """Requests without duration are final before the others of their batch."""
+    rows = np.concatenate([batch(2, 4), batch(1, 3, first_j=100.0)])[[5, 1, 0, 6, 3, 2, 4]]
+
+    save_energies(state, [rows])
+
+    assert [saved_energy(state, 1, position).total_j for position in range(3)] == [100.0, 101.0, 102.0]
+    assert [saved_energy(state, 2, position).total_j for position in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_saved_energies_are_those_of_the_latest_requests(state):
+    size = 1_000
+    for number in range(1, MAX_FINAL // size + 4):
+        save_energies(state, [batch(number, size)])
+
+    assert state.execute("SELECT count(*), min(batch_id) FROM final_energy").fetchone() == (MAX_FINAL // size, 4)
+    assert saved_energy(state, 3, 0) is None
+    assert saved_energy(state, 4, 999).total_j == 999.0
+
+
+def test_unsaved_energies_are_bounded():
+    parts = [batch(number, 20_000) for number in range(4)]
+
+    assert [part["batch"][0] for part in latest_rows(parts)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("damaged", [slice(0, 1), slice(8, 9), slice(3, None)])
+def test_saved_energies_that_are_damaged_raise_an_error(state, damaged):
+    save_energies(state, [batch(1, 2)])
+    body = bytearray(state.execute("SELECT body FROM final_energy").fetchone()[0])
+    body[damaged] = bytes([body[damaged][0] ^ 1])
+    state.execute("UPDATE final_energy SET body = ?", (bytes(body),))
+
+    with pytest.raises(ValueError, match="damaged"):
+        saved_energy(state, 1, 0)
