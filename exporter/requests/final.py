@@ -132,7 +132,8 @@ def latest_rows(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
 def save_energies(connection: sqlite3.Connection, parts: Sequence[np.ndarray]) -> None:
     """Save rows of whole batches in the state, and delete those before the latest MAX_FINAL. Raises sqlite3.Error."""
     (last,) = connection.execute("SELECT coalesce(max(last), 0) FROM final_energy").fetchone()
-    for number, requests, body in packed_batches(np.concatenate(parts)):
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)  # a copy takes a third of the time
+    for number, requests, body in packed_batches(rows):
         last += requests
         connection.execute("INSERT INTO final_energy VALUES (?, ?, ?)", (last, number, body))
     connection.execute("DELETE FROM final_energy WHERE last <= ?", (last - MAX_FINAL,))

@@ -166,7 +166,7 @@ class RequestService(Service):
                 found.append((held[0], each, held[1]))
         if not found:
             of_run = "" if run_id is None else f" of run {run_id}"
-            raise RunError(404, f"request_id: request {request_id[:128]!r}{of_run} is unknown; report it first")
+            raise RunError(404, f"request_id: no request {request_id[:128]!r}{of_run} was reported; report it first")
         _, run_id, energy = max(found, key=lambda each: each[0])
         from exporter.requests.final import FinalEnergy
 
