@@ -160,17 +160,23 @@ class Server:
         self._add_new()
         if self._division.last_edge_s is not None:
             settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
-            until_s = now_s - settling_s if at_once else min(now_s - settling_s, known_s)
+            until_s = self._stop_s(now_s, settling_s) if at_once else min(now_s - settling_s, known_s)
             is_large = len(self._division) > MANY
             if at_once or until_s - self._division.last_edge_s >= (RARELY_S if is_large else EXTEND_S):
                 self._extend(self._division.last_edge_s, until_s)
             wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
-            due_s = until_s if at_once else min(until_s, now_s - wait_s)
+            due_s = math.inf if at_once else min(until_s, now_s - wait_s)
             if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
                 self._add_final(self._final_rows(self._divide(due_s)))
         if at_once:
             self._finish()
         return self._take_whole()
+
+    def _stop_s(self, now_s: float, settling_s: float) -> float:
+        """Return the end of the last slot at a stop: that of the last request, whose energy may not be settled."""
+        last_s = float(self._division.held()[1].ended_s.max(initial=-math.inf))
+        begin_s, until_s = self._division.divided_s, max(now_s - settling_s, min(now_s, last_s))
+        return begin_s + SLOT_S * math.ceil((until_s - begin_s) / SLOT_S)
 
     def find(self, id_hash: int) -> tuple[int, FinalEnergy | RequestSpans] | None:
         """Return the number of a request's batch, and its energy, or its span if it is not final."""

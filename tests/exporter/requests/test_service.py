@@ -23,8 +23,7 @@ def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
     sent, views, division = asyncio.run(scenario())
     values = node.values()
 
-    final = [(each, view) for each, view in zip(sent, views, strict=True) if view.energy_joules is not None]
-    assert len(final) >= len(sent) - 2, "the last ones may end after the last slot"
+    final = list(zip(sent, views, strict=True))
     total_j = sum(view.energy_joules for _, view in final)
     assert values[m.REQUEST_ENERGY_TOTAL.name, "", ""] == pytest.approx(total_j, rel=1e-9)
     assert values[m.REQUESTS.name, "", ""] == len(sent)
