@@ -29,8 +29,13 @@ from exporter.contract.work import SHARE_POLICY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from analyzer.output.studies.requests import RequestReport
-    from exporter.request_energy.divide import Role
+    from analyzer.sources.requests.energy import ServerEnergy
+    from analyzer.studies.requests.table import Grouping, RequestTable
+    from exporter.request_energy.divide import RequestEnergies, Role
 
 _ROW_SUFFIXES = (".csv", ".parquet")
 _PAGES = ("requests.html", "report.html")
@@ -91,52 +96,68 @@ def requests_command(
         _check_out(out)
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import RequestReport, requests_output
-    from analyzer.sources.requests.energy import (
-        RunSearch,
-        fetch_range_energy,
-        fetch_server_energy,
-    )
+    from analyzer.sources.requests.client_runs import client_runs, load_run_requests, requests_of_client
+    from analyzer.sources.requests.energy import fetch_range_energy, fetch_server_energy
     from analyzer.sources.requests.file import read_requests
+    from analyzer.sources.requests.loaded_run import RunSearch
     from analyzer.sources.requests.selection import requests_with_energy
-    from analyzer.sources.requests.stored import read_stored_requests
     from analyzer.sources.runs.load import Clock
     from analyzer.studies.requests.table import group_requests, groups_by, in_order_of_length
+
+    table, reporter = read_requests(requests) if requests else None, None
+    with connection.open() as source:
+        if run_id is not None:
+            search = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
+            run, table, reporter = load_run_requests(source, search, table)
+            _check_labels(names, table.label_names)
+            server = fetch_server_energy(source, run, roles, reporter, client_runs(table))
+            server = server if span_s is None else server.between(*span_s)
+        elif table is not None and span_s is not None:
+            _check_labels(names, table.label_names)
+            server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
+    assert table is not None, "without a run, --requests is given"
+    table, notes = requests_with_energy(table, server.slots)
+    notes += server.notes
+    own = requests_of_client(table, run_id or "") if reporter and not requests else None
+    of_run = table if own is None else table.take(own)
+    if others := len(table.spans) - len(of_run.spans):
+        notes.append(f"other requests to the server in this time, whose energy is in the rest: {others:,}")
+    grouping = groups_by(of_run, names)
+    energies = _divide(table, server, grouping, own, run_id)
+    shared = policy == SHARE_POLICY
+    groups = in_order_of_length(group_requests(of_run, energies, grouping, idle_shared=shared), names)
+    report = RequestReport(run_id, of_run, energies, groups, names, shared, notes, cost, carbon)
+    if out is not None:
+        _write(report, out, simulated=server.simulated)
+    print_output(requests_output(report, top).marked(simulated=server.simulated), form)
+
+
+def _divide(
+    table: RequestTable, server: ServerEnergy, grouping: Grouping, own: NDArray[np.bool_] | None, run_id: str | None
+) -> RequestEnergies:
+    """Divide the energy of the server among all its requests; exit if that is impossible.
+
+    Return the energies of the `own` ones (N,), of which `grouping` has the groups.
+    """
+    from analyzer.studies.requests.client_part import part_of_client, with_others
     from exporter.request_energy.divide import divide_energy
     from exporter.request_energy.roles import divide_role, divide_roles
 
-    table = read_requests(requests) if requests else None
-    with connection.open() as source:
-        if table is None:
-            table = read_stored_requests(source, run_id or "")
-        _check_labels(names, table.label_names)
-        if run_id is not None:
-            run = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
-            server = fetch_server_energy(source, run, roles)
-            server = server if span_s is None else server.between(*span_s)
-        elif span_s is not None:
-            server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
-    table, notes = requests_with_energy(table, server.slots)
-    notes += server.notes
-    grouping = groups_by(table, names)
+    groups = grouping.numbers if own is None else with_others(grouping.numbers, own)
     try:
         if server.roles:
-            energies = divide_roles(table.spans, server.roles, grouping.numbers)
+            energies = divide_roles(table.spans, server.roles, groups)
         elif (only := table.only_role) is not None:
-            energies = divide_role(table.spans, server.slots, only, grouping.numbers)
+            energies = divide_role(table.spans, server.slots, only, groups)
         else:
-            energies = divide_energy(table.spans, server.slots, untimed=table.untimed, groups=grouping.numbers)
+            energies = divide_energy(table.spans, server.slots, untimed=table.untimed, groups=groups)
     except ValueError as error:
         remedy = (
             "measure a longer load, or report requests to the exporter and ask it before it stops: GET "
             "/api/v1/requests/ID"
         )
         exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}; {remedy}")
-    shared = policy == SHARE_POLICY
-    groups = in_order_of_length(group_requests(table, energies, grouping, idle_shared=shared), names)
-    report = RequestReport(run_id, table, energies, groups, names, shared, notes, cost, carbon)
-    if out is not None:
-        _write(report, out, simulated=server.simulated)
-    print_output(requests_output(report, top).marked(simulated=server.simulated), form)
+    return energies if own is None else part_of_client(energies, own, len(grouping.keys))
 
 
 def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float] | None:

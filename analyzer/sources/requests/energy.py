@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -10,15 +10,15 @@ from types import MappingProxyType
 import numpy as np
 
 from analyzer.model.devices import SIMULATED
-from analyzer.model.ledger import LedgerDevice, parse_ledger
+from analyzer.model.ledger import LedgerDevice
 from analyzer.model.sample_table import Row, last, samples
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
-from analyzer.sources.requests.notes import run_notes, runs_beside
+from analyzer.sources.requests.loaded_run import LoadedRun
+from analyzer.sources.requests.notes import run_notes
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
-from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
 from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.divide import Role
@@ -81,34 +81,29 @@ def _between(slots: EnergySlots, start_s: float, end_s: float) -> EnergySlots:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunSearch:
-    """A run's id, the seconds to search back for it, and how to wait for its end."""
+def fetch_server_energy(
+    source: SampleSource,
+    run: LoadedRun,
+    roles: RoleGpus,
+    reporter: str | None = None,
+    clients: Collection[str] = (),
+) -> ServerEnergy:
+    """Return the energy of the run's GPUs in slots; of the run `reporter` on these GPUs, if that has the requests.
 
-    run_id: str
-    since_s: float
-    clock: Clock
-    log: Callable[[str], None]
-
-
-def fetch_server_energy(source: SampleSource, run: RunSearch, roles: RoleGpus) -> ServerEnergy:
-    """Return the energy of the run's GPUs in slots. Raises FetchError without GPUs, or with samples too far apart."""
-    run_id = run.run_id
-    frames = load_run(source, run_id, run.since_s, run.clock, run.log)
-    ledger = parse_ledger(frames.ledger, run_id)
-    places = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
-    if not places:
-        raise FetchError(f"run {run_id} used no GPU", "start the run with --gpus")
-    start_s = min(window.start_s for window in ledger.windows.values())
-    end_s = max(window.end_s for window in ledger.windows.values())
+    The runs of `clients` of the server are on its GPUs without work of their own. Raises FetchError with samples too
+    far apart.
+    """
+    run_id, frames, ledger, places = run.run_id, run.frames, run.ledger, run.places
+    start_s, end_s = run.span_s
     open_s = {(run.instance, run.run_id): (run.start_s, run.end_s) for run in other_runs(frames.others, run_id)}
     open_s |= {(instance, run_id): (window.start_s, window.end_s) for instance, window in ledger.windows.items()}
-    runs_on = partial(fetch_runs_on_gpu, source, run_id, (start_s, end_s), open_s)
+    runs_on = partial(fetch_runs_on_gpu, source, reporter or run_id, (start_s, end_s), open_s)
     gpus = {place: runs_on(place) for place in places}
-    others = {run.run_id for run in runs_beside(frames, ledger, places)}
     known = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
-    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known, others=others)
-    notes = run_notes(gpus, others, ledger, measured.gap_s)
+    if reporter:  # the energy that is attributed to this run is not that of its server
+        known = {place: replace(one, attributed_j={}) for place, one in known.items()}
+    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known, others=run.beside)
+    notes = run_notes(gpus, run.beside - set(clients), ledger, measured.gap_s, reporter or run_id)
     run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
     if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
         notes.append(f"the samples give {total_j:.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")

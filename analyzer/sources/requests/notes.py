@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from analyzer.model.ledger import RunLedger
-from analyzer.model.sample_table import RunFrames
-from analyzer.model.timeline import OtherRun, other_runs
 from analyzer.sources.fetch import Place
 from analyzer.sources.requests.shares import RunsOnGpu
 
 
-def runs_beside(frames: RunFrames, ledger: RunLedger, places: Sequence[Place]) -> Iterator[OtherRun]:
-    """Yield the other runs that used these GPUs during the run."""
-    for run in other_runs(frames.others, frames.run_id):
-        if any(run.instance == at and uuid in run.gpus and run.overlaps(ledger.windows[at]) for at, uuid in places):
-            yield run
-
-
 def run_notes(
-    gpus: Mapping[Place, RunsOnGpu | None], other: Collection[str], ledger: RunLedger, gap_s: float
+    gpus: Mapping[Place, RunsOnGpu | None], other: Collection[str], ledger: RunLedger, gap_s: float, reporter: str
 ) -> list[str]:
-    """Return notes on the `other` runs during the run, its gaps, and its end."""
+    """Return notes on the `other` runs during the run, its gaps, and its end; `reporter` has its requests."""
     notes = []
-    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {ledger.run_id}
+    if reporter != ledger.run_id:
+        notes.append(f"the server reported these requests, in run {reporter}: the energy is that of the server")
+    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {ledger.run_id, reporter}
     if sharing:
         notes.append(
             f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy that is "
-            "attributed to it; the error of attribution is in no half-width"
+            "attributed to it; the error of attribution is in no half-width. If both report the same requests, each "
+            "one has a part of its energy in both: stop one of the reports"
         )
-    if silent := set(other) - sharing:
+    if silent := set(other) - sharing - {reporter}:
         notes.append(
             f"GPUs also used by {_names(silent)}, without requests: that energy is divided among these requests"
         )

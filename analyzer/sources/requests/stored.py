@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any, overload
 from urllib.parse import quote
@@ -31,18 +31,20 @@ from exporter.request_energy.spans import RequestSpans, with_first_tokens
 PAGE = 10_000
 _FIELDS = ("started_at", "first_token_at", "ended_at", "prompt_tokens", "cached_tokens", "generated_tokens")
 _CODES = "dddiii"
+_LONGEST_S = 3_600.0
+"""Time after a range within which requests that began in it end."""
 _REMEDY = "report them to the exporter, or give --requests FILE"
 
 
-def read_stored_requests(source: SampleSource, run_id: str) -> RequestTable:
-    """Return the requests of a run in the order of arrival.
+def read_stored_requests(source: SampleSource, run_id: str, span_s: tuple[float, float] | None = None) -> RequestTable:
+    """Return the requests of a run in the order of arrival; with a time range in Unix seconds, those in it.
 
     Raises FetchError if the source has none, or is a server that stores no requests.
     """
     if isinstance(source, HistorySource):
-        batches = _file_batches(source.folder / REQUESTS_FILE, run_id)
+        batches = _file_batches(source.folder / REQUESTS_FILE, run_id, span_s)
     elif isinstance(source, PrometheusSource):
-        batches = _pages(source, run_id)
+        batches = _pages(source, run_id, span_s)
     else:
         raise FetchError(f"{source.name} stores no requests", "give --requests FILE")
     try:
@@ -53,7 +55,12 @@ def read_stored_requests(source: SampleSource, run_id: str) -> RequestTable:
         raise FetchError(f"cannot hold the requests: {error.strerror}", "free disk space, or set TMPDIR") from error
     if not len(columns):
         raise FetchError(f"no requests of run {run_id} at {source.name}", _REMEDY)
-    return columns.table()
+    table = columns.table()
+    if span_s is not None:
+        table = table.take((table.spans.ended_s > span_s[0]) & (table.spans.arrived_s < span_s[1]))
+    if not len(table.spans):
+        raise FetchError(f"no requests of run {run_id} at {source.name}", _REMEDY)
+    return table
 
 
 class StoredIds(Sequence[str]):
@@ -144,22 +151,31 @@ class _RequestColumns:
         return values
 
 
-def _file_batches(path: Path, run_id: str) -> Iterator[StoredColumns]:
+def _file_batches(path: Path, run_id: str, span_s: tuple[float, float] | None) -> Iterator[StoredColumns]:
     if not is_there(path):
         raise FetchError(f"no requests of run {run_id}: {path} does not exist", _REMEDY)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
-            for (body,) in connection.execute("SELECT body FROM batch WHERE run_id = ? ORDER BY id", (run_id,)):
+            where = "run_id = ?1 AND last_end > ?2 AND first_end < ?3"
+            values = (run_id, *_ends_s(span_s))
+            for (body,) in connection.execute(f"SELECT body FROM batch WHERE {where} ORDER BY id", values):  # noqa: S608
                 yield unpack_columns(body)
     except (sqlite3.Error, ValueError) as error:
         raise FetchError(f"cannot read {path}: {error}", "check the file, its permissions and its disk") from error
 
 
-def _pages(source: PrometheusSource, run_id: str) -> Iterator[StoredColumns]:
+def _ends_s(span_s: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the limits of the ends of requests in a time range; some go on after it."""
+    return (-inf, inf) if span_s is None else (span_s[0], span_s[1] + _LONGEST_S)
+
+
+def _pages(source: PrometheusSource, run_id: str, span_s: tuple[float, float] | None) -> Iterator[StoredColumns]:
     """Yield the pages of the run API."""
     after: str | None = "0:0"
+    path, ends_s = f"/api/v1/runs/{quote(run_id, safe='')}/requests", _ends_s(span_s)
+    span = {} if span_s is None else {"start": f"{ends_s[0]:.3f}", "end": f"{ends_s[1]:.3f}"}
     while after is not None:
-        response = source.get(f"/api/v1/runs/{quote(run_id, safe='')}/requests", {"limit": str(PAGE), "after": after})
+        response = source.get(path, {"limit": str(PAGE), "after": after, **span})
         document = _parsed(response.content) if "json" in response.headers.get("Content-Type", "") else {}
         if response.ok and isinstance(document.get("requests"), list):
             yield _page_columns(document["requests"])

@@ -15,6 +15,8 @@ MAX_TOKENS = 100_000_000
 """Most tokens of one request."""
 MAX_TIME_S = 1e11
 """Latest Unix time; a larger number is a time in milliseconds or nanoseconds."""
+CLIENT_RUN_LABEL = "client_run"
+"""Label of a request that the server reported: the run of its client."""
 ROLES = ("prefill", "decode")
 """Parts of a disaggregated server: one prefills prompts, the other generates tokens."""
 
@@ -38,6 +40,11 @@ class ServedRequest:
     cached_tokens: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     role: str | None = None
+
+
+def client_run_mark(run_id: str) -> str:
+    """Return the text that the ids of requests of a client's run have, if their server takes the ids of clients."""
+    return f"wattline~{run_id}~"  # a run's id has no tilde
 
 
 def request_error(request: ServedRequest) -> str | None:
