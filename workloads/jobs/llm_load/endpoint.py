@@ -10,13 +10,14 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
 
 import aiohttp
 
 from workloads.jobs.llm_load import stream
 from workloads.jobs.llm_load.generator import Request
+from workloads.jobs.llm_load.request_reports import request_headers
 from workloads.jobs.llm_load.stream import RequestFailure, RequestOutcome
 
 # uvicorn, Node and llama.cpp close an idle connection after 5 s; a request must not be sent at that moment.
@@ -57,13 +58,17 @@ async def open_session(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
 
 @contextlib.asynccontextmanager
 async def post_request(
-    session: aiohttp.ClientSession, url: str, body: bytes, limit: aiohttp.ClientTimeout
+    session: aiohttp.ClientSession,
+    url: str,
+    body: bytes,
+    limit: aiohttp.ClientTimeout,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Post a request, and repeat it if the server has closed the reused connection (RFC 9112, 9.3.1).
 
     llama.cpp closes a keep-alive connection after each stream. The retries count as part of the request's time.
     """
-    headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **headers}
     async with contextlib.AsyncExitStack() as stack:
         for is_last in (*[False] * _MAX_RETRIES, True):
             sending = _Sending()
@@ -97,13 +102,14 @@ class _FailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """Destination of requests; `base` ends in `/v1`, a null in `extra` removes a field from the request."""
+    """Destination of requests of a run; `base` ends in `/v1`, a null in `extra` removes a field from the request."""
 
     base: str
     api: Api
     model: str | None
     extra: Mapping[str, Any]
     timeout_s: float
+    run_id: str | None = None
 
     @property
     def url(self) -> str:
@@ -111,6 +117,9 @@ class RequestTarget:
 
     def with_model(self, model: str) -> RequestTarget:
         return replace(self, model=model)
+
+    def of_run(self, run_id: str | None) -> RequestTarget:
+        return replace(self, run_id=run_id)
 
     def body(self, request: Request) -> dict[str, Any]:
         prompt = request.prompt
@@ -167,7 +176,7 @@ async def send_request(
     failure = None
     try:
         body = json.dumps(target.body(request)).encode()
-        async with post_request(session, target.url, body, timeout) as response:
+        async with post_request(session, target.url, body, timeout, request_headers(target.run_id)) as response:
             await _read(response, reading)
     except _FailedError as error:
         failure = error.failure
@@ -178,7 +187,9 @@ async def send_request(
     if reading.complete and failure and failure.kind in {"timeout", "cut_off"}:
         failure = None  # the response is complete; only the connection ended badly
     ended_s = time.monotonic() if failure else reading.last_s
-    return RequestOutcome(scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure)
+    return RequestOutcome(
+        scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure, reading.answer_id
+    )
 
 
 class _Reading:
@@ -190,6 +201,7 @@ class _Reading:
         self.first_s: float | None = None
         self.last_s = 0.0
         self.usage: stream.TokenUsage | None = None
+        self.answer_id: str | None = None
         self.gaps_s = array("d")
         self._generated_s = 0.0
 
@@ -216,6 +228,7 @@ class _Reading:
                 self.gaps_s.append(now_s - self._generated_s)
             self._generated_s = now_s
         self.usage = chunk.usage or self.usage
+        self.answer_id = self.answer_id or chunk.answer_id
         self.complete = self.complete or chunk.finished
         return False
 

@@ -18,18 +18,22 @@ from typing import Any, Literal
 import aiohttp
 
 import wattline
+from wattline.client import api as run_api
+from wattline.client.api import Api
 from wattline.client.barrier import BarrierError
 from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message
 from workloads.jobs.llm_load import endpoint, generator, server_process, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.generator import LoadGenerator, Request, StopCondition, show_load_progress
+from workloads.jobs.llm_load.request_reports import RequestReports
 from workloads.jobs.llm_load.stream import RequestOutcome
 from workloads.runner.signals import SignalInterrupt
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Arrivals = Literal["poisson", "fixed"]
 _DEFAULT_REQUESTS = 100
+_API_TIMEOUT_S = 5.0
 
 
 async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
@@ -105,9 +109,12 @@ def _measure(
     run.barrier()
     run.phase("measure")
     numbers = itertools.count()
-    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer, next(numbers), sender.model))
+    sender.name_run(run.run_id)
+    reports = RequestReports(run, Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _API_TIMEOUT_S))
+    load = LoadGenerator(sender.send_one, lambda answer: _report(run, reports, answer, next(numbers), sender.model))
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
+    reports.close()
     results = summary.load_results(load, options.slo)
     run.result(**results)
     if interrupted_by is None:
@@ -131,23 +138,24 @@ def _until(options: argparse.Namespace) -> StopCondition:
     return StopCondition(options.requests or _DEFAULT_REQUESTS, math.inf)
 
 
-def _report(run: wattline.Run, answer: RequestOutcome, number: int, model: str | None) -> None:
+def _report(run: wattline.Run, reports: RequestReports, answer: RequestOutcome, number: int, model: str | None) -> None:
     """Report an answer as the iteration `number`, whose request has the same name in the run's folder."""
     clock_s = time.time() - time.monotonic()
     run.iteration(answer.e2e_s, answer.values(), ended_at=clock_s + answer.ended_s, **answer.work())
     usage = answer.usage
     if answer.failure or usage is None or usage.prompt_tokens is None or usage.generated_tokens is None:
         return
-    run.request(
-        request_id=f"{contributor_name(os.environ)}-{number}",
-        started_at=clock_s + answer.sent_s,
-        ended_at=clock_s + answer.ended_s,
-        first_token_at=None if answer.first_s is None else clock_s + answer.first_s,
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=usage.cached_tokens,
-        generated_tokens=usage.generated_tokens,
-        labels={"model": model} if model else None,
-    )
+    request = {
+        "request_id": f"{contributor_name(os.environ)}-{number}",
+        "started_at": clock_s + answer.sent_s,
+        "ended_at": clock_s + answer.ended_s,
+        "first_token_at": None if answer.first_s is None else clock_s + answer.first_s,
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "generated_tokens": usage.generated_tokens,
+        "labels": {"model": model} if model else None,
+    }
+    reports.add(answer.answer_id, request)
 
 
 def _exit_unless_answered(load: LoadGenerator, what: str, key: str | None) -> None:
@@ -172,6 +180,10 @@ class _Sender:
     @property
     def model(self) -> str | None:
         return self._target.model
+
+    def name_run(self, run_id: str | None) -> None:
+        """Name a run to the server with the requests from now on."""
+        self._target = self._target.of_run(run_id)
 
     async def find_model(self) -> None:
         """Choose the model. Raises EndpointError."""

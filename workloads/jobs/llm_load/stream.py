@@ -31,6 +31,7 @@ class CompletionChunk:
     finished: bool = False
     usage: TokenUsage | None = None
     error: str | None = None
+    answer_id: str | None = None
     abort_reason: str | None = None
     """Finish reason of a response that the server aborted."""
 
@@ -49,6 +50,7 @@ def parse_chunk(data: str) -> CompletionChunk:
         generated=any(_has_generated(choice) for choice in choices),
         finished=bool(reasons),
         usage=_usage(document.get("usage")),
+        answer_id=_text(document.get("id")),
         abort_reason=next((reason for reason in reasons if reason in _ABORT_REASONS), None),
     )
 
@@ -92,6 +94,10 @@ def _usage(usage: object) -> TokenUsage | None:
         reasoning_tokens=_count({**usage, **details}, "reasoning_tokens"),  # SGLang has it at the top level
     )
     return None if counts.prompt_tokens is None and counts.generated_tokens is None else counts
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _count(counts: object, name: str) -> int | None:
@@ -162,6 +168,7 @@ class RequestOutcome:
     """Times between consecutive events with generated text."""
     usage: TokenUsage | None = None
     failure: RequestFailure | None = None
+    answer_id: str | None = None
 
     @property
     def ttft_s(self) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from wattline.client.messages import log_message_once
+from wattline.client.request_queue import CLIENT_RUN_LABEL, client_run_of
 from wattline.integrations.served_requests import Served, ServedRequests
 
 _reporters: list[ServedRequests] = []
@@ -65,6 +66,7 @@ def finished(iteration_stats: Any, labels: dict[str, str]) -> Iterator[Served]:
         if request_id is not None:
             ids[request_id] = ids.get(request_id, 0) + 1
             request_id = request_id if ids[request_id] == 1 else f"{request_id}#{ids[request_id]}"
+        client = client_run_of(request_id or "")
         has_token = request.num_generation_tokens > 0
         yield Served(
             request_id=request_id,
@@ -74,7 +76,7 @@ def finished(iteration_stats: Any, labels: dict[str, str]) -> Iterator[Served]:
             prompt_tokens=request.num_prompt_tokens,
             cached_tokens=getattr(request, "num_cached_tokens", None),
             generated_tokens=request.num_generation_tokens,
-            labels=labels,
+            labels=labels if client is None else {**labels, CLIENT_RUN_LABEL: client},
         )
 
 
