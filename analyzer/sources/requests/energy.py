@@ -20,7 +20,6 @@ from analyzer.sources.requests.loaded_run import LoadedRun
 from analyzer.sources.requests.notes import run_notes
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from exporter.contract import metrics as m
-from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.divide import Role
 from exporter.request_energy.load import quotient
 from exporter.request_energy.spans import EnergySlots
@@ -100,9 +99,7 @@ def fetch_server_energy(
     runs_on = partial(fetch_runs_on_gpu, source, reporter or run_id, (start_s, end_s), open_s)
     gpus = {place: runs_on(place) for place in places}
     known = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
-    if reporter:  # the energy that is attributed to this run is not that of its server
-        known = {place: replace(one, attributed_j={}) for place, one in known.items()}
-    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known, others=run.beside)
+    measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known)
     notes = run_notes(gpus, run.beside - set(clients), ledger, measured.gap_s, reporter or run_id)
     run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
     if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
@@ -193,16 +190,15 @@ class _Measured:
     idle_w: tuple[FloatArray, ...]
 
 
-def _measured(  # noqa: PLR0913  # the last two are those of a run
+def _measured(
     source: SampleSource,
     gpus: GpuRuns,
     span_s: TimeRange,
     what: str,
     *,
     known: Mapping[Place, LedgerDevice] = _NO_LEDGER,
-    others: Collection[str] = (),
 ) -> _Measured:
-    """Return the energy of GPUs, scaled to the `known` energies of a run and `others` on them."""
+    """Return the energy of GPUs, scaled to the `known` energies of a run."""
     start_s, end_s = span_s
     counters: dict[Place, Samples] = {}
     idle_of: dict[Place, float] = {}
@@ -218,15 +214,14 @@ def _measured(  # noqa: PLR0913  # the last two are those of a run
     edges_s, gap_s = _edges(list(counters.values()), start_s, end_s, what)
     joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
     for place, counter in counters.items():
-        whole_j = np.diff(np.interp(edges_s, counter.t, counter.value))
-        own = runs.own_energy(counter, edges_s) if (runs := gpus[place]) else OwnEnergy(whole_j, np.ones(len(whole_j)))
-        if one := known.get(place):
-            own_j = one.attributed_j.get(SHARE_POLICY) if runs and runs.are_all(others, span_s) else None
-            own_j = own_j if runs else one.energy_j
-            ratio = quotient(_with_total(whole_j, one.energy_j), whole_j)
-            own = own._replace(joules=own.joules * ratio if own_j is None else _with_total(own.joules, own_j))
-        sampled_j += float(whole_j.sum())
-        joules += own.joules
+        if runs := gpus[place]:
+            own = runs.own_energy(counter, edges_s)
+        else:
+            all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
+            own = OwnEnergy(all_j, all_j, np.ones(len(all_j)))
+        ratio = quotient(_with_total(own.whole_j, one.energy_j), own.whole_j) if (one := known.get(place)) else 1.0
+        sampled_j += float(own.whole_j.sum())
+        joules += own.joules * ratio
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)
     return _Measured(edges_s, joules, sampled_j, gap_s, len(gpus), tuple(idle_w))

@@ -1,8 +1,8 @@
-"""Energy of GPUs on which several runs report requests, divided by the energy that is attributed to each run."""
+"""Energy of GPUs on which several runs report requests, divided as the exporter does, by the loads at the time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,23 +19,24 @@ from exporter.request_energy.pieces import IntArray, amounts_at
 
 _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with that instant."""
-_NEAR_S = 2.0
-"""Time before and after a run of which samples are fetched."""
-_ROUNDING_S, _LEAST_J = 0.01, 0.5
-"""Largest difference of two equal instants, and energy of no run that does not count."""
+_NEAR_S, _KNOWN_S = 2.0, 6.0
+"""Time before and after a run of which samples are fetched, and after which the loads at an instant are known."""
+_UNKNOWN_S = 5.0
+"""Time without a reading of the loads from which on they are unknown."""
 _ALWAYS_S = (-np.inf, np.inf)
 
 
 class OwnEnergy(NamedTuple):
-    """Joules of a run in K slots of a GPU, and its part of the GPU's idle power in each (K,)."""
+    """Joules of a run in K slots of a GPU and of the whole GPU, and the run's part of the idle power in each (K,)."""
 
     joules: FloatArray
+    whole_j: FloatArray
     idle_ratio: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class RunUse:
-    """Attributed energy of a run that is open from `open_s[0]` to `open_s[1]`; it has a part of the GPU `from_s` on."""
+    """Energy of a run that is open from `open_s[0]` to `open_s[1]`; its requests have a part of the GPU `from_s` on."""
 
     from_s: float
     open_s: TimeRange
@@ -59,14 +60,6 @@ class RunsOnGpu:
     run_id: str
     uses: Mapping[str, RunUse]
     unattributed: Samples
-
-    def are_all(self, others: Collection[str], span_s: TimeRange) -> bool:
-        """Return whether the runs, which `others` used the GPU beside, have all its energy from their begins on."""
-        have_part = all(each.from_s <= max(each.open_s[0], span_s[0]) + _ROUNDING_S for each in self.uses.values())
-        inside_s = span_s[0] + _NEAR_S, span_s[1] - _NEAR_S  # samples around the begin and the end have more
-        rest = self.unattributed
-        rest_j = np.diff(np.interp(inside_s, rest.t, rest.value)).item() if len(rest) else 0.0
-        return have_part and set(others) <= self.uses.keys() and rest_j <= _LEAST_J
 
     def own_energy(self, meter: Samples, edges_s: FloatArray) -> OwnEnergy:
         """Return the part of the run in the energy of the meter; the parts of all open runs add up to it.
@@ -92,8 +85,8 @@ class RunsOnGpu:
         own_j = quotient(own, weights.sum(axis=0)) * joules
         idle_s = (own > 0.0) / holders * seconds
         slots = np.searchsorted(edges_s, middles_s)  # 0 and K + 1 are outside
-        in_slots_j, idle_s = (amounts_at(slots, each, len(edges_s) + 1)[1:-1] for each in (own_j, idle_s))
-        return OwnEnergy(in_slots_j, idle_s / np.diff(edges_s))
+        own_j, whole_j, idle_s = (amounts_at(slots, one, len(edges_s) + 1)[1:-1] for one in (own_j, joules, idle_s))
+        return OwnEnergy(own_j, whole_j, idle_s / np.diff(edges_s))
 
 
 def _spread(joules: FloatArray, weights: FloatArray, seconds: FloatArray, sample: IntArray) -> FloatArray:
@@ -125,8 +118,39 @@ def fetch_runs_on_gpu(
         return None
 
     def used(name: str) -> Samples:
-        own, near_s = {**labels, "run_id": name, "policy": SHARE_POLICY}, (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S)
-        return samples(fetch(source, SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), own, near_s)), m.RUN_ATTRIBUTED_ENERGY)
+        own, near_s = {**labels, "run_id": name}, (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S)
+        request = SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), {**own, "policy": SHARE_POLICY}, near_s)
+        known_s = near_s[0], span_s[1] + _KNOWN_S
+        by_load = samples(fetch(source, SeriesRequest((m.RUN_LOAD_ENERGY,), own, known_s)), m.RUN_LOAD_ENERGY)
+        return by_loads(samples(fetch(source, request), m.RUN_ATTRIBUTED_ENERGY), by_load, read_at)
 
+    times = SeriesRequest((m.RUN_LOAD_TIMESTAMP,), labels, (span_s[0] - _NEAR_S, span_s[1] + _KNOWN_S))
+    read_at = samples(fetch(source, times), m.RUN_LOAD_TIMESTAMP)
     uses = {name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used(name)) for name, at in froms_s.items()}
     return RunsOnGpu(run_id, uses, used(""))
+
+
+def by_loads(attributed: Samples, by_load: Samples, read_at: Samples) -> Samples:
+    """Return the energy of a run by the loads at the time, and as attributed where these are not known.
+
+    `read_at` has the times up to which the energies `by_load` are known, in the same samples. Attribution has the loads
+    before, and energies by load begin again with a restart of the exporter.
+    """
+    _, of_load, of_time = np.intersect1d(by_load.t, read_at.t, return_indices=True)
+    at_s, first = np.unique(read_at.value[of_time], return_index=True)
+    joules = by_load.value[of_load[first]]
+    if len(at_s) < 2 or not len(attributed):
+        return attributed
+    is_known = (np.diff(at_s) <= _UNKNOWN_S) & (np.diff(joules) >= 0.0)
+    before = attributed.t < at_s[0]
+    after = attributed.t > at_s[-1]
+    gaps = np.searchsorted(at_s, attributed.t) - 1
+    inside = ~before & ~after & ~is_known[np.clip(gaps, 0, len(is_known) - 1)]
+    times = np.unique(np.concatenate([at_s, attributed.t[before | after | inside]]))
+    steps_j = np.diff(np.interp(times, attributed.t, attributed.value))
+    middles_s = (times[1:] + times[:-1]) / 2
+    slot = np.searchsorted(at_s, middles_s) - 1
+    own = (slot >= 0) & (slot < len(is_known))
+    own[own] = is_known[slot[own]]
+    steps_j[own] = np.diff(joules)[slot[own]]
+    return Samples(times, np.append(0.0, np.cumsum(np.maximum(steps_j, 0.0))))

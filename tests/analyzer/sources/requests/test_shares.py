@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analyzer.model.samples import Samples
-from analyzer.sources.requests.shares import RunsOnGpu, RunUse
+from analyzer.sources.requests.shares import RunsOnGpu, RunUse, by_loads
 
 TIMES_S = np.arange(0.0, 101.0)
 NOTHING = Samples(np.empty(0), np.empty(0))
@@ -104,3 +104,43 @@ def test_parts_of_random_loads_add_up_to_the_meter():
     whole_j = np.interp(edges_s[[0, -1]], meter.t, meter.value)
     assert sum(part.sum() for part in parts) == pytest.approx(whole_j[1] - whole_j[0], rel=1e-9)
     assert all(part.min() >= 0 for part in parts)
+
+
+def by_load(at_s, joules):
+    """Return the samples of energies by load, each 2 s after its time."""
+    times = np.array(at_s) + 2.0
+    return Samples(times, np.array(joules)), Samples(times, np.array(at_s))
+
+
+def test_energy_by_loads_replaces_the_attributed_one_where_it_is_known():
+    """Attribution has 100 W all the time; by the loads, the run has 300 W from 20.5 to 21.5 s, and 50 W until then."""
+    found = by_loads(used(100.0), *by_load([18.5, 19.5, 20.5, 21.5], [7.0, 57.0, 107.0, 407.0]))
+
+    joules = np.interp([18.0, 18.5, 20.5, 21.0, 21.5, 22.0, 100.0], found.t, found.value)
+    assert np.diff(joules).tolist() == pytest.approx([50.0, 100.0, 150.0, 150.0, 50.0, 7_800.0])
+
+
+def test_energy_by_loads_is_attributed_over_a_restart_and_a_gap():
+    """Energies by load, of 300 W, begin again at 22 s; there is no reading from 23 to 33 s."""
+    found = by_loads(used(100.0), *by_load([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], [900.0, 1200.0, 0.0, 300, 900, 1200]))
+
+    joules = np.interp([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], found.t, found.value)
+    assert np.diff(joules).tolist() == pytest.approx([300.0, 100.0, 300.0, 1_000.0, 300.0])
+
+
+def test_energy_without_loads_is_the_attributed_one():
+    """A history of an earlier version has no energies by load."""
+    attributed = used(100.0)
+
+    assert by_loads(attributed, NOTHING, NOTHING) is attributed
+
+
+def test_whole_energy_of_slots_has_the_change_at_the_begin_of_a_run():
+    """The GPU has 0 W before 2.5 s, between two samples, and 300 W from then on."""
+    meter = Samples(TIMES_S, 300.0 * np.maximum(TIMES_S - 2.5, 0.0))
+    uses = {name: RunUse(0.0, (2.5, np.inf), used(power_w, 2.5)) for name, power_w in (("a", 200.0), ("b", 100.0))}
+
+    found = RunsOnGpu("b", uses, NOTHING).own_energy(meter, np.array([2.5, 3.0, 100.0]))
+
+    assert found.whole_j.tolist() == pytest.approx([150.0, 300 * 97.0])
+    assert found.joules.tolist() == pytest.approx([50.0, 100 * 97.0])
