@@ -1,4 +1,4 @@
-"""Tokens, model and first token of an answer, from its JSON or its server-sent events."""
+"""Tokens, model and first token of an answer, from its JSON or its stream."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
-_TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls", "refusal", "function_call")
+_TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls", "refusal", "function_call", "thinking")
+_MARKS = (b'usage"', b'meta_info"', b'eval_count"')
+"""Texts of which JSON with numbers of tokens has one."""
+_NO_USAGE = (b'usage":null', b'usage": null')
+_MAX_TEXTLESS = 32
+"""Events in which the first text is searched, in a stream that may be of something else."""
 
 
 @dataclass(slots=True)
 class AnswerUsage:
-    """Usage that an answer of OpenAI's or Anthropic's API states; None for values that it lacks."""
+    """Usage that an answer states; None for values that it lacks.
+
+    The APIs of OpenAI and Anthropic have `usage`, SGLang's /generate `meta_info`, Ollama's /api/chat `eval_count`.
+    """
 
     request_id: str | None = None
     model: str | None = None
@@ -25,6 +33,8 @@ class AnswerUsage:
 
     def read(self, document: object) -> None:
         """Read a JSON answer, or the data of one event."""
+        if isinstance(document, list):
+            self._read_batch(document)
         if not isinstance(document, dict):
             return
         # an event of OpenAI's Responses API has `response`, the first one of Anthropic's `message`
@@ -33,7 +43,24 @@ class AnswerUsage:
                 self.request_id = self.request_id or _text(holder, "id")
                 self.model = self.model or _text(holder, "model")
                 self._read_usage(holder.get("usage"))
+        meta = document.get("meta_info")
+        if isinstance(meta, dict):
+            self.request_id = self.request_id or _text(meta, "id")
+            self._read_usage(meta)
+        elif (generated := _count(document, "eval_count")) is not None:  # the prompt is missing if it was cached
+            self.prompt_tokens, self.generated_tokens = _count(document, "prompt_eval_count") or 0, generated
         self.has_text = self.has_text or _has_text(document)
+
+    def _read_batch(self, documents: list[object]) -> None:
+        """Read the answers to a batch of prompts, which are one request."""
+        answers = [AnswerUsage() for _ in documents]
+        for answer, document in zip(answers, documents, strict=True):
+            answer.read(document)
+        if answers and all(answer.prompt_tokens is not None for answer in answers):
+            self.request_id, self.model = answers[0].request_id, answers[0].model
+            self.prompt_tokens = sum(answer.prompt_tokens or 0 for answer in answers)
+            self.cached_tokens = sum(answer.cached_tokens or 0 for answer in answers)
+            self.generated_tokens = sum(answer.generated_tokens or 0 for answer in answers)
 
     def _read_usage(self, usage: object) -> None:
         if not isinstance(usage, dict):
@@ -44,19 +71,26 @@ class AnswerUsage:
             cached, written = (_count(usage, f"cache_{kind}_input_tokens") for kind in ("read", "creation"))
             prompt = computed + (cached or 0) + (written or 0)
             self.cached_tokens = self.cached_tokens if cached is None else cached
+        if prompt is None and generated is None and self.prompt_tokens is None:
+            prompt = _count(usage, "total_tokens")  # all that a server that ranks texts states
         self.prompt_tokens = prompt if prompt is not None else self.prompt_tokens
         self.generated_tokens = generated if generated is not None else self.generated_tokens
+        self.cached_tokens = self.cached_tokens if (own := _count(usage, "cached_tokens")) is None else own
         for details in ("prompt_tokens_details", "input_tokens_details"):
             if isinstance(usage.get(details), dict):
                 self.cached_tokens = _count(usage[details], "cached_tokens")
 
 
 class EventStream:
-    """Reader of server-sent events in pieces of any size. An endless line is discarded."""
+    """Reader of server-sent events, or of lines of JSON, in pieces of any size. An endless line is discarded.
 
-    def __init__(self, usage: AnswerUsage) -> None:
-        self._usage = usage
-        self._rest = b""
+    Of the events after the first text only the last one with numbers of tokens is read, at the end.
+    """
+
+    def __init__(self, usage: AnswerUsage, *, is_lines: bool = False, is_known: bool = True) -> None:
+        self._usage, self._begin = usage, b"{" if is_lines else b"data:"
+        self._rest, self._last = b"", b""
+        self._left = None if is_known else _MAX_TEXTLESS
 
     def feed(self, piece: bytes) -> None:
         lines = (self._rest + piece).split(b"\n")
@@ -64,9 +98,27 @@ class EventStream:
         if len(self._rest) > MAX_JSON_BYTES:
             self._rest = b""
         for line in lines:
-            # after the first text only the events with usage are of interest
-            if line.startswith(b"data:") and (not self._usage.has_text or b'usage"' in line):
-                self._usage.read(parse(line[5:]))
+            if line.startswith(self._begin):
+                self._take(line.removeprefix(b"data:"))
+
+    def end(self) -> None:
+        """Read the numbers of tokens at the end of the stream."""
+        if self._rest.startswith(self._begin):
+            self._take(self._rest.removeprefix(b"data:"))
+        self._usage.read(parse(self._last))
+
+    def _take(self, data: bytes) -> None:
+        has_tokens = states_tokens(data) and not any(empty in data for empty in _NO_USAGE)
+        if self._usage.has_text:
+            self._last = data if has_tokens else self._last
+        elif has_tokens or self._left is None or self._left > 0:
+            self._left = None if self._left is None else self._left - 1
+            self._usage.read(parse(data))
+
+
+def states_tokens(content: bytes | bytearray) -> bool:
+    """Return True if JSON may have numbers of tokens."""
+    return any(mark in content for mark in _MARKS)
 
 
 def parse(content: bytes) -> object:
@@ -81,6 +133,11 @@ def _has_text(document: Mapping[str, Any]) -> bool:
     kind = document.get("type")
     if isinstance(kind, str):  # of the Responses API and Anthropic's
         return kind.endswith((".delta", "_delta")) and kind != "message_delta"
+    message = document.get("message")
+    if (isinstance(message, dict) and any(message.get(name) for name in _TEXTS)) or document.get("response"):
+        return "done" in document  # of Ollama
+    if "meta_info" in document:
+        return bool(document.get("text") or document.get("output_ids"))
     choices = document.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict):
