@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import signal
+import sqlite3
+import threading
 import time
+from contextlib import closing
 
 import pytest
 import requests
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
+from exporter.config.request_options import RequestSettings
+from exporter.contract import metrics as m
+from exporter.contract.requests.served import ServedRequest
+from exporter.contract.requests.stored import unpack_requests
+from exporter.requests.service import RequestService
+from exporter.requests.store import RequestStore
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
-from tests.exporter.requests.calls import accepted, served
+from tests.exporter.requests.calls import accepted, report, served
 from tests.polling import eventually
 
 RUN = "?run_id=server"
@@ -78,3 +90,121 @@ def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
     assert all(view["energy_uncertainty_joules"] > 0 for _, view in views)
     for answer in others:
         assert_problem(answer, 404, "report it first")
+
+
+def restarted(node):
+    """Return the service of the next exporter on the same folder."""
+    node.store.close()
+    node.store = RequestStore(node.store.path.parent)
+    node.service = RequestService(node, node.node.live, node.store, RequestSettings(), node.node.now)
+    return node.service
+
+
+def test_a_request_that_ends_at_a_stop_has_its_energy(node):
+    """The GPU draws 160 W, and the last request has it alone for 0.4 s: 64 J."""
+
+    async def scenario():
+        node.node.power_w = 160.0
+        for second in range(60):
+            node.node.run_for(1)
+            now_at = node.node.now().at
+            await node.service.report("server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)])
+            await node.service.tick()
+        node.node.run_for(0.4)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("last", now_at - 0.4, now_at, 20, 16)])
+        await node.service.stop()
+        before, values = node.service.show("last"), node.values()
+        return before, values, await restarted(node).find("last")
+
+    before, values, after = asyncio.run(scenario())
+
+    assert before.energy_joules == pytest.approx(64.0, abs=before.energy_uncertainty_joules)
+    assert before.energy_joules == pytest.approx(64.0, rel=0.1)
+    assert after == before.model_copy(
+        update={
+            name: pytest.approx(value, rel=1e-6)
+            for name, value in before.model_dump().items()
+            if isinstance(value, float)
+        }
+    )
+    assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] == 61
+
+
+def test_requests_before_a_kill_that_were_not_saved_say_so(node):
+    """The first exporter divides the energy of the request, and is killed before it saves that."""
+
+    async def scenario():
+        node.node.run_for(2)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 50, 40)])
+        node.node.run_for(1)
+        await node.service.divide(at_once=True)
+        before, service = node.service.show("r"), restarted(node)
+        await service.start()
+        after = await service.find("r")
+        await service.tick()
+        return before, after, await restarted(node).find("r", "server")
+
+    before, after, later = asyncio.run(scenario())
+
+    assert before.energy_joules > 0
+    assert (after.state, after.energy_joules) == ("final", None)
+    assert after.notes[0].startswith("no energy: the exporter ended before it saved the energy of this request; ")
+    assert later == after
+
+
+class _Client(threading.Thread):
+    """Server that reports requests of 0.1 s until `stopping`, each batch again until it is acknowledged."""
+
+    def __init__(self, name):
+        super().__init__(name=name)
+        self.exporter, self.sent, self.stopping = None, [], threading.Event()
+
+    def run(self):
+        rng = random.Random(self.name)
+        while not self.stopping.is_set():
+            ids = [f"{self.name}-{len(self.sent) + k}" for k in range(rng.randint(1, 4))]
+            batch = [served(each, seconds=0.1, id=each) for each in ids]
+            while not self._is_acknowledged(batch):
+                time.sleep(0.02)
+            self.sent += ids
+            time.sleep(rng.uniform(0.0, 0.05))
+
+    def _is_acknowledged(self, batch):
+        try:
+            return report(self.exporter, "server", *batch)[0] == 202
+        except requests.ConnectionError:
+            return False
+
+
+def test_acknowledged_requests_count_once_over_restarts(tmp_path):
+    """The counter has all stored requests, and the histogram those whose answer has an energy."""
+    options, clients = ("--simulate", "1xH200", "--no-collector.rapl"), [_Client(name) for name in "abc"]
+    signs = [signal.SIGTERM, signal.SIGKILL]
+    for number, sign in enumerate([*signs, signal.SIGTERM]):
+        with daemon(tmp_path, *options) as exporter:
+            for client in clients:
+                client.exporter = exporter
+            if number == 0:
+                begin(exporter, "llm-server", run_id="server", gpus=["0"])
+                for client in clients:
+                    client.start()
+            time.sleep(1.0)
+            if number == len(signs):
+                for client in clients:
+                    client.stopping.set()
+                    client.join()
+            exporter.process.send_signal(sign)
+            exporter.process.wait()
+    with daemon(tmp_path, *options) as exporter:
+        eventually(lambda: m.REQUEST_ENERGY_COUNT.name in exporter.metrics(), "counted requests", exporter.log)
+        counts = [exporter.value(name, model="llama") for name in (m.REQUESTS.name, m.REQUEST_ENERGY_COUNT.name)]
+        with closing(sqlite3.connect(tmp_path / "state" / "requests.sqlite")) as connection:
+            bodies = connection.execute("SELECT body FROM batch").fetchall()
+        stored = [each.request_id for (body,) in bodies for each in unpack_requests(body)]
+        views = [exporter.get(f"/api/v1/requests/{each}?run_id=server")[1] for each in stored]
+
+    assert sorted(stored) == sorted(each for client in clients for each in client.sent)
+    assert {view["state"] for view in views} == {"final"}
+    assert counts == [len(stored), sum(view["energy_joules"] is not None for view in views)]
