@@ -122,9 +122,8 @@ class OtlpReceiver:
             counts["invalid"] += 1
             reasons[reason] += 1
         found: dict[str, Mask] = {}
-        source_of = np.array(body.source_of)
         for number, source in enumerate(body.sources):
-            own = np.flatnonzero(left & (source_of == number))
+            own = np.flatnonzero(left & (body.source_of == number))
             times = body.requests.started_at[own], body.requests.ended_at[own]
             for run, group in self._matcher.groups(*times, source):
                 if isinstance(run, str):
