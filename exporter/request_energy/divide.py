@@ -48,13 +48,14 @@ class RequestEnergies:
     `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
     `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
     a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted
-    joules of the terms. `group_half_j` (G,) are the half-widths of the energies of groups. `other_half_j` is the part
-    of all half-widths by work that no request reports.
+    joules of the terms. `group_half_j` (G,) are the half-widths of the energies of groups, `total_half_j` is that of
+    all requests together. `other_half_j` is the part of all half-widths by work that no request reports.
     """
 
     divided: DividedEnergy
     half_j: FloatArray
     group_half_j: FloatArray
+    total_half_j: float
     unassigned_j: float
     measured_j: float
     idle_j: float
@@ -121,7 +122,7 @@ def divide_energy(
     half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
-    group_half_j = sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known)
+    group_half_j, total_half_j = sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known)
     if untimed is not None:
         _add_guesses(sums.half_j, group_half_j, divided.dynamic_j, untimed, groups)
     _add_whole(sums.half_j, spans, slots, divided, other_ratio)
@@ -133,6 +134,7 @@ def divide_energy(
         divided=divided,
         half_j=sums.half_j,
         group_half_j=np.minimum(group_half_j, shared_j),
+        total_half_j=min(total_half_j, shared_j),
         unassigned_j=float(slots.joules.sum()) - to_share_j,
         measured_j=measured_j,
         idle_j=float(slots.idle_j.sum()),

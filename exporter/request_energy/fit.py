@@ -112,9 +112,11 @@ def phase_totals_j(fits: FloatArray, terms: FloatArray, prefill_steps: FloatArra
 def is_separable(windows: FitWindows, phases_j: Sequence[float], half_j: Sequence[float]) -> bool:
     """Return True if the energies of prefill and decode can be stated, with their half-widths.
 
-    Prefill varies independently then: its tokens are no linear combination of the terms of decode.
+    Both are above 0, and prefill varies independently: its tokens are no linear combination of the terms of decode.
     """
-    if not all(half <= SEPARABLE_RATIO * joules for joules, half in zip(phases_j, half_j, strict=True)):
+    if not all(
+        joules > 0.0 and half <= SEPARABLE_RATIO * joules for joules, half in zip(phases_j, half_j, strict=True)
+    ):
         return False
     prefill, decode = windows.terms[:, 0], windows.terms[:, 1:3]
     if not np.any(prefill) or not np.any(decode):

@@ -57,6 +57,7 @@ def divide_roles(
         divided=divided,
         half_j=np.hypot(prefill.half_j, decode.half_j),
         group_half_j=np.hypot(prefill.group_half_j, decode.group_half_j),
+        total_half_j=math.hypot(prefill.total_half_j, decode.total_half_j),
         unassigned_j=prefill.unassigned_j + decode.unassigned_j,
         measured_j=prefill.measured_j + decode.measured_j,
         idle_j=prefill.idle_j + decode.idle_j,

@@ -19,8 +19,8 @@ LIKELY_TOKENS = 200.0
 """Prefilled tokens that likely last as long as a generated one, with the time in the queue."""
 LEAST_PHASE_S = 1e-9
 """Least time of a phase, and of all phases in a slot; less is a rounding error."""
-MIN_QUIET_SLOTS = 3
-"""Least number of slots without requests that show the power of other work."""
+MIN_QUIET_S = 2.5
+"""Least time without requests that shows the power of other work: three samples of a second, whose times vary."""
 OTHER_QUANTILES = 0.05, 0.5, 0.95
 """Quantiles of the power above idle without requests: that of noise, the usual one, and the limit of other work."""
 IDLE_RATIO = 0.05
@@ -224,7 +224,7 @@ class QuietPower:
     """
 
     def __init__(self, slots: int | None = None) -> None:
-        self._slots, self._above_w = slots, np.empty(0)
+        self._slots, self._above_w, self._widths_s = slots, np.empty(0), np.empty(0)
 
     def add(self, slots: EnergySlots, busy: Mask) -> EnergySlots:
         """Add slots with the mask of those with requests (K,); return them with the powers without requests.
@@ -234,8 +234,10 @@ class QuietPower:
         near = np.concatenate([[True], busy, [True]])
         quiet = ~(near[:-2] | busy | near[2:])
         above_w = (slots.joules / slots.widths_s - slots.idle_w)[quiet]
-        self._above_w = np.append(self._above_w, above_w)[-(self._slots or len(self._above_w) + len(above_w)) :]
-        if len(self._above_w) < MIN_QUIET_SLOTS:
+        latest = slice(-(self._slots or len(self._above_w) + len(above_w)), None)
+        self._above_w = np.append(self._above_w, above_w)[latest]
+        self._widths_s = np.append(self._widths_s, slots.widths_s[quiet])[latest]
+        if self._widths_s.sum() < MIN_QUIET_S:
             return slots
         low_w, usual_w, high_w = np.quantile(self._above_w, OTHER_QUANTILES).tolist()
         return replace(slots, other_w=max(usual_w, 0.0), other_limit_w=max(high_w + min(low_w, 0.0), 0.0))

@@ -111,6 +111,14 @@ class GroupSums:
         self._scatter_j2 += amounts_at(numbers, scatter_j2, self._count)
         self._meter_j2 += amounts_at(numbers, meter_j2, self._count)
 
+    @property
+    def whole(self) -> GroupSums:
+        """All requests as one group."""
+        one = GroupSums(np.zeros(1, dtype=np.int32), len(self._joules))
+        one._joules, one._idle_j = self._joules.sum(axis=1, keepdims=True), self._idle_j.sum(keepdims=True)
+        one._scatter_j2, one._meter_j2 = self._scatter_j2.sum(keepdims=True), self._meter_j2.sum(keepdims=True)
+        return one
+
     def half_widths_j(
         self, covariance: FloatArray, steps: FloatArray, floor: float, other_ratio: float, *, idle_known: bool
     ) -> FloatArray:
@@ -173,11 +181,13 @@ class RequestSums:
         unknown_j = untimed_j + other_ratio * self._totals[0]
         return phase_half_widths_j(self._totals, self._covariance, self._steps, unknown_j, idle_half_j)
 
-    def group_half_widths_j(self, other_ratio: float, *, idle_known: bool) -> FloatArray:
-        """Return the half-widths of the energies of the groups, (G,)."""
-        return self._groups.half_widths_j(
-            self._covariance, self._steps, self._floor, other_ratio, idle_known=idle_known
-        )
+    def group_half_widths_j(self, other_ratio: float, *, idle_known: bool) -> tuple[FloatArray, float]:
+        """Return the half-widths of the energies of the groups (G,), and of all requests together."""
+        found = [
+            each.half_widths_j(self._covariance, self._steps, self._floor, other_ratio, idle_known=idle_known)
+            for each in (self._groups, self._groups.whole)
+        ]
+        return found[0], float(found[1].item())
 
     def _continued(self, at: IntArray, joules: FloatArray, scatter: FloatArray, meter: FloatArray) -> IntArray:
         """Add what earlier blocks know of the requests; return their positions among the open ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from exporter.request_energy.load import union_s
-from exporter.request_energy.spans import IDLE_RATIO, MIN_QUIET_SLOTS, EnergySlots, RequestSpans
+from exporter.request_energy.spans import IDLE_RATIO, MIN_QUIET_S, EnergySlots, RequestSpans
 
 _RATIO = 0.1
 """Least power above idle without requests, relative to that with requests, and least part of the samples without
@@ -23,7 +23,7 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
     begun = np.searchsorted(np.sort(spans.arrived_s), ends_s + slots.widths_s)
     over = np.searchsorted(np.sort(spans.ended_s), starts_s - slots.widths_s)  # the sensor shows a load late
     is_quiet = begun == over
-    if np.count_nonzero(is_quiet) < MIN_QUIET_SLOTS:
+    if slots.widths_s[is_quiet].sum() < MIN_QUIET_S:
         return _partial_note(spans, slots)
     if np.all(is_quiet):
         return ""

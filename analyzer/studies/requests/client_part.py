@@ -32,6 +32,7 @@ def part_of_client(energies: RequestEnergies, own: npt.NDArray[np.bool_], groups
         divided=divided,
         half_j=energies.half_j[own],
         group_half_j=energies.group_half_j[:groups],
+        total_half_j=float(energies.group_half_j[:groups].sum()),
         unassigned_j=energies.unassigned_j + float(energies.total_j[~own].sum()),
         prefill=_scaled(energies.prefill, prefill_j),
         decode=_scaled(energies.decode, decode_j),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from exporter.request_energy.fit import SHARED_STEP, FitWindows, bootstrap, fit, least_squares
+from exporter.request_energy.fit import SHARED_STEP, FitWindows, bootstrap, fit, is_separable, least_squares
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(4, 40))
@@ -55,3 +55,11 @@ def test_bootstrap_scatters_like_the_fit():
 
     assert draws.shape == (400, 4)
     assert draws[:, 0].std() == pytest.approx(0.1, rel=0.2)
+
+
+@pytest.mark.parametrize(("prefill_j", "separable"), [(300.0, True), (0.0, False)])
+def test_a_phase_without_energy_is_not_separable(prefill_j, separable):
+    """Its half-width is 0, too, so the energy per token would be 0 J without an error."""
+    windows = FitWindows(np.random.default_rng(1).uniform(0, 1, (60, 4)), np.ones(60))
+
+    assert is_separable(windows, (prefill_j, 1_000.0), (prefill_j / 10, 100.0)) is separable

@@ -41,6 +41,18 @@ def test_error_of_the_division_is_not_in_the_energy_of_all_requests():
     assert found.group_half_j[0] < found.half_j.sum() / 3
 
 
+def test_half_width_of_all_requests_does_not_depend_on_the_groups():
+    rng = np.random.default_rng(7)
+    served = serve(rng, "chat", 0.6, 60.0)
+    slots, users = served.slots(0.25, rng), rng.integers(0, 5, len(served.spans)).astype(np.int32)
+
+    whole, grouped = divide_energy(served.spans, slots), divide_energy(served.spans, slots, groups=users)
+
+    assert whole.total_half_j == pytest.approx(whole.group_half_j[0], rel=1e-12)
+    assert grouped.total_half_j == pytest.approx(whole.total_half_j, rel=1e-9)
+    assert grouped.total_half_j < grouped.group_half_j.sum() / 2
+
+
 def test_group_of_one_request_has_at_most_the_half_width_of_the_request():
     """20 requests of 100 J in separate slots; each edge of a slot is known to 2 J."""
     spans = spans_of(*[(4.0 * k + 1.0, 4.0 * k + 1.2, 4.0 * k + 2.0, 100, 20) for k in range(20)])

@@ -31,9 +31,9 @@ def slots(width_s, other_s):
     return EnergySlots(np.arange(0.0, SECONDS + width_s, width_s), power_w(width_s, other_s) * width_s, IDLE_W)
 
 
-def quiet(above_w):
-    """Return slots of a second without requests."""
-    one = EnergySlots(np.arange(len(above_w) + 1.0), IDLE_W + above_w, IDLE_W)
+def quiet(above_w, width_s=1.0):
+    """Return slots without requests."""
+    one = EnergySlots(width_s * np.arange(len(above_w) + 1.0), width_s * (IDLE_W + above_w), IDLE_W)
     return QuietPower().add(one, np.zeros(len(above_w), dtype=bool))
 
 
@@ -53,8 +53,20 @@ def test_quiet_power_noise_of_the_meter_is_no_work():
     assert found.other_limit_w == pytest.approx(0.0, abs=1.5)
 
 
-def test_quiet_power_too_few_slots_give_no_limit():
-    assert quiet(np.array([0.0, OTHER_W, OTHER_W, 0.0])).other_limit_w == 0.0  # without those at both ends
+@pytest.mark.parametrize(("width_s", "slots_of_work", "limit_w"), [(1.0, 2, 0.0), (1.0, 3, 100.0), (0.25, 9, 0.0)])
+def test_quiet_power_needs_the_same_time_with_all_widths(width_s, slots_of_work, limit_w):
+    """Less than 2.5 s without requests show nothing, without the slots at both ends."""
+    above_w = OTHER_W * np.ones(slots_of_work + 2)
+
+    assert quiet(above_w, width_s).other_limit_w == pytest.approx(limit_w)
+
+
+def test_quiet_power_counts_the_time_of_all_calls():
+    power, one = QuietPower(), EnergySlots(0.25 * np.arange(8.0), np.full(7, 0.25 * (IDLE_W + OTHER_W)), IDLE_W)
+
+    limits_w = [power.add(one, np.zeros(7, dtype=bool)).other_limit_w for _ in range(3)]  # of 1.25 s each
+
+    assert limits_w == pytest.approx([0.0, OTHER_W, OTHER_W])
 
 
 @pytest.mark.parametrize("width_s", [0.25, 1.0])
