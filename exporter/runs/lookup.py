@@ -26,7 +26,7 @@ class RunLookup:
         """Return the run. Raises RunError where there is none."""
         if run := self.get(run_id):
             return run
-        latest = ", ".join(list(self._runs)[-5:]) or "none"
+        latest = ", ".join(sorted(self._runs, key=lambda name: -self._runs[name].started_at)[:5]) or "none"
         raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {latest}; see GET /api/v1/runs")
 
     def find_running(self, run_id: str) -> RunRecord:
