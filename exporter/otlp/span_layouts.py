@@ -7,7 +7,7 @@ differ, and encodings that are not listed here, are left to protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,8 +38,8 @@ _OF_VALUE = {
     **dict.fromkeys((0x2A, 0x32, 0x3A), _FIXED),  # array, list of pairs, bytes
 }
 _ID_BYTES = 8
-_MAX_VARINT = 9
-"""Bytes of a number without a sign; those of ten bytes are negative, or out of range."""
+_MAX_VARINT = 8
+"""Bytes of a number of up to 56 bits."""
 
 
 class _Field(NamedTuple):
@@ -92,8 +92,6 @@ class SpanLayout:
         sizes = {key: each.end - each.begin for key, each in fields.items()}
         if sizes.get(SPAN_ID) != _ID_BYTES or sizes.get(PARENT_ID, 0) not in (0, _ID_BYTES):
             return None
-        if not sizes.get(PARENT_ID):
-            fields.pop(PARENT_ID, None)
         return cls(np.frombuffer(span, np.uint8) & mask, mask, fields)
 
     def matches(self, spans: Bytes) -> Mask:
@@ -103,20 +101,13 @@ class SpanLayout:
         fits: Mask = ((spans ^ self.common) & self.mask == 0).all(axis=1)
         return fits
 
-    def column(self, spans: Bytes, key: int | str, dtype: str) -> npt.NDArray[np.number]:
-        """Return values with a fixed number of bytes; zeros for a field that spans lack."""
-        _, begin, end = self.fields.get(key, _NONE)
-        if begin == end:
-            return np.zeros(len(spans), dtype)
-        return np.ascontiguousarray(spans[:, begin:end]).view(dtype)[:, 0]
-
-    def integers(self, spans: Bytes, key: str) -> npt.NDArray[np.int64]:
-        """Return numbers with seven bits in each byte, the lowest ones first; zeros for a field that spans lack."""
-        _, begin, end = self.fields.get(key, _NONE)
-        numbers = np.zeros(len(spans), np.int64)
-        for place, column in enumerate(range(begin, end)):
-            numbers |= (spans[:, column] & 0x7F).astype(np.int64) << 7 * place
-        return numbers
+    def words(self, spans: Bytes, keys: Sequence[int | str]) -> npt.NDArray[np.uint64]:
+        """Return values of up to eight bytes as they are encoded, (K, N); 0 for a field that spans lack."""
+        words = np.zeros((len(keys), len(spans)), "<u8")
+        for content, key in zip(words.view(np.uint8).reshape(len(keys), -1, 8), keys, strict=True):
+            _, begin, end = self.fields.get(key, _NONE)
+            content[:, : end - begin] = spans[:, begin:end]
+        return words
 
     def texts(self, spans: Bytes, key: int | str) -> list[str]:
         """Return the texts of a field, one text if all are equal; an empty one for a field that spans lack."""

@@ -63,9 +63,9 @@ def rows_of_each(spans, by):
     rows, links = [], []
     for position, encoded in enumerate(spans):
         span, attributes = read_span(encoded)
-        number, parent = int.from_bytes(span.span_id), span.parent_span_id
-        if parent and parent != span.span_id:
-            links.append((number, int.from_bytes(parent)))
+        number, parent = int.from_bytes(span.span_id), int.from_bytes(span.parent_span_id)
+        if parent and parent != number:
+            links.append((number, parent))
         if row := by.read(span, attributes, number):
             request_id, *times_and_tokens, span_number, origin = row
             rows.append(comparable((position, request_id, *map(float, times_and_tokens), span_number, origin)))
@@ -277,7 +277,7 @@ def test_unusual_encoding_equals_protobuf(encode):
 
 def test_text_that_is_no_utf8_in_a_later_span_is_refused():
     spans = [span_of(number, {**VLLM, "other": f"{number:04}"}) for number in range(MIN_ALIKE)]
-    damaged = spans[-1].replace(b"0009", b"000\xff")
+    damaged = spans[-1].replace(b"0015", b"001\xff")
     assert check([*spans[:-1], damaged]) == "refused"
 
 
