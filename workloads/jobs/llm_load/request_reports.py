@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import wattline
-from wattline.client.api import Api, ExporterError
+from wattline.client.api import Api, ExporterError, is_temporary
 from wattline.client.messages import log_message
 from wattline.client.request_queue import CLIENT_RUN, CLIENT_RUN_LABEL, client_run_mark
 
@@ -98,7 +98,9 @@ class RequestReports:
                 for run_id in runs:
                     if any(self._is_own(each) for each in self._requests_of(run_id)):
                         return run_id
-            except ExporterError:
+            except ExporterError as error:
+                if is_temporary(error):
+                    continue
                 return None
             if number >= _ALONE and len(runs) < 2 and not has_traces:
                 return None
@@ -125,12 +127,18 @@ class RequestReports:
         try:
             runs = self._open_runs()
             gpus = runs.pop(str(self._run.run_id), set())
-            others = [run_id for run_id, used in runs.items() if used & gpus and self._requests_of(run_id)]
+            others = {run_id: self._requests_of(run_id) for run_id, used in runs.items() if used & gpus}
         except ExporterError:
             return
-        if others:
-            log_message(
-                f"run {others[0]} reports requests on the same GPUs: if they are those of this job, both runs count "
-                "them, each with a part of the energy; stop the reports of the server (its plugin, middleware or "
-                f"traces), or use the run {others[0]} only"
-            )
+        for run_id, requests in others.items():
+            if any(map(self._is_own, requests)):
+                log_message(
+                    f"run {run_id} has these requests, too, since the server reported them late: both runs count them, "
+                    "each with a part of the energy; start the job again"
+                )
+            elif requests:
+                log_message(
+                    f"run {run_id} reports requests on the same GPUs: if they are those of this job, both runs count "
+                    "them, each with a part of the energy; stop the reports of the server (its plugin, middleware or "
+                    "traces)"
+                )

@@ -88,6 +88,28 @@ def test_unknown_requests_on_the_same_gpu_are_warned_of(report, capsys, gpu, war
     assert ("run server reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
 
 
+def test_requests_that_the_server_reports_late_are_warned_of(report, capsys):
+    class Late(ListingApi):
+        def answer(self, method, path, content):
+            if self.lists > 4:
+                self.stored = {"server": [stored("chat-1")]}
+            return super().answer(method, path, content)
+
+    assert report(Late({"server": [GPU]})) == [0, 1, 2]
+    assert "run server has these requests, too, since the server reported them late" in capsys.readouterr().err
+
+
+def test_exporter_that_is_busy_is_asked_again(report):
+    class Busy(ListingApi):
+        def answer(self, method, path, content):
+            if path.startswith("/api/v1/runs?") and not self.lists:
+                self.lists += 1
+                return 503, {"status": 503, "detail": "it is starting"}
+            return super().answer(method, path, content)
+
+    assert report(Busy({"server": [GPU]}, {"server": [stored("chat-1")]})) == []
+
+
 def test_exporter_that_does_not_answer_lets_the_job_report(report):
     class Failing(ListingApi):
         def answer(self, method, path, content):
