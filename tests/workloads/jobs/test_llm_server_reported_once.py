@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="needs uvicorn")
 
 OPTIONS = ("--simulate", "1xH200", "--no-collector.host", "--no-collector.rapl", "--requests.window", "10s")
 LOAD_S, CLIENTS = 12, 2
-JOB, SERVER = "load", "server"
+JOB = "load"
 
 
 @pytest.fixture
@@ -104,29 +104,33 @@ def analyzed_j(exporter, environment, run_id, folder):
 
 def test_requests_of_job_have_the_whole_energy_of_server(exporter, environment, tmp_path):
     """The server has had a request of another client before, so its run has a part of the GPU already."""
-    own = environment | {"WATTLINE_RUN_ID": SERVER}
-    begin(exporter, "llm-server", run_id=SERVER, gpus=["0"])
-    with server(exporter, own, 0.7) as (address, simulation):
+    with server(exporter, environment | {"CUDA_VISIBLE_DEVICES": "0"}, 0.7) as (address, simulation):
         earlier = ask(address)
-        eventually(lambda: reported(exporter, SERVER), "a report", exporter.log)
+        own_run = eventually(lambda: exporter.get("/api/v1/runs")[1], "a run of the server")[0]["run_id"]
+        eventually(lambda: reported(exporter, own_run), "a report", exporter.log)
         options = ("--duration", str(LOAD_S), "--concurrency", str(CLIENTS), "--warmup", "1", "--run-id", JOB)
         log = job(environment, address, *options)
-        sent = [each for each in reported(exporter, SERVER) if each["labels"].get("client_run") == JOB]
-        joules = final_j(exporter, SERVER, [each["id"] for each in sent])
+        sent = [each for each in reported(exporter, own_run) if each["labels"].get("client_run") == JOB]
+        joules = final_j(exporter, own_run, [each["id"] for each in sent])
         true_j = busy_j(simulation, sent)
+        run = exporter.get(f"/api/v1/runs/{JOB}")[1]
 
-    assert f"the server reports these requests, in run {SERVER}: the job does not report them again" in log
+    assert f"the server reports these requests, in run {own_run}: the job does not report them again" in log
     assert reported(exporter, JOB) == []
-    assert len(reported(exporter, SERVER)) == len(sent) + 2  # the earlier one, and the warm-up
+    assert len(reported(exporter, own_run)) == len(sent) + 2  # the earlier one, and the warm-up
     print(f"{len(sent)} requests: {sum(joules):.1f} J of {true_j:.1f} J")
     assert sum(joules) == pytest.approx(true_j, rel=0.04)  # half a slot of 0.25 s at each edge of 12 s
+
+    [whole_j], [attributed_j] = (run[f"{kind}energy_joules"]["gpu"].values() for kind in ("", "attributed_"))
+    print(f"run of the job: {attributed_j:.1f} J of {whole_j:.1f} J")
+    assert attributed_j > 0.5 * whole_j  # all from when the job has found the processes of the server
 
     by_id, output = analyzed_j(exporter, environment, JOB, tmp_path)
     print(f"analyzer: {sum(by_id.values()):.1f} J")
     assert by_id.keys() == {each["id"] for each in sent}
     assert earlier not in by_id
     assert sum(by_id.values()) == pytest.approx(true_j, rel=0.04)
-    assert f"the server reported these requests, in run {SERVER}" in " ".join(output.split())
+    assert f"the server reported these requests, in run {own_run}" in " ".join(output.split())
 
 
 def test_server_in_the_run_of_the_job_reports_once(exporter, environment):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,8 @@ from wattline.client.messages import log_message
 
 _TIMEOUT_S = 10.0
 _ANY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
+_SERVER_LABEL = "server"
+"""Label of runs that servers begin for their own reports. See `wattline.integrations.served_requests`."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -84,13 +86,31 @@ def _ip(address: str) -> str:
 
 
 def _other_run(run_id: str, pids: list[int]) -> str | None:
-    """Return another running run of the processes that a client began; a discovered one may contain this run."""
+    """Return another running run to which the energy of these processes is to be attributed.
+
+    A discovered run may contain this run, and so may one that the server began for its own reports, unless it shares
+    its GPUs with further runs that clients began: their requests are divided by the loads of their processes.
+    """
     namespace = processes_body().get("pid_namespace", "")
     query = "&".join(f"pid={pid}" for pid in pids)
     api = Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
     try:
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
+        others = [run for run in _of_clients(runs) if run["run_id"] != run_id]
+        if not others or _SERVER_LABEL not in others[0]["labels"]:
+            return others[0]["run_id"] if others else None
+        beside = _of_clients(api.get_list("/runs?state=running"))
     except ExporterError:
         return None
-    others = (run["run_id"] for run in runs if run["run_id"] != run_id and "discovered" not in run["labels"])
-    return next(others, None)
+    own = others[0]["run_id"]
+    gpus = _gpus(others[0])
+    is_shared = any(gpus & _gpus(run) for run in beside if run["run_id"] not in {run_id, own})
+    return str(own) if is_shared else None
+
+
+def _of_clients(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [run for run in runs if "discovered" not in run["labels"]]
+
+
+def _gpus(run: Mapping[str, Any]) -> set[str]:
+    return {gpu["uuid"] for gpu in run["gpus"]}

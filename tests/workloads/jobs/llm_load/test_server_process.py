@@ -14,13 +14,19 @@ from workloads.jobs.llm_load.server_process import listening_pids, register_serv
 
 
 class ApiWithOwner(RunApi):
-    """Run API at which all processes are in one run."""
+    """Run API at which all processes are in one run on GPU-0, beside `others` with their labels and GPUs."""
 
-    def __init__(self, labels):
+    def __init__(self, labels, others=()):
         super().__init__()
-        self.owner = {"run_id": "server", "labels": labels}
+        self.owner = {"run_id": "server", "labels": labels, "gpus": [{"uuid": "GPU-0"}]}
+        self.others = [
+            {"run_id": f"run-{number}", "labels": of_run, "gpus": [{"uuid": gpu}]}
+            for number, (of_run, gpu) in enumerate(others)
+        ]
 
     def answer(self, method, path, content):
+        if path == "/api/v1/runs?state=running":
+            return 200, [self.owner, *self.others]
         return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
 
 
@@ -34,10 +40,10 @@ def listener():
 def registered(listener, monkeypatch):
     """Return a function that registers this process, which listens, and returns the pids of the run."""
 
-    def register(labels):
+    def register(labels, others=()):
         found = []
         run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
-        with run_api_server(ApiWithOwner(labels)) as address:
+        with run_api_server(ApiWithOwner(labels, others)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
             register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
         return found
@@ -57,6 +63,18 @@ def test_server_in_discovered_run_is_added_to_run(registered):
 
 def test_server_in_run_of_another_client_is_not_added(registered):
     assert registered({}) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "is_added"),
+    [
+        ([], True),
+        ([({}, "GPU-1"), ({"discovered": "user"}, "GPU-0")], True),
+        ([({}, "GPU-0")], False),
+    ],
+)
+def test_server_in_its_own_run_is_added_unless_it_shares_the_gpu(registered, others, is_added):
+    assert registered({"server": "vLLM"}, others) == ([os.getpid()] if is_added else [])
 
 
 def test_remote_server_is_not_searched_on_this_machine(capsys):
