@@ -21,7 +21,7 @@ from exporter.request_energy.fit import (
 )
 from exporter.request_energy.load import TERMS
 from exporter.request_energy.pieces import FloatArray
-from exporter.request_energy.spans import IDLE_RATIO
+from exporter.request_energy.spans import IDLE_RATIO, RequestSpans
 from exporter.request_energy.sums import phase_half_widths_j
 
 MIN_FIT_SLOTS = 6
@@ -36,6 +36,10 @@ Steps last longer with more context, but tokens are spread evenly over a decode.
 therefore counts as that of steps, up to half of it with long prompts."""
 OTHER_FIT = 1
 """Position of the fit towards the other model among the fits."""
+LEAST_RATIO, UNKNOWN_RATIO = 0.3, 1.0
+"""Least half-width of an estimate, relative to it, and that with fewer than LEAST_COMPARED requests."""
+LEAST_COMPARED, COMPARED = 20, 1_000
+"""Least and most final requests whose estimates give the half-width of the next one."""
 _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but not derivatives."""
 
@@ -115,6 +119,11 @@ class FitSlots:
             return None
         return fit_model(self.terms, self._dynamic_j, self._width_s, SHARED_STEP, SEPARATE_TOKENS)
 
+    @property
+    def steps_per_token(self) -> float:
+        steps, tokens = self.terms[:, 2:].sum(axis=0).tolist()
+        return float(steps / tokens) if tokens else 0.0
+
     def other_ratio(self, limit_w: float) -> float:
         """Return the largest power above idle of other work, relative to that of the slots, at most 1."""
         return min(1.0, limit_w * self._width_s * len(self) / max(float(self._dynamic_j.sum()), 1e-9))
@@ -130,3 +139,50 @@ class FitSlots:
         unknown_j = untimed * float(totals_j[0].sum()) + other_ratio * totals_j[0]
         half_j = phase_half_widths_j(totals_j, model.covariance, model.steps, unknown_j, idle_half_j)
         return is_separable(model.windows, totals_j[0].tolist(), half_j)
+
+
+class Estimates:
+    """Likely energies of requests at their reports, and the errors of those that are final."""
+
+    def __init__(self) -> None:
+        self._flight_s = self._idle_j = 0.0
+        self._error_ratios = np.empty(0)
+        """Errors of the latest estimates, relative to them."""
+
+    def add(self, flight_s: float, idle_j: float) -> None:
+        """Add the time of all requests in slots, and their idle energy."""
+        self._flight_s += flight_s
+        self._idle_j += idle_j
+
+    @property
+    def idle_w(self) -> float:
+        """Mean idle power of a request in progress."""
+        return self._idle_j / self._flight_s if self._flight_s else 0.0
+
+    def of(
+        self, spans: RequestSpans, model: EnergyModel, steps_per_token: float
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Return the likely joules of requests, and their half-widths; None if no request was in progress before."""
+        if not self._flight_s:
+            return None
+        made = spans.generated_tokens
+        amounts = np.column_stack(
+            [
+                spans.prefilled_tokens,
+                made * (spans.prompt_tokens + made / 2),
+                made * steps_per_token,
+                np.zeros(len(spans)),
+            ]
+        )
+        joules = amounts @ model.joules_of + (spans.ended_s - spans.arrived_s) * self.idle_w
+        known = np.sort(self._error_ratios)
+        ratio = known[int(0.95 * len(known))] if len(known) >= LEAST_COMPARED else UNKNOWN_RATIO
+        return joules, joules * max(LEAST_RATIO, float(ratio))
+
+    def compare(self, estimated_j: FloatArray, final_j: FloatArray) -> None:
+        """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile.
+
+        Estimates that are not a number are left out.
+        """
+        ratios = np.abs(estimated_j - final_j) / np.maximum(estimated_j, 1e-9)
+        self._error_ratios = np.append(self._error_ratios, ratios[~np.isnan(ratios)])[-COMPARED:]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exporter.request_energy.columns import HeldRows
-from exporter.request_energy.model import FIT_SLOTS, EnergyModel, FitSlots
+from exporter.request_energy.model import FIT_SLOTS, EnergyModel, Estimates, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, Phases, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray, Mask, shared_joules, with_slots
 from exporter.request_energy.slot_table import (
@@ -36,13 +36,10 @@ FIRST_S = 30.0
 """Time for which slots wait for all requests in them, until the durations of requests are known."""
 LEAST_WAIT_S, DURATIONS = 5.0, 1.5
 """A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
-LEAST_RATIO = 0.3
-"""Least half-width of an estimate, relative to it."""
 PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
-LEAST_COMPARED, COMPARED, COMPARED_AT_ONCE, UNKNOWN_RATIO = 20, 1_000, 64, 1.0
-"""Least and most final requests whose estimates give the half-width of the next one, most of one call, and the ratio
-with fewer than the least."""
+COMPARED_AT_ONCE = 64
+"""Most requests of one call whose estimates are compared with their energies."""
 _COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
 """Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, the idle energy so far, and 1 if
 the first token is a guess, else 0."""
@@ -64,15 +61,24 @@ class StreamingDivision:
         self._decode = DecodeClock()
         self._loads, self._rates = np.zeros((8, 0)), np.zeros((RATES, 0))
         """Loads of the slots that are not divided, and joules per load of those before them."""
-        self._fit_slots, self._quiet = FitSlots(slot_s), QuietPower(FIT_SLOTS)
-        self._fitted_s, self._pace = -np.inf, UNKNOWN_PACE
-        self._first_s, self._longest_s = np.inf, 0.0
-        self._flight_s = self._shared_idle_j = self._other_ratio = 0.0
-        self._error_ratios = np.empty(0)
-        """Errors of the latest estimates, relative to them."""
-        self.model: EnergyModel | None = None
+        self._pace, self._first_s, self._longest_s = UNKNOWN_PACE, np.inf, 0.0
         self.measured_j = self.rest_j = self._divided_j = 0.0
-        self._separable, self._assumed_until_s = False, -np.inf  # the end of the last slot with an assumed idle power
+        self._assumed_until_s = -np.inf  # the end of the last slot with an assumed idle power
+        self._start_fit()
+
+    def _start_fit(self) -> None:
+        """Fit the model to slots from now on."""
+        self._fit_slots, self._quiet = FitSlots(self._slot_s), QuietPower(FIT_SLOTS)
+        self._estimates = Estimates()
+        self._held.values[_ESTIMATED_J] = np.nan
+        self._fitted_s, self._other_ratio, self._separable = -np.inf, 0.0, False
+        self.model: EnergyModel | None = None
+        self._starts_s = np.inf
+        """Time from which the model is fitted anew."""
+
+    def fit_from(self, from_s: float) -> None:
+        """Fit the model anew, to slots from an instant on: other devices are measured since then."""
+        self._starts_s = from_s
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -156,6 +162,8 @@ class StreamingDivision:
         self, until_s: float, idle_w: float | FloatArray, *, idle_known: bool = True, untimed: float = 0.0
     ) -> DividedRequests:
         """Divide the slots that ended up to `until_s`, with one idle power or one for each; return final requests."""
+        if self.divided_s >= self._starts_s:
+            self._start_fit()
         count = int(np.searchsorted(self.edges_s, until_s, side="right")) - 1
         if count >= 1:
             joules = rising_joules(self._joules, self._divided_j)[: count + 1]
@@ -177,23 +185,9 @@ class StreamingDivision:
 
         It needs no energy of the time of the requests, and takes the mean number of requests in progress.
         """
-        if self.model is None or not self._flight_s or not self.measured_j:
+        if self.model is None or not self.measured_j:
             return None
-        steps, tokens = self._fit_slots.terms[:, 2:].sum(axis=0).tolist()
-        made = spans.generated_tokens
-        amounts = np.column_stack(
-            [
-                spans.prefilled_tokens,
-                made * (spans.prompt_tokens + made / 2),
-                made * (steps / tokens if tokens else 0.0),
-                np.zeros(len(spans)),
-            ]
-        )
-        idle_j = (spans.ended_s - spans.arrived_s) * self._shared_idle_j / self._flight_s
-        joules = amounts @ self.model.joules_of + idle_j
-        known = np.sort(self._error_ratios)
-        ratio = known[int(0.95 * len(known))] if len(known) >= LEAST_COMPARED else UNKNOWN_RATIO
-        return joules, joules * max(LEAST_RATIO, float(ratio))
+        return self._estimates.of(spans, self.model, self._fit_slots.steps_per_token)
 
     def _slot_edges(self, begin_s: float, slots: int) -> SlotEdges:
         real_s: FloatArray = self._slot_s * np.arange(slots + 1, dtype=np.float64)
@@ -243,11 +237,10 @@ class StreamingDivision:
             self._separable = self._fit_slots.is_separable(model, untimed, self._other_ratio)
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
-        self._flight_s += float(loads[FLIGHT_S].sum())
         self.measured_j += float(slots.joules.sum())
         idle_j = shared_joules(edges.real_s, slots.idle_j / slots.widths_s, phases.arrived_s, phases.ended_s)
         self._held.values[_IDLE_J, : self._counted] += idle_j
-        self._shared_idle_j += float(idle_j.sum())
+        self._estimates.add(float(loads[FLIGHT_S].sum()), float(idle_j.sum()))
         self.rest_j += float((slots.joules - dynamic_j).sum() - idle_j.sum())
 
     def _energy(self, chosen: slice) -> SummedEnergy:
@@ -273,7 +266,7 @@ class StreamingDivision:
         separable = is_known & self._separable
         found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
         if count:
-            self._compare(self._held.values[_ESTIMATED_J, final], found)
+            self._estimates.compare(self._held.values[_ESTIMATED_J, final], found.total_j)
             self._remove(count)
         return found
 
@@ -293,8 +286,3 @@ class StreamingDivision:
         if estimated := self.estimate(spans.take(some)):
             joules[some] = estimated[0]
         return joules
-
-    def _compare(self, estimated_j: FloatArray, found: DividedRequests) -> None:
-        """Keep the errors of the latest estimates: 95 % of the next ones are likely smaller than the 95 % quantile."""
-        ratios = np.abs(estimated_j - found.total_j) / np.maximum(estimated_j, 1e-9)
-        self._error_ratios = np.append(self._error_ratios, ratios[~np.isnan(ratios)])[-COMPARED:]

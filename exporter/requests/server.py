@@ -38,7 +38,6 @@ MANY, RARELY_S = 5_000, 8.0
 """Requests that are held, from which on the meters are read and the energy is divided every RARELY_S, at lower cost.
 Meters keep the polls of 12 s."""
 
-
 Meters = Mapping[Device, DeviceMeter]
 EnergyAt = Callable[[Device, EnergyHistory, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the meter."""
@@ -105,6 +104,8 @@ class Server:
             self._histories = {device: self._histories.get(device) or MeterHistory(meters[device]) for device in meters}
             self._meters, self._lowest_w = meters, float("inf")
             self._division.measure_again(self._energy_at)
+            begins_s = [each.begin_s for each in self._histories.values() if each.begin_s < math.inf]
+            self._division.fit_from(max([self._division.divided_s, *begins_s]))
 
     def measure_again(self, from_s: float) -> None:
         """Replace the energies from an instant on: another run has a part of them."""

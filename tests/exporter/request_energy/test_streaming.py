@@ -184,7 +184,7 @@ def test_estimates_come_near_the_final_energies():
     true_j = served.shapley_j
     idle_j = joules - division.estimate(served.spans)[0]
     assert np.abs(idle_j).max() == 0.0
-    dynamic_j = joules - (served.spans.ended_s - served.spans.arrived_s) * division._shared_idle_j / division._flight_s
+    dynamic_j = joules - (served.spans.ended_s - served.spans.arrived_s) * division._estimates.idle_w
     assert np.median(np.abs(dynamic_j - true_j) / true_j) < 0.3
     assert (half_j > 0).all()
 

@@ -175,6 +175,32 @@ def test_gpus_found_after_the_first_report_count_from_its_begin(node):
     assert asyncio.run(scenario()).energy_joules == pytest.approx(2 * IDLE_W, rel=0.05)
 
 
+def test_estimates_after_a_gpu_is_found_late_are_near_the_final_energies(node):
+    """Without a GPU, the energy of 90 s of requests is 0 J; the model is that of the time since it was found."""
+
+    async def scenario():
+        found, devices_of = node.node.service.devices_of("server"), node.devices_of
+        node.devices_of = lambda run_id: found._replace(devices=())
+        rng = np.random.default_rng(1)
+        await node.serve(90, rng, rate=1.0)
+        node.devices_of = devices_of
+        await node.serve(30, rng, rate=1.0)
+        sent, estimates = [], []
+        for _ in range(6):
+            sent += await node.serve(5, rng, rate=1.0)
+            estimates += [node.service.show(each.request_id) for each in sent[len(estimates) :]]
+        await node.serve(60, rng, rate=0.0)
+        return estimates, [node.service.show(each.request_id) for each in sent]
+
+    estimates, final = asyncio.run(scenario())
+
+    assert {view.state for view in estimates} == {"provisional"}
+    ratios = [each.energy_joules / view.energy_joules for each, view in zip(estimates, final, strict=True)]
+    assert len(ratios) > 15
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.15)
+    assert max(each.energy_uncertainty_joules / each.energy_joules for each in estimates) <= 1.0
+
+
 def test_requests_after_a_long_time_without_requests_have_their_energy(node):
     async def scenario():
         await node.serve(60, np.random.default_rng(3))
