@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from analyzer.output.studies.requests import RequestReport
     from analyzer.sources.requests.energy import ServerEnergy
+    from analyzer.studies.requests.report import RequestReport
     from analyzer.studies.requests.table import Grouping, RequestTable
     from exporter.request_energy.divide import RequestEnergies, Role
 
@@ -95,13 +95,14 @@ def requests_command(
     if out is not None:
         _check_out(out)
     from analyzer.commands.printing import print_output
-    from analyzer.output.studies.requests import RequestReport, requests_output
+    from analyzer.output.studies.requests import requests_output
     from analyzer.sources.requests.client_runs import client_runs, load_run_requests, requests_of_client
     from analyzer.sources.requests.energy import fetch_range_energy, fetch_server_energy
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.requests.loaded_run import RunSearch
     from analyzer.sources.requests.selection import requests_with_energy
     from analyzer.sources.runs.load import Clock
+    from analyzer.studies.requests.report import RequestReport
     from analyzer.studies.requests.table import group_requests, groups_by, in_order_of_length
 
     table, reporter = read_requests(requests) if requests else None, None
@@ -126,7 +127,9 @@ def requests_command(
     energies = _divide(table, server, grouping, own, run_id)
     shared = policy == SHARE_POLICY
     groups = in_order_of_length(group_requests(of_run, energies, grouping, idle_shared=shared), names)
-    report = RequestReport(run_id, of_run, energies, groups, names, shared, notes, cost, carbon)
+    report = RequestReport(
+        run_id, of_run, energies, groups, names, shared, notes, cost, carbon, server.warnings, server.half_j
+    )
     if out is not None:
         _write(report, out, simulated=server.simulated)
     print_output(requests_output(report, top).marked(simulated=server.simulated), form)

@@ -91,6 +91,11 @@ def parse_moment(text: str, zone: tzinfo) -> float:
         raise ValueError(f"{text[:60]!r} is neither a date nor a Unix time") from error
 
 
+def local_time(unix_s: float) -> str:
+    """Return the local time with its UTC offset, in ISO 8601."""
+    return datetime.fromtimestamp(unix_s).astimezone().isoformat(timespec="seconds")
+
+
 def parse_compact_date(text: str, zone: tzinfo | None = None) -> float:
     """Return the Unix seconds of a date such as 20261124-173045. Raises ValueError as `parse_date` does."""
     if not re.fullmatch(r"\d{8}-\d{6}", text):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from analyzer.model.interval import Interval
+from analyzer.model.time_text import local_time
 from exporter.contract.work import unit_of_one
 
 _WATT_HOUR_J = 3_600.0
@@ -176,7 +177,7 @@ def span(start_s: float, end_s: float | None) -> str:
 
 def moment(unix_s: float) -> str:
     """Return the local time with its UTC offset, in ISO 8601."""
-    return datetime.fromtimestamp(unix_s).astimezone().isoformat(timespec="seconds")
+    return local_time(unix_s)
 
 
 def number(value: float) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-import numpy as np
-
-from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.html.page import page_style, page_template
 from analyzer.output.plots.requests import requests_plot
-from analyzer.output.studies.requests import RequestReport, groups_table, most_table, share_text
+from analyzer.output.studies.requests import groups_table, most_table, percentiles_table, share_text
 from analyzer.output.table import Table
+from analyzer.studies.requests.report import RequestReport
 
 _ROWS = 25
 
@@ -20,16 +18,21 @@ _ROWS = 25
 def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> str:
     """Return the page; `rows_file` is the name of the file with a row for each request."""
     spans, groups = report.table.spans, groups_table(report)
-    value, _, unit = units.energy_parts(Interval(float(np.median(report.joules))))
+    value, half, unit = units.energy_parts(report.median)
     return page_template("requests.html.j2").render(
         title=report.title,
         simulated=simulated,
         span=units.span(float(spans.arrived_s.min()), float(spans.ended_s.max())),
-        median=(value, unit),
+        median=(value, half, unit),
         facts=list(_facts(report)),
         plot=base64.b64encode(requests_plot(report)).decode(),
         description=f"Energy and generated tokens of {len(spans):,} requests, one point each.",
-        tables=[Table("Groups", groups.columns, groups.rows), most_table(report, _ROWS, report.table.label_names)],
+        tables=[
+            Table("Groups", groups.columns, groups.rows),
+            percentiles_table(report),
+            most_table(report, _ROWS, report.table.label_names),
+        ],
+        warnings=report.warnings,
         notes=report.notes,
         rows_file=rows_file,
         style=page_style(),
@@ -39,10 +42,11 @@ def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> 
 def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each figure of the whole."""
     energies, spans = report.energies, report.table.spans
-    assigned_j = float(report.joules.sum())
+    whole_j = energies.measured_j
     yield "Requests", f"{len(spans):,}", f"{float(spans.generated_tokens.sum()):,.0f} generated tokens"
-    yield "Energy of the requests", units.plain_energy(assigned_j), ""
-    yield "Rest", units.plain_energy(energies.measured_j - assigned_j), "no request has it"
+    yield "Energy of the GPUs", units.energy(report.measured), ""
+    yield "Energy of the requests", units.energy(report.assigned, whole_j), ""
+    yield "Rest", units.energy(report.rest, whole_j), "no request has it"
     names = "Prompt token", "Generated token", "1,000 tokens of context"
     for name, energy in zip(names, report.tokens_j, strict=True):
         if energy:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from analyzer.model.samples import FloatArray
 from analyzer.output.plots.run import LIGHT, Theme, plot_style
-from analyzer.output.studies.requests import RequestReport
+from analyzer.studies.requests.report import RequestReport
 
 MOST_POINTS = 20_000
 _MOST_MODELS = 8

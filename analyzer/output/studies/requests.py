@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.model.interval import Interval
-from analyzer.model.report import Price
+from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.samples import FloatArray
 from analyzer.output import units
 from analyzer.output.documents import quantity
@@ -21,69 +19,21 @@ from analyzer.output.table import (
     Table,
     energy_cell,
     figure_columns,
-    joules_cell,
-    money_cell,
     number_cell,
     text_cell,
     text_columns,
 )
-from analyzer.studies.requests.table import PERCENTILES, RequestGroup, RequestTable, energies_j
-from exporter.request_energy.divide import EnergyPart, RequestEnergies
+from analyzer.studies.requests.report import RequestReport, interval_of
+from analyzer.studies.requests.table import PERCENTILES, RequestGroup
+from exporter.request_energy.divide import EnergyPart
 
-_KWH_J = 3.6e6
 _CHUNK = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class RequestReport:
-    """Requests with their energies, and the options of the command; `run_id` is None for a time range."""
-
-    run_id: str | None
-    table: RequestTable
-    energies: RequestEnergies
-    groups: Sequence[RequestGroup]
-    by: Sequence[str]
-    idle_shared: bool
-    notes: Sequence[str]
-    price: Price | None = None
-    grams_per_kwh: float | None = None
-
-    @property
-    def title(self) -> str:
-        return f"run {self.run_id}" if self.run_id else "time range"
-
-    @property
-    def tokens_j(self) -> tuple[Interval | None, Interval | None, Interval | None]:
-        """Energy above idle of a prompt token, a generated token and 1,000 tokens of context."""
-        energies, spans = self.energies, self.table.spans
-        context = _interval(energies.context_token)
-        return (
-            _each(energies.prefill, float(spans.prefilled_tokens.sum())),
-            _each(energies.decode, float(spans.generated_tokens.sum())),
-            context.scaled(1_000) if context else None,
-        )
-
-    @property
-    def idle_share(self) -> Interval | None:
-        """Part of the measured energy that is idle energy."""
-        energies = self.energies
-        whole_j = energies.measured_j
-        return Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j) if whole_j else None
-
-    @property
-    def joules(self) -> FloatArray:
-        return energies_j(self.energies, slice(None), idle_shared=self.idle_shared)
-
-    @property
-    def rest_j(self) -> float:
-        """Energy that no request has; with `idle_shared` off, all idle energy is in it."""
-        apart_j = 0.0 if self.idle_shared else float(self.energies.divided.idle_j.sum())
-        return self.energies.unassigned_j + apart_j
 
 
 def requests_output(report: RequestReport, top: int) -> CommandOutput:
     """Return the groups and the `top` requests with the most energy."""
-    parts: list[str | Table] = [_headline(report), groups_table(report)]
+    parts: list[str | Table] = [f"warning: {warning}" for warning in report.warnings]
+    parts += [_headline(report), groups_table(report), percentiles_table(report)]
     if top:
         parts.append(most_table(report, top))
     parts += [f"note: {note}" for note in report.notes]
@@ -123,14 +73,13 @@ def _phase_columns(report: RequestReport, order: npt.NDArray[np.intp]) -> dict[s
 
 
 def _headline(report: RequestReport) -> str:
-    energies, spans = report.energies, report.table.spans
+    spans = report.table.spans
     counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
-    whole_j = energies.measured_j
-    assigned, rest = (units.plain_energy(joules, whole_j) for joules in (float(report.joules.sum()), report.rest_j))
-    parts = f"requests {assigned}, rest {rest}"
+    sums = report.measured, report.assigned, report.rest
+    measured, assigned, rest = (units.energy(each, report.measured.value) for each in sums)
     lines = [
         f"{report.title}: {len(spans):,} requests, {counts}",
-        f"energy of the GPUs {units.plain_energy(whole_j)}: {parts}",
+        f"energy of the GPUs {measured}: requests {assigned}, rest {rest}",
     ]
     prompt, generated, context = report.tokens_j
     if prompt and generated:
@@ -157,51 +106,59 @@ def share_text(share: Interval) -> str:
     return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
 
 
-def _each(energy: EnergyPart | None, tokens: float) -> Interval | None:
-    return Interval(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None
-
-
-def _interval(energy: EnergyPart | None) -> Interval | None:
-    return Interval(energy.joules, energy.half_j) if energy else None
-
-
 def groups_table(report: RequestReport) -> Table:
-    titles = [
-        "Requests",
-        "Energy",
-        "Per request",
-        "Per prompt token",
-        "Per generated token",
-        *(f"p{p:g}" for p in PERCENTILES),
-    ]
+    titles = ["Requests", "Energy", "Per request", "Per prompt token", "Per generated token"]
     money = (report.price.currency or "Cost") if report.price else None
     titles += [money] if money else []
     titles += ["CO₂eq g"] if report.grams_per_kwh is not None else []
-    columns = [*(Column(name, text=True) for name in report.by or ["Group"]), *figure_columns(*titles)]
+    columns = [*_group_columns(report), *figure_columns(*titles)]
     return Table("", columns, [_group_row(report, group) for group in report.groups])
+
+
+def percentiles_table(report: RequestReport) -> Table:
+    """Return percentiles of the energies of the requests of each group."""
+    columns = [*_group_columns(report), *figure_columns(*(f"p{p:g}" for p in PERCENTILES))]
+    rows = [
+        [*_group_cells(group), *(energy_cell(interval_of(each)) for each in group.percentiles_j)]
+        for group in report.groups
+    ]
+    return Table("Energy of one request: percentiles", columns, rows)
+
+
+def _group_columns(report: RequestReport) -> list[Column]:
+    return text_columns(*(report.by or ["Group"]))
+
+
+def _group_cells(group: RequestGroup) -> list[Cell]:
+    return [text_cell(key or "(none)") for key in group.keys or ("all",)]
 
 
 def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
+    energy = Interval(group.energy_j, group.half_j)
     cells = [
-        *(text_cell(key or "(none)") for key in group.keys or ("all",)),
+        *_group_cells(group),
         _count_cell(group.requests),
-        energy_cell(Interval(group.energy_j, group.half_j), largest_j),
+        energy_cell(energy, largest_j),
         energy_cell(Interval(*group.per_request_j), group.per_request_j[0]),
         _token_cell(group.per_prompt_token),
         _token_cell(group.per_generated_token),
-        *(joules_cell(joules) for joules in group.percentiles_j),
     ]
     if report.price:
-        cells.append(money_cell(report.price.of(Interval(group.energy_j, group.half_j))))
+        cells.append(_plain_cell(report.price.of(energy)))
     if report.grams_per_kwh is not None:
-        cells.append(number_cell(report.grams_per_kwh * group.energy_j / _KWH_J))
+        cells.append(_plain_cell(energy.scaled(report.grams_per_kwh / JOULES_PER_KWH)))
     return cells
 
 
 def _token_cell(energy: EnergyPart | None) -> Cell:
-    figure = _interval(energy)
+    figure = interval_of(energy)
     return Cell(units.energy_of_one(figure), figure.value, "J", figure.half) if figure else Cell()
+
+
+def _plain_cell(amount: Interval) -> Cell:
+    """Return an amount whose unit is in the title of the column."""
+    return Cell(units.plain(amount.value, amount.half or 0.0), amount.value, half=amount.half)
 
 
 def _count_cell(count: float) -> Cell:
@@ -217,15 +174,16 @@ def most_table(report: RequestReport, top: int, labels: Sequence[str] = ()) -> T
     rows = [
         [
             text_cell(report.table.ids[k]),
+            energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
             *(text_cell(of_label[place]) for of_label in values),
             _count_cell(float(spans.prompt_tokens[k])),
             _count_cell(float(spans.generated_tokens[k])),
             number_cell(float(spans.ended_s[k] - spans.arrived_s[k])),
-            energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
         ]
         for place, k in enumerate(order)
     ]
-    columns = [*text_columns("Request", *labels), *figure_columns("Prompt", "Generated", "Seconds", "Energy")]
+    names = text_columns("Request", *labels)
+    columns = [names[0], *figure_columns("Energy"), *names[1:], *figure_columns("Prompt", "Generated", "Seconds")]
     return Table(f"Requests with the most energy, {len(rows)} of {len(spans)}", columns, rows)
 
 
@@ -240,21 +198,25 @@ def _most(joules: FloatArray, top: int) -> list[int]:
 
 
 def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
-    kwh = group.energy_j / _KWH_J
+    energy = Interval(group.energy_j, group.half_j)
+    cost = report.price.of(energy) if report.price else None
+    emissions = None if report.grams_per_kwh is None else energy.scaled(report.grams_per_kwh / JOULES_PER_KWH)
+    percentiles: dict[str, Any] = {}
+    for p, each in zip(PERCENTILES, group.percentiles_j, strict=True):
+        percentiles |= quantity(interval_of(each), f"request_p{p:g}", "joules")
     return {
         **dict(zip(report.by, group.keys, strict=True)),
         "requests": group.requests,
         "prompt_tokens": group.prompt_tokens,
         "generated_tokens": group.generated_tokens,
-        "energy_joules": group.energy_j,
-        "energy_uncertainty_joules": group.half_j,
-        "energy_per_request_joules": group.per_request_j[0],
-        "energy_per_request_uncertainty_joules": group.per_request_j[1],
-        **quantity(_interval(group.per_prompt_token), "energy_per_prompt_token", "joules"),
-        **quantity(_interval(group.per_generated_token), "energy_per_generated_token", "joules"),
-        **{f"request_p{p:g}_joules": value for p, value in zip(PERCENTILES, group.percentiles_j, strict=True)},
-        "cost": report.price.per_kwh * kwh if report.price else None,
-        "emissions_grams": None if report.grams_per_kwh is None else report.grams_per_kwh * kwh,
+        **quantity(energy, "energy", "joules"),
+        **quantity(Interval(*group.per_request_j), "energy_per_request", "joules"),
+        **quantity(interval_of(group.per_prompt_token), "energy_per_prompt_token", "joules"),
+        **quantity(interval_of(group.per_generated_token), "energy_per_generated_token", "joules"),
+        **percentiles,
+        "cost": cost.value if cost else None,
+        "cost_uncertainty": cost.half if cost else None,
+        **quantity(emissions, "emissions", "grams"),
     }
 
 
@@ -265,16 +227,17 @@ def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, 
         "version": 1,
         "run_id": report.run_id,
         "policy": "idle_shared" if report.idle_shared else "idle_apart",
-        "measured_energy_joules": energies.measured_j,
-        "requests_energy_joules": float(report.joules.sum()),
-        "rest_energy_joules": report.rest_j,
-        **quantity(_interval(energies.prefill), "prefill_energy", "joules"),
-        **quantity(_interval(energies.decode), "decode_energy", "joules"),
+        **quantity(report.measured, "measured_energy", "joules"),
+        **quantity(report.assigned, "requests_energy", "joules"),
+        **quantity(report.rest, "rest_energy", "joules"),
+        **quantity(interval_of(energies.prefill), "prefill_energy", "joules"),
+        **quantity(interval_of(energies.decode), "decode_energy", "joules"),
         **quantity(prompt, "energy_per_prompt_token", "joules"),
         **quantity(generated, "energy_per_generated_token", "joules"),
         **quantity(context, "energy_per_1000_context_tokens", "joules"),
         **quantity(report.idle_share, "idle_share", "ratio"),
         "currency": (report.price.currency or None) if report.price else None,
         "groups": groups,
-        "notes": list(report.notes),
+        "warnings": list(report.warnings),
+        "notes": [*report.warnings, *report.notes],
     }

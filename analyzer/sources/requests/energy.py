@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +14,12 @@ from analyzer.model.devices import SIMULATED
 from analyzer.model.ledger import LedgerDevice
 from analyzer.model.sample_table import Row, last, samples
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
+from analyzer.model.time_text import local_time
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
 from analyzer.sources.requests.loaded_run import LoadedRun
-from analyzer.sources.requests.notes import run_notes
+from analyzer.sources.requests.notes import gap_notes, joules_text, run_notes
 from analyzer.sources.requests.shares import OwnEnergy, RunsOnGpu, fetch_runs_on_gpu
 from exporter.contract import metrics as m
 from exporter.request_energy.divide import Role
@@ -50,6 +52,9 @@ class ServerEnergy:
     simulated: bool
     roles: Mapping[Role, EnergySlots] = field(default_factory=dict)
     """Energy of the GPUs of each role of a disaggregated server."""
+    warnings: tuple[str, ...] = ()
+    half_j: float | None = None
+    """Half-width of the energy of all slots, as far as it is known."""
 
     def between(self, start_s: float, end_s: float) -> ServerEnergy:
         """Return the energy of the slots in a part of the time. Raises FetchError if there is none."""
@@ -58,15 +63,22 @@ class ServerEnergy:
         if roles:
             slots = _sum_of(roles)
         first_s, last_s = slots.edges_s[[0, -1]].tolist()
-        note = f"only {last_s - first_s:.0f} s of the run count, from {first_s:.0f} to {last_s:.0f} in Unix seconds"
-        return replace(self, slots=slots, roles=roles, notes=(note, *self.notes))
+        span = f"{local_time(first_s)} to {local_time(last_s)}"
+        note = f"a part of the run of {last_s - first_s:.0f} s counts: {span}"
+        return replace(self, slots=slots, roles=roles, notes=(note, *self.notes), half_j=None)
+
+
+def _span_text(start_s: float, end_s: float) -> str:
+    """Return a time range, also without a start."""
+    start = "its start" if math.isinf(start_s) else local_time(start_s)
+    return f"the time from {start} to {local_time(end_s)}"
 
 
 def _between(slots: EnergySlots, start_s: float, end_s: float) -> EnergySlots:
     first, last = np.searchsorted(slots.edges_s, start_s), np.searchsorted(slots.edges_s, end_s, side="right")
     if last - first < 2:  # edges of a slot
         raise FetchError(
-            f"no samples of the run are from {start_s:.0f} to {end_s:.0f}",
+            f"no samples of the run are in {_span_text(start_s, end_s)}",
             "check --start and --end; see: analyzer runs",
         )
     chosen = slice(first, last - 1)
@@ -100,18 +112,30 @@ def fetch_server_energy(
     gpus = {place: runs_on(place) for place in places}
     known = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
     measured = _measured(source, gpus, (start_s, end_s), f"run {run_id}", known=known)
-    notes = run_notes(gpus, run.beside - set(clients), ledger, measured.gap_s, reporter or run_id)
+    beside, divided_j = run.beside - set(clients), float(measured.joules.sum())
+    warnings, notes = run_notes(gpus, beside, ledger, reporter or run_id, divided_j)
+    notes += gap_notes(measured.gap_s)
     run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
     if abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (end_s - start_s):
-        notes.append(f"the samples give {total_j:.4g} J, the run {run_j:.4g} J; the slots are scaled to the run")
+        sums = f"the samples give {joules_text(total_j)}, the run {joules_text(run_j)}"
+        notes.append(f"{sums}: the energies of the samples are scaled to that of the run")
     names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
     simulated = any(one.startswith(SIMULATED) for one in names)
     if roles:
         of_role = _role_places(_gpu_infos(source, (start_s, end_s)), roles)
         of_run = {role: {place: runs_on(place) for place in places} for role, places in of_role.items()}
         slots = _role_slots(source, of_run, (start_s, end_s), notes)
-        return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots)
-    return ServerEnergy(_energy_slots(measured, notes), len(gpus), tuple(notes), simulated)
+        return ServerEnergy(_sum_of(slots), len(gpus), tuple(notes), simulated, slots, tuple(warnings))
+    slots_of_run = _energy_slots(measured, notes)
+    half_j = None if reporter else _half_j(known.values(), gpus)
+    return ServerEnergy(slots_of_run, len(gpus), tuple(notes), simulated, {}, tuple(warnings), half_j)
+
+
+def _half_j(devices: Collection[LedgerDevice], gpus: GpuRuns) -> float | None:
+    """Return the half-width of the run's energy, None where a part is unknown or divided."""
+    halves_j = [one.half_j for one in devices]
+    known_j = [each for each in halves_j if each is not None]
+    return sum(known_j) if len(known_j) == len(halves_j) and not any(gpus.values()) else None
 
 
 def fetch_range_energy(
@@ -132,8 +156,7 @@ def fetch_range_energy(
         slots = _role_slots(source, of_role, span_s, notes)
         return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
     measured = _measured(source, dict.fromkeys(_places(chosen)), span_s, "time range")
-    if measured.gap_s > 0:
-        notes.append(f"{measured.gap_s:.0f} s without samples: their energy is spread evenly over that time")
+    notes += gap_notes(measured.gap_s)
     slots_of_all = _energy_slots(measured, notes)
     return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
 

@@ -1,37 +1,84 @@
-"""Notes on the other runs on the GPUs of a run."""
+"""Warnings and notes on a run whose energy is divided among requests."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from analyzer.model.ledger import RunLedger
 from analyzer.sources.fetch import Place
 from analyzer.sources.requests.shares import RunsOnGpu
+from exporter.contract.work import SHARE_POLICY
+
+_NO_USAGE = "requests_without_usage"
+"""Result of a run: answers that the server could not report."""
+
+
+class RunNotes(NamedTuple):
+    """Texts for the user. Warnings concern energy that is in no half-width."""
+
+    warnings: list[str]
+    notes: list[str]
 
 
 def run_notes(
-    gpus: Mapping[Place, RunsOnGpu | None], other: Collection[str], ledger: RunLedger, gap_s: float, reporter: str
-) -> list[str]:
-    """Return notes on the `other` runs during the run, its gaps, and its end; `reporter` has its requests."""
-    notes = []
+    gpus: Mapping[Place, RunsOnGpu | None],
+    other: Collection[str],
+    ledger: RunLedger,
+    reporter: str,
+    divided_j: float,
+) -> RunNotes:
+    """Return texts on the `other` runs during the run, on requests that are missing, and on its end.
+
+    `reporter` is the run that has its requests, `divided_j` the energy that is divided among them and the rest.
+    """
+    warnings, notes = [], []
     if reporter != ledger.run_id:
         notes.append(f"the server reported these requests, in run {reporter}: the energy is that of the server")
     sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {ledger.run_id, reporter}
+    if silent := set(other) - sharing - {reporter}:
+        warnings.append(_silent_warning(silent, ledger, reporter, divided_j))
+    if missing := int(ledger.results.get(_NO_USAGE, 0.0)):
+        warnings.append(
+            f"{missing:,} answers of the server had no numbers of tokens, so they are no requests here: their energy "
+            'is in that of the requests at the same time; let clients send "stream_options": {"include_usage": true}'
+        )
     if sharing:
         notes.append(
-            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy that is "
-            "attributed to it; the error of attribution is in no half-width. If both report the same requests, each "
-            "one has a part of its energy in both: stop one of the reports"
+            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy by the "
+            "loads of its processes; the error of this division is in no half-width. If both report the same "
+            "requests, each one has a part of its energy in both: stop one of the reports"
         )
-    if silent := set(other) - sharing - {reporter}:
-        notes.append(
-            f"GPUs also used by {_names(silent)}, without requests: that energy is divided among these requests"
-        )
-    if gap_s > 0:
-        notes.append(f"{gap_s:.0f} s without samples: their energy is spread evenly over that time")
     if not all(window.ended for window in ledger.windows.values()):
-        notes.append("the run has not ended")
-    return notes
+        notes.append(
+            "the run has not ended: with more load, the model is fitted again, so the energies of its past requests "
+            "change, too; those that the exporter states as final do not: GET /api/v1/requests/ID"
+        )
+    return RunNotes(warnings, notes)
+
+
+def _silent_warning(silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float) -> str:
+    """Return a warning of runs on the GPUs that report no requests, with the energy that is attributed to the run."""
+    shares_j = [one.attributed_j.get(SHARE_POLICY) for one in ledger.devices if one.component == "gpu"]
+    known_j = [each for each in shares_j if each is not None]
+    attributed = ""
+    if reporter == ledger.run_id and len(known_j) == len(shares_j):
+        attributed = f" ({joules_text(divided_j)}, of which {joules_text(sum(known_j))} are attributed to this run)"
+    return (
+        f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided among the requests "
+        f"of this run{attributed}, and no half-width has this error; report the requests of all servers on these "
+        "GPUs, or give this server its own GPUs"
+    )
+
+
+def joules_text(joules: float) -> str:
+    """Return an energy with four digits, without an exponent."""
+    return f"{joules:,.0f} J" if joules >= 1_000 else f"{joules:.4g} J"
+
+
+def gap_notes(gap_s: float) -> list[str]:
+    """Return a note on the time without samples, if there is any."""
+    return [f"{gap_s:.0f} s without samples: their energy is spread evenly over that time"] if gap_s > 0 else []
 
 
 def _names(run_ids: Collection[str]) -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from analyzer.model.time_text import local_time
 from analyzer.sources.base import FetchError
 from analyzer.sources.requests.other_work import other_work_note
 from analyzer.studies.requests.table import RequestTable
 from exporter.request_energy.spans import EnergySlots
+
+
+def _requests(chosen: npt.NDArray[np.bool_]) -> str:
+    count = int(np.count_nonzero(chosen))
+    return "1 request" if count == 1 else f"{count:,} requests"
 
 
 def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[RequestTable, list[str]]:
@@ -19,24 +26,26 @@ def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[Reque
     has_no_time = ~outside & (spans.ended_s <= spans.arrived_s)
     if np.all(outside | has_no_time):
         raise FetchError(
-            f"no request is in the time of the run, {start_s:.0f} to {end_s:.0f}",
+            f"no request is in the time of the run, {local_time(start_s)} to {local_time(end_s)}",
             "check --run-id, --start and --end, and that the times are Unix seconds of the node's clock",
         )
     if np.any(outside):
-        notes.append(f"requests outside of the time, which are left out: {np.count_nonzero(outside)}")
+        notes.append(f"{_requests(outside)} outside of the time: left out")
     if np.any(has_no_time):
-        notes.append(
-            "requests that ended at the time at which they started, which are left out; record fractions of a second: "
-            f"{np.count_nonzero(has_no_time)}"
-        )
+        notes.append(f"{_requests(has_no_time)} with the same start and end: left out; record fractions of a second")
     if np.any(partly):
-        notes.append(f"requests partly outside of the time, which lack that energy: {np.count_nonzero(partly)}")
+        notes.append(f"{_requests(partly)} partly outside of the time: without the energy of that part")
     table = table.take(~(outside | has_no_time))
     if table.untimed is not None:
-        untimed = np.count_nonzero(table.untimed)
-        notes.append(f"requests without first_token_at, whose energy counts as error of prefill and decode: {untimed}")
+        notes.append(
+            f"{_requests(table.untimed)} without the time of the first token (first_token_at): it is estimated, so "
+            "half-widths are larger; prefill and decode of these requests are not stated"
+        )
     if table.repeated:
-        notes.append(f"requests that occur more than once and count once: {table.repeated}")
+        again = (
+            "1 request again: it counts" if table.repeated == 1 else f"{table.repeated:,} requests again: each counts"
+        )
+        notes.append(f"{again} once")
     if note := other_work_note(spans, slots):
         notes.append(note)
     return table, notes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -69,7 +70,8 @@ class RequestTable:
 class RequestGroup:
     """Requests with the same labels; energies in joules, with idle energy if it is shared.
 
-    `half_j` is the half-width of the 95 % interval of the sum, in which errors of requests cancel in part. `prefill` is
+    `half_j` is the half-width of the 95 % interval of the sum, in which errors of requests cancel in part. A percentile
+    is between those of the lower and of the upper ends of the requests' intervals. `prefill` is
     the energy of the prompts above idle, None where it cannot be separated; its half-width is the larger one of the
     run's and of the sum of those of the requests, relative to the energy.
     """
@@ -81,7 +83,7 @@ class RequestGroup:
     generated_tokens: float
     energy_j: float
     half_j: float
-    percentiles_j: tuple[float, ...]
+    percentiles_j: tuple[EnergyPart, ...]
     prefill: EnergyPart | None = None
 
     @property
@@ -199,28 +201,44 @@ def _sums(
 
 def _percentiles(
     energies: RequestEnergies, group: npt.NDArray[np.int32], counts: npt.NDArray[np.intp], *, idle_shared: bool
-) -> list[tuple[int, tuple[float, ...]]]:
-    """Return the number of requests of each group, and PERCENTILES of their energies."""
-    found: list[tuple[int, tuple[float, ...]]] = []
+) -> list[tuple[int, tuple[EnergyPart, ...]]]:
+    """Return the number of requests of each group, and PERCENTILES of their energies with half-widths."""
+
+    def joules(chosen: npt.NDArray[np.intp], halves: float) -> FloatArray:
+        own_j = energies_j(energies, chosen, idle_shared=idle_shared)
+        return np.maximum(own_j + halves * energies.half_j[chosen], 0.0) if halves else own_j
+
+    best, low, high = (_percentiles_of(partial(joules, halves=halves), group, counts) for halves in (0.0, -1.0, 1.0))
+    half_j = np.maximum(best - low, high - best)
+    return [
+        (count, tuple(EnergyPart(*each) for each in zip(values, halves, strict=True)))
+        for count, values, halves in zip(counts.tolist(), best.tolist(), half_j.tolist(), strict=True)
+    ]
+
+
+def _percentiles_of(
+    joules: Callable[[npt.NDArray[np.intp]], FloatArray], group: npt.NDArray[np.int32], counts: npt.NDArray[np.intp]
+) -> FloatArray:
+    """Return PERCENTILES of the energies of each of G groups, (G, 3); `joules` are those of some of the requests."""
+    found: list[FloatArray] = []
     first = 0
     while first < len(counts):  # groups with up to _CHUNK requests together, or one with more
         final = max(first + 1, int(np.searchsorted(np.cumsum(counts[first:]), _CHUNK, side="right")) + first)
-        joules, numbers = np.empty(int(counts[first:final].sum())), np.empty(0, dtype=np.int32)
+        some_j, numbers = np.empty(int(counts[first:final].sum())), np.empty(0, dtype=np.int32)
         filled = 0
         for start in range(0, len(group), _CHUNK):
             part = group[start : start + _CHUNK]
             members = np.flatnonzero((part >= first) & (part < final))
-            joules[filled : filled + len(members)] = energies_j(energies, members + start, idle_shared=idle_shared)
+            some_j[filled : filled + len(members)] = joules(members + start)
             if final - first > 1:
                 numbers = np.append(numbers, part[members])
             filled += len(members)
         if final - first > 1:
-            joules = joules[np.argsort(numbers, kind="stable")]
-        for each in np.split(joules, np.cumsum(counts[first : final - 1])):
-            values = np.percentile(each, PERCENTILES, overwrite_input=True)
-            found.append((len(each), tuple(values.tolist())))
+            some_j = some_j[np.argsort(numbers, kind="stable")]
+        of_groups = np.split(some_j, np.cumsum(counts[first : final - 1]))
+        found += [np.percentile(each, PERCENTILES, overwrite_input=True) for each in of_groups]
         first = final
-    return found
+    return np.array(found).reshape(-1, len(PERCENTILES))
 
 
 def groups_by(table: RequestTable, by: Sequence[str]) -> Grouping:

@@ -165,7 +165,11 @@ def test_a_run_without_reported_requests_takes_no_energy(requests_of, tmp_path):
 
     assert document["measured_energy_joules"] == pytest.approx(TOTAL_J, rel=1e-9)
     assert joules["a-15"] == pytest.approx(2 * 380.0)
-    assert any(note.startswith("GPUs also used by b, without requests") for note in document["notes"])
+    (warning,) = document["warnings"]
+    assert warning.startswith("GPUs also used by b, without requests: all energy of the GPUs is divided")
+    own_j = attributed_j(START_S + A_S[1])["a"]
+    assert f"({TOTAL_J:,.0f} J, of which {own_j:,.0f} J are attributed to this run)" in warning
+    assert document["notes"][0] == warning
 
 
 def test_roles_of_a_shared_gpu_have_the_energy_of_their_run(requests_of, tmp_path):

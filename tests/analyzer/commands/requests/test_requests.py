@@ -46,6 +46,30 @@ def test_requests_and_rest_add_up_to_the_true_energy(document, true_j, served):
     assert groups["ann"]["emissions_grams"] == pytest.approx(300 * groups["ann"]["energy_joules"] / 3.6e6)
 
 
+def test_figures_of_groups_have_the_half_widths_of_their_requests(document, report, requests_file, tmp_path):
+    """The median of the energies is between the medians of the lower and of the upper ends of their intervals."""
+    rows = tmp_path / "rows.csv"
+    found = document("--by", "user", "--price", "0.5", "--carbon", "300", "--out", rows)
+
+    with rows.open(newline="") as file:
+        all_rows = list(csv.DictReader(file))
+    for group in found["groups"]:
+        own = [row for row in all_rows if row["label_user"] == group["user"]]
+        joules, half_j = (
+            np.array([float(row[f"energy{name}_joules"]) for row in own]) for name in ("", "_uncertainty")
+        )
+        for p in (50, 95, 99):
+            low, value, high = (np.percentile(each, p) for each in (joules - half_j, joules, joules + half_j))
+            assert group[f"request_p{p}_joules"] == pytest.approx(value)
+            assert group[f"request_p{p}_uncertainty_joules"] == pytest.approx(max(value - low, high - value))
+        kwh = group["energy_uncertainty_joules"] / 3.6e6
+        assert group["cost_uncertainty"] == pytest.approx(0.5 * kwh)
+        assert group["emissions_uncertainty_grams"] == pytest.approx(300 * kwh)
+    halves_j = [group["energy_uncertainty_joules"] for group in found["groups"]]
+    assert max(halves_j) / 10 < found["requests_energy_uncertainty_joules"] < sum(halves_j)
+    assert found["rest_energy_uncertainty_joules"] >= found["requests_energy_uncertainty_joules"]
+
+
 def test_requests_are_closer_to_shapley_values_than_by_time_in_flight(report, requests_file, served, tmp_path):
     rows = tmp_path / "rows.csv"
 
@@ -73,7 +97,8 @@ def test_table_names_the_most_expensive_requests_first(report, requests_file):
     assert code == 0, err
     assert "Requests with the most energy, 3 of" in out
     assert "run server-1:" in out
-    sums = re.search(r"energy of the GPUs [\d.,]+ (\w+): requests [\d.,]+ (\w+), rest [\d.,]+ (\w+)", out)
+    figure = r"[\d.,]+ ± [\d.,]+ (\w+)"
+    sums = re.search(f"energy of the GPUs {figure}: requests {figure}, rest {figure}", out)
     assert sums is not None
     assert len(set(sums.groups())) == 1, "figures that add up have one unit"
 
@@ -113,7 +138,7 @@ def test_roles_add_up_to_the_energy_of_all_gpus(document, true_j):
         (["--role", "prefill=0"], "--role: expected both prefill=0,1 and decode=2,3, with different GPUs"),
         (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
         (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
-        (["--start", "100000001", "--end", "100000002"], "no samples of the run are from 100000001 to 100000002"),
+        (["--start", "100000001", "--end", "100000002"], "no samples of the run are in the time from 1973-03-03T"),
         (["--by", "usr"], "--by usr: no request has this label; they have user, and length is always possible"),
     ],
 )
@@ -142,7 +167,10 @@ def test_part_of_a_run_has_the_energy_of_its_time(document, served, end_s):
     total_j = sum(each["measured_energy_joules"] for each in parts)
     slot_j = whole["measured_energy_joules"] / (end_s - START_S)
     assert total_j == pytest.approx(whole["measured_energy_joules"], abs=10 * slot_j)
-    assert all(any(note.startswith("only ") for note in each["notes"]) for each in parts)
+    part = (
+        r"a part of the run of \d+ s counts: 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d to 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d"
+    )
+    assert all(any(re.fullmatch(part, note) for note in each["notes"]) for each in parts)
     counts = [each["groups"][0]["requests"] for each in parts]
     assert max(counts) < len(served.spans) <= sum(counts), "requests in progress at the middle are in both parts"
 

@@ -153,7 +153,7 @@ def test_requests_without_first_token_have_no_separate_prefill(report, served, t
     assert code == 0, err
     document = json.loads(out)
     assert document["prefill_energy_joules"] is None
-    assert any("requests without first_token_at" in note for note in document["notes"])
+    assert any("without the time of the first token (first_token_at)" in note for note in document["notes"])
 
 
 def test_request_without_first_token_alone_has_no_separate_prefill(report, requests_file, served, tmp_path):
@@ -169,7 +169,7 @@ def test_request_without_first_token_alone_has_no_separate_prefill(report, reque
     assert [name for name, joules in prefill_j.items() if not joules] == [first["id"]]
     assert found["prefill_energy_joules"] == pytest.approx(timed["prefill_energy_joules"], rel=0.01)
     assert found["prefill_energy_uncertainty_joules"] > timed["prefill_energy_uncertainty_joules"]
-    assert any(note.startswith("requests without first_token_at") and note.endswith(": 1") for note in found["notes"])
+    assert any(note.startswith("1 request without the time of the first token") for note in found["notes"])
 
 
 def test_request_without_duration_is_left_out(report, requests_file, served, tmp_path):
@@ -181,7 +181,7 @@ def test_request_without_duration_is_left_out(report, requests_file, served, tmp
     found, without = (json.loads(report(each, "--format", "json")[1]) for each in (path, requests_file))
 
     assert found["groups"] == without["groups"]
-    assert any("requests that ended at the time at which they started" in note for note in found["notes"])
+    assert any("with the same start and end: left out" in note for note in found["notes"])
 
 
 def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
@@ -191,7 +191,7 @@ def test_repeated_request_counts_once(report, served, requests_file, tmp_path):
     once, twice = (json.loads(report(each, "--format", "json")[1]) for each in (requests_file, path))
 
     assert twice["groups"] == once["groups"]
-    assert "requests that occur more than once and count once: 1" in twice["notes"]
+    assert "1 request again: it counts once" in twice["notes"]
 
 
 def test_folder_of_a_run_of_llm_server_has_the_same_requests(report, requests_file, served, tmp_path, monkeypatch):

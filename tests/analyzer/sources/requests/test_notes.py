@@ -1,0 +1,52 @@
+"""Warnings and notes on a run whose energy is divided among requests."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from analyzer.sources.requests.notes import run_notes
+from exporter.contract.work import SHARE_POLICY
+
+
+def ledger(*, ended=True, attributed_j=(300.0,), **results):
+    devices = [SimpleNamespace(component="gpu", attributed_j={SHARE_POLICY: each}) for each in attributed_j]
+    windows = {"node": SimpleNamespace(ended=ended)}
+    return SimpleNamespace(run_id="server", results=results, windows=windows, devices=devices)
+
+
+def test_ended_run_without_other_runs_has_no_notes():
+    assert run_notes({}, [], ledger(), "server", 1_000.0) == ([], [])
+
+
+def test_open_run_has_a_note_that_its_energies_change():
+    _, (note,) = run_notes({}, [], ledger(ended=False), "server", 1_000.0)
+
+    assert note.startswith("the run has not ended:")
+    assert "the energies of its past requests change, too" in note
+
+
+def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
+    (warning,), _ = run_notes({}, [], ledger(requests_without_usage=1_200.0), "server", 1_000.0)
+
+    assert warning.startswith("1,200 answers of the server had no numbers of tokens")
+    assert '"stream_options": {"include_usage": true}' in warning
+
+
+@pytest.mark.parametrize("count", [0.0, None])
+def test_run_whose_answers_all_have_tokens_has_no_warning(count):
+    results = {} if count is None else {"requests_without_usage": count}
+
+    assert not run_notes({}, [], ledger(**results), "server", 1_000.0).warnings
+
+
+def test_run_beside_without_requests_has_a_warning_with_the_attributed_energy():
+    (warning,), _ = run_notes({}, ["training"], ledger(attributed_j=(300.0, 120.5)), "server", 12_345.0)
+
+    assert warning.startswith("GPUs also used by training, without requests")
+    assert "of this run (12,345 J, of which 420.5 J are attributed to this run), and no half-width" in warning
+
+
+def test_run_beside_one_of_a_client_has_no_attributed_energy():
+    (warning,), _ = run_notes({}, ["training"], ledger(), "other", 12_345.0)
+
+    assert "attributed" not in warning
