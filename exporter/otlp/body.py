@@ -6,7 +6,8 @@ Specification: https://opentelemetry.io/docs/specs/otlp/#otlphttp.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,43 +54,66 @@ class TraceBody:
     spans: int
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedSpans:
+    """Spans of a body, and their resources, each with the position behind its last span."""
+
+    spans: list[bytes]
+    resources: list[Values]
+    ends: list[int]
+
+
 def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
     """Return the requests in a body. Raises BodyError."""
-    try:
-        return _read(_of_json(body) if is_json else body, reader)
-    except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
+    return read_requests(split(body, reader, is_json=is_json), reader)
 
 
-def _read(body: bytes, reader: SpanReader) -> TraceBody:
-    """Return the requests in a body of protobuf. Raises BodyError and DecodeError."""
+def split(body: bytes, reader: SpanReader, *, is_json: bool) -> EncodedSpans:
+    """Return the spans in a body. Raises BodyError."""
+    wanted = RESOURCE_KEYS | reader.resource_keys
+    spans, resources, ends = list[bytes](), list[Values](), list[int]()
+    with _body_errors():
+        for attributes, of_resource in resource_spans(_of_json(body) if is_json else body):
+            resources.append(scalar_values(attributes, wanted))
+            spans += of_resource
+            ends.append(len(spans))
+    return EncodedSpans(spans, resources, ends)
+
+
+def read_requests(encoded: EncodedSpans, reader: SpanReader) -> TraceBody:
+    """Return the requests in the spans of a body. Raises BodyError."""
     import numpy as np
 
     from exporter.otlp.span_batch import read_spans
     from exporter.request_energy.columns import LabelSet, RequestColumns
 
-    wanted = RESOURCE_KEYS | reader.resource_keys
-    resources, spans, ends = list[Values](), list[bytes](), list[int]()
-    for attributes, of_one in resource_spans(body):
-        resources.append(scalar_values(attributes, wanted))
-        spans += of_one
-        ends.append(len(spans))
-    found, positions, links = read_spans(spans, reader)
-    of_resource = np.searchsorted(ends, positions, side="right")
-    pairs, pair_of = np.unique(of_resource * len(found.origins) + found.origin_of, return_inverse=True)
-    origins = [(number // len(found.origins), *found.origins[number % len(found.origins)]) for number in pairs.tolist()]
+    with _body_errors():
+        found, positions, links = read_spans(encoded.spans, reader)
+    of_resource = np.searchsorted(encoded.ends, positions, side="right")
+    count = len(found.origins)
+    pairs, pair_of = np.unique(of_resource * count + found.origin_of, return_inverse=True)
+    origins = [(number // count, *found.origins[number % count]) for number in pairs.tolist()]
     sources, source_of = _numbered([(number, run_id) for number, run_id, *_ in origins])
     labels, set_of = _numbered([(number, texts, role) for number, _, texts, role in origins])
-    sets = [LabelSet(reader.labels(texts, resources[number]), role) for number, texts, role in labels]
+    sets = [LabelSet(reader.labels(texts, encoded.resources[number]), role) for number, texts, role in labels]
     return TraceBody(
         RequestColumns(found.ids, found.values, set_of[pair_of], sets),
         found.numbers,
         source_of[pair_of],
-        [SpanSource(resources[number], run_id) for number, run_id in sources],
+        [SpanSource(encoded.resources[number], run_id) for number, run_id in sources],
         links,
-        len(spans),
+        len(encoded.spans),
     )
+
+
+@contextmanager
+def _body_errors() -> Iterator[None]:
+    """Raise BodyError for errors of the decoders."""
+    try:
+        yield
+    except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
 
 
 def _numbered(values: Sequence[_T]) -> tuple[Iterable[_T], IntArray]:

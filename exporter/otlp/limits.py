@@ -30,11 +30,20 @@ def request_errors(requests: RequestColumns, chosen: Mask) -> Iterator[tuple[int
         wrong |= (times < 0) | (times > MAX_TIME_S)
     for tokens in (requests.prompt_tokens, requests.generated_tokens, requests.cached_tokens):
         wrong |= (tokens < 0) | (tokens > MAX_TOKENS)
-    if not (all(requests.ids) and _TEXT.match("".join(requests.ids))):
+    if not (all(requests.ids) and _is_text("".join(requests.ids))):
         wrong[:] = True
     for position in np.flatnonzero(wrong & chosen).tolist():
         if reason := request_error(_served(requests, position)):
             yield position, reason
+
+
+def _is_text(joined: str) -> bool:
+    """Return True for a text without control characters: at once for printable ASCII, which ids usually are."""
+    import numpy as np
+
+    codes = np.frombuffer(joined.encode(), np.uint8)
+    is_usual = codes.min(initial=ord(" ")) >= ord(" ") and codes.max(initial=ord(" ")) <= ord("~")
+    return bool(is_usual or _TEXT.match(joined))
 
 
 def _served(requests: RequestColumns, position: int) -> ServedRequest:

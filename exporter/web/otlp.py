@@ -48,20 +48,23 @@ async def receive_traces(request: web.Request) -> web.Response:
 
 async def _body(request: web.Request, max_decoded: int) -> bytes:
     """Return the body without its compression, of a limited size. Raises RunError."""
-    body = bytearray()
+    chunks: list[bytes] = []
+    left = MAX_COMPRESSED_BYTES
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > MAX_COMPRESSED_BYTES:
+                chunks.append(chunk)
+                left -= len(chunk)
+                if left < 0:
                     raise RunError(413, f"the body exceeds {MAX_COMPRESSED_BYTES} bytes; send smaller batches")
     except TimeoutError as error:
         raise RunError(408, f"the body was not received within {BODY_TIMEOUT_S:g} s; send it faster") from error
+    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     match request.headers.get("Content-Encoding", "identity").lower():
         case "identity":
-            return bytes(body)
+            return body
         case "gzip":
-            return await asyncio.to_thread(_gunzip, bytes(body), max_decoded)
+            return await asyncio.to_thread(_gunzip, body, max_decoded)
         case other:
             raise RunError(415, f"Content-Encoding: expected gzip or none, not {other[:40]!r}")
 
