@@ -111,7 +111,7 @@ class Faults:
         self.trace("sleep", f"{seconds:.3f}")
         self._virtual.s += seconds
         self._virtual.slept_s += seconds
-        self.checks.awake_since_s = self._virtual.s
+        self.checks.awake_since_s = max(self.checks.awake_since_s, self._virtual.s)  # stopped processes sleep on
         self._disturb(0.0)
 
     def _disk_fault(self) -> None:
