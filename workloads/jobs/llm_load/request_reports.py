@@ -75,9 +75,10 @@ class RequestReports:
     def _decide(self) -> None:
         self._server_run = self._find()
         if self._server_run not in (None, self._run.run_id):
+            source = self._api.analyzer_source
             log_message(
                 f"the server reports these requests, in run {self._server_run}: the job does not report them again; "
-                f"see analyzer requests --run-id {self._run.run_id}"
+                f"see analyzer requests --run-id {self._run.run_id}{f' --source {source}' if source else ''}"
             )
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
