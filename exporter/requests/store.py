@@ -226,6 +226,8 @@ class RequestStore:
             return StoredPage([], None)
         found: list[ServedRequest] = []
         with closing(self._reader()) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch'").fetchone():
+                return StoredPage([], None)  # the file is being created
             rows = connection.execute(
                 "SELECT id, body FROM batch WHERE run_id = ? AND id >= ? AND last_end >= ? AND first_end < ? "
                 "ORDER BY id",
