@@ -63,7 +63,7 @@ def test_summary_lines_report_outcome_of_exporter():
     assert len(lines(outcome="ok")) == len(lines(outcome="failed")) - 1
 
 
-def test_summary_last_line_has_energy_power_emissions_and_command():
+def test_summary_last_lines_have_energy_power_emissions_and_command():
     # 300 W and 200 W for 2 s; 0.2 g + 0.1 g by the average intensity
     shown = lines(
         energy_joules={"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}, "cpu": {"0": 50.0}},
@@ -76,10 +76,9 @@ def test_summary_last_line_has_energy_power_emissions_and_command():
     )
 
     assert shown == [
-        (
-            "run r ok in 2.0 s: 1,000.0 ± 2.5 J of the GPUs (mean 500.0 W), 50.00 ± 0.25 J of the CPUs (mean 25.00 W), "
-            "0.3 g CO2eq; wattline report r"
-        )
+        "run r ok in 2.0 s: 1,000.0 ± 2.5 J of the GPUs (mean 500.0 W)",
+        "50.00 ± 0.25 J of the CPUs (mean 25.00 W)",
+        "0.3 g CO2eq; wattline report r",
     ]
 
 
@@ -136,10 +135,10 @@ def test_summary_energy_is_rounded_to_random_and_sensor_error():
         energy_sensor_limits_joules={"gpu": {"GPU-0": (-180.0, 610.0)}},
         work={"steps": 9.0},
     )
-    (line,) = summary.summary_lines(run, "ok", None)
+    energy, last = summary.summary_lines(run, "ok", None)
 
-    assert "6,200 ± 600 J of the GPUs (± 3.7 J random, -180 to +610 J sensor accuracy; mean 3,100 W), " in line
-    assert ", 680 J per step; " in line
+    assert energy.endswith("6,200 ± 600 J of the GPUs (± 3.7 J random, -180 to +610 J sensor accuracy; mean 3,100 W)")
+    assert last == "680 J per step; wattline report r"
     result = summary.RunResult.of("r", run)
     assert (result.energy_joules, result.uncertainty_joules) == (6160.0, 3.7)
     assert str(summary.EnergySoFar(6160.0, 3.7, result.total_uncertainty_joules)) == "6,200 ± 600 J"
@@ -158,3 +157,22 @@ def test_log_summary_of_unreadable_response_logs_one_line(capfd):
         "wattline: cannot read the exporter's response: KeyError('energy_joules'); "
         "install the same version of wattline for both\n"
     )
+
+
+def test_summary_shows_results_of_problems_only_if_there_are_some():
+    results = {"goodput_ratio": 0.5, "requests_failed": 0.0, "error_ratio": 0.0, "requests_without_usage": 2.0}
+
+    first, *_ = lines(results=results, energy_joules={"gpu": {"GPU-0": 600.0}})
+
+    assert first == "goodput_ratio 0.5, requests_without_usage 2"
+
+
+def test_summary_has_three_results_and_one_unit_per_line():
+    results = dict.fromkeys(("loss", "score", "tokens_per_second", "loss_first", "ttft_seconds_mean"), 1.5)
+
+    shown = lines(results=results, energy_joules={"gpu": {"GPU-0": 600.0}}, work={"steps": 2.0, "samples": 6.0})
+
+    assert shown[:2] == ["loss 1.5, score 1.5, tokens_per_second 1.5", "loss_first 1.5"]
+    assert shown[2:4] == [
+        f"{joules} J of the GPUs per {unit} over the whole run" for joules, unit in ((100, "sample"), (300, "step"))
+    ]

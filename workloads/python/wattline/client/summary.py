@@ -22,8 +22,12 @@ from wattline.client.component_energy import (
 )
 from wattline.client.messages import log_message
 
-_PERCENTILE = re.compile(r"_p\d\d$")
-_MOST_SHOWN = 6
+_STATISTIC = re.compile(r"_(p\d\d|mean)$")
+_PROBLEM = re.compile(r"_failed$|^error_ratio$|_without_")
+"""Names of results that are shown unless they are 0."""
+_MOST_SHOWN, _SHOWN_PER_LINE = 6, 3
+_LONGEST_LINE = 140
+"""Longest line of the energy of one component, with all figures that are derived from it."""
 NO_GPU_FOUND = "no process of the run was found on a GPU"
 """Start of a note that also explains a run without energy; `exporter.contract.run` defines it."""
 
@@ -214,17 +218,23 @@ def summary_lines(run: EndedRun, outcome: str, source: str | None) -> Iterator[s
     yield from _results(run)
     if run.outcome != outcome:
         yield f"the command ended as {outcome}, but the run had already been ended as {run.outcome}"
-    yield f"run {run.run_id} {run.outcome} in {run.duration_s:.1f} s: {_energy_and_hint(run, source)}"
-
-
-def _energy_and_hint(run: EndedRun, source: str | None) -> str:
-    if run.energies:
-        report = f"wattline report {run.run_id}" + (f" --source {source}" if source else "")
-        grams = "" if run.grams is None else f", {run.grams:.3g} g CO2eq"
-        return ", ".join(_energy_text(run, name) for name in run.energies) + f"{grams}{_primary(run)}; {report}"
-    if any(note.startswith(NO_GPU_FOUND) for note in run.notes):
-        return "no energy was measured"
-    return "no energy was measured; exporter check lists what this machine can measure"
+    first = f"run {run.run_id} {run.outcome} in {run.duration_s:.1f} s: "
+    if not run.energies:
+        is_explained = any(note.startswith(NO_GPU_FOUND) for note in run.notes)
+        hint = "" if is_explained else "; exporter check lists what this machine can measure"
+        yield f"{first}no energy was measured{hint}"
+        return
+    report = f"wattline report {run.run_id}" + (f" --source {source}" if source else "")
+    energies = [_energy_text(run, name) for name in run.energies]
+    derived = [*([] if run.grams is None else [f"{run.grams:.3g} g CO2eq"]), *_primary(run)]
+    line = f"{first}{', '.join([*energies, *derived])}; {report}"
+    if len(energies) == 1 and len(line) <= _LONGEST_LINE:
+        yield line
+        return
+    yield f"{first}{energies[0]}"
+    if len(energies) > 1:
+        yield ", ".join(energies[1:])
+    yield "; ".join(filter(None, [", ".join(derived), report]))
 
 
 def _energy_text(run: EndedRun, component: str) -> str:
@@ -264,23 +274,28 @@ def _each(run: EndedRun, one: Mapping[str, Any], key: str = "joules") -> str:
 
 
 def _results(run: EndedRun) -> Iterator[str]:
-    """Yield the job's results without percentiles, and the energy per unit of work."""
-    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
-    if shown:
-        yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
+    """Yield the job's results without percentiles and means, and the energy per unit of work."""
+    shown = {
+        name: value
+        for name, value in run.results.items()
+        if not _STATISTIC.search(name) and (value or not _PROBLEM.search(name))
+    }
+    texts = [f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN]]
+    for first in range(0, len(texts), _SHOWN_PER_LINE):
+        yield ", ".join(texts[first : first + _SHOWN_PER_LINE])
     energies = list(_energies_per_unit(run))
     if len(energies) > 1 or any(one["phases"] or one["whole_device_joules"] is not None for one in run.per_unit):
-        yield ", or ".join(energies)
+        yield from energies
 
 
-def _primary(run: EndedRun) -> str:
-    """Return the energy per unit of the primary unit, for the last line."""
+def _primary(run: EndedRun) -> list[str]:
+    """Return the energy per unit of the primary unit, if there is one, for the last line."""
     if not run.per_unit:
-        return ""
+        return []
     first = run.per_unit[0]
     share = " attributed to this run" if first["whole_device_joules"] is not None else ""
     phases = f" during the phase {' and '.join(first['phases'])}" if first["phases"] else ""
-    return f", {_each(run, first)} per {first['name']}{phases}{share}"
+    return [f"{_each(run, first)} per {first['name']}{phases}{share}"]
 
 
 def _energies_per_unit(run: EndedRun) -> Iterator[str]:
