@@ -65,6 +65,8 @@ class EncodedColumns(NamedTuple):
     @property
     def links(self) -> list[tuple[int, int]]:
         """Ids of spans with those of their parents."""
+        if not self.words[1].any():
+            return []
         numbers, parents = self.words[:2].byteswap()
         chosen = (parents != 0) & (parents != numbers)
         return list(zip(numbers[chosen].tolist(), parents[chosen].tolist(), strict=True))
