@@ -208,11 +208,11 @@ OWNER_GPU_SECONDS = _counter("wattline_owner_gpu_seconds_total", _OWNER,
 
 REQUEST_ENERGY, REQUEST_ENERGY_BUCKET, REQUEST_ENERGY_COUNT, REQUEST_ENERGY_SUM = _histogram(
     "wattline_request_energy_joules", _REQUEST,
-    "Energy of each final request.")
+    "Energy of each final request that has one.")
 REQUEST_ENERGY_TOTAL = _counter("wattline_request_energy_joules_total", _REQUEST,
     "Energy of final requests.")
 REQUESTS = _counter("wattline_requests_total", _REQUEST,
-    "Final requests; --requests.labels adds labels.")
+    "Final requests, also those without energy; --requests.labels adds labels.")
 REQUESTS_REJECTED = _counter("wattline_requests_rejected_total", ("reason",),
     "Reported requests that do not count.")
 DISCOVERY_UNRESOLVED = _gauge("wattline_discovery_unresolved_processes", ("reason",),
