@@ -141,7 +141,8 @@ def save_energies(connection: sqlite3.Connection, parts: Sequence[np.ndarray]) -
 
 def saved_energy(connection: sqlite3.Connection, batch: int, position: int) -> FinalEnergy | None:
     """Return the energy of a request in the state, None if it is not kept. Raises sqlite3.Error and ValueError."""
-    row = connection.execute("SELECT body FROM final_energy WHERE batch_id = ?", (batch,)).fetchone()
+    query = "SELECT body FROM final_energy WHERE batch_id = ? ORDER BY last DESC"
+    row = connection.execute(query, (batch,)).fetchone()  # a file that was deleted has its first numbers again
     return FinalEnergy.unpacked(row[0], position) if row else None
 
 

@@ -71,6 +71,14 @@ def test_saved_energies_are_those_of_the_latest_requests(state):
     assert saved_energy(state, 4, 999).total_j == 999.0
 
 
+def test_saved_energies_of_a_repeated_batch_are_the_latest(state):
+    """The numbers of batches start again from 1 after the file is deleted."""
+    save_energies(state, [batch(1, 2, first_j=10.0)])
+    save_energies(state, [batch(1, 2, first_j=20.0)])
+
+    assert saved_energy(state, 1, 1).total_j == 21.0
+
+
 def test_unsaved_energies_are_bounded():
     parts = [batch(number, 20_000) for number in range(4)]
 
