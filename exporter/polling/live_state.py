@@ -253,7 +253,7 @@ class LiveState:
         if not gpu.up or meter is None or poll is None:
             return GpuSnapshot(gpu.info, gpu.up)
         reasons, totals = frozenset(gpu.check.reasons), meter.totals
-        is_old = now_s - poll.after_s > GPU_LATE_S  # and up: this process was stopped, or the GPU was attached anew
+        is_old = now_s - poll.after_s > GPU_LATE_S  # and up: this process was stopped, or the GPU was attached again
         energy_j, integrated_j = (None if is_old else each for each in (totals.energy_j, totals.integrated_j))
         energy = GpuEnergySnapshot(energy_j, integrated_j, meter.has_counter, poll.display_w, reasons)
         return GpuSnapshot(gpu.info, up=True, energy=energy, readings=tuple(gpu.readings.values()))

@@ -45,11 +45,11 @@ class EnergyPart:
 class RequestEnergies:
     """Joules of N requests. `unassigned_j` is the energy of the slots less that of their time with requests.
 
-    `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` that of `idle_j`. `prefill` and
-    `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy of
-    a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the fitted
-    joules of the terms. `group_half_j` (G,) are the half-widths of the energies of groups, `total_half_j` is that of
-    all requests together. `other_half_j` is the part of all half-widths by work that no request reports.
+    `half_j` are the half-widths of the 95 % intervals of `dynamic_j`, `idle_half_j` is the one of `idle_j`. `prefill`
+    and `decode` are the totals of all requests, None where the data cannot separate them. `context_token` is the energy
+    of a token of context that a generated token attends to, None if it is not significant. `joules_of` (4,) are the
+    fitted joules of the terms. `group_half_j` (G,) are the half-widths of the energies of groups, `total_half_j` is the
+    one of all requests together. `other_half_j` is the part of all half-widths by work that no request reports.
     """
 
     divided: DividedEnergy

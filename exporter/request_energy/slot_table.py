@@ -139,7 +139,7 @@ def load_terms(loads: FloatArray, edges: SlotEdges) -> FloatArray:
 
 
 def covered_s(loads: FloatArray, phases: Phases, edges: SlotEdges) -> FloatArray:
-    """Return the seconds of each slot in which a request is in flight; `phases` are those of all such requests."""
+    """Return the seconds of each slot in which a request is in flight; `phases` has all such requests."""
     if ((loads[COUNT] > 0) == (loads[FILLED] > 0)).all():
         return np.where(loads[COUNT] > 0, np.diff(edges.real_s), 0.0)
     return union_s(phases.arrived_s, phases.ended_s, edges.real_s)

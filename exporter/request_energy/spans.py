@@ -229,7 +229,7 @@ class QuietPower:
     def add(self, slots: EnergySlots, busy: Mask) -> EnergySlots:
         """Add slots with the mask of those with requests (K,); return them with the powers without requests.
 
-        A slot beside a request does not count, since a sensor shows the end of a load late; nor do the first and last.
+        A slot next to a request does not count, since a sensor shows the end of a load late; nor do the first and last.
         """
         near = np.concatenate([[True], busy, [True]])
         quiet = ~(near[:-2] | busy | near[2:])

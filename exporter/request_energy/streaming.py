@@ -74,10 +74,10 @@ class StreamingDivision:
         self._fitted_s, self._other_ratio, self._separable = -np.inf, 0.0, False
         self.model: EnergyModel | None = None
         self._starts_s = np.inf
-        """Time from which the model is fitted anew."""
+        """Time from which slots are in the fit."""
 
     def fit_from(self, from_s: float) -> None:
-        """Fit the model anew, to slots from an instant on: other devices are measured since then."""
+        """Fit the model again, to slots from an instant on: other devices are measured since then."""
         self._starts_s = from_s
 
     def __len__(self) -> int:

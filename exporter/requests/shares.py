@@ -233,7 +233,7 @@ class GpuShares:
 def _parts(before: GpuLoadPeriod, read: GpuLoadPeriod, after: GpuLoadPeriod) -> Iterator[GpuLoadPeriod]:
     """Divide a period at the changes of its loads.
 
-    A mean load between those of the periods before and after it is that of one change from the one to the other.
+    A mean load between the loads of the periods before and after it is the mean of both, with one change.
     """
     changes: dict[str, tuple[float, float, float]] = {}
     for run_id, load in read.loads.items():

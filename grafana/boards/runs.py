@@ -103,7 +103,7 @@ _RESULTS = Panel(
 _PER_UNIT = Panel(
     "Energy per unit of work",
     "Energy of a run's GPUs in the phases in which the work was done, divided by each unit of its work. On shared GPUs "
-    "it is the attributed share of the whole run; without GPUs it is that of the CPUs.",
+    "it is the attributed share of the whole run; without GPUs, the energy of the CPUs.",
     "joule",
     (Query(_named(WORK.energy_per_unit())),),
     "table",

@@ -96,7 +96,7 @@ def _idle_j(spans: RequestSpans) -> FloatArray:
 def _measured(seed: int) -> dict[State, list[Draw]]:
     """Return draws of requests to one server; of those without an energy, an interval was refused.
 
-    Errors of estimates are those of the load, and have no long tails.
+    Errors of estimates come from the load, and have no long tails.
     """
     rng = np.random.default_rng(seed)
     served = serve(rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng))

@@ -92,7 +92,7 @@ def _groups(group_of: GroupOf, seed: int) -> list[Draw]:
 
 
 def _one_at_a_time(rng: np.random.Generator) -> list[Draw]:
-    """Return energies with idle energy, which is that of the server during each request."""
+    """Return energies with the idle energy of the server during each request."""
     served = serve_one_at_a_time(rng, str(rng.choice(list(TRAFFIC))), SECONDS, float(rng.choice(POWERS)), draw_law(rng))
     found = divide_energy(served.spans, _slots(served, rng))
     true_j = served.shapley_j + IDLE_W * (served.spans.ended_s - served.spans.arrived_s)

@@ -24,7 +24,7 @@ EXIT_CODES: dict[str, dict[int | str, str]] = {
         1: "Failure: the data is missing, incomplete or invalid, or the output cannot be written.",
         2: "Usage error: an unknown option, or a value that is not valid.",
         3: "`analyzer gate`: the energy increased.",
-        4: "`analyzer gate`: too few or too different repeats to tell.",
+        4: "`analyzer gate`: too few repeats, or they differ too much.",
         130: "Ctrl-C.",
     },
 }

@@ -123,7 +123,7 @@ def _run(
 
 
 def _energies(metrics: dict[str, Any], indices: Mapping[str, str], notes: Sequence[str]) -> tuple[FileEnergy, ...]:
-    """Return the ledger's energies with their uncertainties; `indices` are those of GPUs. Raises ValueError.
+    """Return the ledger's energies with their uncertainties; `indices` belong to GPUs. Raises ValueError.
 
     The notes name the CPU packages whose energy was estimated.
     """

@@ -34,7 +34,7 @@ def run_notes(
     """
     warnings, notes = [], []
     if reporter != ledger.run_id:
-        notes.append(f"the server reported these requests, in run {reporter}: the energy is that of the server")
+        notes.append(f"the server reported these requests, in run {reporter}: the energy is the server's")
     sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {ledger.run_id, reporter}
     if silent := set(other) - sharing - {reporter}:
         warnings.append(_silent_warning(silent, ledger, reporter, divided_j))

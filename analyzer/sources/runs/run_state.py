@@ -30,7 +30,7 @@ def reported_requests(source: SampleSource, run_id: str) -> str:
 
 
 def _answer(source: SampleSource, run_id: str, what: str = "") -> dict[str, Any]:
-    """Return what the run API has about a run, nothing if the source is a server of another kind."""
+    """Return the run API's document of a run, empty if the source is a server of another kind."""
     if not isinstance(source, HttpSource):
         return {}
     try:

@@ -219,7 +219,7 @@ def _percentiles(
 def _percentiles_of(
     joules: Callable[[npt.NDArray[np.intp]], FloatArray], group: npt.NDArray[np.int32], counts: npt.NDArray[np.intp]
 ) -> FloatArray:
-    """Return PERCENTILES of the energies of each of G groups, (G, 3); `joules` are those of some of the requests."""
+    """Return PERCENTILES of the energies of G groups, (G, 3); `joules` returns the energies of some requests."""
     found: list[FloatArray] = []
     first = 0
     while first < len(counts):  # groups with up to _CHUNK requests together, or one with more

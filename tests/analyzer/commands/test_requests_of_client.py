@@ -1,7 +1,7 @@
 """`analyzer requests` of a client's run, whose requests its server reported in the run of the server.
 
-Server and GPU are those of `test_requests_shared`: run a has one request of 2 s after the other. Run b, from 30 to
-90 s, is that of a client, which sent each second one of the requests from 32 to 88 s. All the power is the server's.
+`test_requests_shared` has the server and the GPU: run a has one request of 2 s after the other. Run b, from 30 to
+90 s, belongs to a client, which sent each second one of the requests from 32 to 88 s. All the power is the server's.
 """
 
 import json
@@ -58,7 +58,7 @@ def test_requests_of_a_client_have_their_energy_of_the_server(requests_of, tmp_p
     assert {name.rpartition("~")[2]: each for name, each in joules.items()} == pytest.approx(OWN_J, rel=1e-6)
     assert document["requests_energy_joules"] == pytest.approx(sum(OWN_J.values()), rel=1e-6)
     assert document["rest_energy_joules"] == pytest.approx(MEASURED_J - sum(OWN_J.values()), rel=1e-6)
-    assert "the server reported these requests, in run a: the energy is that of the server" in document["notes"]
+    assert "the server reported these requests, in run a: the energy is the server's" in document["notes"]
     assert "other requests to the server in this time, whose energy is in the rest: 16" in document["notes"]
 
 

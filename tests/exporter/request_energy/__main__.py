@@ -44,7 +44,7 @@ class Other:
 
 
 def quiet_samples(spans: RequestSpans, slots: EnergySlots) -> int:
-    """Return the number of samples without a request in them and in the ones beside them."""
+    """Return the number of samples without a request in them and in their neighbours."""
     busy = union_s(spans.arrived_s, spans.ended_s, slots.edges_s) > 0.0
     near = np.concatenate([[True], busy, [True]])
     return int(np.count_nonzero(~(near[:-2] | busy | near[2:])))

@@ -1,4 +1,4 @@
-"""Energy of times whose polls are no longer kept, which are those of 12 s, and of times that are divided already."""
+"""Energy of times whose polls are no longer kept (after 12 s), and of times that are divided already."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_gpus_found_after_the_first_report_count_from_its_begin(node):
 
 
 def test_estimates_after_a_gpu_is_found_late_are_near_the_final_energies(node):
-    """Without a GPU, the energy of 90 s of requests is 0 J; the model is that of the time since it was found."""
+    """Without a GPU, the energy of 90 s of requests is 0 J; the model has the time since it was found."""
 
     async def scenario():
         found, devices_of = node.node.service.devices_of("server"), node.devices_of

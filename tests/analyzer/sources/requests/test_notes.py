@@ -39,14 +39,14 @@ def test_run_whose_answers_all_have_tokens_has_no_warning(count):
     assert not run_notes({}, [], ledger(**results), "server", 1_000.0).warnings
 
 
-def test_run_beside_without_requests_has_a_warning_with_the_attributed_energy():
+def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
     (warning,), _ = run_notes({}, ["training"], ledger(attributed_j=(300.0, 120.5)), "server", 12_345.0)
 
     assert warning.startswith("GPUs also used by training, without requests")
     assert "of this run (12,345 J, of which 420.5 J are attributed to this run), and no half-width" in warning
 
 
-def test_run_beside_one_of_a_client_has_no_attributed_energy():
+def test_warning_of_a_clients_run_has_no_attributed_energy():
     (warning,), _ = run_notes({}, ["training"], ledger(), "other", 12_345.0)
 
     assert "attributed" not in warning

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wattline.client import figures
+
 DEVICES = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
 """Words for the devices of each component."""
 
@@ -37,6 +39,27 @@ class ComponentEnergy:
         """Relative half-width of figures derived from this energy; None if it is unknown."""
         half_j = self.total_half_j
         return half_j / self.joules if half_j and self.joules > 0 else None
+
+    @property
+    def error_text(self) -> str:
+        """Random error and sensor accuracy, if the energy is rounded to both together, else empty."""
+        if self.limits_j is None:
+            return ""
+        random = f"± {figures.two_digits(self.half_j)} J random, " if self.half_j else ""
+        low, high = (f"{'-' if limit < 0 else '+'}{figures.two_digits(abs(limit))}" for limit in self.limits_j)
+        return f"{random}{low} to {high} J sensor accuracy"
+
+    @property
+    def share_text(self) -> str:
+        """The run's part in joules, empty if it is unknown."""
+        if self.attributed_j is None:
+            return ""
+        return self.derived(self.attributed_j) if self.rounding_ratio else figures.with_half(self.attributed_j, None)
+
+    def derived(self, value: float) -> str:
+        """Return a figure that is proportional to the energy, with as many digits as the energy has."""
+        ratio = self.rounding_ratio
+        return figures.rounded(value, value * ratio) if ratio and value else figures.plain(value)
 
 
 def energies_by_component(run: Mapping[str, Any]) -> dict[str, ComponentEnergy]:

@@ -241,30 +241,11 @@ def _energy_text(run: EndedRun, component: str) -> str:
     energy, devices = run.energies[component], DEVICES[component]
     if component == "gpu" and run.simulated:
         devices = f"SIMULATED {devices}"
-    mean = f"mean {_derived(energy, energy.joules / run.duration_s)} W" if run.duration_s > 0 else ""
-    share = "" if energy.attributed_j is None else f"{_share(energy, energy.attributed_j)} J attributed to this run"
-    details = "; ".join(filter(None, (_error_parts(energy), mean, share)))
+    mean = f"mean {energy.derived(energy.joules / run.duration_s)} W" if run.duration_s > 0 else ""
+    share = "" if energy.attributed_j is None else f"{energy.share_text} J attributed to this run"
+    details = "; ".join(filter(None, (energy.error_text, mean, share)))
     whole = f"{figures.with_half(energy.joules, energy.total_half_j)} J of the {devices}"
     return whole + (f" ({details})" if details else "")
-
-
-def _error_parts(energy: ComponentEnergy) -> str:
-    """Return random error and sensor accuracy, if the energy is rounded to both together."""
-    if energy.limits_j is None:
-        return ""
-    random = f"± {figures.two_digits(energy.half_j)} J random, " if energy.half_j else ""
-    low, high = (f"{'-' if limit < 0 else '+'}{figures.two_digits(abs(limit))}" for limit in energy.limits_j)
-    return f"{random}{low} to {high} J sensor accuracy"
-
-
-def _derived(energy: ComponentEnergy, value: float) -> str:
-    """Return a figure that is proportional to the energy, with as many digits as the energy has."""
-    ratio = energy.rounding_ratio
-    return figures.rounded(value, value * ratio) if ratio and value else figures.plain(value)
-
-
-def _share(energy: ComponentEnergy, share_j: float) -> str:
-    return _derived(energy, share_j) if energy.rounding_ratio else figures.with_half(share_j, None)
 
 
 def _each(run: EndedRun, one: Mapping[str, Any], key: str = "joules") -> str:

@@ -156,7 +156,7 @@ class RunLifecycle:
         self._stack.close()
 
     def _send_rest(self, key: _Key, contributor: Contributor | None, results: dict[str, float]) -> Mapping[str, float]:
-        """Post the rest of the work and the requests; return the results with the numbers of what was lost."""
+        """Post the rest of the work and the requests; return the results with the numbers of lost items."""
         self._close_requests(key, results)
         if contributor is not None:
             contributor.close()

@@ -20,8 +20,8 @@ def name_of(function: Any) -> str:
 def measured(function: Any, opening: Opening) -> Any:
     """Return the function; each call is within the context manager that `opening` returns.
 
-    A coroutine or a generator that the function returns is measured up to its end. Raises TypeError for what is no
-    function, and for a generator function.
+    A coroutine or a generator that the function returns is measured up to its end. Raises TypeError for a
+    generator function, and for an object that is no function.
     """
     if isinstance(function, classmethod | staticmethod):
         return type(function)(measured(function.__func__, opening))
