@@ -18,8 +18,9 @@ from wattline.client.messages import log_message
 
 _TIMEOUT_S = 10.0
 _ANY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
-_SERVER_LABEL = "server"
-"""Label of runs that servers begin for their own reports. See `wattline.integrations.served_requests`."""
+_DISCOVERED = "discovered"
+_OF_SERVER = ("llm-server", "server")
+"""Workload and label of runs that servers begin for their own reports. See `wattline.integrations.served_requests`."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -88,28 +89,39 @@ def _ip(address: str) -> str:
 def _other_run(run_id: str, pids: list[int]) -> str | None:
     """Return another running run to which the energy of these processes is to be attributed.
 
-    A discovered run may contain this run, and so may one that the server began for its own reports, unless it shares
-    its GPUs with further runs that clients began: their requests are divided by the loads of their processes.
+    This run may be inside a discovered run, and inside one that the server began for its own reports. These keep the
+    processes only if they report requests on a GPU on which another run does, too: its energy is divided by load.
     """
     namespace = processes_body().get("pid_namespace", "")
     query = "&".join(f"pid={pid}" for pid in pids)
     api = Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
     try:
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
-        others = [run for run in _of_clients(runs) if run["run_id"] != run_id]
-        if not others or _SERVER_LABEL not in others[0]["labels"]:
-            return others[0]["run_id"] if others else None
-        beside = _of_clients(api.get_list("/runs?state=running"))
+        of_server = [run for run in runs if run["run_id"] != run_id]
+        for run in of_server:
+            is_outer = _DISCOVERED in run["labels"] or _is_of_server(run)
+            if not is_outer or _shares_with_reports(api, run, run_id):
+                return str(run["run_id"])
     except ExporterError:
         return None
-    own = others[0]["run_id"]
-    gpus = _gpus(others[0])
-    is_shared = any(gpus & _gpus(run) for run in beside if run["run_id"] not in {run_id, own})
-    return str(own) if is_shared else None
+    return None
 
 
-def _of_clients(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [run for run in runs if "discovered" not in run["labels"]]
+def _shares_with_reports(api: Api, run: Mapping[str, Any], own_id: str) -> bool:
+    """Return True if a server's run and a further one, not `own_id`, report requests on a GPU. Raises ExporterError."""
+    if not _is_of_server(run) and not _has_requests(api, run):
+        return False
+    others = (each for each in api.get_list("/runs?state=running") if each["run_id"] not in {own_id, run["run_id"]})
+    return any(_gpus(run) & _gpus(other) and _has_requests(api, other) for other in others)
+
+
+def _is_of_server(run: Mapping[str, Any]) -> bool:
+    workload, label = _OF_SERVER
+    return run["workload"] == workload and label in run["labels"]
+
+
+def _has_requests(api: Api, run: Mapping[str, Any]) -> bool:
+    return bool(api.get(f"/runs/{run['run_id']}/requests?limit=1")["requests"])
 
 
 def _gpus(run: Mapping[str, Any]) -> set[str]:

@@ -14,19 +14,23 @@ from workloads.jobs.llm_load.server_process import listening_pids, register_serv
 
 
 class ApiWithOwner(RunApi):
-    """Run API at which all processes are in one run on GPU-0, beside `others` with their labels and GPUs."""
+    """Run API at which all processes are in one run on GPU-0, beside `others` with their GPUs.
 
-    def __init__(self, labels, others=()):
+    Runs in `reporting` have requests.
+    """
+
+    def __init__(self, labels, others=(), reporting=()):
         super().__init__()
-        self.owner = {"run_id": "server", "labels": labels, "gpus": [{"uuid": "GPU-0"}]}
-        self.others = [
-            {"run_id": f"run-{number}", "labels": of_run, "gpus": [{"uuid": gpu}]}
-            for number, (of_run, gpu) in enumerate(others)
-        ]
+        gpus = [{"uuid": "GPU-0"}]
+        self.owner = {"run_id": "server", "workload": "llm-server", "labels": labels, "gpus": gpus}
+        self.others = [{"run_id": name, "labels": {}, "gpus": [{"uuid": gpu}]} for name, gpu in others]
+        self.reporting = reporting
 
     def answer(self, method, path, content):
         if path == "/api/v1/runs?state=running":
             return 200, [self.owner, *self.others]
+        if path.endswith("/requests?limit=1"):
+            return 200, {"requests": [{}] if path.split("/")[-2] in self.reporting else []}
         return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
 
 
@@ -40,10 +44,10 @@ def listener():
 def registered(listener, monkeypatch):
     """Return a function that registers this process, which listens, and returns the pids of the run."""
 
-    def register(labels, others=()):
+    def register(labels, others=(), reporting=()):
         found = []
         run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
-        with run_api_server(ApiWithOwner(labels, others)) as address:
+        with run_api_server(ApiWithOwner(labels, others, reporting)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
             register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
         return found
@@ -66,15 +70,19 @@ def test_server_in_run_of_another_client_is_not_added(registered):
 
 
 @pytest.mark.parametrize(
-    ("others", "is_added"),
+    ("label", "others", "reporting", "is_added"),
     [
-        ([], True),
-        ([({}, "GPU-1"), ({"discovered": "user"}, "GPU-0")], True),
-        ([({}, "GPU-0")], False),
+        ("server", [], (), True),
+        ("server", [("other", "GPU-0")], ("server",), True),
+        ("server", [("other", "GPU-1")], ("server", "other"), True),
+        ("server", [("other", "GPU-0")], ("other",), False),
+        ("discovered", [("other", "GPU-0")], ("other",), True),
+        ("discovered", [("other", "GPU-0")], ("server", "other"), False),
     ],
 )
-def test_server_in_its_own_run_is_added_unless_it_shares_the_gpu(registered, others, is_added):
-    assert registered({"server": "vLLM"}, others) == ([os.getpid()] if is_added else [])
+def test_server_that_reports_is_added_unless_others_report(registered, label, others, reporting, is_added):
+    """The energy of a GPU on which several runs report requests is divided by the loads of their processes."""
+    assert registered({label: "x"}, others, reporting) == ([os.getpid()] if is_added else [])
 
 
 def test_remote_server_is_not_searched_on_this_machine(capsys):
