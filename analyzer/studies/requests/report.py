@@ -49,10 +49,11 @@ class RequestReport:
 
     @property
     def idle_share(self) -> Interval | None:
-        """Part of the measured energy that is idle energy."""
+        """Part of the measured energy that is idle energy, None for an idle power of 0 W, which is an assumption."""
         energies = self.energies
         whole_j = energies.measured_j
-        return Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j) if whole_j else None
+        is_known = whole_j and energies.idle_j
+        return Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j) if is_known else None
 
     @property
     def joules(self) -> FloatArray:
