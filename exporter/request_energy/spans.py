@@ -19,8 +19,9 @@ LIKELY_TOKENS = 200.0
 """Prefilled tokens that likely last as long as a generated one, with the time in the queue."""
 LEAST_PHASE_S = 1e-9
 """Least time of a phase, and of all phases in a slot; less is a rounding error."""
-MIN_QUIET_S = 2.5
-"""Least time without requests that shows the power of other work: three samples of a second, whose times vary."""
+MIN_QUIET_S = 0.7
+"""Least time without requests that shows the power of other work: three slots of the exporter, or a sample of a second.
+"""
 OTHER_QUANTILES = 0.05, 0.5, 0.95
 """Quantiles of the power above idle without requests: that of noise, the usual one, and the limit of other work."""
 IDLE_RATIO = 0.05

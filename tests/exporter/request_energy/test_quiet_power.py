@@ -53,18 +53,20 @@ def test_quiet_power_noise_of_the_meter_is_no_work():
     assert found.other_limit_w == pytest.approx(0.0, abs=1.5)
 
 
-@pytest.mark.parametrize(("width_s", "slots_of_work", "limit_w"), [(1.0, 2, 0.0), (1.0, 3, 100.0), (0.25, 9, 0.0)])
+@pytest.mark.parametrize(
+    ("width_s", "slots_of_work", "limit_w"), [(1.0, 1, 100.0), (0.25, 3, 100.0), (0.25, 2, 0.0), (0.1, 6, 0.0)]
+)
 def test_quiet_power_needs_the_same_time_with_all_widths(width_s, slots_of_work, limit_w):
-    """Less than 2.5 s without requests show nothing, without the slots at both ends."""
+    """Less than 0.7 s without requests show nothing, without the slots at both ends."""
     above_w = OTHER_W * np.ones(slots_of_work + 2)
 
     assert quiet(above_w, width_s).other_limit_w == pytest.approx(limit_w)
 
 
 def test_quiet_power_counts_the_time_of_all_calls():
-    power, one = QuietPower(), EnergySlots(0.25 * np.arange(8.0), np.full(7, 0.25 * (IDLE_W + OTHER_W)), IDLE_W)
+    power, one = QuietPower(), EnergySlots(0.25 * np.arange(5.0), np.full(4, 0.25 * (IDLE_W + OTHER_W)), IDLE_W)
 
-    limits_w = [power.add(one, np.zeros(7, dtype=bool)).other_limit_w for _ in range(3)]  # of 1.25 s each
+    limits_w = [power.add(one, np.zeros(4, dtype=bool)).other_limit_w for _ in range(3)]  # of 0.5 s each
 
     assert limits_w == pytest.approx([0.0, OTHER_W, OTHER_W])
 

@@ -148,14 +148,14 @@ def test_power_without_requests_is_in_the_rest_also_in_slots_with_requests():
     division = StreamingDivision(WINDOW_S)
     edges_s = np.arange(0.0, 100.25, 0.25)
     division.extend(edges_s, 700.0 * edges_s, np.zeros(len(edges_s)))
-    starts = np.arange(8.1, 98.0, 4.0)  # the power without requests is known from the slots before
-    columns_of = starts, starts + 0.1, starts + 0.4, np.full(23, 10.0), np.zeros(23), np.full(23, 10.0)
-    division.add(RequestSpans(*columns_of), np.arange(23))
+    starts = np.arange(4.1, 98.0, 4.0)
+    columns_of = starts, starts + 0.1, starts + 0.4, np.full(24, 10.0), np.zeros(24), np.full(24, 10.0)
+    division.add(RequestSpans(*columns_of), np.arange(24))
 
     parts = [division.divide(float(second), 78.0) for second in range(1, 101)]
 
     total_j = np.concatenate([each.total_j for each in parts])
-    assert total_j == pytest.approx(np.full(23, 280.0))
+    assert total_j == pytest.approx(np.full(24, 280.0))
     assert total_j.sum() + division.rest_j == pytest.approx(70_000.0)
     assert not np.concatenate([each.separable for each in parts]).any()
 
