@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError, Message
@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from exporter.otlp.attributes import RESOURCE_KEYS, Values, scalar_values
 from exporter.otlp.spans import SpanReader
-from exporter.otlp.trace_messages import resource_spans
+from exporter.otlp.trace_messages import parse, resource_spans
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
@@ -54,55 +54,46 @@ class TraceBody:
     spans: int
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedSpans:
-    """Spans of a body, and their resources, each with the position behind its last span."""
-
-    spans: list[bytes]
-    resources: list[Values]
-    ends: list[int]
-
-
 def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
     """Return the requests in a body. Raises BodyError."""
-    return read_requests(split(body, reader, is_json=is_json), reader)
+    return read_requests(parse_body(body, is_json=is_json), reader)
 
 
-def split(body: bytes, reader: SpanReader, *, is_json: bool) -> EncodedSpans:
-    """Return the spans in a body. Raises BodyError."""
-    wanted = RESOURCE_KEYS | reader.resource_keys
-    spans, resources, ends = list[bytes](), list[Values](), list[int]()
+def parse_body(body: bytes, *, is_json: bool) -> Any:
+    """Return the trace request in a body. Raises BodyError."""
     with _body_errors():
-        for attributes, of_resource in resource_spans(_of_json(body) if is_json else body):
-            resources.append(scalar_values(attributes, wanted))
-            spans += of_resource
-            ends.append(len(spans))
-    return EncodedSpans(spans, resources, ends)
+        return parse(_of_json(body) if is_json else body)
 
 
-def read_requests(encoded: EncodedSpans, reader: SpanReader) -> TraceBody:
-    """Return the requests in the spans of a body. Raises BodyError."""
+def read_requests(request: Any, reader: SpanReader) -> TraceBody:
+    """Return the requests in a trace request. Raises BodyError."""
     import numpy as np
 
     from exporter.otlp.span_batch import read_spans
     from exporter.request_energy.columns import LabelSet, RequestColumns
 
+    wanted = RESOURCE_KEYS | reader.resource_keys
+    spans, resources, ends = list[bytes](), list[Values](), list[int]()
     with _body_errors():
-        found, positions, links = read_spans(encoded.spans, reader)
-    of_resource = np.searchsorted(encoded.ends, positions, side="right")
+        for attributes, of_one in resource_spans(request):
+            resources.append(scalar_values(attributes, wanted))
+            spans += of_one
+            ends.append(len(spans))
+        found, positions, links = read_spans(spans, reader)
+    of_resource = np.searchsorted(ends, positions, side="right")
     count = len(found.origins)
     pairs, pair_of = np.unique(of_resource * count + found.origin_of, return_inverse=True)
     origins = [(number // count, *found.origins[number % count]) for number in pairs.tolist()]
     sources, source_of = _numbered([(number, run_id) for number, run_id, *_ in origins])
     labels, set_of = _numbered([(number, texts, role) for number, _, texts, role in origins])
-    sets = [LabelSet(reader.labels(texts, encoded.resources[number]), role) for number, texts, role in labels]
+    sets = [LabelSet(reader.labels(texts, resources[number]), role) for number, texts, role in labels]
     return TraceBody(
         RequestColumns(found.ids, found.values, set_of[pair_of], sets),
         found.numbers,
         source_of[pair_of],
-        [SpanSource(encoded.resources[number], run_id) for number, run_id in sources],
+        [SpanSource(resources[number], run_id) for number, run_id in sources],
         links,
-        len(encoded.spans),
+        len(spans),
     )
 
 

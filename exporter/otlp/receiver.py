@@ -19,13 +19,14 @@ from exporter.otlp.body import (
     decode,
     encode_error,
     encode_response,
+    parse_body,
     read_requests,
-    split,
 )
 from exporter.otlp.duplicates import SpanTree
 from exporter.otlp.limits import request_errors
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
+from exporter.otlp.trace_messages import has_more_parts
 from exporter.requests.intake import REASONS
 
 if TYPE_CHECKING:  # numpy is imported with the first request
@@ -34,8 +35,9 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 MAX_WAITING = 8
 """Bodies that wait for their decoding, one at a time in a thread; a further one gets 429."""
-MAX_AT_ONCE_BYTES, MAX_AT_ONCE_SPANS = 512 * 1024, 1_024
-"""Largest body of protobuf that is decoded at once, in a few milliseconds: a thread costs as much as 100 spans."""
+MAX_AT_ONCE_BYTES, MAX_AT_ONCE_PARTS = 512 * 1024, 1_024
+"""Largest body of protobuf, and most resources, scopes and spans, that are decoded at once, in a few milliseconds: a
+thread costs as much as 100 spans."""
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
 _CODES = {400: _INVALID_ARGUMENT, 429: _RESOURCE_EXHAUSTED, 503: _UNAVAILABLE}
 """Codes of gRPC, by HTTP status."""
@@ -91,10 +93,10 @@ class OtlpReceiver:
             decoded = await asyncio.to_thread(decode, body, self._reader, is_json=is_json)
             self._has_decoded = True  # numpy is imported
             return decoded
-        encoded = split(body, self._reader, is_json=False)
-        if len(encoded.spans) > MAX_AT_ONCE_SPANS:
-            return await asyncio.to_thread(read_requests, encoded, self._reader)
-        return read_requests(encoded, self._reader)
+        request = parse_body(body, is_json=False)
+        if has_more_parts(request, MAX_AT_ONCE_PARTS):
+            return await asyncio.to_thread(read_requests, request, self._reader)
+        return read_requests(request, self._reader)
 
     def encode_error(self, status: int, detail: str, *, is_json: bool) -> bytes:
         return encode_error(_CODES.get(status, _INVALID_ARGUMENT), detail, is_json=is_json)

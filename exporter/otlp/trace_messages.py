@@ -37,9 +37,22 @@ class _Messages(NamedTuple):
     resource: Any
 
 
-def resource_spans(body: bytes) -> Iterator[tuple[Attributes, Sequence[bytes]]]:
+def parse(body: bytes) -> Any:
+    """Return a trace request whose spans and resources are bytes. Raises DecodeError."""
+    return _messages().request.FromString(body)
+
+
+def has_more_parts(request: Any, most: int) -> bool:
+    """Return True if a trace request has more resources, scopes or spans; it takes little time for any number."""
+    resources = request.resource_spans
+    if len(resources) > most or sum(len(each.scope_spans) for each in resources) > most:
+        return True
+    return sum(len(scope.spans) for each in resources for scope in each.scope_spans) > most
+
+
+def resource_spans(request: Any) -> Iterator[tuple[Attributes, Sequence[bytes]]]:
     """Yield the attributes of each resource with its encoded spans. Raises DecodeError."""
-    for of_resource in _messages().request.FromString(body).resource_spans:
+    for of_resource in request.resource_spans:
         resource = b"".join(of_resource.resource)  # protobuf merges a message that is there several times
         _, attributes = _read(resource, _messages().resource, resource_pb2.Resource)
         yield attributes, [*chain.from_iterable(of_scope.spans for of_scope in of_resource.scope_spans)]

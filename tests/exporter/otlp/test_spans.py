@@ -13,7 +13,7 @@ from exporter.otlp.attributes import label_rules
 from exporter.otlp.body import BodyError, decode
 from exporter.otlp.span_batch import MIN_ALIKE, read_spans
 from exporter.otlp.spans import SpanReader
-from exporter.otlp.trace_messages import resource_spans
+from exporter.otlp.trace_messages import parse, resource_spans
 from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import LITELLM, LITELLM_V2, SEMCONV, SGLANG, T0, VLLM, emit, encoded
 
@@ -178,7 +178,7 @@ def test_captured_litellm_spans_become_one_request_each(mode, user, cached, firs
 def test_captured_spans_have_layouts(sender):
     """Many of each span are read by their layouts, a few by protobuf, with the same requests."""
     body, reader = (Path(__file__).parent / f"captured/{sender}.pb").read_bytes(), SpanReader(label_rules(["user"]))
-    spans = [span for _, of_resource in resource_spans(body) for span in of_resource]
+    spans = [span for _, of_resource in resource_spans(parse(body)) for span in of_resource]
 
     many, few = (
         read_spans(spans * MIN_ALIKE, reader).requests,

@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from exporter.otlp.trace_messages import read_span, resource_spans
+from exporter.otlp.trace_messages import has_more_parts, parse, read_span, resource_spans
 
 CAPTURED = [path.read_bytes() for path in sorted((Path(__file__).parent / "captured").glob("*.pb"))]
 VALUES = st.one_of(
@@ -50,7 +50,9 @@ def expected(body):
 def read(body):
     """Return the attributes of each resource and span, None for a refused body."""
     try:
-        found = [each for resource, spans in resource_spans(body) for each in (resource, *map(attributes_of, spans))]
+        found = [
+            each for resource, spans in resource_spans(parse(body)) for each in (resource, *map(attributes_of, spans))
+        ]
     except DecodeError:
         return None
     return [{key: value.SerializeToString() for key, value in attributes.items()} for attributes in found]
@@ -133,3 +135,15 @@ def test_damaged_pair_is_refused(pair):
     body = with_pairs(pair)
 
     assert (read(body), expected(body)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        (b"\x0a\x00" * 3, 3),  # resources
+        (b"\x0a\x04\x12\x00\x12\x00" * 2, 4),  # two scopes in each of two resources
+        (b"\x0a\x06\x12\x04\x12\x00\x12\x00" * 3, 6),  # two spans in each of three scopes
+    ],
+)
+def test_parts_of_a_request_are_limited(body, parts):
+    assert [has_more_parts(parse(body), most) for most in (parts - 1, parts)] == [True, False]
