@@ -6,8 +6,7 @@ Specification: https://opentelemetry.io/docs/specs/otlp/#otlphttp.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,12 +19,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from exporter.otlp.attributes import RESOURCE_KEYS, Values, scalar_values
-from exporter.otlp.spans import SpanReader
-from exporter.otlp.trace_messages import parse, resource_spans
+from exporter.otlp.spans import SpanReader, SpanRow
+from exporter.otlp.trace_messages import (
+    AttributesOf,
+    FurtherFieldsError,
+    attributes_of_map,
+    attributes_of_pairs,
+    trace_request_class,
+)
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
-    from exporter.request_energy.pieces import IntArray
 
 _T = TypeVar("_T")
 
@@ -48,7 +52,7 @@ class TraceBody:
 
     requests: RequestColumns
     span_ids: list[int]
-    source_of: IntArray
+    source_of: list[int]
     sources: list[SpanSource]
     links: list[tuple[int, int]]
     spans: int
@@ -56,74 +60,55 @@ class TraceBody:
 
 def decode(body: bytes, reader: SpanReader, *, is_json: bool) -> TraceBody:
     """Return the requests in a body. Raises BodyError."""
-    return read_requests(parse_body(body, is_json=is_json), reader)
-
-
-def parse_body(body: bytes, *, is_json: bool) -> Any:
-    """Return the trace request in a body. Raises BodyError."""
-    with _body_errors():
-        return parse(_of_json(body) if is_json else body)
-
-
-def read_requests(request: Any, reader: SpanReader) -> TraceBody:
-    """Return the requests in a trace request. Raises BodyError."""
-    import numpy as np
-
-    from exporter.otlp.span_batch import read_spans
-    from exporter.request_energy.columns import LabelSet, RequestColumns
-
-    wanted = RESOURCE_KEYS | reader.resource_keys
-    spans, resources, ends = list[bytes](), list[Values](), list[int]()
-    with _body_errors():
-        for attributes, of_one in resource_spans(request):
-            resources.append(scalar_values(attributes, wanted))
-            spans += of_one
-            ends.append(len(spans))
-        found, positions, links = read_spans(spans, reader)
-    of_resource = np.searchsorted(ends, positions, side="right")
-    count = len(found.origins)
-    pairs, pair_of = np.unique(of_resource * count + found.origin_of, return_inverse=True)
-    origins = [(number // count, *found.origins[number % count]) for number in pairs.tolist()]
-    sources, source_of = _numbered([(number, run_id) for number, run_id, *_ in origins])
-    labels, set_of = _numbered([(number, texts, role) for number, _, texts, role in origins])
-    sets = [LabelSet(reader.labels(texts, resources[number]), role) for number, texts, role in labels]
-    return TraceBody(
-        RequestColumns(found.ids, found.values, set_of[pair_of], sets),
-        found.numbers,
-        source_of[pair_of],
-        [SpanSource(resources[number], run_id) for number, run_id in sources],
-        links,
-        len(spans),
-    )
-
-
-@contextmanager
-def _body_errors() -> Iterator[None]:
-    """Raise BodyError for errors of the decoders."""
     try:
-        yield
+        if is_json:
+            message = Parse(body, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+            return _read(message, attributes_of_pairs, reader, is_json=True)
+        try:
+            return _read(trace_request_class().FromString(body), attributes_of_map, reader)
+        except FurtherFieldsError:
+            return _read(ExportTraceServiceRequest.FromString(body), attributes_of_pairs, reader)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BodyError(f"the body is not an ExportTraceServiceRequest: {reason}") from error
 
 
-def _numbered(values: Sequence[_T]) -> tuple[Iterable[_T], IntArray]:
-    """Return the different values, and the number of each value."""
-    import numpy as np
+def _read(message: Any, attributes_of: AttributesOf, reader: SpanReader, *, is_json: bool = False) -> TraceBody:
+    """Return the requests in a message. Raises BodyError and FurtherFieldsError."""
+    from exporter.request_energy.columns import LabelSet, RequestColumns
 
-    numbers: dict[_T, int] = {}
-    return numbers, np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.intp)
-
-
-def _of_json(body: bytes) -> bytes:
-    """Return a body of JSON as protobuf. Raises BodyError and ParseError."""
-    message = Parse(body, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    resource_keys = RESOURCE_KEYS | reader.resource_keys
+    rows: list[SpanRow] = []
+    sources, source_of = list[SpanSource](), list[int]()
+    sets, set_numbers = list[LabelSet](), list[int]()
+    links, spans = list[tuple[int, int]](), 0
     for of_resource in message.resource_spans:
+        resource, begin = scalar_values(attributes_of(of_resource.resource), resource_keys), len(rows)
         for of_scope in of_resource.scope_spans:
+            spans += len(of_scope.spans)
             for span in of_scope.spans:
-                span.span_id, span.parent_span_id = _from_hex(span.span_id), _from_hex(span.parent_span_id)
-    encoded: bytes = message.SerializeToString()
-    return encoded
+                if is_json:
+                    span.span_id, span.parent_span_id = _from_hex(span.span_id), _from_hex(span.parent_span_id)
+                number, parent = int.from_bytes(span.span_id), span.parent_span_id
+                if parent and parent != span.span_id:
+                    links.append((number, int.from_bytes(parent)))
+                if row := reader.read(span, attributes_of(span), number):
+                    rows.append(row)
+        run_ids, numbers = _numbered([row[-2] for row in rows[begin:]], len(sources))
+        sources += [SpanSource(resource, run_id) for run_id in run_ids]
+        source_of += numbers
+        labels, numbers = _numbered([row[-1] for row in rows[begin:]], len(sets))
+        sets += [LabelSet(reader.labels(texts, resource), role) for texts, role in labels]
+        set_numbers += numbers
+    ids, *values, span_ids = list(zip(*rows, strict=True))[:8] or [()] * 8
+    columns = RequestColumns.of_values(ids, values, set_numbers, sets)
+    return TraceBody(columns, list(span_ids), source_of, sources, links, spans)
+
+
+def _numbered(values: Sequence[_T], first: int) -> tuple[Iterable[_T], list[int]]:
+    """Return the different values, and of each value the number of its equal, counted from `first`."""
+    numbers: dict[_T, int] = {}
+    return numbers, [numbers.setdefault(value, first + len(numbers)) for value in values]
 
 
 def _from_hex(parsed: bytes) -> bytes:

@@ -13,20 +13,11 @@ from exporter.contract.metrics import OTLP_SPANS
 from exporter.contract.requests.views import RequestReceipt
 from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.model import Reading, RunError
-from exporter.otlp.body import (
-    BodyError,
-    TraceBody,
-    decode,
-    encode_error,
-    encode_response,
-    parse_body,
-    read_requests,
-)
+from exporter.otlp.body import BodyError, TraceBody, decode, encode_error, encode_response
 from exporter.otlp.duplicates import SpanTree
 from exporter.otlp.limits import request_errors
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
-from exporter.otlp.trace_messages import has_more_parts
 from exporter.requests.intake import REASONS
 
 if TYPE_CHECKING:  # numpy is imported with the first request
@@ -35,9 +26,6 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 MAX_WAITING = 8
 """Bodies that wait for their decoding, one at a time in a thread; a further one gets 429."""
-MAX_AT_ONCE_BYTES, MAX_AT_ONCE_PARTS = 512 * 1024, 1_024
-"""Largest body of protobuf, and most resources, scopes and spans, that are decoded at once, in a few milliseconds: a
-thread costs as much as 100 spans."""
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
 _CODES = {400: _INVALID_ARGUMENT, 429: _RESOURCE_EXHAUSTED, 503: _UNAVAILABLE}
 """Codes of gRPC, by HTTP status."""
@@ -68,7 +56,6 @@ class OtlpReceiver:
         self._tree = SpanTree()
         self._decoding = asyncio.Lock()
         self._waiting = 0
-        self._has_decoded = False
         self._logged: set[str] = set()
         for outcome in OUTCOMES:
             counters.add(OTLP_SPANS, (outcome,), 0.0)
@@ -80,23 +67,13 @@ class OtlpReceiver:
         self._waiting += 1
         try:
             async with self._decoding:
-                rejected, message = await self._take(await self._decode(body, is_json=is_json))
+                decoded = await asyncio.to_thread(decode, body, self._reader, is_json=is_json)
+                rejected, message = await self._take(decoded)
         except BodyError as error:
             raise RunError(400, str(error)) from error
         finally:
             self._waiting -= 1
         return encode_response(rejected, message, is_json=is_json)
-
-    async def _decode(self, body: bytes, *, is_json: bool) -> TraceBody:
-        """Return the requests in a body, those of a usual one without a thread. Raises BodyError."""
-        if is_json or len(body) > MAX_AT_ONCE_BYTES or not self._has_decoded:
-            decoded = await asyncio.to_thread(decode, body, self._reader, is_json=is_json)
-            self._has_decoded = True  # numpy is imported
-            return decoded
-        request = parse_body(body, is_json=False)
-        if has_more_parts(request, MAX_AT_ONCE_PARTS):
-            return await asyncio.to_thread(read_requests, request, self._reader)
-        return read_requests(request, self._reader)
 
     def encode_error(self, status: int, detail: str, *, is_json: bool) -> bytes:
         return encode_error(_CODES.get(status, _INVALID_ARGUMENT), detail, is_json=is_json)
@@ -145,8 +122,9 @@ class OtlpReceiver:
             counts["invalid"] += 1
             reasons[reason] += 1
         found: dict[str, Mask] = {}
+        source_of = np.array(body.source_of)
         for number, source in enumerate(body.sources):
-            own = np.flatnonzero(left & (body.source_of == number))
+            own = np.flatnonzero(left & (source_of == number))
             times = body.requests.started_at[own], body.requests.ended_at[own]
             for run, group in self._matcher.groups(*times, source):
                 if isinstance(run, str):

@@ -12,7 +12,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from exporter.model import RunError
-from exporter.otlp.receiver import MAX_AT_ONCE_BYTES, MAX_AT_ONCE_PARTS
 from tests.exporter.otlp.receiver_node import one_span, post
 from tests.exporter.otlp.senders import LITELLM, SEMCONV, T0, VLLM, emit, encoded, http_exporter, provider
 from tests.exporter.otlp.test_run_match import run
@@ -108,20 +107,6 @@ def test_id_with_control_character_is_rejected(node, url, character):
 
     assert [each.request_id for each in node.sink.received["bench-1"]] == ids[1:]
     assert node.counts() == {"accepted": 3.0, "invalid": 1.0}
-
-
-@pytest.mark.parametrize("text", ["", "x" * MAX_AT_ONCE_BYTES])
-def test_body_that_is_decoded_in_a_thread_is_accepted(node, url, text):
-    """The second body has more spans, or more bytes, than are decoded at once; numpy is imported with the first."""
-    post(url, one_span())
-    count = 1 if text else MAX_AT_ONCE_PARTS + 1
-    attributes = {**VLLM, "other": text}
-    body = encoded(
-        lambda tracer: [emit(tracer, "s", {**attributes, "gen_ai.request.id": f"{n}"}) for n in range(count)]
-    )
-
-    assert post(url, body).status_code == 200
-    assert node.counts() == {"accepted": 1.0 + count}
 
 
 def test_valid_requests_count_beside_invalid_ones_in_a_body(node, url):

@@ -3,7 +3,6 @@
 import hashlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -11,9 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from exporter.contract.requests.served import ServedRequest, request_error
 from exporter.otlp.attributes import label_rules
 from exporter.otlp.body import BodyError, decode
-from exporter.otlp.span_batch import MIN_ALIKE, read_spans
 from exporter.otlp.spans import SpanReader
-from exporter.otlp.trace_messages import parse, resource_spans
 from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import LITELLM, LITELLM_V2, SEMCONV, SGLANG, T0, VLLM, emit, encoded
 
@@ -170,24 +167,6 @@ def test_captured_litellm_spans_become_one_request_each(mode, user, cached, firs
     assert (streamed.labels["model"], streamed.labels.get("user"), streamed.cached_tokens) == ("m1", user, cached)
     assert (streamed.first_token_at is not None) == first_token
     assert 0.2 < streamed.ended_at - streamed.started_at < 10
-
-
-@pytest.mark.parametrize(
-    "sender", ["vllm-0.32.0", *(f"litellm-1.106.2-{mode}" for mode in ("default", "semconv", "v2"))]
-)
-def test_captured_spans_have_layouts(sender):
-    """Many of each span are read by their layouts, a few by protobuf, with the same requests."""
-    body, reader = (Path(__file__).parent / f"captured/{sender}.pb").read_bytes(), SpanReader(label_rules(["user"]))
-    spans = [span for _, of_resource in resource_spans(parse(body)) for span in of_resource]
-
-    many, few = (
-        read_spans(spans * MIN_ALIKE, reader).requests,
-        read_spans(spans, SpanReader(label_rules(["user"]))).requests,
-    )
-
-    assert {length for length, found in reader.layouts.items() if found} == set(map(len, spans))
-    assert many.ids == few.ids * MIN_ALIKE
-    np.testing.assert_array_equal(many.values, np.tile(few.values, MIN_ALIKE))
 
 
 def test_json_example_of_the_specification_is_decoded():
