@@ -187,7 +187,7 @@ def _wait_for_end(
 
 def wait_text(wait_s: float, *, was_scraped: bool) -> str:
     why = "" if was_scraped else ", in case it began after the last one"
-    return f"waiting up to {wait_s:.0f} s for the next scrape{why}; skip with --no-wait"
+    return f"waiting up to {wait_s:.0f} s for the next sample{why}; skip with --no-wait"
 
 
 def wait_for_run_s(first: ScrapeTiming, now_s: float, run_id: str = "") -> float:

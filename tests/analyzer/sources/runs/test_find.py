@@ -50,7 +50,7 @@ def test_find_runs_waits_for_run_that_is_not_scraped_yet(tmp_path, waiting):
     assert assess(frames).headline.value == pytest.approx(3 * 60)
     assert START_S + 112 <= waiting.now_s <= START_S + 114
     [message] = waiting.messages
-    assert message.startswith("experiment=ci: no such run at the history yet; waiting up to 8 s for the next scrape, ")
+    assert message.startswith("experiment=ci: no such run at the history yet; waiting up to 8 s for the next sample, ")
 
 
 def test_find_runs_without_a_match_waits_for_one_scrape(tmp_path, waiting):
@@ -83,7 +83,7 @@ def test_find_runs_of_group_with_short_run_waits_for_next_scrape(tmp_path):
     [message] = waiting.messages
     assert message == (
         "experiment=ci: a run that has just ended may not be at the history yet; "
-        "waiting up to 8 s for the next scrape; skip with --no-wait"
+        "waiting up to 8 s for the next sample; skip with --no-wait"
     )
 
 

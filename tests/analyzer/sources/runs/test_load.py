@@ -91,7 +91,7 @@ def test_load_run_waits_for_scrape_after_end_and_logs(tmp_path):
     frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.messages.append)
 
     assert waiting.messages == [
-        "run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape; skip with --no-wait"
+        "run train-1: its end is not at the history yet; waiting up to 10 s for the next sample; skip with --no-wait"
     ]
     assert waiting.now_s <= START_S + 26
     assert assess(frames).headline.value == pytest.approx(6_000)
@@ -189,7 +189,7 @@ def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
 
     refused(Reopened(tmp_path), "train-2", waiting)
 
-    expected = "waiting up to 8 s for the next scrape, in case it began after the last one; skip with --no-wait"
+    expected = "waiting up to 8 s for the next sample, in case it began after the last one; skip with --no-wait"
     assert expected in waiting.messages[0]  # 5 s, and 3 s for it to be found
     assert 5 <= waiting.now_s - now_s <= 9
 
