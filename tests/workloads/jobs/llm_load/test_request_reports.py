@@ -1,5 +1,6 @@
 """Decision which side reports the requests of the job `llm-server`."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +9,13 @@ from exporter.contract.requests import served
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client import request_queue
 from wattline.client.api import Api
-from workloads.jobs.llm_load.request_reports import RequestReports, request_headers
+from workloads.jobs.llm_load import request_reports
+from workloads.jobs.llm_load.request_reports import RequestReports, Waits, request_headers
 
 GPU, OTHER_GPU = "GPU-0", "GPU-1"
+LONG_IDS = ("chatcmpl-5f1d0a9c", "chatcmpl-77b2e4d0")
+MARK = request_queue.client_run_mark("load")
+WAITS = Waits(0.0, 0.0, 0.0)
 
 
 class ListingApi(RunApi):
@@ -32,71 +37,145 @@ class ListingApi(RunApi):
         return 200, {"requests": self.stored.get(name, []), "next": None}
 
 
+def of_job(number, ended_at=1_000.0):
+    return {"request_id": f"own-{number}", "ended_at": ended_at, "prompt_tokens": 5, "generated_tokens": 7}
+
+
+def of_server(request_id, ended_at=1_000.1, generated_tokens=7, **labels):
+    tokens = {"prompt_tokens": 5, "generated_tokens": generated_tokens}
+    return {"id": request_id, "ended_at": ended_at, "labels": labels, **tokens}
+
+
 @pytest.fixture
 def report():
-    """Return a function that reports two requests, and returns the numbers of those of the job's run."""
+    """Return a function that reports requests with these ids of answers, and returns the numbers of the reported ones.
 
-    def run(api, answer_ids=("chat-0", "chat-1")):
+    They ended long ago, so none waits for a further question.
+    """
+
+    def run(api, answer_ids=(LONG_IDS[0], LONG_IDS[1]), waits=WAITS):
         reported = []
-        job = SimpleNamespace(run_id="load", request=lambda *, number: reported.append(number))
+        job = SimpleNamespace(run_id="load", request=lambda *, request_id, **_: reported.append(request_id))
         with run_api_server(api) as address:
-            reports = RequestReports(job, Api(address), waits_s=(0.0,) * 4)
+            reports = RequestReports(job, Api(address), waits)
             for number, answer_id in enumerate(answer_ids):
-                reports.add(answer_id, {"number": number})
+                reports.add(answer_id, of_job(number))
             reports.close()
-        reports.add("chat-2", {"number": 2})
-        return reported
+        reports.add(None, of_job("last"))
+        return [each.removeprefix("own-") for each in reported]
 
     return run
 
 
-def stored(request_id, **labels):
-    return {"id": request_id, "labels": labels}
+def test_requests_that_no_server_reports_are_reported_in_order(report):
+    assert report(ListingApi({"server": [GPU]})) == ["0", "1", "last"]
 
 
-def test_requests_without_other_runs_are_reported_in_order(report):
-    api = ListingApi({})
+@pytest.mark.parametrize(("others", "traces", "waits"), [({}, False, 1), ({"server": [GPU]}, False, 2), ({}, True, 2)])
+def test_requests_wait_longer_where_a_server_may_report(report, others, traces, waits):
+    """They wait for 5 s if no server may report, else for 10 s; the exporter is asked after 0 and 7 s."""
+    api, now_s = ListingApi(others, traces=traces), 1_000.0
 
-    assert report(api) == [0, 1, 2]
-    assert api.lists == 3  # two questions, and the last one for a warning
+    class Clock:
+        time = staticmethod(lambda: now_s)
+
+        @staticmethod
+        def sleep(_):
+            nonlocal now_s
+            now_s += 7.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_reports, "time", Clock)
+        assert report(api, waits=Waits(1.0, held_s=10.0, alone_s=5.0)) == ["0", "1", "last"]
+    assert api.lists == waits + 1  # and the last question, for a warning
 
 
-@pytest.mark.parametrize("traces", [False, True])
-def test_server_that_may_report_is_waited_for(report, traces):
-    api = ListingApi({} if traces else {"server": [GPU]}, traces=traces)
+@pytest.mark.parametrize("run_id", ["server", "load"])
+@pytest.mark.parametrize(
+    ("answer_id", "reported"),
+    [
+        pytest.param("chat-1", of_server("chat-1", client_run="load"), id="label"),
+        pytest.param(LONG_IDS[1], of_server(LONG_IDS[1]), id="id of the answer, by a proxy without the label"),
+        pytest.param(f"cmpl-{MARK}{16 * 'a'}", of_server(f"cmpl-{MARK}{16 * 'a'}-0-b"), id="id of the client"),
+        pytest.param("chat-1", of_server("other", client_run="load"), id="label, and another id of a gateway"),
+        pytest.param(None, of_server("other", client_run="load"), id="label, and no id of the answer"),
+    ],
+)
+def test_request_that_the_server_reports_is_left_out(report, capsys, answer_id, reported, run_id):
+    """The server may also report in the run of the job itself. The others are reported."""
+    api = ListingApi({"server": [GPU]}, {run_id: [of_server("unknown", 990.0), reported]})
 
-    assert report(api) == [0, 1, 2]
-    assert api.lists == 5
+    assert report(api, ("first-of-the-job", answer_id)) in (["0"], ["1"])
+    assert ("the server reports these requests, in run server: the job" in capsys.readouterr().err) == (
+        run_id == "server"
+    )
 
 
 @pytest.mark.parametrize(
-    "request_of_server",
-    [stored("chat-1"), stored("x", client_run="load"), stored(f"chatcmpl-{request_queue.client_run_mark('load')}a")],
-    ids=["id of the answer", "label", "id of the client"],
+    "reported",
+    [
+        of_server("chat-1"),
+        of_server(LONG_IDS[1], ended_at=1_002.0),
+        of_server(LONG_IDS[1], generated_tokens=8),
+        of_server("other", client_run="load-2"),
+        of_server(LONG_IDS[1].upper()),
+    ],
+    ids=["short id", "other time", "other tokens", "other run", "other id"],
 )
-@pytest.mark.parametrize("run_id", ["server", "load"])
-def test_requests_that_the_server_reports_are_left_out(report, capsys, request_of_server, run_id):
-    """Traces may be in the run of the job itself."""
-    assert report(ListingApi({"server": [GPU]}, {run_id: [stored("other"), request_of_server]})) == []
-    message = "the server reports these requests, in run server: the job does not report them again; see analyzer"
-    assert (message in capsys.readouterr().err) == (run_id == "server")
+def test_request_of_another_client_is_not_that_of_the_job(report, reported):
+    assert report(ListingApi({"server": [GPU]}, {"server": [reported]}), ("chat-1", LONG_IDS[1])) == ["0", "1", "last"]
+
+
+def test_server_without_gpu_leaves_the_reports_to_the_job(report):
+    """Its run divides no energy."""
+    reported = of_server(LONG_IDS[1], client_run="load")
+    assert report(ListingApi({"server": []}, {"server": [reported]})) == ["0", "1", "last"]
+
+
+@pytest.mark.parametrize("gpu", [GPU, OTHER_GPU])
+@pytest.mark.parametrize("labels", [{"client_run": "load"}, {}])
+def test_message_names_the_run_that_the_analyzer_finds(report, capsys, gpu, labels):
+    """It finds requests with the job's label in runs on the job's GPUs."""
+    report(ListingApi({"server": [gpu]}, {"server": [of_server(LONG_IDS[1], **labels)]}))
+
+    named = "load" if gpu == GPU and labels else "server"
+    assert f"see analyzer requests --run-id {named} --source" in capsys.readouterr().err
+
+
+def test_one_report_of_a_server_stands_for_one_request(report):
+    api = ListingApi({"server": [GPU]}, {"server": [of_server("other", client_run="load")]})
+
+    assert len(report(api, (None, None, None))) == 2
 
 
 @pytest.mark.parametrize(("gpu", "warns"), [(GPU, True), (OTHER_GPU, False)])
 def test_unknown_requests_on_the_same_gpu_are_warned_of(report, capsys, gpu, warns):
-    assert report(ListingApi({"server": [gpu]}, {"server": [stored("other")]})) == [0, 1, 2]
+    assert report(ListingApi({"server": [gpu]}, {"server": [of_server("other", 990.0)]})) == ["0", "1", "last"]
     assert ("run server reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
 
 
-def test_requests_that_the_server_reports_late_are_warned_of(report, capsys):
+@pytest.mark.parametrize(("run_id", "labels"), [("server", {}), ("load", {"client_run": "load"})])
+def test_requests_that_the_server_reports_late_are_warned_of(report, capsys, run_id, labels):
     class Late(ListingApi):
         def answer(self, method, path, content):
-            if self.lists > 4:
-                self.stored = {"server": [stored("chat-1")]}
+            if self.lists > 1:
+                self.stored = {run_id: [of_server(LONG_IDS[1], **labels)]}
             return super().answer(method, path, content)
 
-    assert report(Late({"server": [GPU]})) == [0, 1, 2]
-    assert "run server has these requests, too, since the server reported them late" in capsys.readouterr().err
+    assert report(Late({"server": [GPU]})) == ["0", "1", "last"]
+    assert f"run {run_id} has these requests, too, since the server reported them late" in capsys.readouterr().err
+
+
+def test_requests_that_the_exporter_lists_on_further_pages_are_left_out(report):
+    class Paged(ListingApi):
+        def answer(self, method, path, content):
+            status, page = super().answer(method, path, content)
+            if "/server/" in path and "after=" not in path:
+                page = {"requests": [], "next": "1:0"}
+            return status, page
+
+    api = Paged({"server": [GPU]}, {"server": [of_server(each) for each in LONG_IDS]})
+    assert report(api) == []
 
 
 def test_exporter_that_is_busy_is_asked_again(report):
@@ -107,7 +186,8 @@ def test_exporter_that_is_busy_is_asked_again(report):
                 return 503, {"status": 503, "detail": "it is starting"}
             return super().answer(method, path, content)
 
-    assert report(Busy({"server": [GPU]}, {"server": [stored("chat-1")]})) == []
+    api = Busy({"server": [GPU]}, {"server": [of_server(each) for each in LONG_IDS]})
+    assert report(api, waits=Waits(0.0, held_s=math.inf, alone_s=0.0)) == []
 
 
 def test_exporter_that_does_not_answer_lets_the_job_report(report):
@@ -115,7 +195,7 @@ def test_exporter_that_does_not_answer_lets_the_job_report(report):
         def answer(self, method, path, content):
             return 404, {"status": 404, "detail": "there is no such path"}
 
-    assert report(Failing({})) == [0, 1, 2]
+    assert report(Failing({}), waits=Waits(0.0, held_s=math.inf, alone_s=math.inf)) == ["0", "1", "last"]
 
 
 def test_requests_of_a_job_without_run_are_not_kept():
