@@ -105,11 +105,11 @@ def requests_command(
     from analyzer.studies.requests.report import RequestReport
     from analyzer.studies.requests.table import group_requests, groups_by, in_order_of_length
 
-    table, reporter = read_requests(requests) if requests else None, None
+    table, reporter, warnings = read_requests(requests) if requests else None, None, tuple[str, ...]()
     with connection.open() as source:
         if run_id is not None:
             search = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
-            run, table, reporter = load_run_requests(source, search, table)
+            run, table, reporter, warnings = load_run_requests(source, search, table)
             _check_labels(names, table.label_names)
             server = fetch_server_energy(source, run, roles, reporter, client_runs(table))
             server = server if span_s is None else server.between(*span_s)
@@ -127,8 +127,9 @@ def requests_command(
     energies = _divide(table, server, grouping, own, run_id)
     shared = policy == SHARE_POLICY
     groups = in_order_of_length(group_requests(of_run, energies, grouping, idle_shared=shared), names)
+    warnings += server.warnings
     report = RequestReport(
-        run_id, of_run, energies, groups, names, shared, notes, cost, carbon, server.warnings, server.half_j
+        run_id, of_run, energies, groups, names, shared, notes, cost, carbon, warnings, server.half_j
     )
     if out is not None:
         _write(report, out, simulated=server.simulated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,33 +18,47 @@ from exporter.contract.requests.served import CLIENT_RUN_LABEL, client_run_mark
 class RunRequests(NamedTuple):
     """Requests of a run. If its server reported them, in the run `reporter`, `table` has those of other clients, too.
 
-    `own` (N,) is then the mask of the requests of the run.
+    `warnings` name further runs that have requests of this one.
     """
 
     run: LoadedRun
     table: RequestTable
-    reporter: str | None = None
+    reporter: str | None
+    warnings: tuple[str, ...]
 
 
 def load_run_requests(source: SampleSource, search: RunSearch, given: RequestTable | None) -> RunRequests:
     """Load a run and its requests, if they are not `given`. Raises FetchError."""
+    own, missing = None, None
     try:
         own = read_stored_requests(source, search.run_id)
     except FetchError as error:
         missing = error
-    else:
-        return RunRequests(load_gpu_run(source, search), given or own)
-    run = load_gpu_run(source, search) if given else _load(source, search, missing)
+    run = load_gpu_run(source, search) if given or missing is None else _load(source, search, missing)
+    tables = dict(_of_servers(source, run))
+    reporter = next(iter(tables), None) if own is None else None
+    table = given or own or (tables[reporter] if reporter else None)
+    if table is None:
+        assert missing is not None
+        raise missing
+    warnings = tuple(
+        f"run {run_id} has {requests_of_client(each, run.run_id).sum():,} further requests of this run, which are not "
+        f"counted here: see analyzer requests --run-id {run_id} --by {CLIENT_RUN_LABEL}"
+        for run_id, each in tables.items()
+        if run_id != reporter and not given
+    )
+    return RunRequests(run, table, reporter, warnings)
+
+
+def _of_servers(source: SampleSource, run: LoadedRun) -> Iterator[tuple[str, RequestTable]]:
+    """Yield the runs of servers that have requests of the run, with their requests at its time."""
     for run_id in sorted(run.beside):
         try:
             table = read_stored_requests(source, run_id, run.span_s)
         except FetchError:
             continue
-        if requests_of_client(table, search.run_id).any():
-            return RunRequests(run, given or table, run_id)
-    if given:
-        return RunRequests(run, given)
-    raise missing
+        if requests_of_client(table, run.run_id).any():
+            yield run_id, table
 
 
 def _load(source: SampleSource, search: RunSearch, missing: FetchError) -> LoadedRun:

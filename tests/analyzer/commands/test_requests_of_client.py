@@ -74,6 +74,23 @@ def test_groups_of_a_client_have_only_its_requests(requests_of, tmp_path):
     assert group["energy_joules"] + document["rest_energy_joules"] == pytest.approx(MEASURED_J, rel=1e-6)
 
 
+def test_further_run_with_requests_of_a_client_is_warned_of(requests_of, tmp_path):
+    """Of two servers behind one address only one reports; the client reports the requests of the other one."""
+    path = history(tmp_path, "ab")
+    write_requests(tmp_path, by_label=True)
+    columns = "first_end, last_end, requests, body"
+    with sqlite3.connect(tmp_path / REQUESTS_FILE) as connection:
+        connection.execute(f"INSERT INTO batch (run_id, {columns}) SELECT 'b', {columns} FROM batch")
+    connection.close()
+
+    document, _ = requests_of(path, "b")
+
+    assert document["warnings"][0] == (
+        "run a has 14 further requests of this run, which are not counted here: see analyzer requests --run-id a --by "
+        "client_run"
+    )
+
+
 def test_file_of_a_client_has_the_energy_of_its_server(requests_of, tmp_path):
     """Attribution gives the client's run 180 W at most."""
     path = history(tmp_path, "a")
