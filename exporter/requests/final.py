@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +37,7 @@ FINAL_TYPE = np.dtype(
 )
 """Final request with its energy in joules. `is_shared`: another run used its GPUs then. `mean_s`: time whose power
 is a mean, since the meters were read late. `loss` is the reason why it has no energy, or 0."""
-STOPPED, NO_GPU, TOO_LATE, NO_TIME = 1, 2, 3, 4
+STOPPED, NO_GPU, TOO_LATE, NO_TIME, DAMAGED = 1, 2, 3, 4, 5
 """Reasons why a request has no energy."""
 _RING_TYPE = np.dtype([("run", "i4"), ("row", FINAL_TYPE)])
 _MAX_RUNS = 1_000
@@ -44,6 +46,7 @@ MAX_FINAL = 50_000
 _PACKED_FIELDS = (*ENERGY_FIELDS, "mean_s")
 _HEAD = struct.Struct("<IB")
 """CRC-32 of all that follows, and a bit for each of _PACKED_FIELDS that is not 0 for all requests of a batch."""
+log = logging.getLogger(__name__)
 
 
 def totals_j(rows: np.ndarray) -> FloatArray:
@@ -107,10 +110,12 @@ class FinalEnergy:
     def unpacked(cls, body: bytes, position: int) -> FinalEnergy:
         """Return the energy of a request of a batch. Raises ValueError for a body that is damaged."""
         if len(body) < _HEAD.size or zlib.crc32(body[4:]) != _HEAD.unpack_from(body)[0]:
-            raise ValueError("the energies of a batch of requests are damaged: their checksum is wrong")
+            raise ValueError("its checksum is wrong")
         bits = body[4]
         used = [name for bit, name in enumerate(_PACKED_FIELDS) if bits >> bit & 1]
         count = (len(body) - _HEAD.size) // (4 * len(used) + 1)  # single precision, and a byte
+        if position >= count:
+            raise ValueError(f"it has the energies of {count:,} requests, not of request {position + 1:,}")
         columns = np.frombuffer(body, "<f4", len(used) * count, _HEAD.size).reshape(len(used), count)
         values = dict.fromkeys(_PACKED_FIELDS, 0.0) | dict(zip(used, columns[:, position].tolist(), strict=True))
         flags = body[len(body) - count + position]
@@ -140,10 +145,25 @@ def save_energies(connection: sqlite3.Connection, parts: Sequence[np.ndarray]) -
 
 
 def saved_energy(connection: sqlite3.Connection, batch: int, position: int) -> FinalEnergy | None:
-    """Return the energy of a request in the state, None if it is not kept. Raises sqlite3.Error and ValueError."""
+    """Return the energy of a request in the state, with the loss DAMAGED if its batch is; None if it is not kept.
+
+    Raises sqlite3.Error.
+    """
     query = "SELECT body FROM final_energy WHERE batch_id = ? ORDER BY last DESC"
     row = connection.execute(query, (batch,)).fetchone()  # a file that was deleted has its first numbers again
-    return FinalEnergy.unpacked(row[0], position) if row else None
+    if row is None:
+        return None
+    try:
+        return FinalEnergy.unpacked(row[0], position)
+    except ValueError as error:
+        _log_damage(f"batch {batch} is damaged: {error}")
+        return FinalEnergy(**dict.fromkeys(_PACKED_FIELDS, 0.0), is_separable=False, is_shared=False, loss=DAMAGED)
+
+
+@cache
+def _log_damage(cause: str) -> None:
+    """Log it once for each batch."""
+    log.warning("cannot read saved energies of requests: %s; use analyzer requests for these requests", cause)
 
 
 class FinalEnergies:

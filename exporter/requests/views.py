@@ -30,6 +30,7 @@ LOSS_NOTES = (
         "as the first of the server; use analyzer requests --run-id {run_id}"
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
+    "no energy: the file with the energy of this request is damaged; use analyzer requests --run-id {run_id}",
 )
 """Why a request of `run_id` has no energy, by the loss in `exporter.requests.final`."""
 MEAN_NOTE = (

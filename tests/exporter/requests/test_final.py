@@ -10,14 +10,17 @@ import pytest
 
 from exporter.contract.requests.stored import REQUESTS_SCHEMA
 from exporter.requests.final import (
+    DAMAGED,
     FINAL_TYPE,
     MAX_FINAL,
     STOPPED,
     FinalEnergy,
+    _log_damage,
     latest_rows,
     save_energies,
     saved_energy,
 )
+from exporter.requests.views import final_view
 
 
 def batch(number, count, *, first_j=0.0):
@@ -85,12 +88,33 @@ def test_unsaved_energies_are_bounded():
     assert [part["batch"][0] for part in latest_rows(parts)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("damaged", [slice(0, 1), slice(8, 9), slice(3, None)])
-def test_saved_energies_that_are_damaged_raise_an_error(state, damaged):
-    save_energies(state, [batch(1, 2)])
+def damage(state, damaged):
     body = bytearray(state.execute("SELECT body FROM final_energy").fetchone()[0])
     body[damaged] = bytes([body[damaged][0] ^ 1])
     state.execute("UPDATE final_energy SET body = ?", (bytes(body),))
 
-    with pytest.raises(ValueError, match="damaged"):
-        saved_energy(state, 1, 0)
+
+@pytest.mark.parametrize("damaged", [slice(0, 1), slice(8, 9), slice(3, None)])
+def test_saved_energies_that_are_damaged_are_lost(state, caplog, damaged):
+    save_energies(state, [batch(1, 2)])
+    damage(state, damaged)
+    _log_damage.cache_clear()
+
+    energies = [saved_energy(state, 1, position) for position in range(2)]
+
+    assert [(each.total_j, each.loss) for each in energies] == [(0.0, DAMAGED)] * 2
+    text = "cannot read saved energies of requests: batch 1 is damaged: its checksum is wrong; use analyzer requests"
+    assert caplog.messages == [f"{text} for these requests"]
+    assert final_view("r-1", "server", energies[1]).model_dump(include={"state", "energy_joules", "notes"}) == {
+        "state": "final",
+        "energy_joules": None,
+        "notes": [
+            "no energy: the file with the energy of this request is damaged; use analyzer requests --run-id server"
+        ],
+    }
+
+
+def test_saved_energies_of_a_shorter_batch_are_lost(state):
+    save_energies(state, [batch(1, 2)])
+
+    assert saved_energy(state, 1, 2).loss == DAMAGED
