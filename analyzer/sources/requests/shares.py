@@ -21,8 +21,11 @@ _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with that instant."""
 _NEAR_S, _KNOWN_S = 2.0, 6.0
 """Time before and after a run of which samples are fetched, and after which the loads at an instant are known."""
-_UNKNOWN_S = 5.0
-"""Time without a reading of the loads from which on they are unknown."""
+_UNKNOWN_S, _UNKNOWN_FACTOR = 5.0, 1.5
+"""Time without a reading of the loads from which on they are unknown, and its ratio to the usual time between two.
+
+A restart of the exporter takes longer: loads are known about 2 s later, and the first ones need two readings.
+"""
 _ALWAYS_S = (-np.inf, np.inf)
 
 
@@ -134,14 +137,16 @@ def by_loads(attributed: Samples, by_load: Samples, read_at: Samples) -> Samples
     """Return the energy of a run by the loads at the time, and as attributed where these are not known.
 
     `read_at` has the times up to which the energies `by_load` are known, in the same samples. Attribution has the loads
-    before, and energies by load begin again with a restart of the exporter.
+    before. Energies by load begin again with a restart of the exporter, and may soon exceed those before it: a longer
+    time than usual between two readings may have one.
     """
     _, of_load, of_time = np.intersect1d(by_load.t, read_at.t, return_indices=True)
     at_s, first = np.unique(read_at.value[of_time], return_index=True)
     joules = by_load.value[of_load[first]]
     if len(at_s) < 2 or not len(attributed):
         return attributed
-    is_known = (np.diff(at_s) <= _UNKNOWN_S) & (np.diff(joules) >= 0.0)
+    seconds = np.diff(at_s)
+    is_known = (seconds <= min(_UNKNOWN_S, _UNKNOWN_FACTOR * float(np.median(seconds)))) & (np.diff(joules) >= 0.0)
     before = attributed.t < at_s[0]
     after = attributed.t > at_s[-1]
     gaps = np.searchsorted(at_s, attributed.t) - 1

@@ -128,6 +128,14 @@ def test_energy_by_loads_is_attributed_over_a_restart_and_a_gap():
     assert np.diff(joules).tolist() == pytest.approx([300.0, 100.0, 300.0, 1_000.0, 300.0])
 
 
+def test_energy_by_loads_is_attributed_over_a_restart_to_more_energy():
+    """The run has 300 W. Its energy begins again at 23.5 s, after 90 J, and has 150 J in the next sample."""
+    found = by_loads(used(100.0), *by_load([20.0, 20.3, 24.0, 25.0, 26.0], [0.0, 90.0, 150.0, 450.0, 750.0]))
+
+    joules = np.interp([20.3, 24.0, 25.0, 26.0], found.t, found.value)
+    assert np.diff(joules).tolist() == pytest.approx([370.0, 300.0, 300.0])
+
+
 def test_energy_without_loads_is_the_attributed_one():
     """A history of an earlier version has no energies by load."""
     attributed = used(100.0)
