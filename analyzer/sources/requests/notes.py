@@ -44,9 +44,13 @@ def run_notes(
             'is in that of the requests at the same time; let clients send "stream_options": {"include_usage": true}'
         )
     if sharing:
+        by_attribution = {name for runs in gpus.values() if runs for name in runs.attributed}
+        division = "each run has the energy by the loads of its processes"
+        if by_attribution:
+            division = f"their energy is divided by attribution, as the loads of {_names(by_attribution)} are not known"
         notes.append(
-            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: each run has the energy by the "
-            "loads of its processes; the error of this division is in no half-width. If both report the same "
+            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: {division}; the error of this "
+            "division is in no half-width. If both report the same "
             "requests, each one has a part of its energy in both: stop one of the reports"
         )
     if not all(window.ended for window in ledger.windows.values()):

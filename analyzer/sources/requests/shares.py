@@ -63,6 +63,8 @@ class RunsOnGpu:
     run_id: str
     uses: Mapping[str, RunUse]
     unattributed: Samples
+    attributed: frozenset[str] = frozenset()
+    """Runs without energies by load, whose attributed energies are used."""
 
     def own_energy(self, meter: Samples, edges_s: FloatArray) -> OwnEnergy:
         """Return the part of the run in the energy of the meter; the parts of all open runs add up to it.
@@ -120,17 +122,22 @@ def fetch_runs_on_gpu(
     if len(froms_s) == 1:
         return None
 
+    attributed: set[str] = set()
+
     def used(name: str) -> Samples:
         own, near_s = {**labels, "run_id": name}, (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S)
         request = SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), {**own, "policy": SHARE_POLICY}, near_s)
         known_s = near_s[0], span_s[1] + _KNOWN_S
         by_load = samples(fetch(source, SeriesRequest((m.RUN_LOAD_ENERGY,), own, known_s)), m.RUN_LOAD_ENERGY)
+        if len(by_load) < 2:
+            attributed.add(name)
         return by_loads(samples(fetch(source, request), m.RUN_ATTRIBUTED_ENERGY), by_load, read_at)
 
     times = SeriesRequest((m.RUN_LOAD_TIMESTAMP,), labels, (span_s[0] - _NEAR_S, span_s[1] + _KNOWN_S))
     read_at = samples(fetch(source, times), m.RUN_LOAD_TIMESTAMP)
     uses = {name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used(name)) for name, at in froms_s.items()}
-    return RunsOnGpu(run_id, uses, used(""))
+    by_attribution = frozenset(attributed)  # not of the energy of no run, which may be none
+    return RunsOnGpu(run_id, uses, used(""), by_attribution)
 
 
 def by_loads(attributed: Samples, by_load: Samples, read_at: Samples) -> Samples:
