@@ -242,9 +242,10 @@ def _measured(
         else:
             all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
             own = OwnEnergy(all_j, all_j, np.ones(len(all_j)))
-        ratio = quotient(_with_total(own.whole_j, one.energy_j), own.whole_j) if (one := known.get(place)) else 1.0
+        # a slot without samples has no energy yet, and then the part of idle power
+        part = np.where(own.whole_j > 0.0, quotient(own.joules, own.whole_j), own.idle_ratio)
         sampled_j += float(own.whole_j.sum())
-        joules += own.joules * ratio
+        joules += part * (_with_total(own.whole_j, one.energy_j) if (one := known.get(place)) else own.whole_j)
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)
     return _Measured(edges_s, joules, sampled_j, gap_s, len(gpus), tuple(idle_w))
