@@ -33,7 +33,8 @@ class RunProcesses:
 
     processes: tuple[ProcessKey, ...] = ()
     cgroup: str | None = None
-    is_discovered: bool = False
+    rank: int = 0
+    """Of several runs of a process, one of the highest rank has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class CpuUsageReader:
                 own = tuple(_Claim(run_id, stat.process) for run_id in roots.get(stat.process, ()))
                 above = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
                 # the roots of a discovered run are the processes on its GPUs, also within a run that a client began
-                claims = tuple(sorted((*above, *own), key=lambda claim: not runs[claim.run_id].is_discovered))
+                claims = tuple(sorted((*above, *own), key=lambda claim: runs[claim.run_id].rank))
                 if claims:
                     processes[stat.process], by_pid[stat.process.pid] = scanned._replace(claims=claims), stat.process
         return processes

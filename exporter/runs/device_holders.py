@@ -18,6 +18,7 @@ from exporter.model import Device, Reading
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroups import pids_in_cgroup
 from exporter.runs import marks
+from exporter.runs.discovered import nesting_rank
 from exporter.runs.record import RunRecord
 
 LINGER_S = 2.0
@@ -28,7 +29,7 @@ OWNER_WITHIN_S = 5.0
 
 
 class _Nesting(NamedTuple):
-    """Clients' runs inside a discovered run, and the processes of the discovered run that are in none of them."""
+    """Runs inside a run of lower rank, and the processes of the outer run that are in none of them."""
 
     inner: frozenset[str]
     own_pids: frozenset[int]
@@ -73,7 +74,7 @@ class DeviceHolders:
 
     async def _scan(self, running: Iterable[RunRecord]) -> None:
         runs = {
-            run.run_id: RunProcesses(tuple(run.processes), run.cgroup, run.discovered is not None)
+            run.run_id: RunProcesses(tuple(run.processes), run.cgroup, nesting_rank(run))
             for run in running
             if _has_processes(run)
         }
@@ -138,7 +139,7 @@ class DeviceHolders:
     def mark_first_use(self, run: RunRecord, runs: Collection[RunRecord], gpus: list[Device]) -> None:
         """Take the marks of GPUs that the run uses from now on, except those that other runs hold.
 
-        A discovered run has none, and holds none, if all of its processes are in clients' runs.
+        A run has none, and holds none, if all of its processes are in runs of higher rank.
         """
         if not gpus:
             return
@@ -241,17 +242,17 @@ class DeviceHolders:
                 yield GpuLoadPeriod(begin_s, end_s, gpu_loads(holders, listed.processes, pids).loads)
 
     def _nesting(self, holding: list[RunRecord], pids: Mapping[str, set[int]]) -> dict[str, _Nesting]:
-        """Return the discovered runs that contain processes of a client's run."""
+        """Return the runs that contain processes of a run of higher rank."""
         scanned = self._usage.runs if self._usage else {}
         families: dict[str, Collection[int]] = {
             run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run) for run in holding
         }
         found = {}
+        ranks = {run.run_id: nesting_rank(run) for run in holding}
         for run in holding:
-            family = set(families[run.run_id]) if run.discovered else set()
-            inner = {
-                other.run_id for other in holding if not (other.discovered or family.isdisjoint(families[other.run_id]))
-            }
+            higher = [other for other, rank in ranks.items() if rank > ranks[run.run_id]]
+            family = set(families[run.run_id]) if higher else set()
+            inner = {other for other in higher if not family.isdisjoint(families[other])}
             if inner:
                 own = (
                     pids[run.run_id]
@@ -262,7 +263,7 @@ class DeviceHolders:
         return found
 
     def _is_outer_only(self, device: Device, nesting: _Nesting | None, holders: Collection[str]) -> bool:
-        """Return True for a discovered run that uses the device only through the clients' runs inside it."""
+        """Return True for a run that uses the device only through the runs inside it."""
         if nesting is None or nesting.inner.isdisjoint(holders):
             return False
         if device.kind == "gpu":

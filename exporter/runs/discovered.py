@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from exporter.contract.requests.served import SERVER_LABEL, SERVER_WORKLOAD
 from exporter.contract.run import BeginRequest
 from exporter.model import ClockReading
 from exporter.polling.live_state import LiveState
@@ -40,6 +41,16 @@ def earlier(now: ClockReading, s: float) -> ClockReading:
     """Return the reading of all clocks at the earlier time `s` (CLOCK_BOOTTIME)."""
     age_s = max(0.0, now.s - s)
     return ClockReading(now.s - age_s, now.at - age_s, now.awake_s - age_s)
+
+
+def nesting_rank(run: RunRecord) -> int:
+    """Return the rank of a run: of several runs of a process, one of the highest rank has it.
+
+    Runs of clients have a higher one than those that servers begin for their reports, and these than discovered ones.
+    """
+    if run.discovered:
+        return 0
+    return 1 if run.workload == SERVER_WORKLOAD and SERVER_LABEL in run.labels else 2
 
 
 def discovered_record(

@@ -17,6 +17,8 @@ MAX_TIME_S = 1e11
 """Latest Unix time; a larger number is a time in milliseconds or nanoseconds."""
 CLIENT_RUN_LABEL = "client_run"
 """Label of a request that the server reported: the run of its client."""
+SERVER_WORKLOAD, SERVER_LABEL = "llm-server", "server"
+"""Workload and label of a run that a server begins for its own reports."""
 ROLES = ("prefill", "decode")
 """Parts of a disaggregated server: one prefills prompts, the other generates tokens."""
 

@@ -28,4 +28,6 @@ class Node:
 
     def run(self, run_id, *pids, cgroup=None, is_discovered=False):
         found = [find_process(pid, self.proc.root) for pid in pids]
-        self.runs[run_id] = RunProcesses(tuple(process for process in found if process), cgroup, is_discovered)
+        self.runs[run_id] = RunProcesses(
+            tuple(process for process in found if process), cgroup, 0 if is_discovered else 2
+        )
