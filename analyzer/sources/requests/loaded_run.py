@@ -50,7 +50,9 @@ def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
     ledger = parse_ledger(frames.ledger, run_id)
     places = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
     if not places:
-        raise FetchError(f"run {run_id} used no GPU", "start the run with --gpus")
+        raise FetchError(
+            f"run {run_id} used no GPU", "start the run with --gpus, or its server with CUDA_VISIBLE_DEVICES"
+        )
     beside = {
         run.run_id
         for run in other_runs(frames.others, run_id)

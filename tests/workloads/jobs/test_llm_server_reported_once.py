@@ -124,7 +124,7 @@ def test_requests_of_job_have_the_whole_energy_of_server(exporter, environment, 
     whole = run["energy_joules"]["gpu"]
     [whole_j], [attributed_j] = whole.values(), run["attributed_energy_joules"].get("gpu", whole).values()
     print(f"run of the job: {attributed_j:.1f} J of {whole_j:.1f} J")
-    assert attributed_j > 0.9 * whole_j  # all from when the job has found the processes of the server
+    assert attributed_j > 0.8 * whole_j  # all from when the job has found the processes of the server
 
     by_id, output = analyzed_j(exporter, environment, JOB, tmp_path)
     print(f"analyzer: {sum(by_id.values()):.1f} J")
