@@ -34,7 +34,7 @@ class RunProcesses:
     processes: tuple[ProcessKey, ...] = ()
     cgroup: str | None = None
     rank: int = 0
-    """Of several runs of a process, one of the highest rank has it."""
+    """A process of several runs belongs to one of the highest rank."""
 
 
 @dataclass(frozen=True, slots=True)

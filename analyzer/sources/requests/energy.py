@@ -101,7 +101,7 @@ def fetch_server_energy(
 ) -> ServerEnergy:
     """Return the energy of the run's GPUs in slots; of the run `reporter` on these GPUs, if that has the requests.
 
-    The runs of `clients` of the server are on its GPUs without work of their own. Raises FetchError with samples too
+    The runs of `clients` hold its GPUs and do no work on them. Raises FetchError with samples too
     far apart.
     """
     run_id, frames, ledger, places = run.run_id, run.frames, run.ledger, run.places

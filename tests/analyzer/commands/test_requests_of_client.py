@@ -75,7 +75,7 @@ def test_groups_of_a_client_have_only_its_requests(requests_of, tmp_path):
 
 
 def test_further_run_with_requests_of_a_client_is_warned_of(requests_of, tmp_path):
-    """Of two servers behind one address only one reports; the client reports the requests of the other one."""
+    """One of two servers behind an address reports; the client reports the requests of the other one."""
     path = history(tmp_path, "ab")
     write_requests(tmp_path, by_label=True)
     columns = "first_end, last_end, requests, body"

@@ -73,7 +73,7 @@ class RequestReports:
         self._run, self._api, self._waits = run, api, waits
         self._held: list[_Held] = []
         self._is_direct = run.run_id is None
-        """Whether requests are reported without waiting."""
+        """True if requests are reported without waiting."""
         self._sent: set[str] = set()
         """Keys of requests that the job reported."""
         self._taken: set[tuple[str, str]] = set()

@@ -17,7 +17,7 @@ OLLAMA = {"model": "tiny", "message": {"content": ""}, "done": True, "prompt_eva
 
 
 class Reporter:
-    """Reporter that keeps what it gets."""
+    """Reporter that keeps its requests."""
 
     run_id = "server"
 
@@ -38,7 +38,7 @@ class Reporter:
 
 
 def exchange(path, *parts, headers=(JSON,), method="POST", request=(JSON, b"{}"), status=200):
-    """Send a request to an application that answers with these parts; return the reporter and what was sent when.
+    """Send a request to an application that answers with these parts; return the reporter and the parts with their times.
 
     The application notes the number of messages that had been sent before each part.
     """
