@@ -169,7 +169,7 @@ def _paths() -> dict[str, Any]:
     requests = _operation("List requests of a run.", {"200": _ref(RequestPage)}, parameters=_PAGE)
     energy = _ref(RequestView)
     request = _operation(
-        "Show the energy of a request; 202 while it is pending; a final one may have no energy. The latest 50,000 final ones are kept.",
+        "Show the energy of a request; 202 while pending. A final one may have none. The latest 50,000 are kept.",
         {"200": energy, "202": energy},
         parameters=[{"name": "run_id", "in": "query", "description": "Its run.", "schema": {"type": "string"}}],
     )

@@ -57,7 +57,7 @@ def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
 
 
 def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
-    """The second exporter is killed: it has no energy to save, and the third one has the energies that the first one saved."""
+    """The second exporter is killed without energy to save; the third one has the energies of the first one."""
     options = ("--simulate", "1xH200", "--no-collector.rapl")
     with daemon(tmp_path, *options) as exporter:
         begin(exporter, "llm-server", run_id="server", gpus=["0"])

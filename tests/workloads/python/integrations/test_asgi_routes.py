@@ -38,7 +38,7 @@ class Reporter:
 
 
 def exchange(path, *parts, headers=(JSON,), method="POST", request=(JSON, b"{}"), status=200):
-    """Send a request to an application that answers with these parts; return the reporter and the parts with their times.
+    """Send a request to an application that answers with these parts; return the reporter and the timed parts.
 
     The application notes the number of messages that had been sent before each part.
     """
