@@ -62,8 +62,11 @@ def test_trainer_has_steps_samples_epochs_and_the_energy_of_its_run(job, tmp_pat
     assert run["work"] == {"steps": STEPS, "samples": SAMPLES * EPOCHS}
     assert [phase["name"] for phase in run["phases"]] == ["epoch-1", "evaluate", "epoch-2"]
     logged = [entry["energy_joules"] for entry in trained.state.log_history if "energy_joules" in entry]
-    assert logged == sorted(logged)
-    assert 0 <= logged[-2] < logged[-1] <= callback.run.energy_joules, "the last log covers the whole training"
+    *so_far, final = logged
+    assert so_far == sorted(so_far)
+    assert final == callback.run.energy_joules
+    # final figures use sensor updates after the last log, so they may be lower than it by both half-widths
+    assert final >= so_far[-1] - 2 * callback.run.uncertainty_joules, "the last log covers the whole training"
     assert callback.run.energy_joules == pytest.approx(sum(run["energy_joules"]["gpu"].values()))
 
 
