@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from analyzer.sources.requests.client_runs import AnalyzedRequests
     from analyzer.sources.requests.energy import ServerEnergy
     from analyzer.studies.requests.report import RequestReport
     from analyzer.studies.requests.table import Grouping, RequestTable
@@ -96,40 +97,49 @@ def requests_command(
         _check_out(out)
     from analyzer.commands.printing import print_output
     from analyzer.output.studies.requests import requests_output
-    from analyzer.sources.requests.client_runs import client_runs, load_run_requests, requests_of_client
+    from analyzer.sources.requests.client_runs import load_run_requests, requests_in_range
     from analyzer.sources.requests.energy import fetch_range_energy, fetch_server_energy
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.requests.loaded_run import RunSearch
-    from analyzer.sources.requests.selection import requests_with_energy
+    from analyzer.sources.requests.selection import part_notes, requests_with_energy
     from analyzer.sources.runs.load import Clock
+    from analyzer.studies.requests.part import part_of_requests
     from analyzer.studies.requests.report import RequestReport
     from analyzer.studies.requests.table import group_requests, groups_by, in_order_of_length
 
-    table, reporter, warnings = read_requests(requests) if requests else None, None, tuple[str, ...]()
+    given = read_requests(requests) if requests else None
+    found: AnalyzedRequests
     with connection.open() as source:
         if run_id is not None:
             search = RunSearch(run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
-            run, table, reporter, warnings = load_run_requests(source, search, table)
-            _check_labels(names, table.label_names)
-            server = fetch_server_energy(source, run, roles, reporter, client_runs(table))
-            server = server if span_s is None else server.between(*span_s)
-        elif table is not None and span_s is not None:
-            _check_labels(names, table.label_names)
-            server = fetch_range_energy(source, span_s, [one for one in gpus.split(",") if one], roles)
-    assert table is not None, "without a run, --requests is given"
-    table, notes = requests_with_energy(table, server.slots)
-    notes += server.notes
-    own = requests_of_client(table, run_id or "") if reporter and not requests else None
-    of_run = table if own is None else table.take(own)
-    if others := len(table.spans) - len(of_run.spans):
-        notes.append(f"other requests to the server in this time, whose energy is in the rest: {others:,}")
+            found = of_server = load_run_requests(source, search, given, span_s)
+            _check_labels(names, found.table.label_names)
+            server = fetch_server_energy(source, of_server, roles)
+        elif given is not None and span_s is not None:
+            found = requests_in_range(given, span_s)
+            _check_labels(names, given.label_names)
+            server = fetch_range_energy(source, found, [one for one in gpus.split(",") if one], roles)
+    table, counted, notes = requests_with_energy(found.table, server.slots, found.counted)
+    part = None if counted is None else server.part(found.part_s, found.client_s)
+    notes += part_notes(table, counted, part, found.client)
+    of_run = table if counted is None else table.take(counted)
     grouping = groups_by(of_run, names)
-    energies = _divide(table, server, grouping, own, run_id)
+    energies = part_of_requests(_divide(table, server, grouping, counted, run_id), counted, len(grouping.keys), part)
     shared = policy == SHARE_POLICY
     groups = in_order_of_length(group_requests(of_run, energies, grouping, idle_shared=shared), names)
-    warnings += server.warnings
+    warnings = found.warnings + server.warnings
     report = RequestReport(
-        run_id, of_run, energies, groups, names, shared, notes, cost, carbon, warnings, server.half_j
+        run_id,
+        of_run,
+        energies,
+        groups,
+        names,
+        shared,
+        notes + list(server.notes),
+        cost,
+        carbon,
+        warnings,
+        server.half_j,
     )
     if out is not None:
         _write(report, out, simulated=server.simulated)
@@ -137,31 +147,33 @@ def requests_command(
 
 
 def _divide(
-    table: RequestTable, server: ServerEnergy, grouping: Grouping, own: NDArray[np.bool_] | None, run_id: str | None
+    table: RequestTable,
+    server: ServerEnergy,
+    grouping: Grouping,
+    counted: NDArray[np.bool_] | None,
+    run_id: str | None,
 ) -> RequestEnergies:
     """Divide the energy of the server among all its requests; exit if that is impossible.
 
-    Return the energies of the `own` ones (N,), of which `grouping` has the groups.
+    `grouping` has the groups of the `counted` ones (N,); the others are in one further group.
     """
-    from analyzer.studies.requests.client_part import part_of_client, with_others
+    from analyzer.studies.requests.part import with_others
     from exporter.request_energy.divide import divide_energy
     from exporter.request_energy.roles import divide_role, divide_roles
 
-    groups = grouping.numbers if own is None else with_others(grouping.numbers, own)
+    groups = grouping.numbers if counted is None else with_others(grouping.numbers, counted)
     try:
         if server.roles:
-            energies = divide_roles(table.spans, server.roles, groups)
-        elif (only := table.only_role) is not None:
-            energies = divide_role(table.spans, server.slots, only, groups)
-        else:
-            energies = divide_energy(table.spans, server.slots, untimed=table.untimed, groups=groups)
+            return divide_roles(table.spans, server.roles, groups)
+        if (only := table.only_role) is not None:
+            return divide_role(table.spans, server.slots, only, groups)
+        return divide_energy(table.spans, server.slots, untimed=table.untimed, groups=groups)
     except ValueError as error:
         remedy = (
             "measure a longer load, or report requests to the exporter and ask it before it stops: GET "
             "/api/v1/requests/ID"
         )
         exit_with_error(f"cannot divide the energy of {run_id or 'the time range'}: {error}; {remedy}")
-    return energies if own is None else part_of_client(energies, own, len(grouping.keys))
 
 
 def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzer.model.ledger import RunLedger, parse_ledger
 from analyzer.model.sample_table import RunFrames
-from analyzer.model.timeline import other_runs
+from analyzer.model.time_text import local_time
+from analyzer.model.timeline import OtherRun, other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, TimeRange
 from analyzer.sources.runs.load import Clock, load_run
@@ -25,12 +27,12 @@ class RunSearch:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """Samples of a run, with its GPUs; `beside` are the other runs that used these during the run."""
+    """Samples of a run, with its GPUs; `others` are the other runs that used these during the run."""
 
     frames: RunFrames
     ledger: RunLedger
     places: Sequence[Place]
-    beside: frozenset[str]
+    others: Sequence[OtherRun]
 
     @property
     def run_id(self) -> str:
@@ -41,6 +43,16 @@ class LoadedRun:
         """Begin and end of the run in Unix seconds."""
         windows = self.ledger.windows.values()
         return min(window.start_s for window in windows), max(window.end_s for window in windows)
+
+    def beside(self, part_s: TimeRange | None = None) -> set[str]:
+        """Return the other runs on its GPUs, also those in a part of the time."""
+        start_s, end_s = part_s or self.span_s
+        return {each.run_id for each in self.others if each.start_s < end_s and each.end_s > start_s}
+
+    def check_part(self, part_s: TimeRange) -> None:
+        """Raise FetchError if a time range is not in the run."""
+        if part_s[1] <= self.span_s[0] or part_s[0] >= self.span_s[1]:
+            raise no_samples_error(part_s)
 
 
 def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
@@ -53,9 +65,18 @@ def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
         raise FetchError(
             f"run {run_id} used no GPU", "start the run with --gpus, or its server with CUDA_VISIBLE_DEVICES"
         )
-    beside = {
-        run.run_id
+    others = [
+        run
         for run in other_runs(frames.others, run_id)
         if any(run.instance == at and uuid in run.gpus and run.overlaps(ledger.windows[at]) for at, uuid in places)
-    }
-    return LoadedRun(frames, ledger, places, frozenset(beside))
+    ]
+    return LoadedRun(frames, ledger, places, others)
+
+
+def no_samples_error(span_s: TimeRange) -> FetchError:
+    """Return the error of a time range, also one without a start, that has no samples of the run."""
+    start = "its start" if math.isinf(span_s[0]) else local_time(span_s[0])
+    return FetchError(
+        f"no samples of the run are in the time from {start} to {local_time(span_s[1])}",
+        "check --start and --end; see: analyzer runs",
+    )

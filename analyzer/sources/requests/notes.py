@@ -15,7 +15,7 @@ _NO_USAGE = "requests_without_usage"
 
 
 class RunNotes(NamedTuple):
-    """Texts for the user. Warnings concern energy that is in no half-width."""
+    """Texts for the user. Warnings concern errors that the half-widths do not include, or only in part."""
 
     warnings: list[str]
     notes: list[str]
@@ -26,15 +26,16 @@ def run_notes(
     other: Collection[str],
     ledger: RunLedger,
     reporter: str,
-    divided_j: float,
+    divided_j: float | None,
 ) -> RunNotes:
     """Return texts on the `other` runs during the run, on requests that are missing, and on its end.
 
-    `reporter` is the run that has its requests, `divided_j` the energy that is divided among them and the rest.
+    `reporter` is the run that has its requests, `divided_j` the energy that is divided among them and the rest, None
+    for a part of the run.
     """
     warnings, notes = [], []
     if reporter != ledger.run_id:
-        notes.append(f"the server reported these requests, in run {reporter}: the energy is the server's")
+        notes.append(server_note(reporter))
     sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {ledger.run_id, reporter}
     if silent := set(other) - sharing - {reporter}:
         warnings.append(_silent_warning(silent, ledger, reporter, divided_j))
@@ -49,29 +50,34 @@ def run_notes(
         if by_attribution:
             division = f"their energy is divided by attribution, as the loads of {_names(by_attribution)} are not known"
         notes.append(
-            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: {division}; the error of this "
-            "division is in no half-width. If both report the same "
-            "requests, each one has a part of its energy in both: stop one of the reports"
+            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: {division}; the half-widths "
+            "do not include the error of this division. If both report the same requests, each one has a part of its "
+            "energy in both: stop one of the reports"
         )
     if not all(window.ended for window in ledger.windows.values()):
         notes.append(
-            "the run has not ended: with more load, the model is fitted again, so the energies of its past requests "
-            "change, too; those that the exporter states as final do not: GET /api/v1/requests/ID"
+            f"run {ledger.run_id} has not ended: with more load, the model is fitted again, so the energies of its "
+            "past requests change, too; those that the exporter states as final do not: GET /api/v1/requests/ID"
         )
     return RunNotes(warnings, notes)
 
 
-def _silent_warning(silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float) -> str:
+def server_note(run_id: str) -> str:
+    """Return a note on requests of a client that are in the run of its server."""
+    return f"the server reported these requests, in run {run_id}: the energy is the server's"
+
+
+def _silent_warning(silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float | None) -> str:
     """Return a warning of runs on the GPUs that report no requests, with the energy that is attributed to the run."""
     shares_j = [one.attributed_j.get(SHARE_POLICY) for one in ledger.devices if one.component == "gpu"]
     known_j = [each for each in shares_j if each is not None]
     attributed = ""
-    if reporter == ledger.run_id and len(known_j) == len(shares_j):
+    if divided_j is not None and reporter == ledger.run_id and len(known_j) == len(shares_j):
         attributed = f" ({joules_text(divided_j)}, of which {joules_text(sum(known_j))} are attributed to this run)"
     return (
-        f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided among the requests "
-        f"of this run{attributed}, and no half-width has this error; report the requests of all servers on these "
-        "GPUs, or give this server its own GPUs"
+        f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided among the reported "
+        f"requests{attributed}, and the half-widths include only work that shows while no request is in progress; "
+        "report the requests of all servers on these GPUs, or give this server its own GPUs"
     )
 
 

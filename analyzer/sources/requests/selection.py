@@ -8,7 +8,9 @@ import numpy.typing as npt
 from analyzer.model.time_text import local_time
 from analyzer.sources.base import FetchError
 from analyzer.sources.requests.other_work import other_work_note
+from analyzer.studies.requests.part import MeasuredPart
 from analyzer.studies.requests.table import RequestTable
+from exporter.request_energy.pieces import Mask
 from exporter.request_energy.spans import EnergySlots
 
 
@@ -17,29 +19,39 @@ def _requests(chosen: npt.NDArray[np.bool_]) -> str:
     return "1 request" if count == 1 else f"{count:,} requests"
 
 
-def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[RequestTable, list[str]]:
-    """Return the requests that have an energy, and notes on the others. Raises FetchError if there is none."""
+def requests_with_energy(
+    table: RequestTable, slots: EnergySlots, counted: Mask | None = None
+) -> tuple[RequestTable, Mask | None, list[str]]:
+    """Return the requests that have an energy, the mask of those that count, and notes on those that count.
+
+    Raises FetchError if there is none.
+    """
     start_s, end_s = float(slots.edges_s[0]), float(slots.edges_s[-1])
     spans, notes = table.spans, []
     outside = (spans.ended_s <= start_s) | (spans.arrived_s >= end_s)
     partly = ~outside & ((spans.arrived_s < start_s) | (spans.ended_s > end_s))
     has_no_time = ~outside & (spans.ended_s <= spans.arrived_s)
-    if np.all(outside | has_no_time):
+    left_out = outside | has_no_time
+    if np.all(left_out if counted is None else left_out | ~counted):
         raise FetchError(
             f"no request is in the time of the run, {local_time(start_s)} to {local_time(end_s)}",
             "check --run-id, --start and --end, and that the times are Unix seconds of the node's clock",
         )
-    if np.any(outside):
-        notes.append(f"{_requests(outside)} outside of the time: left out")
-    if np.any(has_no_time):
-        notes.append(f"{_requests(has_no_time)} with the same start and end: left out; record fractions of a second")
-    if np.any(partly):
-        notes.append(f"{_requests(partly)} partly outside of the time: without the energy of that part")
-    table = table.take(~(outside | has_no_time))
-    if table.untimed is not None:
+    own = True if counted is None else counted
+    if np.any(outside & own):
+        notes.append(f"{_requests(outside & own)} outside of the time: left out")
+    if np.any(has_no_time & own):
         notes.append(
-            f"{_requests(table.untimed)} without the time of the first token (first_token_at): it is estimated, so "
-            "half-widths are larger; prefill and decode of these requests are not stated"
+            f"{_requests(has_no_time & own)} with the same start and end: left out; record fractions of a second"
+        )
+    if np.any(partly & own):
+        notes.append(f"{_requests(partly & own)} partly outside of the time: without the energy of that part")
+    table, counted = table.take(~left_out), None if counted is None else counted[~left_out]
+    own = True if counted is None else counted
+    if table.untimed is not None and np.any(table.untimed & own):
+        notes.append(
+            f"{_requests(table.untimed & own)} without the time of the first token (first_token_at): it is estimated, "
+            "so half-widths are larger; prefill and decode of these requests are not stated"
         )
     if table.repeated:
         again = (
@@ -48,4 +60,25 @@ def requests_with_energy(table: RequestTable, slots: EnergySlots) -> tuple[Reque
         notes.append(f"{again} once")
     if note := other_work_note(spans, slots):
         notes.append(note)
-    return table, notes
+    return table, counted, notes
+
+
+def part_notes(table: RequestTable, counted: Mask | None, part: MeasuredPart | None, client: str | None) -> list[str]:
+    """Return notes on a part of the time, and on the requests in it that are not of the client."""
+    if counted is None or part is None:
+        return []
+    spans, (start_s, end_s) = table.spans, part.span_s
+    notes = [f"a part of {end_s - start_s:.0f} s counts: {local_time(start_s)} to {local_time(end_s)}"]
+    inside = (spans.ended_s > start_s) & (spans.arrived_s < end_s)
+    if client is not None:
+        others = int(np.count_nonzero(inside & ~counted))
+        notes += (
+            [f"other requests to the server in this time, whose energy is in the rest: {others:,}"] if others else []
+        )
+        return notes
+    before, after = counted & (spans.arrived_s < start_s), inside & ~counted
+    if np.any(before):
+        notes.append(f"{_requests(before)} began before this part and ended in it: with all of their energy")
+    if np.any(after):
+        notes.append(f"{_requests(after)} ended after this part: they count in the next one")
+    return notes

@@ -59,7 +59,7 @@ def read_stored_requests(source: SampleSource, run_id: str, span_s: tuple[float,
     if span_s is not None:
         table = table.take((table.spans.ended_s > span_s[0]) & (table.spans.arrived_s < span_s[1]))
     if not len(table.spans):
-        raise FetchError(f"no requests of run {run_id} at {source.name}", _REMEDY)
+        raise FetchError(f"no requests of run {run_id} at {source.name} in that time", _REMEDY)
     return table
 
 
@@ -166,7 +166,7 @@ def _file_batches(path: Path, run_id: str, span_s: tuple[float, float] | None) -
 
 def _ends_s(span_s: tuple[float, float] | None) -> tuple[float, float]:
     """Return the limits of the ends of requests in a time range; some go on after it."""
-    return (-inf, inf) if span_s is None else (span_s[0], span_s[1] + _LONGEST_S)
+    return (-inf, inf) if span_s is None else (max(span_s[0], 0.0), span_s[1] + _LONGEST_S)
 
 
 def _pages(source: PrometheusSource, run_id: str, span_s: tuple[float, float] | None) -> Iterator[StoredColumns]:

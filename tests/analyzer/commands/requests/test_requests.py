@@ -167,9 +167,7 @@ def test_part_of_a_run_has_the_energy_of_its_time(document, served, end_s):
     total_j = sum(each["measured_energy_joules"] for each in parts)
     slot_j = whole["measured_energy_joules"] / (end_s - START_S)
     assert total_j == pytest.approx(whole["measured_energy_joules"], abs=10 * slot_j)
-    part = (
-        r"a part of the run of \d+ s counts: 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d to 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d"
-    )
+    part = r"a part of \d+ s counts: 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d to 2026-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d"
     assert all(any(re.fullmatch(part, note) for note in each["notes"]) for each in parts)
     counts = [each["groups"][0]["requests"] for each in parts]
     assert max(counts) < len(served.spans) <= sum(counts), "requests in progress at the middle are in both parts"

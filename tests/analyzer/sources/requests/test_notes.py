@@ -21,7 +21,7 @@ def test_ended_run_without_other_runs_has_no_notes():
 def test_open_run_has_a_note_that_its_energies_change():
     _, (note,) = run_notes({}, [], ledger(ended=False), "server", 1_000.0)
 
-    assert note.startswith("the run has not ended:")
+    assert note.startswith("run server has not ended:")
     assert "the energies of its past requests change, too" in note
 
 
@@ -43,7 +43,8 @@ def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
     (warning,), _ = run_notes({}, ["training"], ledger(attributed_j=(300.0, 120.5)), "server", 12_345.0)
 
     assert warning.startswith("GPUs also used by training, without requests")
-    assert "of this run (12,345 J, of which 420.5 J are attributed to this run), and no half-width" in warning
+    assert "reported requests (12,345 J, of which 420.5 J are attributed to this run)" in warning
+    assert "the half-widths include only work that shows while no request is in progress; report" in warning
 
 
 def test_warning_of_a_clients_run_has_no_attributed_energy():

@@ -1,15 +1,20 @@
 """Requests in the state folder of an exporter, as a table."""
 
+import json
+import math
 import sqlite3
+from contextlib import closing
 
 import pytest
 
 from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.requests.stored import read_stored_requests
 from exporter.contract.history import REQUESTS_FILE
 from exporter.contract.requests.served import ServedRequest
 from exporter.contract.requests.stored import REQUESTS_SCHEMA
+from tests.analyzer.loopback import Reply, http_server
 from tests.exporter.contract.packed_requests import packed
 from tests.unprivileged import unprivileged
 
@@ -95,6 +100,19 @@ def test_missing_or_damaged_requests_are_named(source, batches, message):
 
     with pytest.raises(FetchError, match=message):
         read_stored_requests(source, "r")
+
+
+def test_time_without_a_start_begins_at_zero_for_the_run_api(source):
+    """The run API takes no infinite time."""
+    body = json.dumps({"requests": [], "next": None}).encode()
+    with (
+        http_server(lambda _path, _parameters: Reply(200, body)) as (address, received),
+        closing(PrometheusSource(f"http://{address}")) as exporter,
+        pytest.raises(FetchError, match="no requests of run r"),
+    ):
+        read_stored_requests(exporter, "r", (-math.inf, 1_000.0))
+
+    assert received.parameters[-1]["start"] == "0.000"
 
 
 def test_history_without_requests_names_the_remedy(source):
