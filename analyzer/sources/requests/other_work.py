@@ -24,7 +24,7 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
     over = np.searchsorted(np.sort(spans.ended_s), starts_s - slots.widths_s)  # the sensor shows a load late
     is_quiet = begun == over
     if slots.widths_s[is_quiet].sum() < MIN_QUIET_S:
-        return _partial_note(spans, slots)
+        return _unknown_note(spans, slots)
     if np.all(is_quiet):
         return ""
     idle_w = np.broadcast_to(slots.idle_w, slots.joules.shape)
@@ -38,13 +38,18 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
     )
 
 
-def _partial_note(spans: RequestSpans, slots: EnergySlots) -> str:
-    """Return a note if requests fill their samples partly, and no sample shows the power without requests."""
+def _unknown_note(spans: RequestSpans, slots: EnergySlots) -> str:
+    """Return a note if no sample shows the power without requests, unless all samples are at the idle power."""
     covered_s = union_s(spans.arrived_s, spans.ended_s, slots.edges_s)
     busy_s = float(slots.widths_s[covered_s > 0.0].sum())
     above_j = float((slots.joules - slots.idle_j)[covered_s > 0.0].sum())
-    if float(covered_s.sum()) >= (1.0 - _RATIO) * busy_s or above_j <= _RATIO * float(slots.joules.sum()):
+    if above_j <= _RATIO * float(slots.joules.sum()):
         return ""
+    if float(covered_s.sum()) >= (1.0 - _RATIO) * busy_s:
+        return (
+            "too few samples are without a request: energy of work that is not reported would count as that of the "
+            "requests, and the half-widths do not include this error"
+        )
     return (
         f"requests are in progress for {100 * covered_s.sum() / busy_s:.0f} % of the time of their samples, and "
         "too few samples are without a request: all energy above idle of these samples counts as theirs"
