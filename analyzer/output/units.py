@@ -227,12 +227,13 @@ def _rounded(value: float, decimals: int) -> str:
 
 def _decimals(half: float, value: float) -> int:
     """Return the decimals that show two digits of a half-width that starts with 1 or 2, else one digit; and at most
-    seven digits of the value. They are negative for a half-width above 30, since further digits are unknown.
+    seven digits of the value, unless the half-width needs more. They are negative for a half-width above 30, since
+    further digits are unknown.
     """
     exponent = math.floor(math.log10(half)) if half > 0 else -4
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
     allowed = 6 - math.floor(math.log10(abs(value))) if value else 6
-    return min(wanted, max(allowed, 0))
+    return min(wanted, max(allowed, 0, -exponent if half > 0 else 0))
 
 
 def _significant(value: float) -> str:

@@ -25,6 +25,8 @@ from wattline.client import figures
         (1_193, 6_100, "1,200 ± 6,000 J"),
         (297, 6_100, "300 ± 6,000 J"),
         (0.4, 6_100, "0 ± 6,000 J"),
+        (14.39944 * 3.6e6, 10.0, "14.399440 ± 0.000003 kWh"),
+        (1_234_567.0, 0.04, "342.93528 ± 0.00001 Wh"),
     ],
 )
 def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected):
@@ -47,9 +49,12 @@ def test_energy_text_is_rounded_to_random_and_systematic_error():
 
 
 @pytest.mark.parametrize("value", [0.0, 3.08, 99.96, 950.0, 1234.5, 98_765.0, 12_345_678.0])
-@pytest.mark.parametrize("half", [0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0, 61_000.0])
+@pytest.mark.parametrize("half", [2.8e-6, 1.7e-4, 0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0, 61_000.0])
 def test_figures_of_the_client_are_rounded_as_those_of_the_analyzer(value, half):
-    assert figures.with_half(value, half) == units.plain(value, half)
+    text = units.plain(value, half)
+
+    assert figures.with_half(value, half) == text
+    assert float(text.split(" ± ")[1].replace(",", "")) == pytest.approx(half, rel=0.5), "one digit of it at least"
 
 
 @pytest.mark.parametrize(

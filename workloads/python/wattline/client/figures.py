@@ -23,7 +23,7 @@ def with_half(value: float, half: float | None) -> str:
 def rounded(value: float, half: float) -> str:
     """Return the value with two digits of a half-width that starts with 1 or 2, else one.
 
-    It has at most seven digits above one, and at least two from a hundredth of the half-width on.
+    It has at most seven digits, unless the half-width needs more, and at least two from a hundredth of that on.
     """
     return _text(value, _decimals(value, half)[0])
 
@@ -32,7 +32,7 @@ def _decimals(value: float, half: float) -> tuple[int, int]:
     """Return the decimals of a value and of its half-width, which are the same unless one of them is negative."""
     exponent = _magnitude(half)
     wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
-    decimals = min(wanted, max(_MOST_DIGITS - 1 - _magnitude(value), 0)) if value else wanted
+    decimals = min(wanted, max(_MOST_DIGITS - 1 - _magnitude(value), 0, -exponent))
     of_value = max(decimals, 1 - _magnitude(value)) if abs(value) >= _LEAST_RATIO * half else decimals
     if of_value > max(decimals, 0):
         decimals = of_value = min(of_value, max(decimals, 0) + 1)
