@@ -117,14 +117,14 @@ def divide_energy(
     sums.close()
     divided = sums.divided
     totals = float(divided.prefill_j.sum()), float(divided.decode_j.sum())
-    untimed_j = 0.0 if untimed is None else float(divided.dynamic_j[untimed].sum())
+    untimed_j = 0.0 if untimed is None else float((divided.prefill_j[untimed] + divided.decode_j[untimed]).sum())
     idle_half_j = slots.idle_ratio * float(divided.idle_j.sum())
     half_widths_j = sums.total_half_widths_j(untimed_j, idle_half_j, other_ratio)
     prefill, decode = (EnergyPart(total, half) for total, half in zip(totals, half_widths_j, strict=True))
     separable = is_separable(model.windows, totals, half_widths_j)
     group_half_j, total_half_j = sums.group_half_widths_j(other_ratio, idle_known=slots.idle_known)
     if untimed is not None:
-        _add_guesses(sums.half_j, group_half_j, divided.dynamic_j, untimed, groups)
+        _add_guesses(sums.half_j, group_half_j, divided, untimed, groups)
     _add_whole(sums.half_j, spans, slots, divided, other_ratio)
     separable = separable and slots.idle_known
     states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO
@@ -157,13 +157,21 @@ def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
 
 
 def _add_guesses(
-    half_j: FloatArray, group_half_j: FloatArray, dynamic_j: FloatArray, untimed: Mask, groups: npt.NDArray[np.int32]
+    half_j: FloatArray, group_half_j: FloatArray, divided: DividedEnergy, untimed: Mask, groups: npt.NDArray[np.int32]
 ) -> None:
-    """Add the errors by guesses of first tokens to the half-widths of requests and of groups."""
-    total_j, untimed_j = float(dynamic_j.sum()), float(dynamic_j[untimed].sum())
+    """Add the errors by guesses of first tokens to the half-widths of requests and of groups, in chunks."""
+    whole_j, guessed_j = np.zeros((2, len(group_half_j)))
+    chunks = [slice(start, start + _CHUNK) for start in range(0, len(half_j), _CHUNK)]
+    for chunk in chunks:
+        dynamic_j = divided.prefill_j[chunk] + divided.decode_j[chunk]
+        whole_j += amounts_at(groups[chunk], dynamic_j, len(group_half_j))
+        guessed_j += amounts_at(groups[chunk], dynamic_j * untimed[chunk], len(group_half_j))
+    total_j, untimed_j = float(whole_j.sum()), float(guessed_j.sum())
     part = untimed_j / total_j if total_j else 0.0
-    half_j[:] = np.hypot(half_j, HALF_WIDTH * np.sqrt(guess_j2(dynamic_j, np.maximum(untimed, part))))
-    whole_j, guessed_j = (amounts_at(groups, each, len(group_half_j)) for each in (dynamic_j, dynamic_j * untimed))
+    for chunk in chunks:
+        dynamic_j = divided.prefill_j[chunk] + divided.decode_j[chunk]
+        guess = guess_j2(dynamic_j, np.maximum(untimed[chunk], part))
+        half_j[chunk] = np.hypot(half_j[chunk], HALF_WIDTH * np.sqrt(guess))
     parts = np.maximum(quotient(guessed_j, whole_j), part)
     group_j2 = guess_j2(np.minimum(whole_j, total_j - whole_j), parts)  # of the group and of all others
     group_half_j[:] = np.hypot(group_half_j, HALF_WIDTH * np.sqrt(group_j2))
