@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import get_args
+from typing import get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,25 @@ LENGTH = "length"
 """Name of the groups by generated tokens, for `by`."""
 _LENGTHS = (32, 128, 512, 2_048)
 _CHUNK = 500_000
+
+
+class TakenIds(Sequence[str]):
+    """Some of the ids of a table, which stay where they are: a list of those of a day needs half a gigabyte."""
+
+    def __init__(self, ids: Sequence[str], positions: npt.NDArray[np.intp]) -> None:
+        self._ids, self._positions = ids, positions.astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self._ids[k] for k in self._positions[index].tolist()]
+        return self._ids[int(self._positions[index])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +73,9 @@ class RequestTable:
         positions = np.flatnonzero(chosen)
         return replace(
             self,
-            ids=[self.ids[int(k)] for k in positions],
+            ids=TakenIds(self.ids, positions),
             label_of=self.label_of[positions],
-            spans=self.spans.take(positions),
+            spans=RequestSpans(*(getattr(self.spans, each.name)[positions] for each in fields(RequestSpans))),
             untimed=None if self.untimed is None else self.untimed[positions],
         )
 

@@ -47,7 +47,9 @@ def test_other_work_is_unknown_with_an_assumed_idle_power():
 
 def test_other_work_is_unknown_if_requests_are_always_in_progress():
     whole = RequestSpans(*(np.array([value]) for value in (0.0, 0.1, 60.0, 100.0, 0.0, 50.0)))
-    assert other_work_note(whole, slots(BUSY_W)).startswith("too few samples are without a request: energy of work that")
+    assert other_work_note(whole, slots(BUSY_W)).startswith(
+        "too few samples are without a request: energy of work that"
+    )
 
 
 def test_other_work_is_unknown_if_each_sample_has_a_request_in_a_part():
