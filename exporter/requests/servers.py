@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.requests.server import Meters, Server
 
 MAX_SERVERS = 64
+BEGIN_WITHIN_S = 5.0
+"""Time after its start in which a job finds the server that it loads: then it is known not to be another run."""
 BEFORE_S = 10.0
 """Time before the first report of which the polls are still known."""
 
@@ -38,12 +40,18 @@ class RunDirectory(Protocol):
     def note(self, run_id: str, text: str) -> None: ...
 
     def others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
-        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError."""
+        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError.
+
+        A job and the run of the server that it loads are not other runs.
+        """
 
     def idle_w(self, device: Device) -> float | None: ...
 
-    def gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
-        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`."""
+    def gpu_periods(self, device: Device, since_s: float, reporters: Collection[str]) -> Sequence[GpuLoadPeriod]:
+        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`.
+
+        Processes of servers count for the run of `reporters` that reports their requests.
+        """
 
 
 class Servers:
@@ -52,7 +60,7 @@ class Servers:
     def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
         self._runs, self._live, self._window_s = runs, live, window_s
         self.by_run: dict[str, Server] = {}
-        self._shares = GpuShares(runs.gpu_periods, runs.idle_w)
+        self._shares = GpuShares(self._gpu_periods, runs.idle_w)
         self._load_energies = LoadEnergies()
         self._divided_s: dict[str, float] = {}
         """Times up to which the energy of runs was divided by servers that were removed."""
@@ -97,10 +105,14 @@ class Servers:
                 others = self._runs.others_on_gpus(run_id, now.s)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
-                if any(each.begin_s < end_s for each in others):
+                known_s = min(end_s, now.s - BEGIN_WITHIN_S)
+                if any(each.begin_s < (known_s if each.end_s is None else end_s) for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
         self._note_loads(now.s)
         self._divided_s = {run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S}
+
+    def _gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
+        return self._runs.gpu_periods(device, since_s, {*self.by_run, *self._divided_s})
 
     def _note_loads(self, now_s: float) -> None:
         periods = self._shares.note_loads(now_s) if self.by_run else {}

@@ -7,18 +7,17 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
 from exporter.attribution.device_loads import DeviceLoads, GpuLoadPeriod, cpu_loads, gpu_loads
+from exporter.attribution.nesting import Nesting, RunFamilies
 from exporter.attribution.policy import Attribution
 from exporter.contract.run_limits import OTHER_RUNS
 from exporter.contract.work import SHARE_POLICY
 from exporter.model import Device, Reading
 from exporter.polling.live_state import LiveState
-from exporter.processes.cgroups import pids_in_cgroup
 from exporter.runs import marks
-from exporter.runs.discovered import nesting_rank
+from exporter.runs.discovered import nesting_rank, run_families
 from exporter.runs.record import RunRecord
 
 LINGER_S = 2.0
@@ -26,14 +25,6 @@ LINGER_S = 2.0
 
 OWNER_WITHIN_S = 5.0
 """Time after the start of a run for which its energy waits for an owner: a client names its processes a bit later."""
-
-
-class _Nesting(NamedTuple):
-    """Runs inside a run of lower rank, and the processes of the outer run that are in none of them."""
-
-    inner: frozenset[str]
-    own_pids: frozenset[int]
-    uses_cpu: bool
 
 
 class DeviceHolders:
@@ -61,6 +52,8 @@ class DeviceHolders:
         """Holders that are no runs, since too many are open; their ids begin with OTHER_RUNS."""
         self._owners: dict[int, tuple[str, float]] = {}
         """Run of each recent process, and the time of the last scan that found the process."""
+        self._clients: dict[str, frozenset[str]] = {}
+        """Runs that load the server of a run, also ended ones."""
 
     async def scan(self, running: Iterable[RunRecord]) -> None:
         """Read the CPU time of the runs that named processes or a cgroup, in a thread."""
@@ -106,6 +99,10 @@ class DeviceHolders:
         """Return the innermost runs of these processes at the last scan."""
         return {self._owners[pid][0] for pid in pids if pid in self._owners}
 
+    def share_server(self, one: str, other: str) -> bool:
+        """Return True for a job and the run of the server that it loads, or has loaded."""
+        return other in self._clients.get(one, ()) or one in self._clients.get(other, ())
+
     def family(self, run_id: str) -> frozenset[int]:
         """Return the processes of a run, including those of runs that its processes started."""
         usage = self._usage.runs.get(run_id) if self._usage else None
@@ -128,6 +125,7 @@ class DeviceHolders:
         self.divide()
         self._since_s = now_s
         self.energies.keep([run.run_id for run in runs])
+        self._clients = {run.run_id: self._clients[run.run_id] for run in runs if run.run_id in self._clients}
         self._folded = [run for run in self._folded if run.running]
 
     def fold(self, run: RunRecord) -> RunRecord:
@@ -144,7 +142,7 @@ class DeviceHolders:
         if not gpus:
             return
         pids = {run_id: set(usage.pids) for run_id, usage in self._usage.runs.items()} if self._usage else {}
-        nesting = self._nesting([other for other in runs if other.running], pids)
+        nesting = self._nesting(run_families([other for other in runs if other.running], self._usage, pids))
         outer = {run_id for run_id, nested in nesting.items() if not nested.own_pids}
         others = [other for other in runs if other is not run and (other.end_s or math.inf) > run.begin_s]
         if run.run_id not in outer:
@@ -207,7 +205,12 @@ class DeviceHolders:
         holding = [run for run in runs if not self._is_gone(run, from_s)]
         pids = self._pids(holding)
         measured = {run.run_id: set(run.measured()) for run in holding}
-        nesting = self._nesting(holding, pids)
+        families = run_families(holding, self._usage, pids)
+        on_gpus = {process.pid for gpu in self._live.gpus.values() for process in gpu.processes}
+        for run_id in families.ranks:
+            if clients := families.clients(run_id, on_gpus):
+                self._clients[run_id] = clients | self._clients.get(run_id, frozenset())
+        nesting = self._nesting(families)
         for device in self._live.energy.meters:
             holders = self._holders(device, measured, nesting)
             if loads := self._loads(device, holders, pids, any_run=bool(holding)):
@@ -222,13 +225,18 @@ class DeviceHolders:
         return pids
 
     def _holders(
-        self, device: Device, measured: Mapping[str, Collection[Device]], nesting: Mapping[str, _Nesting]
+        self, device: Device, measured: Mapping[str, Collection[Device]], nesting: Mapping[str, Nesting]
     ) -> list[str]:
         holders = [run_id for run_id, devices in measured.items() if device in devices]
         return [run_id for run_id in holders if not self._is_outer_only(device, nesting.get(run_id), holders)]
 
-    def gpu_periods(self, device: Device, since_s: float, runs: Iterable[RunRecord]) -> Iterator[GpuLoadPeriod]:
-        """Yield the loads on a GPU between the readings of its processes after `since_s`, up to the last scan."""
+    def gpu_periods(
+        self, device: Device, since_s: float, runs: Iterable[RunRecord], reporters: Collection[str] = ()
+    ) -> Iterator[GpuLoadPeriod]:
+        """Yield the loads on a GPU between the readings of its processes after `since_s`, up to the last scan.
+
+        Processes of servers have the load of the run of `reporters` that reports their requests.
+        """
         gpu = self._live.gpus.get(device.id)
         runs, scanned_s = [*runs, *self._folded], self._usage.at_s if self._usage else math.inf
         for before, listed in pairwise(gpu.lists if gpu else ()):
@@ -236,33 +244,24 @@ class DeviceHolders:
             if since_s < end_s <= scanned_s:
                 present = [run for run in runs if run.begin_s < end_s and (run.end_s is None or run.end_s > begin_s)]
                 present = [run for run in present if not self._is_gone(run, begin_s)]
-                pids = self._pids(present)
-                measured = {run.run_id: set(run.measured()) for run in present}
-                holders = self._holders(device, measured, self._nesting(present, pids))
+                families = run_families(present, self._usage, self._pids(present))
+                pids = families.of_reporters(reporters)
+                holders = [run.run_id for run in present if device in run.measured()]
+                held, on_gpu = {each: pids.get(each, ()) for each in holders}, [each.pid for each in listed.processes]
+                holders = [each for each in holders if not families.is_within(each, held, on_gpu)]
                 yield GpuLoadPeriod(begin_s, end_s, gpu_loads(holders, listed.processes, pids).loads)
 
-    def _nesting(self, holding: list[RunRecord], pids: Mapping[str, set[int]]) -> dict[str, _Nesting]:
+    def _nesting(self, runs: RunFamilies) -> dict[str, Nesting]:
         """Return the runs that contain processes of a run of higher rank."""
-        scanned = self._usage.runs if self._usage else {}
-        families: dict[str, Collection[int]] = {
-            run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run) for run in holding
-        }
-        found = {}
-        ranks = {run.run_id: nesting_rank(run) for run in holding}
-        for run in holding:
-            higher = [other for other, rank in ranks.items() if rank > ranks[run.run_id]]
-            family = set(families[run.run_id]) if higher else set()
-            inner = {other for other in higher if not family.isdisjoint(families[other])}
-            if inner:
-                own = (
-                    pids[run.run_id]
-                    if run.run_id in scanned
-                    else family.difference(*(families[other] for other in inner))
-                )
-                found[run.run_id] = _Nesting(frozenset(inner), frozenset(own), self._cpu_s.get(run.run_id, 0.0) > 0)
+        scanned, found = self._usage.runs if self._usage else {}, {}
+        for run_id, family in runs.families.items():
+            if inner := runs.inner(run_id):
+                named = set(family).difference(*(runs.families[other] for other in inner))
+                own = runs.pids[run_id] if run_id in scanned else named
+                found[run_id] = Nesting(inner, frozenset(own), self._cpu_s.get(run_id, 0.0) > 0)
         return found
 
-    def _is_outer_only(self, device: Device, nesting: _Nesting | None, holders: Collection[str]) -> bool:
+    def _is_outer_only(self, device: Device, nesting: Nesting | None, holders: Collection[str]) -> bool:
         """Return True for a run that uses the device only through the runs inside it."""
         if nesting is None or nesting.inner.isdisjoint(holders):
             return False
@@ -290,8 +289,3 @@ class DeviceHolders:
 
 def _has_processes(run: RunRecord) -> bool:
     return bool(run.processes or run.cgroup)
-
-
-def _named_pids(run: RunRecord) -> Collection[int]:
-    """Return the pids of a run that has not been scanned yet."""
-    return {process.pid for process in run.processes} | (pids_in_cgroup(run.cgroup) if run.cgroup else set())

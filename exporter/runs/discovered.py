@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from exporter.attribution.cpu_usage import NodeCpuUsage
+from exporter.attribution.nesting import CLIENT_RANK, DISCOVERED_RANK, SERVER_RANK, RunFamilies
 from exporter.contract.requests.served import SERVER_LABEL, SERVER_WORKLOAD
 from exporter.contract.run import BeginRequest
 from exporter.model import ClockReading
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroup_paths import CgroupOwner
+from exporter.processes.cgroups import pids_in_cgroup
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.lifecycle import find_login
 from exporter.runs.record import RunRecord
@@ -49,8 +52,23 @@ def nesting_rank(run: RunRecord) -> int:
     Runs of clients have a higher one than those that servers begin for their reports, and these than discovered ones.
     """
     if run.discovered:
-        return 0
-    return 1 if run.workload == SERVER_WORKLOAD and SERVER_LABEL in run.labels else 2
+        return DISCOVERED_RANK
+    return SERVER_RANK if run.workload == SERVER_WORKLOAD and SERVER_LABEL in run.labels else CLIENT_RANK
+
+
+def run_families(
+    runs: Collection[RunRecord], usage: NodeCpuUsage | None, pids: Mapping[str, Collection[int]]
+) -> RunFamilies:
+    """Return the processes of runs at the scan `usage`; `pids` has those of each run that named some."""
+    scanned = usage.runs if usage else {}
+    families = {run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run) for run in runs}
+    return RunFamilies({run.run_id: nesting_rank(run) for run in runs}, families, pids)
+
+
+def _named_pids(run: RunRecord) -> frozenset[int]:
+    """Return the pids of a run that has not been scanned yet."""
+    in_cgroup = pids_in_cgroup(run.cgroup) if run.cgroup else ()
+    return frozenset({process.pid for process in run.processes}.union(in_cgroup))
 
 
 def discovered_record(

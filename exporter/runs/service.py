@@ -198,19 +198,21 @@ class RunService(Service):
             run.note(text)
 
     def others_on_gpus(self, run_id: str, since_s: float) -> list[GpuUse]:
-        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError."""
-        mine = {device for device in self._ledger.find(run_id).measured() if device.kind == "gpu"}
-        others = [run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s]
-        uses = {run.run_id: GpuUse(run.run_id, run.begin_s, run.end_s) for run in others if mine & set(run.measured())}
-        return [use for name, use in uses.items() if name != run_id]
+        """Return the other runs on the GPUs of a run. Raises RunError. See `RunDirectory`."""
+        own, attribution = self._ledger.find(run_id), self._ledger.attribution
+        gpus = {device for device in own.measured() if device.kind == "gpu"}
+        runs = [run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s]
+        others = [run for run in runs if run is not own and not attribution.share_server(run_id, run.run_id)]
+        return [GpuUse(run.run_id, run.begin_s, run.end_s) for run in others if gpus & set(run.measured())]
 
     def idle_w(self, device: Device) -> float | None:
         """Return the idle power of a device, if it is known."""
         return self._ledger.attribution.energies.idle_w.get(device)
 
-    def gpu_periods(self, device: Device, since_s: float) -> list[GpuLoadPeriod]:
-        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`."""
-        return list(self._ledger.attribution.gpu_periods(device, since_s, self._ledger.runs.values()))
+    def gpu_periods(self, device: Device, since_s: float, reporters: Collection[str]) -> list[GpuLoadPeriod]:
+        """Return the loads of the runs on a GPU in the latest periods. See `RunDirectory`."""
+        runs, attribution = self._ledger.runs.values(), self._ledger.attribution
+        return list(attribution.gpu_periods(device, since_s, runs, reporters))
 
     async def list_runs(
         self,

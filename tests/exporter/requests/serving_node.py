@@ -43,8 +43,8 @@ class ServingNode:
     def idle_w(self, _):
         return IDLE_W
 
-    def gpu_periods(self, device, since_s):
-        return self.node.service.gpu_periods(device, since_s)
+    def gpu_periods(self, device, since_s, reporters):
+        return self.node.service.gpu_periods(device, since_s, reporters)
 
     async def serve(self, seconds, rng, rate=0.5):
         """Serve requests in steps of 0.25 s; report them at their ends, and tick each second."""

@@ -13,15 +13,22 @@ import pytest
 
 from exporter.contract import metrics as m
 from exporter.contract.requests.served import ServedRequest
-from exporter.contract.run import BeginRequest
+from exporter.contract.run import BeginRequest, EndRequest
 from exporter.model import GpuProcess, GpuProcessList
 from tests.exporter.api import sleeper
 from tests.exporter.requests.serving_node import IDLE_W
-from tests.exporter.runs.ledger_node import GPU
+from tests.exporter.runs.ledger_node import GPU, FakeSensors
 
 PEAK_W, STEP_S, SECOND = 540.0, 0.05, 20
 """Power of a full load, and the step of time, of which a second has SECOND."""
 RUNS = ("first", "second")
+
+
+class StillSensors(FakeSensors):
+    """Sensors whose update takes no time, in which the processes would have no load."""
+
+    async def wait_for_update(self, _) -> None:
+        pass
 
 
 class TwoServers:
@@ -31,6 +38,7 @@ class TwoServers:
         self.serving, self.node = node, node.node
         self.loads, self.read_at, self.ticks_at = loads, read_at, ticks_at
         self.processes = [sleeper(), sleeper()]
+        self.node.service._sensors = StillSensors(self.node)
         self.step, self.used = 0, [0.0, 0.0]
         self.true_j = [0.0, 0.0]
 
@@ -44,9 +52,18 @@ class TwoServers:
         for _ in range(15 * SECOND):
             await self._advance([])
         for run_id, process in zip(RUNS, self.processes, strict=True):
-            await self.node.service.begin(
-                BeginRequest(workload="test", run_id=run_id, gpus=[GPU.id], pids=[process.pid])
-            )
+            await self.begin_run(run_id, process, workload="llm-server", labels={"server": "app"})
+
+    async def begin_and_serve(self, requests, seconds):
+        await self.begin()
+        await self.serve(requests, seconds)
+
+    async def begin_run(self, run_id, *processes, **request):
+        pids = [process.pid for process in processes]
+        await self.node.service.begin(BeginRequest(run_id=run_id, gpus=[GPU.id], pids=pids, **request))
+
+    async def each_second(self, _):
+        """Change the node at a full second after the begin; tests replace it."""
 
     async def serve(self, requests, seconds):
         """Serve requests, each with the number of its server, and its begin and end in seconds."""
@@ -54,6 +71,8 @@ class TwoServers:
             busy = {number for number, begin_s, end_s in requests if begin_s <= (step + 0.5) * STEP_S < end_s}
             for number in busy:
                 self.true_j[number] += (PEAK_W * self.loads[number] + IDLE_W / 2) * STEP_S
+            if step % SECOND == 0:
+                await self.each_second(step // SECOND)
             await self._advance(busy)
             for each, (number, begin_s, end_s) in enumerate(requests):
                 if round(end_s * SECOND) == step + 1:
@@ -105,6 +124,60 @@ def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, 
         asyncio.run(scenario())
 
     assert servers.energy_j(requests) == pytest.approx(servers.true_j, rel=0.02)
+
+
+@pytest.mark.parametrize("begin_s", [0, 10], ids=["before the reports", "during the reports"])
+def test_job_and_requests_of_its_server_have_its_energy(node, begin_s):
+    """Both servers have a constant load and half of the idle power. The job has the process of the first for 25 s."""
+    node.node.end("server")
+    requests = [(number, k, k + 1) for k in range(44) for number in (0, 1)]
+    attributed_j = []
+    with ExitStack() as stack:
+        servers = TwoServers(node, (0.5, 0.25), 10, 16)
+        stack.callback(servers.close)
+
+        async def with_job(second):
+            if second == begin_s:
+                await servers.begin_run("job", servers.processes[0], workload="llm-server")
+            if second in (begin_s + 5, begin_s + 25):
+                energies = servers.node.ledger.attribution.energies
+                attributed_j.append([energies.share_j(GPU, "idle_shared", name) or 0.0 for name in ("job", *RUNS)])
+            if second == begin_s + 25:
+                await servers.node.service.end("job", EndRequest())
+
+        servers.each_second = with_job
+        asyncio.run(servers.begin_and_serve(requests, 85))
+
+    assert servers.energy_j(requests) == pytest.approx(servers.true_j, rel=0.02)
+    true_j = [20 * (PEAK_W * load + IDLE_W / 2) for load in servers.loads]
+    of_runs = [last - first for first, last in zip(*attributed_j, strict=True)]
+    assert of_runs == pytest.approx([true_j[0], 0.0, true_j[1]], rel=1e-3)
+
+
+@pytest.mark.parametrize("has_other_work", [False, True])
+def test_job_of_a_server_is_no_other_run_on_its_gpu(node, has_other_work):
+    """The job lasts from 12 s to 27 s. Requests until then share their GPU only with other work of the job."""
+    node.node.end("server")
+    requests = [(0, k, k + 1) for k in range(44)]
+    with ExitStack() as stack:
+        servers = TwoServers(node, (0.5, 0.25 if has_other_work else 0.0), 10, 16)
+        stack.callback(servers.close)
+
+        async def with_job(second):
+            if second == 12:
+                await servers.node.service.end("second", EndRequest())
+                pids = [process.pid for process in servers.processes[: 1 + has_other_work]]
+                await servers.begin_run("job", *servers.processes[: 1 + has_other_work], workload="llm-server")
+                assert len(pids) == 1 + has_other_work
+            if second == 27:
+                await servers.node.service.end("job", EndRequest())
+
+        servers.each_second = with_job
+        asyncio.run(servers.begin_and_serve(requests, 85))
+    shared = [any("other runs" in note for note in node.service.show(f"r-{k}").notes) for k in range(44)]
+
+    assert shared[13:27] == [has_other_work] * 14
+    assert not any(shared[28:])
 
 
 def test_energies_by_load_have_a_change_of_load_at_its_time(node):

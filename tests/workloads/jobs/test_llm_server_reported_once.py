@@ -1,8 +1,10 @@
 """Requests of the job `llm-server` to a server that reports them, too: real exporter, uvicorn and simulated GPU."""
 
 import csv
+import json
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -56,9 +58,33 @@ def answers(address):
         return False
 
 
+@contextmanager
+def asked_all_the_time(address):
+    """Send requests, one after the other, from a thread."""
+    stopped = threading.Event()
+
+    def ask_on():
+        while not stopped.is_set():
+            ask(address)
+
+    thread = threading.Thread(target=ask_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
 def ask(address):
     body = {"model": "tiny", "messages": []}
     return requests.post(f"{address}/v1/chat/completions", json=body, timeout=30).json()["id"]
+
+
+def run_of(exporter, request_id):
+    """Return the run in which a request was reported, or None."""
+    run_ids = [run["run_id"] for run in exporter.get("/api/v1/runs")[1]]
+    return next((each for each in run_ids if any(one["id"] == request_id for one in reported(exporter, each))), None)
 
 
 def reported(exporter, run_id):
@@ -93,13 +119,16 @@ def busy_j(simulation, sent):
 def analyzed_j(exporter, environment, run_id, folder):
     """Return the joules of the requests of a run by `analyzer requests`, and its output."""
     rows = folder / "rows.csv"
-    command = [sys.executable, "-m", "analyzer", "requests", "--run-id", run_id, "--source", exporter.url]
-    done = subprocess.run(
-        [*command, "--out", str(rows)], env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    output = analyzer_requests(exporter, environment, run_id, "--out", str(rows))
     with rows.open(newline="") as file:
-        return {row["id"]: float(row["energy_joules"]) for row in csv.DictReader(file)}, done.stdout
+        return {row["id"]: float(row["energy_joules"]) for row in csv.DictReader(file)}, output
+
+
+def analyzer_requests(exporter, environment, run_id, *options):
+    command = [sys.executable, "-m", "analyzer", "requests", "--run-id", run_id, "--source", exporter.url, *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_requests_of_job_have_the_whole_energy_of_server(exporter, environment, tmp_path):
@@ -132,6 +161,32 @@ def test_requests_of_job_have_the_whole_energy_of_server(exporter, environment, 
     assert earlier not in by_id
     assert sum(by_id.values()) == pytest.approx(true_j, rel=0.04)
     assert f"the server reported these requests, in run {own_run}" in " ".join(output.split())
+
+
+def test_job_and_requests_beside_another_server_have_its_part(exporter, environment):
+    """Two servers report requests on a GPU, with loads of 2 : 1. The job has the process of the first."""
+    own = environment | {"CUDA_VISIBLE_DEVICES": "0"}
+    with server(exporter, own, 0.5) as (address, simulation), server(exporter, own, 0.25) as (other, _):
+        with asked_all_the_time(other):
+            earlier = ask(address)
+            own_run = eventually(lambda: run_of(exporter, earlier), "a report", exporter.log)
+            options = ("--duration", str(LOAD_S), "--concurrency", str(CLIENTS), "--warmup", "1", "--run-id", JOB)
+            job(environment, address, *options)
+        sent = [each for each in reported(exporter, own_run) if each["labels"].get("client_run") == JOB]
+        joules = final_j(exporter, own_run, [each["id"] for each in sent])
+        run = exporter.get(f"/api/v1/runs/{JOB}")[1]
+        true_j = 2 / 3 * busy_j(simulation, sent)  # of the idle power, too: it is unknown, as the GPU was never idle
+    [whole_j], [attributed_j] = run["energy_joules"]["gpu"].values(), run["attributed_energy_joules"]["gpu"].values()
+    answer = json.loads(analyzer_requests(exporter, environment, JOB, "--format", "json"))
+    by_analyzer = [answer[f"requests_energy{each}_joules"] for each in ("", "_uncertainty")]
+    measured_j = answer["measured_energy_joules"]
+
+    print(f"{len(sent)} requests: {sum(joules):.1f} J, by the analyzer {by_analyzer} J, of {true_j:.1f} J")
+    print(f"run of the job: {attributed_j:.1f} J of {whole_j:.1f} J, by the analyzer {measured_j:.1f} J")
+    assert sum(joules) == pytest.approx(true_j, rel=0.04)
+    assert by_analyzer[0] == pytest.approx(true_j, abs=by_analyzer[1])  # the server has its load also without requests
+    for energy_j in (attributed_j, measured_j):
+        assert sum(joules) < energy_j < 2 / 3 * whole_j  # with the warm-up, without all before registration
 
 
 def test_server_in_the_run_of_the_job_reports_once(exporter, environment):

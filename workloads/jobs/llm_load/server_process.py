@@ -87,42 +87,22 @@ def _ip(address: str) -> str:
 
 
 def _other_run(run_id: str, pids: list[int]) -> str | None:
-    """Return another running run to which the energy of these processes is to be attributed.
+    """Return a running run of another client that has one of these processes.
 
-    This run may be inside a discovered run, and inside one that the server began for its own reports. These keep the
-    processes only if they report requests on a GPU on which another run does, too: its energy is divided by load.
+    A process of a discovered run, and of one that the server began for its own reports, can be in this run as well: it
+    is inside these. The exporter still divides the energy among the server's requests.
     """
     namespace = processes_body().get("pid_namespace", "")
     query = "&".join(f"pid={pid}" for pid in pids)
     api = Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
     try:
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
-        of_server = [run for run in runs if run["run_id"] != run_id]
-        for run in of_server:
-            is_outer = _DISCOVERED in run["labels"] or _is_of_server(run)
-            if not is_outer or _shares_with_reports(api, run, run_id):
-                return str(run["run_id"])
     except ExporterError:
         return None
-    return None
-
-
-def _shares_with_reports(api: Api, run: Mapping[str, Any], own_id: str) -> bool:
-    """Return True if a server's run and a further one, not `own_id`, report requests on a GPU. Raises ExporterError."""
-    if not _is_of_server(run) and not _has_requests(api, run):
-        return False
-    others = (each for each in api.get_list("/runs?state=running") if each["run_id"] not in {own_id, run["run_id"]})
-    return any(_gpus(run) & _gpus(other) and _has_requests(api, other) for other in others)
+    others = (run for run in runs if run["run_id"] != run_id and _DISCOVERED not in run["labels"])
+    return next((str(run["run_id"]) for run in others if not _is_of_server(run)), None)
 
 
 def _is_of_server(run: Mapping[str, Any]) -> bool:
     workload, label = _OF_SERVER
     return run["workload"] == workload and label in run["labels"]
-
-
-def _has_requests(api: Api, run: Mapping[str, Any]) -> bool:
-    return bool(api.get(f"/runs/{run['run_id']}/requests?limit=1")["requests"])
-
-
-def _gpus(run: Mapping[str, Any]) -> set[str]:
-    return {gpu["uuid"] for gpu in run["gpus"]}

@@ -14,23 +14,13 @@ from workloads.jobs.llm_load.server_process import listening_pids, register_serv
 
 
 class ApiWithOwner(RunApi):
-    """Run API at which all processes are in one run on GPU-0, beside `others` with their GPUs.
+    """Run API at which all processes are in one run."""
 
-    Runs in `reporting` have requests.
-    """
-
-    def __init__(self, labels, others=(), reporting=()):
+    def __init__(self, labels):
         super().__init__()
-        gpus = [{"uuid": "GPU-0"}]
-        self.owner = {"run_id": "server", "workload": "llm-server", "labels": labels, "gpus": gpus}
-        self.others = [{"run_id": name, "labels": {}, "gpus": [{"uuid": gpu}]} for name, gpu in others]
-        self.reporting = reporting
+        self.owner = {"run_id": "server", "workload": "llm-server", "labels": labels}
 
     def answer(self, method, path, content):
-        if path == "/api/v1/runs?state=running":
-            return 200, [self.owner, *self.others]
-        if path.endswith("/requests?limit=1"):
-            return 200, {"requests": [{}] if path.split("/")[-2] in self.reporting else []}
         return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
 
 
@@ -44,10 +34,10 @@ def listener():
 def registered(listener, monkeypatch):
     """Return a function that registers this process, which listens, and returns the pids of the run."""
 
-    def register(labels, others=(), reporting=()):
+    def register(labels):
         found = []
         run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
-        with run_api_server(ApiWithOwner(labels, others, reporting)) as address:
+        with run_api_server(ApiWithOwner(labels)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
             register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
         return found
@@ -61,28 +51,10 @@ def test_llm_server_adds_local_server_to_its_run(server_job, server):
     assert os.getpid() in server_job.exporter.api.pids[server_job.run.run_id]
 
 
-def test_server_in_discovered_run_is_added_to_run(registered):
-    assert registered({"discovered": "unit"}) == [os.getpid()]
-
-
-def test_server_in_run_of_another_client_is_not_added(registered):
-    assert registered({}) == []
-
-
-@pytest.mark.parametrize(
-    ("label", "others", "reporting", "is_added"),
-    [
-        ("server", [], (), True),
-        ("server", [("other", "GPU-0")], ("server",), True),
-        ("server", [("other", "GPU-1")], ("server", "other"), True),
-        ("server", [("other", "GPU-0")], ("other",), False),
-        ("discovered", [("other", "GPU-0")], ("other",), True),
-        ("discovered", [("other", "GPU-0")], ("server", "other"), False),
-    ],
-)
-def test_server_that_reports_is_added_unless_others_report(registered, label, others, reporting, is_added):
-    """The energy of a GPU on which several runs report requests is divided by the loads of their processes."""
-    assert registered({label: "x"}, others, reporting) == ([os.getpid()] if is_added else [])
+@pytest.mark.parametrize(("label", "is_added"), [("discovered", True), ("server", True), ("team", False)])
+def test_server_in_a_run_of_another_client_only_is_not_added(registered, label, is_added):
+    """Discovered runs, and those of servers that report requests, contain the run of the job."""
+    assert registered({label: "x"}) == ([os.getpid()] if is_added else [])
 
 
 def test_remote_server_is_not_searched_on_this_machine(capsys):
