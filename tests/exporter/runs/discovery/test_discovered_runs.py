@@ -13,6 +13,7 @@ from tests.polling import eventually
 
 OPTIONS = ("--simulate", "5xH200", "--no-collector.host", "--no-collector.rapl")
 JOB = "slurmstepd.scope/job_{}/step_0/user/task_0"
+"""Cgroup of a job. Each test has its own numbers: those that run at the same time share the machine's cgroups."""
 SEEN_WITHIN_S = 2.0
 """Longest time for which a program runs before the test stops it; the exporter scans twice a second."""
 
@@ -128,7 +129,7 @@ def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
     assert ended["started_at"] == pytest.approx(before["started_at"], abs=TICK_S)
 
 
-@pytest.mark.parametrize(("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(14), 12.0)])
+@pytest.mark.parametrize(("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(18), 12.0)])
 def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, groups, cgroup, down_s):
     first = start(tmp_path, *OPTIONS, "--runs.discover", "auto")
     wait_until_it_serves(first)
@@ -241,9 +242,9 @@ def test_job_with_assigned_gpus_is_a_run_before_it_uses_one(tmp_path, groups):
     options = (*OPTIONS, "--runs.discover", "slurm", "--hpc-job-mapping-dir", str(mapping))
     with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
         for gpu in ("1", "3"):
-            (mapping / gpu).write_text("21\n")
-        (mapping / "2").write_text("4711\n")  # a job of which no process has started
-        job = groups.start(JOB.format(21), SLURM_CLUSTER_NAME="lab")
+            (mapping / gpu).write_text("28\n")
+        (mapping / "2").write_text("4713\n")  # a job of which no process has started
+        job = groups.start(JOB.format(28), SLURM_CLUSTER_NAME="lab")
         wait_for_run(exporter, state="running")
         simulation.drive(3, 0.5, job.key.pid)
         time.sleep(SEEN_WITHIN_S)
@@ -254,7 +255,7 @@ def test_job_with_assigned_gpus_is_a_run_before_it_uses_one(tmp_path, groups):
         for gpu in ("1", "3"):
             (mapping / gpu).unlink()
         time.sleep(SEEN_WITHIN_S)
-        assert [run["run_id"] for run in runs(exporter)] == ["slurm-lab-21"]
+        assert [run["run_id"] for run in runs(exporter)] == ["slurm-lab-28"]
     assert [gpu["gpu"] for gpu in ended["gpus"]] == ["1", "3"]
 
 

@@ -37,44 +37,49 @@ def begin_job(exporter: Daemon, job: int, **body):
 
 
 @needs_cgroups
-@pytest.mark.parametrize("options", [(), ("--runs.discover", "slurm")], ids=["alone", "with discovery"])
-def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, options):
+@pytest.mark.parametrize(
+    ("number", "options"), [(20, ()), (21, ("--runs.discover", "slurm"))], ids=["alone", "with discovery"]
+)
+def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, number, options):
+    run_id = f"slurm-lab-{number}"
     with daemon(tmp_path, *OPTIONS, *options) as exporter, exporter.simulation() as simulation:
-        assert begin_job(exporter, 21)["run_id"] == "slurm-lab-21"
-        job = groups.start(JOB.format(21), SLURM_CLUSTER_NAME="lab")
+        assert begin_job(exporter, number)["run_id"] == run_id
+        job = groups.start(JOB.format(number), SLURM_CLUSTER_NAME="lab")
         simulation.drive(0, 0.5, job.key.pid)
         time.sleep(SEEN_WITHIN_S)
-        assert [run["run_id"] for run in runs(exporter)] == ["slurm-lab-21"]
+        assert [run["run_id"] for run in runs(exporter)] == [run_id]
         assert "has cgroup" in exporter.log() or options
         job.stop()
         simulation.release(0, job.key.pid)
         stopped_at = time.time()
         if options:  # the discovery ends it before the epilog
             wait_for_run(exporter, state="ended", outcome="unknown")
-        ended = end(exporter, "slurm-lab-21", outcome="failed")
+        ended = end(exporter, run_id, outcome="failed")
         assert ended["outcome"] == "failed"
         assert ended["ended_at"] == pytest.approx(stopped_at, abs=1.5)
         assert_energies_are_true(exporter, ended)
         exporter.wait_for_metric(lambda value: value == 1.0, "wattline_run_outcome_info", outcome="failed")
-        assert end(exporter, "slurm-lab-21", outcome="ok")["outcome"] == "failed"
+        assert end(exporter, run_id, outcome="ok")["outcome"] == "failed"
         assert [run["outcome"] for run in runs(exporter)] == ["failed"]
 
 
 @needs_cgroups
-@pytest.mark.parametrize("begins_first", [True, False], ids=["begun before it", "begun after it"])
-def test_job_whose_cgroup_is_empty_at_first_is_one_run(tmp_path, groups, begins_first):
+@pytest.mark.parametrize(
+    ("number", "begins_first"), [(26, True), (27, False)], ids=["begun before it", "begun after it"]
+)
+def test_job_whose_cgroup_is_empty_at_first_is_one_run(tmp_path, groups, number, begins_first):
     with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
         if begins_first:
-            begin_job(exporter, 26)
-            groups.make(JOB.format(26))
+            begin_job(exporter, number)
+            groups.make(JOB.format(number))
         else:
-            groups.make(JOB.format(26))
-            begin_job(exporter, 26)
+            groups.make(JOB.format(number))
+            begin_job(exporter, number)
         time.sleep(SEEN_WITHIN_S)  # slurmd makes the cgroup before it starts the first process in it
-        job = groups.start(JOB.format(26), SLURM_CLUSTER_NAME="lab")
+        job = groups.start(JOB.format(number), SLURM_CLUSTER_NAME="lab")
         simulation.drive(0, 0.5, job.key.pid)
         time.sleep(SEEN_WITHIN_S)
-        assert [(run["run_id"], run["state"]) for run in runs(exporter)] == [("slurm-lab-26", "running")]
+        assert [(run["run_id"], run["state"]) for run in runs(exporter)] == [(f"slurm-lab-{number}", "running")]
         simulation.release(0, job.key.pid)
 
 
