@@ -15,12 +15,11 @@ from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.contributor import processes_body
 from wattline.client.messages import log_message
+from wattline.integrations.served_requests import SERVER_LABEL, WORKLOAD
 
 _TIMEOUT_S = 10.0
 _ANY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
 _DISCOVERED = "discovered"
-_OF_SERVER = ("llm-server", "server")
-"""Workload and label of runs that servers begin for their own reports. See `wattline.integrations.served_requests`."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -104,5 +103,4 @@ def _other_run(run_id: str, pids: list[int]) -> str | None:
 
 
 def _is_of_server(run: Mapping[str, Any]) -> bool:
-    workload, label = _OF_SERVER
-    return run["workload"] == workload and label in run["labels"]
+    return run["workload"] == WORKLOAD and SERVER_LABEL in run["labels"]

@@ -9,6 +9,7 @@ from exporter.contract.requests import served
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client import request_queue
 from wattline.client.api import Api
+from wattline.integrations import served_requests
 from workloads.jobs.llm_load import request_reports
 from workloads.jobs.llm_load.request_reports import RequestReports, Waits, request_headers
 
@@ -220,6 +221,8 @@ def test_ids_without_the_run_of_a_client_have_none(request_id):
     assert request_queue.client_run_of(request_id) is None
 
 
-def test_contract_and_client_have_the_same_label_and_mark():
+def test_contract_and_client_have_the_same_labels_and_mark():
+    assert served_requests.WORKLOAD == served.SERVER_WORKLOAD
+    assert served_requests.SERVER_LABEL == served.SERVER_LABEL
     assert request_queue.CLIENT_RUN_LABEL == served.CLIENT_RUN_LABEL
     assert request_queue.client_run_mark("load") == served.client_run_mark("load")

@@ -18,7 +18,8 @@ from wattline.client.messages import log_message, log_message_once
 from wattline.client.summary import NO_GPU_FOUND
 from wattline.runs.run import Run
 
-WORKLOAD = "llm-server"
+WORKLOAD, SERVER_LABEL = "llm-server", "server"
+"""Workload and label of the runs that servers start for their reports, as in the exporter's contract."""
 ANSWER_ENERGY = "WATTLINE_ANSWER_ENERGY"
 """With the value 1, the ASGI middleware adds the energy of a request to its answer."""
 _MAX_EARLY = 20_000
@@ -168,7 +169,7 @@ def _exporter() -> Api:
 def _run_of_server(name: str) -> Run:
     """Return the started run; its id is None if the exporter cannot be reached."""
     run_id = None if os.environ.get(run_api.RUN_ID) else known_run(_exporter(), own_processes())
-    return Run(WORKLOAD, {"server": name}, None, None, quiet=True, known_run=run_id).start()
+    return Run(WORKLOAD, {SERVER_LABEL: name}, None, None, quiet=True, known_run=run_id).start()
 
 
 def known_run(api: Api, pids: Iterable[int]) -> str | None:
