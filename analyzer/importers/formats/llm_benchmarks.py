@@ -68,15 +68,25 @@ def read_aiperf(path: Path, options: ReadOptions) -> FileContent:
 
 
 def _work(document: dict[str, Any]) -> dict[str, float]:
-    """Return totals: the `avg` of a count is the count, lengths per request have a `sum`."""
+    """Return totals: the `avg` of a count is the count, lengths per request have a `sum`.
+
+    The tokens are those of the server's `usage` if all requests have it, else counted by AIPerf's tokenizer.
+    """
+    requests = _value(document, "request_count", "avg")
     found = {
-        "requests": _value(document, "request_count", "avg"),
-        "generated_tokens": _value(document, "total_output_tokens", "avg")
+        "requests": requests,
+        "generated_tokens": _usage(document, "usage_completion_tokens", requests)
+        or _value(document, "total_output_tokens", "avg")
         or _value(document, "output_token_count", "sum")
         or _value(document, "output_sequence_length", "sum"),
-        "prompt_tokens": _value(document, "input_sequence_length", "sum"),
+        "prompt_tokens": _usage(document, "usage_prompt_tokens", requests)
+        or _value(document, "input_sequence_length", "sum"),
     }
     return {unit: amount for unit, amount in found.items() if amount is not None}
+
+
+def _usage(document: dict[str, Any], metric: str, requests: float | None) -> float | None:
+    return _value(document, metric, "sum") if _value(document, metric, "count") == requests else None
 
 
 def _value(document: dict[str, Any], metric: str, statistic: str) -> float | None:

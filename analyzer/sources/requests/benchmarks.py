@@ -20,20 +20,23 @@ def is_aiperf_record(fields: Any) -> bool:
 
 
 def aiperf_request(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of a request; None for one that failed, was cancelled, or belongs to the warm-up."""
+    """Return the fields of a request; None for one that failed, was cancelled, or belongs to the warm-up.
+
+    The tokens are those of the server's `usage` where the record has them, else counted by AIPerf's tokenizer.
+    """
     metadata, metrics = record["metadata"], record["metrics"] or {}
     phase = metadata.get("benchmark_phase", "profiling")
     if record.get("error") or metadata.get("was_cancelled") or phase != "profiling":
         return None
-    started_s = metadata["request_start_ns"] * 1e-9
-    first_s = _metric(metrics, "time_to_first_token", _SECONDS)
+    started_ns, first_s = metadata["request_start_ns"], _metric(metrics, "time_to_first_token", _SECONDS)
     return {
         "id": metadata.get("x_request_id"),
-        "started_at": started_s,
-        "first_token_at": None if first_s is None else started_s + first_s,
-        "ended_at": metadata["request_end_ns"] * 1e-9,
-        "prompt_tokens": _metric(metrics, "input_sequence_length"),
-        "generated_tokens": _metric(metrics, "output_sequence_length"),
+        "started_at": started_ns / 1e9,
+        "first_token_at": None if first_s is None else (started_ns + round(first_s * 1e9)) / 1e9,
+        "ended_at": metadata["request_end_ns"] / 1e9,
+        "prompt_tokens": _first_metric(metrics, "usage_prompt_tokens", "input_sequence_length"),
+        "cached_tokens": _metric(metrics, "usage_prompt_cache_read_tokens"),
+        "generated_tokens": _first_metric(metrics, "usage_completion_tokens", "output_sequence_length"),
     }
 
 
@@ -80,6 +83,11 @@ def vllm_requests(result: Mapping[str, Any], name: str, offset_s: float | None =
             "read it on the machine that ran vllm bench serve, before a restart, or let the server send OTLP traces",
         )
     yield from requests
+
+
+def _first_metric(metrics: Mapping[str, Any], *names: str) -> float | None:
+    """Return the value of the first metric that the record has."""
+    return next((value for name in names if (value := _metric(metrics, name)) is not None), None)
 
 
 def _metric(metrics: Mapping[str, Any], name: str, units: Mapping[str, float] | None = None) -> float | None:

@@ -117,6 +117,26 @@ def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
     assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
+@pytest.mark.parametrize(("reported", "prompt", "generated"), [(40, 2_600.0, 16_000.0), (39, 2_419.0, 29_054.0)])
+def test_aiperf_tokens_of_all_answers_replace_its_tokenizer(imported, tmp_path, reported, prompt, generated):
+    """AIPerf 0.13.0 counts by its own tokenizer, besides the `usage` that the server reports."""
+    tokens = {
+        "request_count": {"unit": "requests", "avg": 40.0},
+        "input_sequence_length": {"unit": "tokens", "count": 40, "sum": 2_419.0},
+        "total_output_tokens": {"unit": "tokens", "avg": 29_054.0},
+        "usage_prompt_tokens": {"unit": "tokens", "count": reported, "sum": 2_600.0},
+        "usage_completion_tokens": {"unit": "tokens", "count": reported, "sum": 16_000.0},
+    }
+
+    report = single_report(imported(aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000)]}, **tokens)))
+
+    assert {work.unit: work.amount for work in report.work} == {
+        "requests": 40,
+        "prompt_tokens": prompt,
+        "generated_tokens": generated,
+    }
+
+
 def test_ml_energy_run_is_the_steady_state(imported, tmp_path):
     (tmp_path / "results.json").write_text(
         json.dumps(

@@ -1,11 +1,13 @@
-"""Requests of `vllm bench serve --save-result --save-detailed`."""
+"""Requests of `vllm bench serve --save-result --save-detailed` and of AIPerf's `profile_export.jsonl`."""
 
+import json
 from datetime import datetime
 
 import pytest
 
 from analyzer.sources.base import FetchError
-from analyzer.sources.requests.benchmarks import vllm_requests
+from analyzer.sources.requests.benchmarks import aiperf_request, vllm_requests
+from analyzer.sources.requests.file import read_requests
 
 BOOTED_S = 1_700_000_000.0
 ENDED_S = BOOTED_S + 1_004.0
@@ -64,3 +66,46 @@ def test_vllm_result_without_details_is_refused_with_the_option():
 def test_vllm_result_of_failed_requests_is_refused():
     with pytest.raises(FetchError, match="no request of this benchmark succeeded"):
         list(vllm_requests(result(errors=["timeout"] * 3), "bench.json", BOOTED_S))
+
+
+def aiperf_record(latency_ms, **metrics):
+    """Return a record of AIPerf 0.13.0 of a request from 1,795,612,280.413674942 s."""
+    started_ns = 1_795_612_280_413_674_942
+    lengths = {"input_sequence_length": (49, "tokens"), "output_sequence_length": (745, "tokens")}
+    return {
+        "metadata": {
+            "x_request_id": "a6a9",
+            "request_start_ns": started_ns,
+            "request_end_ns": started_ns + round(latency_ms * 1e6),
+            "benchmark_phase": "profiling",
+            "was_cancelled": False,
+        },
+        "metrics": {name: {"value": value, "unit": unit} for name, (value, unit) in (lengths | metrics).items()},
+        "error": None,
+    }
+
+
+def test_aiperf_first_token_at_the_end_is_not_after_it(tmp_path):
+    """The client receives the whole stream at once, as on a busy machine."""
+    path = tmp_path / "profile_export.jsonl"
+    latencies_ms = [round(779.131326 + number * 0.987654, 6) for number in range(200)]
+    records = [aiperf_record(each, time_to_first_token=(each, "ms")) for each in latencies_ms]
+    for number, record in enumerate(records):
+        record["metadata"]["x_request_id"] = str(number)
+    path.write_text("\n".join(map(json.dumps, records)))
+
+    table = read_requests([path])
+
+    assert table.untimed is not None
+    assert table.untimed.all()
+
+
+def test_aiperf_tokens_are_those_of_the_server_if_it_reports_them():
+    usage = {"usage_prompt_tokens": (52, "tokens"), "usage_completion_tokens": (400, "tokens")}
+    cached = {"usage_prompt_cache_read_tokens": (16, "tokens")}
+
+    counted, reported = aiperf_request(aiperf_record(700.0)), aiperf_request(aiperf_record(700.0, **usage, **cached))
+
+    names = ("prompt_tokens", "cached_tokens", "generated_tokens")
+    assert [counted[name] for name in names] == [49, None, 745]
+    assert [reported[name] for name in names] == [52, 16, 400]
