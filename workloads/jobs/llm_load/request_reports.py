@@ -21,6 +21,8 @@ _SAME_S = 1.0
 """Largest difference between the ends of a request at its client and at its server."""
 _LONG_ID = 16
 """Length of an answer's id from which on no other server has the same one, unlike a number."""
+_FEW = 0.1
+"""Part of the requests that the job may report itself although their server reports requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class RequestReports:
         """Latest reports of servers that belong to a request of the job, by run and id."""
         self._server_runs: dict[str, None] = {}
         """Runs in which servers reported requests of the job."""
+        self._own_reports = self._server_reports = 0
+        """Requests that the job and servers reported."""
         self._started_at = time.time()
         self._has_traces: bool | None = None
         self._lock = threading.Lock()
@@ -109,6 +113,7 @@ class RequestReports:
     def _report(self, held: _Held) -> None:
         if held.key and len(self._sent) < _MAX_SENT:
             self._sent.add(held.key)
+        self._own_reports += 1
         self._run.request(**held.request)
 
     def _settle(self) -> None:
@@ -156,6 +161,7 @@ class RequestReports:
             if not found:
                 return False
             self._held.remove(min(found, key=lambda each: abs(each.ended_at - reported["ended_at"])))
+        self._server_reports += 1
         if run_id not in self._server_runs:
             self._server_runs[run_id] = None
             if run_id != self._run.run_id:
@@ -204,8 +210,13 @@ class RequestReports:
         key = self._key(reported["id"])
         return key in self._sent and (self._is_named(reported) or (not is_own and len(key) >= _LONG_ID))
 
+    @property
+    def _has_server(self) -> bool:
+        """True if servers report the requests of the job, so that other requests are those of other clients."""
+        return self._server_reports > 0 and self._own_reports <= _FEW * (self._own_reports + self._server_reports)
+
     def _warn(self) -> None:
-        """Log runs that report requests of the job late, or unknown requests on its GPUs."""
+        """Log runs that report requests of the job late, or unknown ones on its GPUs if it reports its own."""
         own = str(self._run.run_id)
         try:
             runs = self._open_runs()
@@ -219,7 +230,7 @@ class RequestReports:
                     f"run {run_id} has these requests, too, since the server reported them late: they count twice, "
                     "each time with a part of the energy; start the job again"
                 )
-            elif run_id != own and requests and run_id not in self._server_runs and runs[run_id] & gpus:
+            elif not self._has_server and run_id not in {own, *self._server_runs} and requests and runs[run_id] & gpus:
                 log_message(
                     f"run {run_id} reports requests on the same GPUs: if they are those of this job, both runs count "
                     "them, each with a part of the energy; stop the reports of the server (its plugin, middleware or "

@@ -155,6 +155,17 @@ def test_unknown_requests_on_the_same_gpu_are_warned_of(report, capsys, gpu, war
     assert ("run server reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
 
 
+@pytest.mark.parametrize(("by_server", "warns"), [(2, False), (1, True)])
+def test_second_server_is_warned_of_only_if_the_job_reports(report, capsys, by_server, warns):
+    """Its requests are those of other clients if the first server reports all of the job."""
+    api = ListingApi(
+        {"server": [GPU], "second": [GPU]},
+        {"server": [of_server(each) for each in LONG_IDS[:by_server]], "second": [of_server("other", 990.0)]},
+    )
+    assert report(api) == ["0", "1"][by_server:]
+    assert ("run second reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
+
+
 @pytest.mark.parametrize(("run_id", "labels"), [("server", {}), ("load", {"client_run": "load"})])
 def test_requests_that_the_server_reports_late_are_warned_of(report, capsys, run_id, labels):
     class Late(ListingApi):
