@@ -68,9 +68,9 @@ def serve(exporter, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     started = []
 
-    def start(reporter=None):
+    def start(reporter=None, wrap=lambda app: app):
         port = free_port()
-        server = uvicorn.Server(uvicorn.Config(application(reporter), "127.0.0.1", port, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(wrap(application(reporter)), "127.0.0.1", port, log_level="warning"))
         thread = threading.Thread(target=server.run)
         thread.start()
         started.append((server, thread))
@@ -174,6 +174,21 @@ def test_energy_is_added_to_json_answers_and_streams(exporter, serve, monkeypatc
     assert post(address).headers["Wattline-Energy"] == text.format("chat-1")
     stream = post(address, stream=True, stream_options={"include_usage": True}).text
     assert stream.endswith(f"\n\n: energy {text.format('chat-2')}\n\n")
+
+
+def test_inner_one_of_two_middlewares_does_nothing(exporter, serve, monkeypatch):
+    """So do `add_middleware` and `wattline.integrations.serve` together."""
+    monkeypatch.setenv(ANSWER_ENERGY, "1")
+    exporter.api.energies = {"state": "provisional", "energy_joules": 12.5, "energy_uncertainty_joules": 12.5}
+    inner, outer = ServedRequests("inner"), ServedRequests("outer")
+    address = serve(inner, lambda app: EnergyMiddleware(app, outer))
+    eventually(lambda: outer.run_id, "a run")
+
+    stream = post(address, stream=True, stream_options={"include_usage": True}).text
+    assert stream.count(": energy {") == 1
+    served(exporter, "chat-2")
+    assert exporter.api.only_run.labels == {"server": "outer"}
+    assert inner.run_id is None
 
 
 def test_answer_does_not_wait_for_an_exporter_that_hangs(exporter, serve, monkeypatch):

@@ -27,6 +27,8 @@ _JSON, _EVENTS, _LINES = "application/json", "text/event-stream", "application/x
 _HASH_DIGITS = 16
 _MAX_LABEL = 128
 _MAX_ID = 120
+_MEASURED = "wattline.measured"
+"""Key of a scope whose requests an outer instance measures."""
 _JOULES = ("energy_joules", "energy_uncertainty_joules")
 _MAX_REQUEST_BYTES = _MAX_OTHER_BYTES = 1024 * 1024
 """Longest request whose labels are read, and longest JSON answer of other routes that is read."""
@@ -43,7 +45,8 @@ class EnergyMiddleware:
 
     It measures each POST request whose answer states numbers of tokens. Of known routes it also counts those without.
     With WATTLINE_ANSWER_ENERGY=1 the answer has the energy: in the header `Wattline-Energy` of a JSON answer, in the
-    last comment of a stream (`: energy {…}`). The answer then ends up to 0.5 s later.
+    last comment of a stream (`: energy {…}`). The answer then ends up to 0.5 s later. If an application has it twice,
+    the inner instance does nothing.
     """
 
     def __init__(self, app: Application, requests: ServedRequests | None = None) -> None:
@@ -54,7 +57,10 @@ class EnergyMiddleware:
         self._routes = (*_ROUTES, *(route for route in named if route))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        is_inner, scope[_MEASURED] = _MEASURED in scope, True
+        if is_inner:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "lifespan":
             await self._app(scope, receive, self._on_lifespan(send))
         elif scope["type"] == "http" and scope["method"] == "POST":
             is_known = scope["path"].endswith(self._routes)
