@@ -265,6 +265,7 @@ class StreamingDivision:
         keys = self._keys.values[final].copy()
         separable = is_known & self._separable
         found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
+        found = found.with_missing(self._held.values[2, final] - self._held.values[0, final])
         if count:
             self._estimates.compare(self._held.values[_ESTIMATED_J, final], found.total_j)
             self._remove(count)

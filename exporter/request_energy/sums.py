@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,14 @@ class DividedRequests:
     @property
     def total_j(self) -> FloatArray:
         return self.prefill_j + self.decode_j + self.idle_j
+
+    def with_missing(self, durations_s: FloatArray) -> DividedRequests:
+        """Return them with half-widths that have the energy of the missing time, at the mean power of the rest."""
+        if not self.missing_s.any():
+            return self
+        measured_s = durations_s - self.missing_s
+        missing_j = np.where(measured_s > 0.0, self.total_j * self.missing_s / np.maximum(measured_s, 1e-3), 0.0)
+        return replace(self, half_j=self.half_j + missing_j)
 
 
 class GroupSums:

@@ -79,7 +79,10 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
     if energy.is_shared:
         notes.append(SHARED_NOTE)
     if energy.missing_s > MISSING_S:
-        notes.append(f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report")
+        notes.append(
+            f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before the report; the "
+            "half-width has an estimate, the mean power of the rest"
+        )
     if energy.mean_s > MISSING_S:
         notes.append(MEAN_NOTE.format(seconds=energy.mean_s))
     return RequestView(

@@ -104,7 +104,8 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
     assert found.missing_s == pytest.approx([0.0, 0.0])
 
 
-def test_time_before_the_first_slot_is_declared_as_missing():
+def test_time_before_the_first_slot_is_missing_and_in_the_half_width():
+    """5 s at 200 W are measured, of which 100 W are idle power, and 6 s are missing: 1,200 J more in the half-width."""
     division = StreamingDivision(WINDOW_S)
     division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0, np.zeros(40))
     division.add(RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))), np.array([1]))
@@ -112,6 +113,8 @@ def test_time_before_the_first_slot_is_declared_as_missing():
     found = division.divide(19.0, 100.0)
 
     assert found.missing_s == pytest.approx([6.0])
+    assert found.total_j == pytest.approx([1_000.0])
+    assert 1_200.0 < found.half_j[0] <= 2_200.0
 
 
 def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
