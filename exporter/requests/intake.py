@@ -24,7 +24,7 @@ CLOCK_ERROR_S = 1.0
 
 Reason = Literal["duplicate", "late", "future", "order", "before_run", "after_run"]
 REASONS: dict[Reason, str] = {
-    "duplicate": "reported before",
+    "duplicate": "reported before: ids must be unique, and only the first report counts",
     "late": "reported too late: they ended before the window of --requests.window",
     "future": "end in the future: the clock of their server is ahead",
     "order": "their times are not in the order start, first token, end",

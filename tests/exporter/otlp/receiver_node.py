@@ -11,6 +11,7 @@ from exporter.otlp.attributes import label_rules
 from exporter.otlp.receiver import OtlpReceiver
 from exporter.otlp.run_match import RunMatcher
 from exporter.otlp.spans import SpanReader
+from exporter.requests.intake import REASONS
 from tests.exporter.contract.packed_requests import requests_of
 from tests.exporter.otlp.senders import T0, VLLM, emit, encoded
 from tests.exporter.otlp.test_run_match import run
@@ -28,7 +29,7 @@ class Sink:
         if self.error:
             raise self.error
         self.received[run_id] += requests_of(requests)
-        reasons = {"reported too late": self.late, "reported before": self.repeated}
+        reasons = {"reported too late": self.late, REASONS["duplicate"]: self.repeated}
         refused = self.late + self.repeated
         return RequestReceipt(
             accepted=len(requests) - refused,

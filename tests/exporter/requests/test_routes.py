@@ -33,7 +33,7 @@ def test_requests_are_accepted_once_and_listed(exporter, run_id):
 
     assert (first["accepted"], first["duplicate"]) == (5, 0)
     assert (again["accepted"], again["duplicate"]) == (1, 3)
-    assert again["reasons"] == {"reported before": 3}
+    assert again["reasons"] == {"reported before: ids must be unique, and only the first report counts": 3}
     notes = exporter.get(f"/api/v1/runs/{run_id}")[1]["notes"]
     assert not any("reported before" in note for note in notes), "a repeat loses nothing"
     status, page = exporter.get(f"/api/v1/runs/{run_id}/requests")
@@ -195,6 +195,19 @@ def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change
 
     assert_problem(report_arrays(exporter, run_id, *sent, **change), 422, words)
     assert exporter.get("/api/v1/requests/unequal-0")[0] == 404
+
+
+def test_second_request_with_the_same_id_does_not_count(exporter):
+    """Whether it is in the same call or in a later one."""
+    begin(exporter, "llm-server", run_id="same", gpus=["0"])
+    sent = [served("same", seconds=0.1, tokens=tokens) for tokens in ((10, 10), (99, 99), (7, 7))]
+
+    receipts = accepted(exporter, "same", *sent[:2]), accepted(exporter, "same", sent[2])
+
+    assert [(each["accepted"], each["duplicate"]) for each in receipts] == [(1, 1), (0, 1)]
+    assert all("only the first report counts" in "".join(each["reasons"]) for each in receipts)
+    (stored,) = exporter.get("/api/v1/runs/same/requests")[1]["requests"]
+    assert (stored["prompt_tokens"], stored["generated_tokens"]) == (10, 10)
 
 
 def test_calls_with_the_most_requests_are_accepted(exporter):
