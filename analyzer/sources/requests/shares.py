@@ -15,16 +15,22 @@ from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch, fetch
 from exporter.contract import metrics as m
 from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.load import quotient
-from exporter.request_energy.pieces import IntArray, amounts_at
+from exporter.request_energy.pieces import IntArray, Mask, amounts_at
 
 _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with that instant."""
 _NEAR_S, _KNOWN_S = 2.0, 6.0
 """Time before and after a run of which samples are fetched, and after which the loads at an instant are known."""
-_UNKNOWN_S, _UNKNOWN_FACTOR = 5.0, 1.5
-"""Time without a reading of the loads from which on they are unknown, and its ratio to the usual time between two.
+_USUAL_S, _USUAL_FACTOR = 5.0, 1.5
+"""Longest time between two readings of the loads without a restart of the exporter in it, and its ratio to the median.
 
-A restart of the exporter takes longer: loads are known about 2 s later, and the first ones need two readings.
+A restart takes longer: loads are known about 2 s later, and the first ones need two readings.
+"""
+_METER_RATIO, _METER_S = 0.1, 0.3
+"""Largest difference of the energies of all runs from the meter without a restart: a ratio, and seconds of power."""
+_ATTRIBUTED_RATIO, _NEAREST_S = 0.75, 30.0
+"""Least part of the meter's energy that is attributed to the runs where their attribution counts. Otherwise, as for a
+server whose client's run has its processes, the loads of the nearest reading count that is less than `_NEAREST_S` away.
 """
 _ALWAYS_S = (-np.inf, np.inf)
 
@@ -122,47 +128,96 @@ def fetch_runs_on_gpu(
     if len(froms_s) == 1:
         return None
 
-    attributed: set[str] = set()
-
-    def used(name: str) -> Samples:
-        own, near_s = {**labels, "run_id": name}, (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S)
-        request = SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), {**own, "policy": SHARE_POLICY}, near_s)
-        known_s = near_s[0], span_s[1] + _KNOWN_S
-        by_load = samples(fetch(source, SeriesRequest((m.RUN_LOAD_ENERGY,), own, known_s)), m.RUN_LOAD_ENERGY)
-        if len(by_load) < 2:
-            attributed.add(name)
-        return by_loads(samples(fetch(source, request), m.RUN_ATTRIBUTED_ENERGY), by_load, read_at)
-
-    times = SeriesRequest((m.RUN_LOAD_TIMESTAMP,), labels, (span_s[0] - _NEAR_S, span_s[1] + _KNOWN_S))
-    read_at = samples(fetch(source, times), m.RUN_LOAD_TIMESTAMP)
-    uses = {name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used(name)) for name, at in froms_s.items()}
-    by_attribution = frozenset(attributed)  # not of the energy of no run, which may be none
-    return RunsOnGpu(run_id, uses, used(""), by_attribution)
+    near_s, known_s = (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S), (span_s[0] - _NEAR_S, span_s[1] + _KNOWN_S)
+    of_loads = fetch(source, SeriesRequest((m.RUN_LOAD_ENERGY, m.RUN_LOAD_TIMESTAMP), labels, known_s))
+    rows = rows_of(of_loads, m.RUN_LOAD_ENERGY)
+    by_load = {name: samples(one, m.RUN_LOAD_ENERGY) for (name,), one in rows.groups("run_id")}
+    attributed = {}
+    for name in [*froms_s, ""]:
+        own = {**labels, "run_id": name, "policy": SHARE_POLICY}
+        of_run = fetch(source, SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), own, near_s))
+        attributed[name] = samples(of_run, m.RUN_ATTRIBUTED_ENERGY)
+    of_gpu = {"uuid": uuid} | ({"instance": instance} if instance else {})
+    meter = samples(fetch(source, SeriesRequest((m.GPU_ENERGY,), of_gpu, known_s)), m.GPU_ENERGY)
+    used = by_loads(attributed, by_load, samples(of_loads, m.RUN_LOAD_TIMESTAMP), meter)
+    uses = {name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used[name]) for name, at in froms_s.items()}
+    return RunsOnGpu(run_id, uses, used[""], frozenset(froms_s.keys() - by_load.keys()))
 
 
-def by_loads(attributed: Samples, by_load: Samples, read_at: Samples) -> Samples:
-    """Return the energy of a run by the loads at the time, and as attributed where these are not known.
+def by_loads(
+    attributed: Mapping[str, Samples], by_load: Mapping[str, Samples], read_at: Samples, meter: Samples
+) -> Mapping[str, Samples]:
+    """Return the energies of runs by the loads at the time, and as attributed where these are not known.
 
-    `read_at` has the times up to which the energies `by_load` are known, in the same samples. Attribution has the loads
-    before. Energies by load begin again with a restart of the exporter, and may soon exceed those before it: a longer
-    time than usual between two readings may have one.
+    `by_load` has the energies of all runs on the GPU, which begin at 0 with the run and with a restart of the exporter,
+    and `read_at` the times up to which they are known, in the same samples. Attribution has the loads before.
     """
-    _, of_load, of_time = np.intersect1d(by_load.t, read_at.t, return_indices=True)
-    at_s, first = np.unique(read_at.value[of_time], return_index=True)
-    joules = by_load.value[of_load[first]]
-    if len(at_s) < 2 or not len(attributed):
+    at_s, first = np.unique(read_at.value, return_index=True)
+    readings = {name: _at_readings(one, read_at.t[first], at_s) for name, one in by_load.items()}
+    if len(at_s) < 2 or not readings:
         return attributed
-    seconds = np.diff(at_s)
-    is_known = (seconds <= min(_UNKNOWN_S, _UNKNOWN_FACTOR * float(np.median(seconds)))) & (np.diff(joules) >= 0.0)
-    before = attributed.t < at_s[0]
-    after = attributed.t > at_s[-1]
-    gaps = np.searchsorted(at_s, attributed.t) - 1
-    inside = ~before & ~after & ~is_known[np.clip(gaps, 0, len(is_known) - 1)]
-    times = np.unique(np.concatenate([at_s, attributed.t[before | after | inside]]))
-    steps_j = np.diff(np.interp(times, attributed.t, attributed.value))
-    middles_s = (times[1:] + times[:-1]) / 2
-    slot = np.searchsorted(at_s, middles_s) - 1
-    own = (slot >= 0) & (slot < len(is_known))
-    own[own] = is_known[slot[own]]
-    steps_j[own] = np.diff(joules)[slot[own]]
-    return Samples(times, np.append(0.0, np.cumsum(np.maximum(steps_j, 0.0))))
+    is_known = _known_readings(at_s, np.array(list(readings.values())), meter)
+    with_ends = np.concatenate([[False], is_known, [False]])
+    unknown_s = [one.t[~with_ends[np.searchsorted(at_s, one.t)]] for one in attributed.values()]
+    times_s = np.unique(np.concatenate([at_s, *unknown_s]))
+    middles_s, seconds = (times_s[1:] + times_s[:-1]) / 2, np.diff(times_s)
+    steps_j = {name: _steps(one, times_s) for name, one in attributed.items()}
+    is_by_load = with_ends[np.searchsorted(at_s, middles_s)]
+    reading = np.clip(np.searchsorted(at_s, middles_s) - 1, 0, len(is_known) - 1)
+    if is_known.any():
+        nearest, away_s = _nearest((at_s[1:] + at_s[:-1])[is_known] / 2, middles_s)
+        stretch = np.cumsum(np.append(False, np.diff(is_by_load)))
+        sums_j = np.sum(list(steps_j.values()), axis=0), _steps(meter, times_s)
+        attributed_j, metered_j = (np.bincount(stretch, each)[stretch] for each in sums_j)
+        is_near = ~is_by_load & (attributed_j < _ATTRIBUTED_RATIO * metered_j) & (away_s < _NEAREST_S)
+        reading[is_near] = np.flatnonzero(is_known)[nearest[is_near]]
+        is_by_load |= is_near
+    found = {}
+    for name in attributed.keys() & readings.keys():
+        power_w = np.diff(readings[name]) / np.diff(at_s)
+        joules = np.where(is_by_load, power_w[reading] * seconds, steps_j[name])
+        found[name] = Samples(times_s, np.append(0.0, np.cumsum(joules)))
+    return {**attributed, **found}
+
+
+def _at_readings(by_load: Samples, read_s: FloatArray, at_s: FloatArray) -> FloatArray:
+    """Return the energy of a run at each reading (R,): 0 before its first one, and the same after its last one."""
+    _, own, reading = np.intersect1d(by_load.t, read_s, return_indices=True)
+    return np.interp(at_s, at_s[reading], by_load.value[own], left=0.0) if len(own) else np.zeros(len(at_s))
+
+
+def _known_readings(at_s: FloatArray, joules: FloatArray, meter: Samples) -> Mask:
+    """Return between which readings the energies of all runs (runs, R) are known, (R - 1,).
+
+    Energies begin again with a restart of the exporter, and may soon exceed those before it, but their sum lacks some
+    of the meter's energy then.
+    """
+    seconds, steps_j, metered_j = np.diff(at_s), np.diff(joules, axis=1), _steps(meter, at_s)
+    is_usual = seconds <= min(_USUAL_S, _USUAL_FACTOR * float(np.median(seconds)))
+    slack_j = _METER_RATIO * metered_j + _METER_S * _largest_around(quotient(metered_j, seconds))
+    is_whole = np.abs(steps_j.sum(axis=0) - metered_j) <= slack_j
+    known: Mask = (is_usual | is_whole) & (steps_j >= 0.0).all(axis=0)
+    return known
+
+
+def _largest_around(values: FloatArray) -> FloatArray:
+    """Return the largest one of each value and those next to it."""
+    padded = np.pad(values, 1)
+    return np.maximum(values, np.maximum(padded[:-2], padded[2:]))
+
+
+def _steps(one: Samples, times_s: FloatArray) -> FloatArray:
+    """Return the energy between consecutive times, 0 before the first sample and after the last one."""
+    if not len(one):
+        return np.zeros(len(times_s) - 1)
+    return np.maximum(np.diff(np.interp(times_s, one.t, one.value)), 0.0)
+
+
+def _nearest(known_s: FloatArray, times_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the positions of the nearest ones of some times in rising order, and the seconds to them."""
+    after = np.searchsorted(known_s, times_s).clip(1, max(1, len(known_s) - 1))
+    before = after - 1
+    after = np.minimum(after, len(known_s) - 1)
+    is_before = np.abs(times_s - known_s[before]) <= np.abs(known_s[after] - times_s)
+    nearest: IntArray = np.where(is_before, before, after)
+    return nearest, np.abs(times_s - known_s[nearest])

@@ -106,41 +106,103 @@ def test_parts_of_random_loads_add_up_to_the_meter():
     assert all(part.min() >= 0 for part in parts)
 
 
-def by_load(at_s, joules):
+def loads(at_s, **joules):
     """Return the samples of energies by load, each 2 s after its time."""
     times = np.array(at_s) + 2.0
-    return Samples(times, np.array(joules)), Samples(times, np.array(at_s))
+    return {name: Samples(times, np.array(each)) for name, each in joules.items()}, Samples(times, np.array(at_s))
+
+
+def energy_at(found, *times_s):
+    return np.diff(np.interp(times_s, found.t, found.value)).tolist()
 
 
 def test_energy_by_loads_replaces_the_attributed_one_where_it_is_known():
     """Attribution has 100 W all the time; by the loads, the run has 300 W from 20.5 to 21.5 s, and 50 W until then."""
-    found = by_loads(used(100.0), *by_load([18.5, 19.5, 20.5, 21.5], [7.0, 57.0, 107.0, 407.0]))
+    known = loads([18.5, 19.5, 20.5, 21.5], a=[7.0, 57.0, 107.0, 407.0])
 
-    joules = np.interp([18.0, 18.5, 20.5, 21.0, 21.5, 22.0, 100.0], found.t, found.value)
-    assert np.diff(joules).tolist() == pytest.approx([50.0, 100.0, 150.0, 150.0, 50.0, 7_800.0])
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+
+    steps_j = energy_at(found["a"], 18.0, 18.5, 20.5, 21.0, 21.5, 22.0, 100.0)
+    assert steps_j == pytest.approx([50.0, 100.0, 150.0, 150.0, 50.0, 7_800.0])
 
 
 def test_energy_by_loads_is_attributed_over_a_restart_and_a_gap():
-    """Energies by load, of 300 W, begin again at 22 s; there is no reading from 23 to 33 s."""
-    found = by_loads(used(100.0), *by_load([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], [900.0, 1200.0, 0.0, 300, 900, 1200]))
+    """Energies by load, of 300 W, begin again at 22 s, and in the time from 23 to 33 s."""
+    known = loads([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], a=[900.0, 1200.0, 0.0, 300, 900, 1200])
 
-    joules = np.interp([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], found.t, found.value)
-    assert np.diff(joules).tolist() == pytest.approx([300.0, 100.0, 300.0, 1_000.0, 300.0])
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+
+    steps_j = energy_at(found["a"], 20.0, 21.0, 22.0, 23.0, 33.0, 34.0)
+    assert steps_j == pytest.approx([300.0, 100.0, 300.0, 1_000.0, 300.0])
 
 
 def test_energy_by_loads_is_attributed_over_a_restart_to_more_energy():
     """The run has 300 W. Its energy begins again at 23.5 s, after 90 J, and has 150 J in the next sample."""
-    found = by_loads(used(100.0), *by_load([20.0, 20.3, 24.0, 25.0, 26.0], [0.0, 90.0, 150.0, 450.0, 750.0]))
+    known = loads([20.0, 20.3, 24.0, 25.0, 26.0], a=[0.0, 90.0, 150.0, 450.0, 750.0])
 
-    joules = np.interp([20.3, 24.0, 25.0, 26.0], found.t, found.value)
-    assert np.diff(joules).tolist() == pytest.approx([370.0, 300.0, 300.0])
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+
+    assert energy_at(found["a"], 20.3, 24.0, 25.0, 26.0) == pytest.approx([370.0, 300.0, 300.0])
 
 
 def test_energy_without_loads_is_the_attributed_one():
     """A history of an earlier version has no energies by load."""
-    attributed = used(100.0)
+    attributed = {"a": used(100.0)}
 
-    assert by_loads(attributed, NOTHING, NOTHING) is attributed
+    assert by_loads(attributed, {}, NOTHING, METER) is attributed
+
+
+@pytest.mark.parametrize(
+    "sample_s",
+    [
+        [*range(21), *range(25, 61)],
+        [*range(30), *np.arange(30.0, 59.0, 2.4), 60.0],
+        [0.0, 1.0, 2.0, 3.9, 4.9, 9.8, 11.8, 12.8, 13.8, 14.8, 27.0, 28.0, 30.4, 31.4, 33.9, 60.0],
+    ],
+    ids=["gap", "slow", "irregular"],
+)
+def test_two_servers_with_equal_loads_have_half_of_the_energy_each(sample_s):
+    """A job has the process of server a, to which 0 J are attributed therefore. Loads are known 2 s later."""
+    times = np.array(sample_s)
+    at_s = np.maximum(times - 2.0, 0.0)
+    by_load = {name: Samples(times, begin_j + 150.0 * at_s) for name, begin_j in (("a", 400.0), ("b", 7.0))}
+    meter = Samples(times, 300.0 * times)
+    attributed = {"a": Samples(times, np.zeros(len(times))), "b": Samples(times, 150.0 * times), "": NOTHING}
+
+    found = by_loads(attributed, by_load, Samples(times, at_s), meter)
+
+    uses = {name: RunUse(-np.inf, (-np.inf, np.inf), found[name]) for name in "ab"}
+    parts = [RunsOnGpu(name, uses, found[""]).own_energy(meter, np.array([0.0, 18.0, 34.0, 60.0])) for name in "ab"]
+    for part in parts:
+        assert part.joules.tolist() == pytest.approx([2_700.0, 2_400.0, 3_900.0], rel=1e-6)
+    assert sum(part.joules.sum() for part in parts) == pytest.approx(18_000.0, rel=1e-9)
+
+
+def test_server_whose_job_has_its_energy_keeps_its_load_over_a_restart():
+    """Energies by load begin again at 30 s. A job has the energy of server a, a third of that of the GPU."""
+    at_s = np.concatenate([np.arange(0.0, 28.0), np.arange(32.0, 60.0)])
+    since_s = at_s - np.where(at_s < 30.0, -100.0, 30.0)
+    known = loads(at_s, a=100.0 * since_s, b=200.0 * since_s)
+    attributed = {"a": used(0.0), "b": used(200.0), "": NOTHING}
+
+    found = by_loads(attributed, *known, METER)
+
+    assert energy_at(found["a"], 0.0, 27.0, 32.0, 59.0, 62.0) == pytest.approx([2_700.0, 500.0, 2_700.0, 300.0])
+    assert energy_at(found["b"], 0.0, 27.0, 32.0, 59.0, 62.0) == pytest.approx([5_400.0, 1_000.0, 5_400.0, 600.0])
+
+
+def test_run_that_begins_between_two_readings_has_its_energy_since_then():
+    """Run b begins at 20.4 s and has 150 W from then on."""
+    at_s = np.arange(10.0, 31.0)
+    begun_s = np.maximum(at_s - 20.4, 0.0)
+    by_load, read_at = loads(at_s, a=300.0 * at_s - 150.0 * begun_s)
+    by_load["b"] = Samples(read_at.t[11:], 150.0 * begun_s[11:])
+    attributed = {"a": Samples(TIMES_S, np.zeros(101)), "b": NOTHING}
+
+    found = by_loads(attributed, by_load, read_at, METER)
+
+    assert energy_at(found["b"], 10.0, 20.0, 21.0, 30.0) == pytest.approx([0.0, 90.0, 1_350.0])
+    assert energy_at(found["a"], 10.0, 20.0, 21.0, 30.0) == pytest.approx([3_000.0, 210.0, 1_350.0])
 
 
 def test_whole_energy_of_slots_has_the_change_at_the_begin_of_a_run():
