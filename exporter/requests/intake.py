@@ -26,7 +26,7 @@ Reason = Literal["duplicate", "late", "future", "order", "before_run", "after_ru
 REASONS: dict[Reason, str] = {
     "duplicate": "reported before: ids must be unique, and only the first report counts",
     "late": "reported too late: they ended before the window of --requests.window",
-    "future": "end in the future: the clock of their server is ahead",
+    "future": "end in the future: the clock of their server is ahead; synchronize it with NTP",
     "order": "their times are not in the order start, first token, end",
     "before_run": "begin before the run",
     "after_run": "end after the run",

@@ -27,6 +27,8 @@ from exporter.model import RunError
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import LabelSet, RequestColumns
 
+SMALLER_BATCHES = "send smaller batches"
+"""Remedy for calls with too much."""
 MAX_LABEL_SETS = 4_096
 """Latest sets of labels that are kept, so that each one is decoded once."""
 _UNUSUAL = re.compile(rb"\\|\x7f|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
@@ -211,5 +213,8 @@ def _described(error: str) -> str:
     field = _OF_ARRAY.sub(r"requests\2.\1", field)
     if reason.startswith("Expected `float` <="):  # only times are limited
         return f"{field}: expected Unix seconds; divide milliseconds by 1,000"
+    if reason.startswith("Expected `array` of length <="):  # only the number of requests is limited
+        return f"{field}: expected at most {MAX_REQUESTS_A_CALL:,} requests; {SMALLER_BATCHES}"
+    reason = re.sub(r"^Expected `float( \| null)?`", "Expected Unix seconds", reason)  # only times are a float
     allowed = f"; expected {' or '.join(ROLES)}" if reason.startswith("Invalid enum") else ""  # only roles are an enum
     return f"{field}: {reason[:1].lower()}{reason[1:].replace('`', '')}{allowed}"

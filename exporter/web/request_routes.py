@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from exporter.contract.requests.views import RequestPage, RequestReceipt, RequestView
 from exporter.model import RunError
-from exporter.web.request_decoding import decode_requests
+from exporter.web.request_decoding import SMALLER_BATCHES, decode_requests
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
@@ -50,8 +50,8 @@ def request_routes() -> list[web.RouteDef]:
     ]
 
 
-async def read_json(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body of a request with JSON. Raises RunError."""
+async def read_json(request: web.Request, most_bytes: int = MAX_BODY_BYTES, remedy: str = "send less") -> bytes:
+    """Return the body of a request with JSON. Raises RunError, with the remedy for a body that is too large."""
     if request.content_type != "application/json":
         raise RunError(415, "send the body as application/json (curl: -H 'Content-Type: application/json')")
     if "Content-Encoding" in request.headers:
@@ -63,7 +63,7 @@ async def read_json(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> b
             async for chunk in request.content.iter_any():
                 left -= len(chunk)
                 if left < 0:
-                    raise RunError(413, f"the body exceeds {most_bytes} bytes")
+                    raise RunError(413, f"the body exceeds {most_bytes} bytes; {remedy}")
                 chunks.append(chunk)
     except TimeoutError as error:
         raise RunError(408, f"the body was not received within {BODY_TIMEOUT_S:g} s; send it faster") from error
@@ -71,7 +71,7 @@ async def read_json(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> b
 
 
 async def report_requests(request: web.Request) -> web.Response:
-    requests = decode_requests(await read_json(request, MAX_REPORT_BYTES))
+    requests = decode_requests(await read_json(request, MAX_REPORT_BYTES, SMALLER_BATCHES))
     receipt = await request.app[REQUESTS].report_columns(request.match_info["run_id"], requests)
     return _answer(receipt, 202)
 

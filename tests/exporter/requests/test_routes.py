@@ -128,6 +128,7 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
     assert receipt["accepted"] == 0
     (text,) = receipt["reasons"]
     assert text == REASONS[reason]
+    assert ("synchronize it with NTP" in text) == (reason == "future")
     assert receipt["late"] == (reason == "late")
     assert receipt["rejected"] == (reason != "late")
     exporter.wait_for_metric(lambda count: count == 1, "wattline_requests_rejected_total", reason=reason)
@@ -147,6 +148,8 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
         ({"labels": {"user": "\u202e"}}, 422, "requests[1].labels.user"),
         ({"labels": {f"l{k}": "" for k in range(17)}}, 422, "requests[1].labels: expected object of length <= 16"),
         ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
+        ({"ended_at": "2026-11-20T10:00Z"}, 422, "requests[1].ended_at: expected Unix seconds, got str"),
+        ({"first_token_at": "2026-11-20T10:00Z"}, 422, "requests[1].first_token_at: expected Unix seconds, got str"),
         ({"role": "x"}, 422, "requests[1].role: invalid enum value 'x'; expected prefill or decode"),
     ],
 )
@@ -165,6 +168,7 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
         ({"id": "a\u001b"}, "requests[1].id: expected 1 to 128 characters"),
         ({"id": ""}, "requests[1].id: expected str of length >= 1"),
         ({"ended_at": 1.8e12}, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
+        ({"ended_at": "2026-11-20T10:00Z"}, "requests[1].ended_at: expected Unix seconds, got str"),
         ({"role": "both"}, "requests[1].role: invalid enum value"),
         ({"labels": {"a b": "c"}}, "requests[1].labels: expected names"),
         ({"labels": {"user": "\u202e"}}, "requests[1].labels.user"),
@@ -187,7 +191,7 @@ def test_invalid_values_in_arrays_are_named_with_the_index(exporter, run_id, req
         ({"cached_tokens": []}, "requests.cached_tokens: expected 2 values, as many as of id, not 0"),
         ({"label_set": [0, 5]}, "requests[1].label_set: expected a number below 1, not 5"),
         ({"label_set": [-1, 0]}, "requests[0].label_set: expected int >= 0"),
-        ({"id": [str(k) for k in range(5_001)]}, "requests.id: expected array of length <= 5000"),
+        ({"id": [str(k) for k in range(5_001)]}, "requests.id: expected at most 5,000 requests; send smaller batches"),
     ],
 )
 def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change, words):
@@ -233,8 +237,10 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
             exporter.get(f"/api/v1/runs/{run_id}/requests?start={start}"), 400, "start: expected Unix seconds"
         )
     tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
-    assert_problem(report(exporter, run_id, *([tiny] * 5_001)), 422, "requests: expected array of length <= 5000")
-    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": ["x" * 2_200_000]}), 413, "2097152")
+    most = "requests: expected at most 5,000 requests; send smaller batches"
+    assert_problem(report(exporter, run_id, *([tiny] * 5_001)), 422, most)
+    large, most = {"requests": ["x" * 2_200_000]}, "the body exceeds 2097152 bytes; send smaller batches"
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", large), 413, most)
     answer = requests.post(
         f"{exporter.url}/api/v1/runs/{run_id}/requests",
         data=b"{",
