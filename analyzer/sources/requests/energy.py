@@ -89,7 +89,7 @@ def fetch_server_energy(source: SampleSource, requests: RunRequests, roles: Role
     beside = run.beside(requests.client_s or requests.part_s) - client_runs(requests.table) - {requests.client}
     warnings, notes = run_notes(gpus, beside, ledger, sharer, divided_j)
     notes += [server_note(run.run_id)] if requests.client else []
-    notes += gap_notes(measured.gap_s)
+    notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)
     run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
     if known and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (span_s[1] - span_s[0]):
         sums = f"the samples give {joules_text(total_j)}, the run {joules_text(run_j)}"
@@ -132,7 +132,7 @@ def fetch_range_energy(
         slots = _role_slots(source, of_role, time_s, notes, within_s=span_s)
         return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
     measured = measured_energy(source, dict.fromkeys(_places(chosen)), time_s, within_s=span_s)
-    notes += gap_notes(measured.gap_s)
+    notes += gap_notes(measured.gaps_s, span_s)
     slots_of_all = energy_slots(measured, notes)
     return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
 

@@ -36,7 +36,8 @@ class MeasuredEnergy:
     joules: FloatArray
     sampled_j: float
     """Energy of the whole GPUs by the samples."""
-    gap_s: float
+    gaps_s: FloatArray
+    """Begin and end of each gap, (G, 2)."""
     gpus: int
     idle_w: tuple[FloatArray, ...]
 
@@ -68,7 +69,7 @@ def measured_energy(
     if within_s is not None and all(map(len, counters.values())):
         start_s = min(within_s[0], max(start_s, *(float(one.t[0]) for one in counters.values())))
         end_s = max(within_s[1], min(end_s, *(float(one.t[-1]) for one in counters.values())))
-    edges_s, gap_s = _edges(list(counters.values()), start_s, end_s)
+    edges_s, gaps_s = _edges(list(counters.values()), start_s, end_s)
     joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
     for place, counter in counters.items():
         if runs := gpus[place]:
@@ -82,7 +83,7 @@ def measured_energy(
         joules += part * (_with_total(own.whole_j, one.energy_j) if (one := known.get(place)) else own.whole_j)
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)
-    return MeasuredEnergy(edges_s, joules, sampled_j, gap_s, len(gpus), tuple(idle_w))
+    return MeasuredEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus), tuple(idle_w))
 
 
 def energy_slots(measured: MeasuredEnergy, notes: list[str]) -> EnergySlots:
@@ -98,8 +99,8 @@ def energy_slots(measured: MeasuredEnergy, notes: list[str]) -> EnergySlots:
     return EnergySlots.of_samples(measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, idle_known=is_known)
 
 
-def _edges(counters: Sequence[Samples], start_s: float, end_s: float) -> tuple[FloatArray, float]:
-    """Return the edges of the slots, and the seconds in gaps."""
+def _edges(counters: Sequence[Samples], start_s: float, end_s: float) -> tuple[FloatArray, FloatArray]:
+    """Return the edges of the slots, and begin and end of each gap."""
     if any(len(one) < 2 for one in counters):
         raise FetchError(
             "a GPU of the server has no energy samples at this source", "use the source that measured the run"
@@ -107,14 +108,14 @@ def _edges(counters: Sequence[Samples], start_s: float, end_s: float) -> tuple[F
     times = counters[0].t
     edges_s = np.concatenate([[start_s], times[(times > start_s) & (times < end_s)], [end_s]])
     edges_s = edges_s[np.append(True, np.diff(edges_s) > 1e-6)]
-    widths_s = np.diff(edges_s)
     usual_s = float(np.median(np.diff(times)))
     if usual_s > MAX_SLOT_S:
         raise FetchError(
             f"samples are {usual_s:.3g} s apart, requests need {MAX_SLOT_S:g} s or less",
             "give --source the exporter or its history file",
         )
-    return edges_s, float(widths_s[widths_s > GAP_FACTOR * usual_s].sum())
+    is_gap = np.diff(edges_s) > GAP_FACTOR * usual_s
+    return edges_s, np.stack([edges_s[:-1], edges_s[1:]], axis=1)[is_gap]
 
 
 def _with_total(joules: FloatArray, total_j: float) -> FloatArray:

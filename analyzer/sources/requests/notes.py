@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from analyzer.model.ledger import RunLedger
-from analyzer.sources.fetch import Place
+from analyzer.model.samples import FloatArray
+from analyzer.sources.fetch import Place, TimeRange
 from analyzer.sources.requests.shares import RunsOnGpu
 from exporter.contract.work import SHARE_POLICY
 
@@ -86,8 +90,10 @@ def joules_text(joules: float) -> str:
     return f"{joules:,.0f} J" if joules >= 1_000 else f"{joules:.4g} J"
 
 
-def gap_notes(gap_s: float) -> list[str]:
-    """Return a note on the time without samples, if there is any."""
+def gap_notes(gaps_s: FloatArray, *within_s: TimeRange | None) -> list[str]:
+    """Return a note on the gaps (G, 2) within time ranges, if there are any."""
+    start_s, end_s = zip((-math.inf, math.inf), *(each for each in within_s if each), strict=True)
+    gap_s = float(np.diff(gaps_s.clip(max(start_s), min(end_s))).sum())
     return [f"{gap_s:.0f} s without samples: their energy is spread evenly over that time"] if gap_s > 0 else []
 
 

@@ -91,6 +91,25 @@ def test_further_run_with_requests_of_a_client_is_warned_of(requests_of, tmp_pat
     )
 
 
+def test_note_of_gaps_counts_the_time_that_was_asked_for(requests_of, tmp_path):
+    """No samples are between 50 and 54 s, and between 94 and 104 s."""
+    path = history(tmp_path, "a")
+    write_requests(tmp_path, by_label=True)
+    with sqlite3.connect(path) as connection:
+        for begin_s, end_s in ((51, 53), (95, 103)):
+            missing = (START_S + begin_s) * 1_000, (START_S + end_s) * 1_000
+            connection.execute("DELETE FROM samples WHERE t_ms BETWEEN ? AND ?", missing)
+    connection.close()
+
+    def gap(name, *part):
+        document, _ = requests_of(path, name, *part)
+        return [note.partition(" s without")[0] for note in document["notes"] if "without samples" in note]
+
+    assert (gap("a"), gap("b")) == (["14"], ["4"])
+    assert gap("a", "--start", START_S + 45, "--end", START_S + 52) == ["2"]
+    assert gap("b", "--start", START_S + 60) == []
+
+
 def test_file_of_a_client_has_the_energy_of_its_server(requests_of, tmp_path):
     """Attribution gives the client's run 180 W at most."""
     path = history(tmp_path, "a")
