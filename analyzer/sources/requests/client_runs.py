@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,8 +25,8 @@ class AnalyzedRequests:
     """Requests of a server in the time that is analyzed, `time_s`.
 
     `counted` (N,) is the mask of those that count, None for all: they end in `part_s`, and those of a client are of its
-    run `client`, whose time with that of its requests is `client_s`. `warnings` name further runs that have requests of
-    the client.
+    run `client`, whose time with that of its requests is `client_s`. `clients` are the runs of all clients of servers
+    on the same GPUs. `warnings` name further runs that have requests of the client.
     """
 
     table: RequestTable
@@ -36,6 +35,7 @@ class AnalyzedRequests:
     counted: npt.NDArray[np.bool_] | None = None
     client: str | None = None
     client_s: TimeRange | None = None
+    clients: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
 
@@ -67,7 +67,7 @@ def load_run_requests(
     run = load_gpu_run(source, search) if given or missing is None else _load(source, search, missing)
     if part_s is not None:
         run.check_part(part_s)
-    tables = dict(_of_servers(source, run))
+    tables, clients = _of_servers(source, run)
     reporter = next(iter(tables), None) if own is None else None
     if table := given or own:
         counted = None if part_s is None else ended_in(table, part_s)
@@ -84,18 +84,21 @@ def load_run_requests(
         for run_id, each in tables.items()
         if run_id != reporter and not given
     )
-    return replace(found, warnings=warnings)
+    return replace(found, clients=frozenset(clients | client_runs(found.table)), warnings=warnings)
 
 
-def _of_servers(source: SampleSource, run: LoadedRun) -> Iterator[tuple[str, RequestTable]]:
-    """Yield the runs of servers that have requests of the run, with their requests at its time."""
+def _of_servers(source: SampleSource, run: LoadedRun) -> tuple[dict[str, RequestTable], set[str]]:
+    """Return the requests at the time of a run in the runs of servers that have some of it, and all runs of clients."""
+    tables, clients = {}, set()
     for run_id in sorted(run.beside()):
         try:
             table = read_stored_requests(source, run_id, run.span_s)
         except FetchError:
             continue
+        clients |= client_runs(table)
         if requests_of_client(table, run.run_id).any():
-            yield run_id, table
+            tables[run_id] = table
+    return tables, clients
 
 
 def _of_client(source: SampleSource, client: LoadedRun, server: LoadedRun, part_s: TimeRange | None) -> RunRequests:

@@ -15,7 +15,7 @@ from analyzer.model.sample_table import Row, last
 from analyzer.model.timeline import other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
-from analyzer.sources.requests.client_runs import AnalyzedRequests, RunRequests, client_runs
+from analyzer.sources.requests.client_runs import AnalyzedRequests, RunRequests
 from analyzer.sources.requests.gpu_energy import GpuRuns, energy_slots, measured_energy
 from analyzer.sources.requests.loaded_run import no_samples_error
 from analyzer.sources.requests.notes import gap_notes, joules_text, run_notes, server_note
@@ -86,7 +86,7 @@ def fetch_server_energy(source: SampleSource, requests: RunRequests, roles: Role
     known = devices if span_s == run.span_s else {}
     measured = measured_energy(source, gpus, span_s, known=known)
     divided_j = float(measured.joules.sum()) if requests.counted is None else None
-    beside = run.beside(requests.client_s or requests.part_s) - client_runs(requests.table) - {requests.client}
+    beside = run.beside(requests.client_s or requests.part_s) - requests.clients - {requests.client}
     warnings, notes = run_notes(gpus, beside, ledger, sharer, divided_j)
     notes += [server_note(run.run_id)] if requests.client else []
     notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)

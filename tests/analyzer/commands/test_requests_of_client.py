@@ -18,7 +18,7 @@ from exporter.contract.history import REQUESTS_FILE
 from exporter.contract.requests.served import CLIENT_RUN_LABEL, client_run_mark
 from exporter.contract.requests.stored import REQUESTS_SCHEMA
 from tests.analyzer.commands.test_requests_shared import A_W, B_W, IDLE_W, history, requests_of, served
-from tests.analyzer.node import START_S
+from tests.analyzer.node import START_S, NodeRun
 from tests.exporter.contract.packed_requests import packed
 
 __all__ = ["requests_of"]  # a fixture
@@ -133,6 +133,24 @@ def test_server_of_a_client_names_no_other_work(requests_of, tmp_path):
 
     assert len(joules) == 50
     assert not any("also used by" in note for note in document["notes"])
+
+
+def test_job_of_another_server_is_no_other_work(requests_of, tmp_path):
+    """Runs a and b are servers, whose requests jobs sent; that of a is only the time of it."""
+    path = history(tmp_path, "ab", NodeRun("job-a", START_S + 35, START_S + 85, workload="llm-server"))
+    with sqlite3.connect(tmp_path / REQUESTS_FILE) as connection:
+        connection.executescript(REQUESTS_SCHEMA)
+        for name in "ab":
+            requests = [replace(one, labels={CLIENT_RUN_LABEL: f"job-{name}"}) for one in served(name)]
+            row = name, requests[0].ended_at, requests[-1].ended_at, len(requests), packed(requests)
+            connection.execute(
+                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, ?, ?, ?, ?)", row
+            )
+    connection.close()
+
+    documents = [requests_of(path, name)[0] for name in ("a", "b", "job-a")]
+
+    assert [each["warnings"] for each in documents] == [[], [], []]
 
 
 def test_run_without_any_requests_is_refused_as_before(call, tmp_path):

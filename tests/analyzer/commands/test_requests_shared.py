@@ -46,8 +46,8 @@ def attributed_j(t):
     return {"a": IDLE_W * within(t, A_S) - IDLE_W / 2 * within(t, B_S) + A_W * within(t, A_BUSY_S), "b": b_j}
 
 
-def history(folder, reporting):
-    """Write the samples of each second; only the runs in `reporting` report their requests."""
+def history(folder, reporting, job=None):
+    """Write the samples of each second; only the runs in `reporting` report their requests. A job is a further run."""
     power = [(-1_000.0, IDLE_W), (10.0, 300.0), (40.0, 380.0), (80.0, 300.0), (110.0, IDLE_W)]
     gpu = NodeGpu([(START_S + at, watts) for at, watts in power])
     runs = {name: NodeRun(name, START_S + span[0], START_S + span[1]) for name, span in (("a", A_S), ("b", B_S))}
@@ -57,6 +57,8 @@ def history(folder, reporting):
         yield from scrape([gpu], runs["a"], t)
         if t >= START_S + B_S[0]:
             yield from run_series([gpu], runs["b"], t)
+        if job and t >= job.start_s:
+            yield from run_series([gpu], job, t)
         yield m.IDLE_POWER, device, IDLE_W
         for name, joules in attributed_j(t).items():
             yield m.RUN_ATTRIBUTED_ENERGY, {"run_id": name, **device, "policy": SHARE_POLICY}, joules
