@@ -163,6 +163,18 @@ def test_server_without_exporter_answers(closed_address, serve, monkeypatch, cap
     eventually(lambda: "this run is not measured" in capfd.readouterr().err, "a message")
 
 
+def test_requests_wait_for_the_run_that_the_environment_names(exporter, serve, monkeypatch, capfd):
+    monkeypatch.setenv("WATTLINE_RUN_ID", "later")
+    address = serve(ServedRequests("a server", retry_s=0.1))
+    post(address)
+    logged = eventually(lambda: capfd.readouterr().err, "a message")
+
+    Api(exporter.address).post("/runs", {"workload": "llm-server", "run_id": "later"})
+    assert served(exporter, "chat-1")["prompt_tokens"] == 11
+    assert "the exporter has no run 'later'; correct WATTLINE_RUN_ID" in logged
+    assert "are measured as run" not in logged
+
+
 def test_energy_is_added_to_json_answers_and_streams(exporter, serve, monkeypatch):
     monkeypatch.setenv(ANSWER_ENERGY, "1")
     exporter.api.energies = {"state": "provisional", "energy_joules": 12.5, "energy_uncertainty_joules": 12.5}

@@ -73,6 +73,18 @@ def test_run_with_run_id_in_environment_joins_without_ending(exporter, script):
     assert len(exporter.api.totals["outer"]) == 1
 
 
+def test_unknown_run_id_in_environment_is_one_message(exporter, script):
+    job = script("""
+        with wattline.run("train") as run:
+            run.work(steps=3)
+            run.request(started_at=1.0, ended_at=2.0, prompt_tokens=1, generated_tokens=1)
+        """)
+    done = exporter.python(job, WATTLINE_RUN_ID="nope")
+
+    cause = "the exporter has no run 'nope'; correct WATTLINE_RUN_ID or WATTLINE_EXPORTER"
+    assert done.stderr == f"wattline: this run is not measured: {cause}\n"
+
+
 def test_run_under_runner_adds_work_to_runners_run(exporter, script):
     exporter.run(sys.executable, script('with wattline.run("inner") as run:\n    run.work(samples=5)'))
 

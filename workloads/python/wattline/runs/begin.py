@@ -121,6 +121,22 @@ def _post_begin(api: Api, body: dict[str, Any], *, is_hint: bool) -> Mapping[str
 
 
 def register_this_process(api: Api, run_id: str) -> None:
-    """Register this process with the run; log a rejection. Raises UnreachableError."""
-    group = os.environ.get(CGROUP)
-    RunMembership(api, run_id, group, RejectedRequestError, log_message_once).add(os.getpid())
+    """Register this process with the run; log a rejection.
+
+    Raises UnreachableError, and RejectedRequestError if there is no such run.
+    """
+    group, rejections = os.environ.get(CGROUP), list[str]()
+    RunMembership(api, run_id, group, RejectedRequestError, rejections.append).add(os.getpid())
+    if rejections and not _is_known(api, run_id):
+        cause = f"the exporter has no run {run_id!r}; correct {run_api.RUN_ID} or {run_api.EXPORTER}"
+        raise RejectedRequestError(404, cause)
+    for each in rejections:
+        log_message_once(each)
+
+
+def _is_known(api: Api, run_id: str) -> bool:
+    try:
+        api.get(f"/runs/{run_id}")
+    except RejectedRequestError as error:
+        return error.status != 404
+    return True
