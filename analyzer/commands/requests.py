@@ -96,11 +96,13 @@ def requests_command(
     if out is not None:
         _check_out(out)
     from analyzer.commands.printing import print_output
+    from analyzer.model.interval import Interval
     from analyzer.output.studies.requests import requests_output
     from analyzer.sources.requests.client_runs import load_run_requests, requests_in_range
     from analyzer.sources.requests.energy import fetch_range_energy, fetch_server_energy
     from analyzer.sources.requests.file import read_requests
     from analyzer.sources.requests.loaded_run import RunSearch
+    from analyzer.sources.requests.notes import attributed_notes
     from analyzer.sources.requests.selection import part_notes, requests_with_energy
     from analyzer.sources.runs.load import Clock
     from analyzer.studies.requests.part import part_of_requests
@@ -125,6 +127,8 @@ def requests_command(
     of_run = table if counted is None else table.take(counted)
     grouping = groups_by(of_run, names)
     energies = part_of_requests(_divide(table, server, grouping, counted, run_id), counted, len(grouping.keys), part)
+    if found.client and found.client_j is not None and part is not None:
+        notes += attributed_notes(found.client, found.client_j, Interval(part.joules, energies.total_half_j))
     shared = policy == SHARE_POLICY
     groups = in_order_of_length(group_requests(of_run, energies, grouping, idle_shared=shared), names)
     warnings = found.warnings + server.warnings

@@ -25,7 +25,8 @@ class AnalyzedRequests:
     """Requests of a server in the time that is analyzed, `time_s`.
 
     `counted` (N,) is the mask of those that count, None for all: they end in `part_s`, and those of a client are of its
-    run `client`, whose time with that of its requests is `client_s`. `clients` are the runs of all clients of servers
+    run `client`, whose time with that of its requests is `client_s`; `client_j` is attributed to it, if all of its time
+    counts. `clients` are the runs of all clients of servers
     on the same GPUs. `warnings` name further runs that have requests of the client.
     """
 
@@ -35,6 +36,7 @@ class AnalyzedRequests:
     counted: npt.NDArray[np.bool_] | None = None
     client: str | None = None
     client_s: TimeRange | None = None
+    client_j: float | None = None
     clients: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -119,6 +121,7 @@ def _of_client(source: SampleSource, client: LoadedRun, server: LoadedRun, part_
         counted=counted,
         client=client.run_id,
         client_s=(start_s, end_s),
+        client_j=client.attributed_j if part_s is None else None,
     )
 
 

@@ -13,6 +13,7 @@ from analyzer.model.timeline import OtherRun, other_runs
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import Place, TimeRange
 from analyzer.sources.runs.load import Clock, load_run
+from exporter.contract.work import SHARE_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class LoadedRun:
         return self.ledger.run_id
 
     @property
+    def attributed_j(self) -> float | None:
+        """Energy of its GPUs that is attributed to the run, None if it is not known."""
+        return gpus_share_j(self.ledger)
+
+    @property
     def span_s(self) -> TimeRange:
         """Begin and end of the run in Unix seconds."""
         windows = self.ledger.windows.values()
@@ -53,6 +59,13 @@ class LoadedRun:
         """Raise FetchError if a time range is not in the run."""
         if part_s[1] <= self.span_s[0] or part_s[0] >= self.span_s[1]:
             raise no_samples_error(part_s)
+
+
+def gpus_share_j(ledger: RunLedger) -> float | None:
+    """Return the energy of the GPUs that is attributed to a run, None if it is not known."""
+    shares_j = [one.attributed_j.get(SHARE_POLICY) for one in ledger.devices if one.component == "gpu"]
+    known_j = [each for each in shares_j if each is not None]
+    return sum(known_j) if len(known_j) == len(shares_j) else None
 
 
 def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:

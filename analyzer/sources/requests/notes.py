@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from analyzer.model.interval import Interval
 from analyzer.model.ledger import RunLedger
 from analyzer.model.samples import FloatArray
 from analyzer.sources.fetch import Place, TimeRange
+from analyzer.sources.requests.loaded_run import gpus_share_j
 from analyzer.sources.requests.shares import RunsOnGpu
-from exporter.contract.work import SHARE_POLICY
 
 _NO_USAGE = "requests_without_usage"
 """Result of a run: answers that the server could not report."""
@@ -71,13 +72,20 @@ def server_note(run_id: str) -> str:
     return f"the server reported these requests, in run {run_id}: the energy is the server's"
 
 
+def attributed_notes(client: str, attributed_j: float, divided: Interval) -> list[str]:
+    """Return a note on the energy that is attributed to a client's run, if it is not that of its server at its time."""
+    if abs(attributed_j - divided.value) <= (divided.half or 0.0):
+        return []
+    share = "the share of its processes beside those of all other runs"
+    figure = f"{joules_text(attributed_j)} are attributed to run {client}, as in analyzer report"
+    return [f"{figure}: {share}; the figures above divide the energy of the server at its time"]
+
+
 def _silent_warning(silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float | None) -> str:
     """Return a warning of runs on the GPUs that report no requests, with the energy that is attributed to the run."""
-    shares_j = [one.attributed_j.get(SHARE_POLICY) for one in ledger.devices if one.component == "gpu"]
-    known_j = [each for each in shares_j if each is not None]
-    attributed = ""
-    if divided_j is not None and reporter == ledger.run_id and len(known_j) == len(shares_j):
-        attributed = f" ({joules_text(divided_j)}, of which {joules_text(sum(known_j))} are attributed to this run)"
+    own_j, attributed = gpus_share_j(ledger), ""
+    if divided_j is not None and reporter == ledger.run_id and own_j is not None:
+        attributed = f" ({joules_text(divided_j)}, of which {joules_text(own_j)} are attributed to this run)"
     return (
         f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided among the reported "
         f"requests{attributed}, and the half-widths include only work that shows while no request is in progress; "

@@ -60,6 +60,8 @@ def test_requests_of_a_client_have_their_energy_of_the_server(requests_of, tmp_p
     assert document["rest_energy_joules"] == pytest.approx(MEASURED_J - sum(OWN_J.values()), rel=1e-6)
     assert "the server reported these requests, in run a: the energy is the server's" in document["notes"]
     assert "other requests to the server in this time, whose energy is in the rest: 16" in document["notes"]
+    attributed = f"{60 * IDLE_W / 2 + 40 * B_W:,.0f} J are attributed to run b, as in analyzer report: the share"
+    assert any(note.startswith(attributed) for note in document["notes"])
 
 
 def test_groups_of_a_client_have_only_its_requests(requests_of, tmp_path):

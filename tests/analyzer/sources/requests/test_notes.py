@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzer.sources.requests.notes import run_notes
+from analyzer.model.interval import Interval
+from analyzer.sources.requests.notes import attributed_notes, run_notes
 from exporter.contract.work import SHARE_POLICY
 
 
@@ -45,6 +46,14 @@ def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
     assert warning.startswith("GPUs also used by training, without requests")
     assert "reported requests (12,345 J, of which 420.5 J are attributed to this run)" in warning
     assert "the half-widths include only work that shows while no request is in progress; report" in warning
+
+
+@pytest.mark.parametrize(("attributed_j", "notes"), [(960.5, 0), (1_040.0, 0), (1_132.0, 1)])
+def test_client_has_a_note_of_an_attributed_energy_that_differs(attributed_j, notes):
+    found = attributed_notes("job", attributed_j, Interval(1_000.0, 40.0))
+
+    assert len(found) == notes
+    assert all(note.startswith("1,132 J are attributed to run job, as in analyzer report: ") for note in found)
 
 
 def test_warning_of_a_clients_run_has_no_attributed_energy():
