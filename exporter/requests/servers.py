@@ -42,7 +42,7 @@ class RunDirectory(Protocol):
     def others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
         """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises RunError.
 
-        A job and the run of the server that it loads are not other runs.
+        Runs that use GPUs only by processes of the run are not other ones, such as a job that loads its server.
         """
 
     def idle_w(self, device: Device) -> float | None: ...
@@ -102,11 +102,11 @@ class Servers:
                 meters = self._meters_of(run)
                 self._join(run_id, meters, now, run)
                 server.use(meters)
-                others = self._runs.others_on_gpus(run_id, now.s)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
-                known_s = min(end_s, now.s - BEGIN_WITHIN_S)
-                if any(each.begin_s < (known_s if each.end_s is None else end_s) for each in others):
+                known_s = now.s - BEGIN_WITHIN_S
+                others = self._runs.others_on_gpus(run_id, max(known_s, _at_s(run.begin_at, now)))
+                if any(each.begin_s < (min(known_s, end_s) if each.end_s is None else end_s) for each in others):
                     self._runs.note(run_id, SHARED_NOTE)
         self._note_loads(now.s)
         self._divided_s = {run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S}

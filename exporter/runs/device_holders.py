@@ -52,8 +52,8 @@ class DeviceHolders:
         """Holders that are no runs, since too many are open; their ids begin with OTHER_RUNS."""
         self._owners: dict[int, tuple[str, float]] = {}
         """Run of each recent process, and the time of the last scan that found the process."""
-        self._clients: dict[str, frozenset[str]] = {}
-        """Runs that load the server of a run, also ended ones."""
+        self._in_common: dict[tuple[str, str], bool] = {}
+        """Whether a further run has never done other work than a run, by both; also of ended runs."""
 
     async def scan(self, running: Iterable[RunRecord]) -> None:
         """Read the CPU time of the runs that named processes or a cgroup, in a thread."""
@@ -99,9 +99,9 @@ class DeviceHolders:
         """Return the innermost runs of these processes at the last scan."""
         return {self._owners[pid][0] for pid in pids if pid in self._owners}
 
-    def share_server(self, one: str, other: str) -> bool:
-        """Return True for a job and the run of the server that it loads, or has loaded."""
-        return other in self._clients.get(one, ()) or one in self._clients.get(other, ())
+    def is_same_work(self, run_id: str, other: str) -> bool:
+        """Return True if another run used GPUs only by processes of a run, as a job does those of its server."""
+        return self._in_common.get((run_id, other), False)
 
     def family(self, run_id: str) -> frozenset[int]:
         """Return the processes of a run, including those of runs that its processes started."""
@@ -125,7 +125,8 @@ class DeviceHolders:
         self.divide()
         self._since_s = now_s
         self.energies.keep([run.run_id for run in runs])
-        self._clients = {run.run_id: self._clients[run.run_id] for run in runs if run.run_id in self._clients}
+        known = {run.run_id for run in runs}
+        self._in_common = {pair: is_same for pair, is_same in self._in_common.items() if known.issuperset(pair)}
         self._folded = [run for run in self._folded if run.running]
 
     def fold(self, run: RunRecord) -> RunRecord:
@@ -207,9 +208,8 @@ class DeviceHolders:
         measured = {run.run_id: set(run.measured()) for run in holding}
         families = run_families(holding, self._usage, pids)
         on_gpus = {process.pid for gpu in self._live.gpus.values() for process in gpu.processes}
-        for run_id in families.ranks:
-            if clients := families.clients(run_id, on_gpus):
-                self._clients[run_id] = clients | self._clients.get(run_id, frozenset())
+        for run_id, other, is_same in families.in_common(on_gpus):
+            self._in_common[run_id, other] = is_same and self._in_common.get((run_id, other), True)
         nesting = self._nesting(families)
         for device in self._live.energy.meters:
             holders = self._holders(device, measured, nesting)

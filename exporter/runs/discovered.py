@@ -62,7 +62,9 @@ def run_families(
     """Return the processes of runs at the scan `usage`; `pids` has those of each run that named some."""
     scanned = usage.runs if usage else {}
     families = {run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run) for run in runs}
-    return RunFamilies({run.run_id: nesting_rank(run) for run in runs}, families, pids)
+    ranks = {run.run_id: nesting_rank(run) for run in runs}
+    jobs = {run.run_id for run in runs if run.workload == SERVER_WORKLOAD and ranks[run.run_id] == CLIENT_RANK}
+    return RunFamilies(ranks, families, pids, jobs)
 
 
 def _named_pids(run: RunRecord) -> frozenset[int]:

@@ -202,7 +202,7 @@ class RunService(Service):
         own, attribution = self._ledger.find(run_id), self._ledger.attribution
         gpus = {device for device in own.measured() if device.kind == "gpu"}
         runs = [run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s]
-        others = [run for run in runs if run is not own and not attribution.share_server(run_id, run.run_id)]
+        others = [run for run in runs if run is not own and not attribution.is_same_work(run_id, run.run_id)]
         return [GpuUse(run.run_id, run.begin_s, run.end_s) for run in others if gpus & set(run.measured())]
 
     def idle_w(self, device: Device) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.contract import metrics as m
 from exporter.contract.requests.served import ServedRequest
-from exporter.contract.run import EndRequest
+from exporter.contract.run import BeginRequest, EndRequest
 from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU
 
@@ -114,6 +114,24 @@ def test_note_of_shared_gpu_is_on_requests_during_other_run_only(node):
     noted = [any("other runs" in note for note in view.notes) for view in asyncio.run(scenario())]
 
     assert noted == [second < 25 for second in range(45)]
+
+
+def test_run_has_the_note_of_another_run_of_two_seconds(node):
+    async def scenario():
+        for second in range(12):
+            if second == 4:
+                await node.node.service.begin(BeginRequest(workload="test", run_id="short", gpus=[GPU.id]))
+            if second == 6:
+                await node.node.service.end("short", EndRequest())
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            request = ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+            await node.service.report("server", [request])
+            await node.service.tick()
+
+    asyncio.run(scenario())
+
+    assert [note for note in node.node.ledger.find("server").notes if "other runs" in note]
 
 
 @pytest.mark.parametrize("pause_s", [2, 8])

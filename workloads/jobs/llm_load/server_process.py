@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,16 +15,15 @@ from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.contributor import processes_body
 from wattline.client.messages import log_message
-from wattline.integrations.served_requests import SERVER_LABEL, WORKLOAD
+from wattline.integrations.served_requests import is_job
 
 _TIMEOUT_S = 10.0
 _ANY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
-_DISCOVERED = "discovered"
 _PORTS = {"http": 80, "https": 443}
 
 
 def register_server(run: wattline.Run, url: str) -> None:
-    """Add the processes that listen at a local `url` to the run, unless they are in another client's run.
+    """Add the processes that listen at a local `url` to the run, unless another job has added them to its own.
 
     The GPU works for them, not for the job: without them, the run would have no part of a GPU that runs share.
     """
@@ -38,8 +37,10 @@ def register_server(run: wattline.Run, url: str) -> None:
             f"its GPU, add it with POST /api/v1/runs/{run.run_id}/processes (pids, or cgroup container:ID)"
         )
         return
-    if other := _other_run(run.run_id, pids):
-        log_message(f"the server is in run {other}: the energy of its GPU is attributed to that run")
+    if other := _other_job(run.run_id, pids):
+        log_message(
+            f"the server is in run {other} of another job, which is attributed its energy; start one job at a time"
+        )
     elif cause := run.register(pids=pids):
         log_message(f"cannot add the server to the run: {cause}")
 
@@ -85,11 +86,11 @@ def _ip(address: str) -> str:
     return address.partition("%")[0].removeprefix("::ffff:")
 
 
-def _other_run(run_id: str, pids: list[int]) -> str | None:
-    """Return a running run of another client that has one of these processes.
+def _other_job(run_id: str, pids: list[int]) -> str | None:
+    """Return the run of another job that has one of these processes.
 
-    A process of a discovered run, and of one that the server began for its own reports, can be in this run as well: it
-    is inside these. The exporter still divides the energy among the server's requests.
+    Any other run of them is outside this one: a discovered run, the one with which the server was started, or the one
+    that the server began for its own reports. The exporter still divides the energy among the server's requests.
     """
     namespace = processes_body().get("pid_namespace", "")
     query = "&".join(f"pid={pid}" for pid in pids)
@@ -98,9 +99,4 @@ def _other_run(run_id: str, pids: list[int]) -> str | None:
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
     except ExporterError:
         return None
-    others = (run for run in runs if run["run_id"] != run_id and _DISCOVERED not in run["labels"])
-    return next((str(run["run_id"]) for run in others if not _is_of_server(run)), None)
-
-
-def _is_of_server(run: Mapping[str, Any]) -> bool:
-    return run["workload"] == WORKLOAD and SERVER_LABEL in run["labels"]
+    return next((str(run["run_id"]) for run in runs if run["run_id"] != run_id and is_job(run)), None)

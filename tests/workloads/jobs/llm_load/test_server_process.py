@@ -16,9 +16,9 @@ from workloads.jobs.llm_load.server_process import listening_pids, register_serv
 class ApiWithOwner(RunApi):
     """Run API at which all processes are in one run."""
 
-    def __init__(self, labels):
+    def __init__(self, workload, labels):
         super().__init__()
-        self.owner = {"run_id": "server", "workload": "llm-server", "labels": labels}
+        self.owner = {"run_id": "server", "workload": workload, "labels": labels}
 
     def answer(self, method, path, content):
         return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
@@ -34,10 +34,10 @@ def listener():
 def registered(listener, monkeypatch):
     """Return a function that registers this process, which listens, and returns the pids of the run."""
 
-    def register(labels):
+    def register(workload, labels):
         found = []
         run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
-        with run_api_server(ApiWithOwner(labels)) as address:
+        with run_api_server(ApiWithOwner(workload, labels)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
             register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
         return found
@@ -51,10 +51,18 @@ def test_llm_server_adds_local_server_to_its_run(server_job, server):
     assert os.getpid() in server_job.exporter.api.pids[server_job.run.run_id]
 
 
-@pytest.mark.parametrize(("label", "is_added"), [("discovered", True), ("server", True), ("team", False)])
-def test_server_in_a_run_of_another_client_only_is_not_added(registered, label, is_added):
-    """Discovered runs, and those of servers that report requests, contain the run of the job."""
-    assert registered({label: "x"}) == ([os.getpid()] if is_added else [])
+@pytest.mark.parametrize(
+    ("workload", "label", "is_added"),
+    [
+        ("serve", "discovered", True),
+        ("llm-server", "server", True),
+        ("vllm", "team", True),
+        ("llm-server", "team", False),
+    ],
+)
+def test_server_in_the_run_of_another_job_only_is_not_added(registered, workload, label, is_added):
+    """Discovered runs, and those with which a server was started or that it began, contain the run of the job."""
+    assert registered(workload, {label: "x"}) == ([os.getpid()] if is_added else [])
 
 
 def test_remote_server_is_not_searched_on_this_machine(capsys):

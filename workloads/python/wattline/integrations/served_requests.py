@@ -20,6 +20,7 @@ from wattline.runs.run import Run
 
 WORKLOAD, SERVER_LABEL = "llm-server", "server"
 """Workload and label of the runs that servers start for their reports, as in the exporter's contract."""
+_DISCOVERED = "discovered"
 ANSWER_ENERGY = "WATTLINE_ANSWER_ENERGY"
 """With the value 1, the ASGI middleware adds the energy of a request to its answer."""
 _MAX_EARLY = 20_000
@@ -173,14 +174,22 @@ def _run_of_server(name: str) -> Run:
 
 
 def known_run(api: Api, pids: Iterable[int]) -> str | None:
-    """Return the running run of these processes, None if the exporter knows none or cannot be reached."""
+    """Return the running run of these processes, None if the exporter knows none or cannot be reached.
+
+    A job that loads the server may have them in its run, which ends before the server.
+    """
     query = "&".join(f"pid={pid}" for pid in pids)
     try:
         namespace = (_PROC / "self/ns/pid").stat().st_ino
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
     except (ExporterError, OSError):
         return None
-    return next((run["run_id"] for run in runs), None)
+    return next((run["run_id"] for run in runs if not is_job(run)), None)
+
+
+def is_job(run: Mapping[str, Any]) -> bool:
+    """Return True for the run of a job that loads a server."""
+    return run["workload"] == WORKLOAD and not {SERVER_LABEL, _DISCOVERED} & run["labels"].keys()
 
 
 def own_processes(proc: Path = _PROC) -> list[int]:
