@@ -121,7 +121,7 @@ def requests_command(
             found = requests_in_range(given, span_s)
             _check_labels(names, given.label_names)
             server = fetch_range_energy(source, found, [one for one in gpus.split(",") if one], roles)
-    table, counted, notes = requests_with_energy(found.table, server.slots, found.counted)
+    table, counted, notes = requests_with_energy(found.table, server.slots, found.counted, found.part_s)
     part = None if counted is None else server.part(found.part_s, found.client_s)
     notes += part_notes(table, counted, part, found.client)
     of_run = table if counted is None else table.take(counted)
@@ -189,6 +189,8 @@ def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[floa
     now_s = time.time()
     start_s = -math.inf if start is None else moment_option(start, "--start", now_s)
     end_s = moment_option(end or "now", "--end", now_s)
+    if start_s > now_s:
+        raise typer.BadParameter("--start is in the future; give a time up to now")
     if end_s <= start_s:
         raise typer.BadParameter("--end is not after --start")
     return start_s, end_s

@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import TimeRange
+from analyzer.sources.history import HistorySource
 from analyzer.sources.requests.loaded_run import LoadedRun, RunSearch, load_gpu_run
 from analyzer.sources.requests.stored import read_stored_requests
+from analyzer.sources.runs.load import RunNotFoundError
 from analyzer.studies.requests.part import ended_in
 from analyzer.studies.requests.table import RequestTable
 from exporter.contract.requests.served import CLIENT_RUN_LABEL, client_run_mark
@@ -147,9 +149,11 @@ def _around(span_s: TimeRange) -> TimeRange:
 
 
 def _load(source: SampleSource, search: RunSearch, missing: FetchError) -> LoadedRun:
-    """Load a run without requests. Raises `missing` if there is no such run with GPUs."""
+    """Load a run without requests. Raises `missing` if it has no GPUs, or FetchError if a history has no such run."""
     try:
         return load_gpu_run(source, search)
+    except RunNotFoundError as error:  # an exporter's answer names this already
+        raise error if isinstance(source, HistorySource) else missing from None
     except FetchError:
         raise missing from None
 

@@ -88,8 +88,13 @@ def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
 
 def no_samples_error(span_s: TimeRange) -> FetchError:
     """Return the error of a time range, also one without a start, that has no samples of the run."""
-    start = "its start" if math.isinf(span_s[0]) else local_time(span_s[0])
     return FetchError(
-        f"no samples of the run are in the time from {start} to {local_time(span_s[1])}",
+        f"no samples of the run are in the time from {range_text(span_s)}",
         "check --start and --end; see: analyzer runs",
     )
+
+
+def range_text(span_s: TimeRange) -> str:
+    """Return start and end of a time range, also of one without a start."""
+    start = "its start" if math.isinf(span_s[0]) else local_time(span_s[0])
+    return f"{start} to {local_time(span_s[1])}"

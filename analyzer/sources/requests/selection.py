@@ -7,11 +7,15 @@ import numpy.typing as npt
 
 from analyzer.model.time_text import local_time
 from analyzer.sources.base import FetchError
+from analyzer.sources.fetch import TimeRange
+from analyzer.sources.requests.loaded_run import range_text
 from analyzer.sources.requests.other_work import other_work_note
 from analyzer.studies.requests.part import MeasuredPart
 from analyzer.studies.requests.table import RequestTable
 from exporter.request_energy.pieces import Mask
 from exporter.request_energy.spans import EnergySlots
+
+_REMEDY = "check --run-id, --start and --end, and that the times are Unix seconds of the node's clock"
 
 
 def _requests(chosen: npt.NDArray[np.bool_]) -> str:
@@ -20,11 +24,11 @@ def _requests(chosen: npt.NDArray[np.bool_]) -> str:
 
 
 def requests_with_energy(
-    table: RequestTable, slots: EnergySlots, counted: Mask | None = None
+    table: RequestTable, slots: EnergySlots, counted: Mask | None = None, part_s: TimeRange | None = None
 ) -> tuple[RequestTable, Mask | None, list[str]]:
     """Return the requests that have an energy, the mask of those that count, and notes on those that count.
 
-    Raises FetchError if there is none.
+    Those that count end in `part_s`, if it is given. Raises FetchError if there is none.
     """
     start_s, end_s = float(slots.edges_s[0]), float(slots.edges_s[-1])
     spans, notes = table.spans, []
@@ -33,9 +37,11 @@ def requests_with_energy(
     has_no_time = ~outside & (spans.ended_s <= spans.arrived_s)
     left_out = outside | has_no_time
     if np.all(left_out if counted is None else left_out | ~counted):
+        if part_s is not None:
+            raise FetchError(f"no request ended in the time from {range_text(part_s)}", _REMEDY)
         raise FetchError(
             f"no request is in the time of the run, {local_time(start_s)} to {local_time(end_s)}",
-            "check --run-id, --start and --end, and that the times are Unix seconds of the node's clock",
+            _REMEDY,
         )
     own = True if counted is None else counted
     if np.any(outside & own):

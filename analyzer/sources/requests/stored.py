@@ -33,6 +33,8 @@ _FIELDS = ("started_at", "first_token_at", "ended_at", "prompt_tokens", "cached_
 _CODES = "dddiii"
 _LONGEST_S = 3_600.0
 """Time after a range within which requests that began in it end."""
+_NO_RUN = "run_id: no run "
+"""Begin of the exporter's answer for a run that it does not know."""
 _REMEDY = "report them to the exporter, or give --requests FILE"
 
 
@@ -180,6 +182,8 @@ def _pages(source: PrometheusSource, run_id: str, span_s: tuple[float, float] | 
         if response.ok and isinstance(document.get("requests"), list):
             yield _page_columns(document["requests"])
             after = document["next"]
+        elif response.status_code == 404 and str(document.get("detail")).startswith(_NO_RUN):
+            raise FetchError(f"no run {run_id} at {source.name}", "see: analyzer runs")
         elif "detail" in document:
             raise FetchError(f"{source.name} has no requests of run {run_id}: {document['detail']}", _REMEDY)
         else:

@@ -39,6 +39,10 @@ _GENERATED_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
 """Run id as an exporter generates it: the start in UTC and a random suffix."""
 
 
+class RunNotFoundError(FetchError):
+    """Source without the run in the time that is searched."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Wall clock and sleep, which tests replace.
@@ -253,18 +257,20 @@ def _is_settled(sight: _Sight) -> bool:
     )
 
 
-def _run_not_found(source: SampleSource, run_id: str, since_s: float, clock: Clock) -> FetchError:
+def _run_not_found(source: SampleSource, run_id: str, since_s: float, clock: Clock) -> RunNotFoundError:
     now_s = clock.now()
     there = last_scrapes(source, now_s - since_s, now_s + AHEAD_S)
     names = list(dict.fromkeys(row.labels["run_id"] for row in reversed(there)))
     cause = f"no run {run_id!r} at {source.name} in the last {duration_text(since_s)}"
     if not names:
-        return FetchError(f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since")
+        return RunNotFoundError(
+            f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since"
+        )
     more = f" and {len(names) - _NAMED_RUNS} more" if len(names) > _NAMED_RUNS else ""
     similar = difflib.get_close_matches(run_id, names, 1)
     if similar:
-        return FetchError(cause, f"did you mean {similar[0]}? analyzer runs lists all")
-    return FetchError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
+        return RunNotFoundError(cause, f"did you mean {similar[0]}? analyzer runs lists all")
+    return RunNotFoundError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
 
 
 def duration_text(seconds: float) -> str:

@@ -139,6 +139,9 @@ def test_roles_add_up_to_the_energy_of_all_gpus(document, true_j):
         (["--role", "prefill=0", "--role", "decode=0"], "--role: expected both"),
         (["--role", "prefill=0", "--role", "decode=7"], "GPU 7 is not known; known GPUs: 0, 1"),
         (["--start", "100000001", "--end", "100000002"], "no samples of the run are in the time from 1973-03-03T"),
+        (["--start", "2999-01-01"], "--start is in the future; give a time up to now"),
+        (["--start", "2026-01-01", "--end", "2025-01-01"], "--end is not after --start"),
+        (["--start", START_S, "--end", START_S + 1], "no request ended in the time from 2026-09-"),
         (["--by", "usr"], "--by usr: no request has this label; they have user, and length is always possible"),
     ],
 )

@@ -115,6 +115,16 @@ def test_time_without_a_start_begins_at_zero_for_the_run_api(source):
     assert received.parameters[-1]["start"] == "0.000"
 
 
+def test_run_that_an_exporter_does_not_know_is_named():
+    body = json.dumps({"detail": "run_id: no run 'r'; the latest runs are: none; see GET /api/v1/runs"}).encode()
+    with (
+        http_server(lambda _path, _parameters: Reply(404, body)) as (address, _),
+        closing(PrometheusSource(f"http://{address}")) as exporter,
+        pytest.raises(FetchError, match=r"^no run r at .*; see: analyzer runs$"),
+    ):
+        read_stored_requests(exporter, "r")
+
+
 def test_history_without_requests_names_the_remedy(source):
     with pytest.raises(FetchError, match=f"{REQUESTS_FILE} does not exist; report them to the exporter, or give"):
         read_stored_requests(source, "r")
