@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -67,15 +69,20 @@ class RequestColumns:
         sets: Sequence[LabelSet],
     ) -> RequestColumns:
         """Return the columns of values (6, N), in which None becomes NaN."""
-        return cls(ids, np.array(values, dtype=np.float64), np.array(set_numbers, dtype=np.intp), sets)
+        columns = np.empty((len(values), len(ids)))
+        for column, each in zip(columns, values, strict=True):
+            column[:] = _numbers(each)
+        return cls(ids, columns, _numbers(set_numbers).astype(np.intp), sets)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def id_hashes(self) -> list[int]:
-        """Hashes of the ids, 64 bits with a key of this process: two different ids have the same one by chance."""
-        return list(map(hash, self.ids))
+    def id_hashes(self) -> IntArray:
+        """Hashes of the ids, 64 bits but 0, with a key of this process: different ids have the same one by chance."""
+        hashes: IntArray = np.fromiter(map(hash, self.ids), np.int64, len(self.ids))
+        hashes[hashes == 0] = 1
+        return hashes
 
     @property
     def end_range(self) -> tuple[float, float]:
@@ -126,6 +133,14 @@ class RequestColumns:
             _smallest(np.array([self.set_numbers, role])),
         ]
         return [each.labels for each in self.sets], roles, columns
+
+
+def _numbers(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return numbers as an array; those of one type in the third of the time that `np.array` takes."""
+    for code in "qd":
+        with suppress(TypeError, OverflowError):
+            return np.frombuffer(array(code, values), code)
+    return np.array(values, dtype=np.float64)
 
 
 def spans_at(values: FloatArray, offset_s: FloatArray | float) -> tuple[RequestSpans, Mask | None]:

@@ -55,7 +55,7 @@ def totals_j(rows: np.ndarray) -> FloatArray:
     return total
 
 
-def undivided(id_hashes: list[int], labels: IntArray, batch: int) -> np.ndarray:
+def undivided(id_hashes: IntArray, labels: IntArray, batch: int) -> np.ndarray:
     """Return rows of requests of a previous exporter, which has not divided their energy."""
     rows = np.zeros(len(id_hashes), FINAL_TYPE)
     rows["id"], rows["labels"], rows["batch"], rows["loss"] = id_hashes, labels, batch, STOPPED

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import compress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exporter.model import ClockReading, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from exporter.request_energy.columns import RequestColumns
-    from exporter.request_energy.pieces import Mask
+    from exporter.request_energy.pieces import IntArray, Mask
+    from exporter.requests.id_table import IdTable
 
 MAX_HELD = 200_000
 """Requests whose ids are kept to find duplicates, at least; with more in a window, the window is shorter."""
@@ -33,6 +33,11 @@ REASONS: dict[Reason, str] = {
 }
 
 
+def id_hash_of(request_id: str) -> int:
+    """Return the hash of an id, as `RequestColumns.id_hashes`."""
+    return hash(request_id) or 1
+
+
 class RunTimes(NamedTuple):
     """Begin and end of a run in Unix seconds; the end is None while it runs."""
 
@@ -44,7 +49,7 @@ class Checked(NamedTuple):
     """Requests that are accepted with the hashes of their ids, and how many are not, by reason."""
 
     accepted: RequestColumns
-    id_hashes: list[int]
+    id_hashes: IntArray
     refused: Counter[Reason]
 
 
@@ -53,7 +58,7 @@ class _Generation:
     """Hashes of ids that were accepted since a time, and the latest end of their requests, both CLOCK_BOOTTIME."""
 
     since_s: float
-    hashes: set[int] = field(default_factory=set)
+    hashes: IdTable
     latest_end_s: float = -math.inf
 
 
@@ -65,8 +70,10 @@ class RequestIds:
     """
 
     def __init__(self, window_s: float) -> None:
+        from exporter.requests.id_table import IdTable
+
         self._window_s = window_s
-        self._new, self._old = _Generation(-math.inf), _Generation(-math.inf)
+        self._new, self._old = (_Generation(-math.inf, IdTable()) for _ in range(2))
         self._late_before_s = -math.inf
         """Time up to which duplicates can no longer be found."""
 
@@ -76,7 +83,7 @@ class RequestIds:
 
         self._forget(now.s)
         if not len(requests):
-            return Checked(requests, [], Counter())
+            return Checked(requests, requests.id_hashes, Counter())
         late_before = self._late_before_s + now.at - now.s
         latest, first = now.at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
         last = latest if run.end_at is None else run.end_at + CLOCK_ERROR_S
@@ -99,50 +106,42 @@ class RequestIds:
                     left &= ~mask
             requests = requests.take(left)
         hashes = requests.id_hashes
-        if not self._note_new(requests, hashes, now):
-            new = self._unknown(hashes)
+        new = self._unknown(hashes)
+        if not new.all():
             refused["duplicate"] = len(requests) - int(np.count_nonzero(new))
-            requests, hashes = requests.take(new), list(compress(hashes, new))
-            self.note(requests, hashes, now)
+            requests, hashes = requests.take(new), hashes[new]
+        self._keep(requests, hashes, now)
         return Checked(requests, hashes, refused)
 
-    def _note_new(self, requests: RequestColumns, id_hashes: list[int], now: ClockReading) -> bool:
-        """Keep the ids if each one is new and occurs once; return whether that is so."""
-        ids = self._new.hashes
-        if not (ids.isdisjoint(id_hashes) and self._old.hashes.isdisjoint(id_hashes)):
-            return False
-        known = len(ids)
-        self.note(requests, id_hashes, now)
-        if len(ids) - known == len(id_hashes):
-            return True
-        ids.difference_update(id_hashes)
-        return False
-
-    def _unknown(self, id_hashes: list[int]) -> Mask:
+    def _unknown(self, id_hashes: IntArray) -> Mask:
         """Return the mask of ids that are not known, each one once."""
-        import numpy as np
+        from exporter.requests.id_table import is_first
 
-        found, new = set[int](), np.zeros(len(id_hashes), dtype=bool)
-        for index, each in enumerate(id_hashes):
-            new[index] = not any(each in one for one in (found, self._new.hashes, self._old.hashes))
-            found.add(each)
-        return new
+        known = self._new.hashes.contains(id_hashes) | self._old.hashes.contains(id_hashes)
+        return is_first(id_hashes) & ~known
 
-    def note(self, requests: RequestColumns, id_hashes: list[int], now: ClockReading) -> None:
-        """Keep the ids of accepted requests."""
-        if id_hashes:
-            self._new.hashes.update(id_hashes)
+    def note(self, requests: RequestColumns, now: ClockReading) -> None:
+        """Keep the ids of requests that were accepted before."""
+        hashes = requests.id_hashes
+        self._keep(requests, hashes[self._unknown(hashes)], now)
+
+    def _keep(self, requests: RequestColumns, new: IntArray, now: ClockReading) -> None:
+        """Keep new hashes, of some of the requests."""
+        if len(new):
+            self._new.hashes.add(new)
             self._new.latest_end_s = max(self._new.latest_end_s, requests.end_range[1] - (now.at - now.s))
 
-    def withdraw(self, id_hashes: list[int]) -> None:
+    def withdraw(self, id_hashes: IntArray) -> None:
         """Forget requests that could not be saved: they will be reported again."""
-        self._new.hashes.difference_update(id_hashes)
-        self._old.hashes.difference_update(id_hashes)
+        self._new.hashes.remove(id_hashes)
+        self._old.hashes.remove(id_hashes)
 
     def _forget(self, now_s: float) -> None:
         if len(self._new.hashes) >= MAX_HELD or now_s - self._new.since_s >= self._window_s:
             self._late_before_s = max(self._late_before_s, self._old.latest_end_s)
-            self._new, self._old = _Generation(now_s), self._new
+            from exporter.requests.id_table import IdTable
+
+            self._new, self._old = _Generation(now_s, IdTable(len(self._new.hashes))), self._new
         self._late_before_s = max(self._late_before_s, now_s - self._window_s)
 
 

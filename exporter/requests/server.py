@@ -113,11 +113,11 @@ class Server:
         self._division.measure_again(self._energy_at, from_s)
 
     def add(
-        self, requests: RequestColumns, id_hashes: list[int], labels: IntArray, number: int, now: ClockReading
+        self, requests: RequestColumns, id_hashes: IntArray, labels: IntArray, number: int, now: ClockReading
     ) -> None:
         """Add the requests of a batch, with the number of the labels of each one (N,)."""
         self._left[number] = len(requests)
-        self._new.append(_Batch(number, requests.values, np.array(id_hashes), labels, now.at - now.s))
+        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
 
     def _add_new(self) -> None:
         """Add the batches since the last call to the division: once a second, since each array operation costs."""

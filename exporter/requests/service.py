@@ -16,7 +16,7 @@ from exporter.contract.requests.views import RequestPage, RequestReceipt, Reques
 from exporter.model import ClockReading, NativeBuckets, Reading, RunDevices, RunError, Service, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.requests.counters import RequestCounters
-from exporter.requests.intake import REASONS, RateLimit, Reason, RunIds, RunTimes
+from exporter.requests.intake import REASONS, RateLimit, Reason, RunIds, RunTimes, id_hash_of
 from exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
 from exporter.requests.store import SEARCH_S, RequestStore
 from exporter.requests.views import NOT_KEPT_TEXT, estimate_view, final_view, stored_view
@@ -76,11 +76,11 @@ class RequestService(Service):
         for run_id, number, requests in saved.undivided:
             from exporter.requests.final import undivided
 
-            self._ids.of_run(run_id).note(requests, requests.id_hashes, now)
+            self._ids.of_run(run_id).note(requests, now)
             self._finish(run_id, undivided(requests.id_hashes, self._label_numbers(requests), number))
             self._divided[run_id] = number
         for run_id, requests in saved.recent:
-            self._ids.of_run(run_id).note(requests, requests.id_hashes, now)
+            self._ids.of_run(run_id).note(requests, now)
 
     # -- calls
 
@@ -121,7 +121,7 @@ class RequestService(Service):
                 self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
         saving = self._saving.setdefault(run_id, set())
         waiting = set(saving) if refused["duplicate"] else set()  # a repeated call is answered when the first is saved
-        if id_hashes:
+        if len(accepted):
             task = asyncio.create_task(self._save_batch(run_id, run, accepted, id_hashes, now))
             saving.add(task)
             task.add_done_callback(saving.discard)
@@ -131,7 +131,7 @@ class RequestService(Service):
         return refused
 
     async def _save_batch(
-        self, run_id: str, run: RunDevices, requests: RequestColumns, id_hashes: list[int], now: ClockReading
+        self, run_id: str, run: RunDevices, requests: RequestColumns, id_hashes: IntArray, now: ClockReading
     ) -> None:
         """Save requests and add them to their server. Raises sqlite3.Error and OSError."""
         try:
@@ -157,7 +157,7 @@ class RequestService(Service):
 
         Raises RunError where it is unknown.
         """
-        id_hash = hash(request_id)
+        id_hash = id_hash_of(request_id)
         found: list[tuple[int, str, FinalEnergy | RequestSpans]] = []
         if self._final and (final := self._final.find(id_hash, run_id)):
             found.append(final)
