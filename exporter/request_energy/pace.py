@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.request_energy.pieces import FloatArray, Mask
+from exporter.request_energy.pieces import FloatArray, Mask, time_order
 from exporter.request_energy.spans import (
     LEAST_PREFILLED_S,
     LEAST_TOKEN_S,
@@ -143,6 +143,12 @@ class Phases:
             spans.arrived_s - edge_s < cut,
         )
 
+    @staticmethod
+    def flights_s(held: FloatArray, edge_s: float) -> tuple[FloatArray, FloatArray]:
+        """Return the begins and ends of requests, by the columns for `of`, which has the same ones and takes longer."""
+        cut_s = held[7] - edge_s
+        return np.maximum(held[0] - edge_s, cut_s), np.maximum(held[2] - edge_s, cut_s)
+
     def until(self, edges: SlotEdges) -> Phases:
         """Return the phases up to the last edge."""
         end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
@@ -196,7 +202,7 @@ def union(begin_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArra
     """Return the begins and ends of the intervals in which at least one of the given ones holds, in order."""
     if not len(begin_s):
         return begin_s, end_s
-    order = np.argsort(begin_s)
+    order = time_order(begin_s)
     begin_s, reach_s = begin_s[order], np.maximum.accumulate(end_s[order])
     firsts = np.flatnonzero(np.append(True, begin_s[1:] > reach_s[:-1]))
     return begin_s[firsts], reach_s[np.append(firsts[1:] - 1, len(reach_s) - 1)]

@@ -6,6 +6,7 @@ integrals at its arrival, first token and end. Requests in progress cost nothing
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,11 @@ class _Instants:
         self.slot, self._edges_s = slot, edges_s
         self.edge_s = edges_s.take(slot)
         self.into_s = t_s - self.edge_s
-        self.moment = self.into_s * (self.edge_s + self.into_s / 2)
+
+    @cached_property
+    def moment(self) -> FloatArray:
+        """Integral of the time from the begin of the slot to the instant."""
+        return self.into_s * (self.edge_s + self.into_s / 2)
 
     def steps(self, rate: FloatArray | None = None) -> FloatArray:
         """Return for each slot the integral of rates that hold from the instants on; None for 1 each."""
@@ -73,25 +78,21 @@ class _Instants:
 
 
 class _Points:
-    """Instants of the phases, by slot. Instants at the last edge are in a slot after it, without width."""
+    """Instants of the phases, by slot. Instants at the last edge are in a slot after it, without width.
+
+    An instant is in the same slot on both clocks: that of decode is slower, but does not stop.
+    """
 
     def __init__(self, phases: Phases, edges: SlotEdges) -> None:
         width_s = edges.real_s[1] if edges.count else 1.0
-        slots = [
-            np.minimum((t_s / width_s).astype(np.intp), edges.count)
-            for t_s in (phases.arrived_s, phases.started_s, phases.begun_s, phases.ended_s)
-        ]
-        real_s, paced_s = edges.real_s, edges.paced_s
-        self.arrived = _Instants(phases.arrived_s, real_s, slots[0])
-        self.started = _Instants(phases.started_s, real_s, slots[1])
-        self.begun = _Instants(phases.begun_s, real_s, slots[2])
-        self.ended = _Instants(phases.ended_s, real_s, slots[3])
-        begun, ended = (
-            np.minimum(np.searchsorted(paced_s, t_s, side="right") - 1, edges.count)
-            for t_s in (phases.decode_begun_s, phases.decode_ended_s)
-        )
-        self.decode_begun = _Instants(phases.decode_begun_s, paced_s, np.maximum(begun, 0))
-        self.decode_ended = _Instants(phases.decode_ended_s, paced_s, np.maximum(ended, 0))
+
+        def at(t_s: FloatArray) -> _Instants:
+            return _Instants(t_s, edges.real_s, np.minimum((t_s / width_s).astype(np.intp), edges.count))
+
+        self.arrived, self.started = at(phases.arrived_s), at(phases.started_s)
+        self.begun, self.ended = at(phases.begun_s), at(phases.ended_s)
+        self.decode_begun = _Instants(phases.decode_begun_s, edges.paced_s, self.begun.slot)
+        self.decode_ended = _Instants(phases.decode_ended_s, edges.paced_s, self.ended.slot)
 
 
 def slot_loads(phases: Phases, edges: SlotEdges) -> FloatArray:
@@ -138,11 +139,11 @@ def load_terms(loads: FloatArray, edges: SlotEdges) -> FloatArray:
     return np.column_stack([loads[PREFILL], loads[CONTEXT], steps, loads[TOKENS]])
 
 
-def covered_s(loads: FloatArray, phases: Phases, edges: SlotEdges) -> FloatArray:
-    """Return the seconds of each slot in which a request is in flight; `phases` has all such requests."""
+def covered_s(loads: FloatArray, flights_s: tuple[FloatArray, FloatArray], edges: SlotEdges) -> FloatArray:
+    """Return the seconds of each slot in which a request is in flight, of the begins and ends of all such requests."""
     if ((loads[COUNT] > 0) == (loads[FILLED] > 0)).all():
         return np.where(loads[COUNT] > 0, np.diff(edges.real_s), 0.0)
-    return union_s(phases.arrived_s, phases.ended_s, edges.real_s)
+    return union_s(*flights_s, edges.real_s)
 
 
 def joules_per_load(
@@ -214,7 +215,7 @@ class RunningIntegrals:
     """Integrals of joules per load (RATES, K) from the first edge of K slots on."""
 
     def __init__(self, rates: FloatArray, edges: SlotEdges) -> None:
-        self._edges = edges
+        self.edges = edges
         none = np.zeros((RATES, 1))
         self._rates = np.concatenate([rates, none], axis=1)
         widths_s = np.repeat([np.diff(edges.real_s)], RATES, axis=0)
@@ -226,7 +227,7 @@ class RunningIntegrals:
 
     def energy(self, phases: Phases, idle_j: FloatArray) -> SummedEnergy:
         """Return the energies of requests that ended before the last edge; `idle_j` (N,) are their idle energies."""
-        at = _Points(phases, self._edges)
+        at = _Points(phases, self.edges)
         at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
         joules = np.zeros((_VARIANTS, len(phases.ended_s)))
         prefill_j = np.zeros(len(phases.ended_s))

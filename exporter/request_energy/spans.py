@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from exporter.request_energy.pieces import FloatArray, IntArray, Mask
+from exporter.request_energy.pieces import FloatArray, IntArray, Mask, time_order
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
@@ -80,7 +80,7 @@ class RequestSpans:
 
     def separate_speeds(self) -> tuple[FloatArray, FloatArray]:
         """Return tokens per second and tokens of each prefill, in the order of the first tokens."""
-        order = np.argsort(self.first_token_s, kind="stable")
+        order = time_order(self.first_token_s)
         first_s = self.first_token_s[order]
         before = np.searchsorted(first_s, first_s - _SAME_STEP_S) - 1
         before_s = np.where(before >= 0, first_s[np.maximum(before, 0)], -np.inf)

@@ -40,6 +40,8 @@ PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
+_AT_ONCE = 4_096
+"""Requests whose energies are computed at once: their arrays stay in the cache of a core."""
 _COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
 """Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, the idle energy so far, and 1 if
 the first token is a guess, else 0."""
@@ -109,7 +111,7 @@ class StreamingDivision:
     @property
     def open_j(self) -> float:
         """Divided energy of the requests that are not final."""
-        best = self._energy(slice(0, self._counted)).best
+        best = self._energy(slice(0, self._counted), self._integrals()).best
         return float(best.dynamic_j.sum() + best.idle_j.sum())
 
     def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
@@ -211,8 +213,9 @@ class StreamingDivision:
             self._decode.extend(spans, self._pace, self.divided_s, ends_s + 1.0)
             columns[6] = RequestSpans(*columns[:6]).prefill_starts_s(self._pace.prefill_speed)
             columns[7] = self.divided_s
-            for paced, real in ((8, np.maximum(columns[1], columns[6])), (9, columns[2]), (10, columns[7])):
-                columns[paced] = self._decode.paced_s(real)
+            columns[8] = self._decode.paced_s(np.maximum(columns[1], columns[6]))
+            columns[9] = self._decode.paced_s(columns[2])
+            columns[10] = self._decode.paced_s(np.array([self.divided_s]))
             edges = self._slot_edges(self.divided_s, int((ends_s - self.divided_s) / self._slot_s) + 2)
             loads = slot_loads(self._phases(new, self.divided_s), edges)
             self._loads = with_slots(self._loads, edges.count)
@@ -224,8 +227,8 @@ class StreamingDivision:
         loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
         edges = self._slot_edges(self.divided_s, len(slots.joules))
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
-        phases = self._phases(slice(0, self._counted), self.divided_s)
-        covered = covered_s(loads, phases, edges)
+        flights_s = Phases.flights_s(self._held.values[:, : self._counted], self.divided_s)
+        covered = covered_s(loads, flights_s, edges)
         slots = self._quiet.add(slots, busy)
         dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
@@ -238,38 +241,43 @@ class StreamingDivision:
         rates = joules_per_load(loads, edges, slots, covered, self.model)
         self._rates = np.concatenate([self._rates, rates], axis=1)
         self.measured_j += float(slots.joules.sum())
-        idle_j = shared_joules(edges.real_s, slots.idle_j / slots.widths_s, phases.arrived_s, phases.ended_s)
+        idle_j = shared_joules(edges.real_s, slots.idle_j / slots.widths_s, *flights_s)
         self._held.values[_IDLE_J, : self._counted] += idle_j
         self._estimates.add(float(loads[FLIGHT_S].sum()), float(idle_j.sum()))
         self.rest_j += float((slots.joules - dynamic_j).sum() - idle_j.sum())
 
-    def _energy(self, chosen: slice) -> SummedEnergy:
+    def _integrals(self) -> RunningIntegrals:
+        """Return the integrals up to the end of the divided slots."""
+        return RunningIntegrals(self._rates, self._slot_edges(self._base_s, self._rates.shape[1]))
+
+    def _energy(self, chosen: slice, integrals: RunningIntegrals) -> SummedEnergy:
         """Return the energies of requests up to the end of the divided slots."""
-        edges = self._slot_edges(self._base_s, self._rates.shape[1])
-        phases = self._phases(chosen, self._base_s).until(edges)
-        return RunningIntegrals(self._rates, edges).energy(phases, self._held.values[_IDLE_J, chosen])
+        phases = self._phases(chosen, self._base_s).until(integrals.edges)
+        return integrals.energy(phases, self._held.values[_IDLE_J, chosen])
 
     def _take_final(self, untimed: float) -> DividedRequests:
         """Remove the first requests that ended in divided slots, and return their energies."""
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
-        count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
-        final = slice(0, count)
-        energy = self._energy(final)
-        best, dynamic_j = energy.best, energy.best.dynamic_j
-        spans, cut_s = RequestSpans(*self._held.values[:6, final]), self._held.values[7, final]
-        is_known = spans.arrived_s >= self._assumed_until_s
-        half_j = energy.dynamic_half_widths_j(self.model, np.maximum(self._held.values[_GUESSED, final], untimed))
-        half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
-        half_j = np.minimum(half_j, energy.most_j)
-        missing_s = np.maximum(cut_s - spans.arrived_s, 0.0)
-        keys = self._keys.values[final].copy()
-        separable = is_known & self._separable
-        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
-        found = found.with_missing(self._held.values[2, final] - self._held.values[0, final])
+        count, integrals = int(np.searchsorted(latest_s, self.divided_s, side="right")), self._integrals()
+        parts = [slice(at, min(at + _AT_ONCE, count)) for at in range(0, max(count, 1), _AT_ONCE)]
+        found = DividedRequests.joined([self._finals(each, integrals, untimed) for each in parts])
         if count:
-            self._estimates.compare(self._held.values[_ESTIMATED_J, final], found.total_j)
+            self._estimates.compare(self._held.values[_ESTIMATED_J, :count], found.total_j)
             self._remove(count)
         return found
+
+    def _finals(self, final: slice, integrals: RunningIntegrals, untimed: float) -> DividedRequests:
+        """Return the energies of requests that ended in divided slots."""
+        energy, held = self._energy(final, integrals), self._held.values[:, final]
+        best, dynamic_j, arrived_s = energy.best, energy.best.dynamic_j, held[0]
+        is_known = arrived_s >= self._assumed_until_s
+        half_j = energy.dynamic_half_widths_j(self.model, np.maximum(held[_GUESSED], untimed))
+        half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
+        half_j = np.minimum(half_j, energy.most_j)
+        missing_s = np.maximum(held[7] - arrived_s, 0.0)
+        keys, separable = self._keys.values[final].copy(), is_known & self._separable
+        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
+        return found.with_missing(held[2] - arrived_s)
 
     def _remove(self, count: int) -> None:
         """Remove the first requests, and the rates of slots before all others."""

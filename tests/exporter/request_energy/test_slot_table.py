@@ -57,7 +57,7 @@ def test_energies_equal_those_of_blocks_of_slots(traffic, load):
     phases = Phases.of(held_since(spans, 0.0, clock), 0.0, float(clock.paced_s(np.zeros(1))[0])).until(edges)
     loads = slot_loads(phases, edges)
     terms = load_terms(loads, edges)
-    rates = joules_per_load(loads, edges, slots, covered_s(loads, phases, edges), model)
+    rates = joules_per_load(loads, edges, slots, covered_s(loads, (phases.arrived_s, phases.ended_s), edges), model)
     found = RunningIntegrals(rates, edges).energy(phases, expected[0].idle_j)
 
     assert terms == pytest.approx(block.terms, rel=1e-9, abs=1e-6)
