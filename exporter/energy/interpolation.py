@@ -67,7 +67,7 @@ class EnergyLine:
         first = max(0, bisect_right(times_s, t_s - NEIGHBOURHOOD_S) - 2)  # covers the power before a long gap as well
         slopes_w = self._slopes_w[first : bisect_right(times_s, t_s + NEIGHBOURHOOD_S) + 1]
         slope_w = self._slopes_w[min(max(right, 1), len(points) - 1) - 1]
-        low_w, high_w = _power_bounds_w([slope_w, *slopes_w], powers_w)
+        low_w, high_w = _power_bounds_w(min(slope_w, *slopes_w), max(slope_w, *slopes_w), powers_w)
         step_low_w, step_high_w = low_w, high_w
         if unknown_w is not None:
             low_w, high_w = 0.0, max(high_w, unknown_w)
@@ -83,25 +83,55 @@ class EnergyLine:
         x_s, rest_s = t_s - left.t_s, after.t_s - t_s
         least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
         most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
-        joules = min(max(_stepwise(points, right, t_s, step_low_w, step_high_w), least), most)
+        joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least), most)
         slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
         slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
         return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
 
+    def _stepwise(self, right: int, t_s: float, low_w: float, high_w: float) -> float:
+        """Return the joules at `t_s`, assuming one change of power: from the slope before the interval to that after.
 
-def _power_bounds_w(slopes_w: Sequence[float], powers_w: Sequence[float]) -> tuple[float, float]:
+        If one slope is unknown, it is the smallest or largest nearby power. Without a possible step, the power is
+        constant.
+        """
+        left, after, slope_w = self._points[right - 1], self._points[right], self._slopes_w[right - 1]
+        span_s = after.t_s - left.t_s
+        before_w, after_w = self._neighbour_w(right - 1, span_s), self._neighbour_w(right + 1, span_s)
+        if before_w is None and after_w is not None:
+            before_w = low_w if slope_w < after_w else high_w
+        if after_w is None and before_w is not None:
+            after_w = low_w if slope_w < before_w else high_w
+        if before_w is None or after_w is None or before_w == after_w:
+            return left.joules + slope_w * (t_s - left.t_s)
+        if not min(before_w, after_w) <= slope_w <= max(before_w, after_w):
+            return left.joules + slope_w * (t_s - left.t_s)
+        step_at = left.t_s + span_s * (after_w - slope_w) / (after_w - before_w)
+        if t_s <= step_at:
+            return left.joules + before_w * (t_s - left.t_s)
+        return after.joules - after_w * (after.t_s - t_s)
+
+    def _neighbour_w(self, right: int, span_s: float) -> float | None:
+        """Return the slope of the interval that ends at point `right`; None if it is much longer than `span_s`."""
+        times_s = self._times_s
+        if not 1 <= right < len(times_s) or times_s[right] - times_s[right - 1] > 1.5 * span_s:
+            return None
+        return self._slopes_w[right - 1]
+
+
+def _power_bounds_w(least_w: float, most_w: float, powers_w: Sequence[float]) -> tuple[float, float]:
     """Return the lowest and the highest power that the slopes between updates and the power readings allow.
 
-    Where the readings do not reach a slope, the load switches faster than the sensors show, between powers that neither
-    of them does: the range then extends as far again.
+    The slopes are from `least_w` to `most_w`. Where the readings do not reach a slope, the load switches faster than
+    the sensors show, between powers that neither of them does: the range then extends as far again.
     """
-    low_w, high_w = min(*slopes_w, *powers_w), max(*slopes_w, *powers_w)
     if not powers_w:
-        return low_w, high_w
+        return least_w, most_w
+    read_low_w, read_high_w = min(powers_w), max(powers_w)
+    low_w, high_w = min(least_w, read_low_w), max(most_w, read_high_w)
     range_w, noise_w = high_w - low_w, 1.0 + _NOISE * high_w
-    if max(powers_w) < high_w - noise_w:
+    if read_high_w < high_w - noise_w:
         high_w += range_w
-    if min(powers_w) > low_w + noise_w:
+    if read_low_w > low_w + noise_w:
         low_w = max(0.0, low_w - range_w)
     return low_w, high_w
 
@@ -110,46 +140,15 @@ def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
     return (b.joules - a.joules) / (b.t_s - a.t_s)
 
 
-def _stepwise(points: Sequence[EnergyPoint], right: int, t_s: float, low_w: float, high_w: float) -> float:
-    """Return the joules at `t_s`, assuming one change of power: from the slope before the interval to that after.
-
-    If one slope is unknown, it is the smallest or largest nearby power. Without a possible step, the power is constant.
-    """
-    left, after = points[right - 1], points[right]
-    slope_w = _slope(left, after)
-    line = left.joules + slope_w * (t_s - left.t_s)
-    span_s = after.t_s - left.t_s
-    before_w, after_w = _neighbour_slope(points, right - 1, span_s), _neighbour_slope(points, right + 1, span_s)
-    if before_w is None and after_w is not None:
-        before_w = low_w if slope_w < after_w else high_w
-    if after_w is None and before_w is not None:
-        after_w = low_w if slope_w < before_w else high_w
-    if before_w is None or after_w is None or before_w == after_w:
-        return line
-    if not min(before_w, after_w) <= slope_w <= max(before_w, after_w):
-        return line
-    step_at = left.t_s + span_s * (after_w - slope_w) / (after_w - before_w)
-    if t_s <= step_at:
-        return left.joules + before_w * (t_s - left.t_s)
-    return after.joules - after_w * (after.t_s - t_s)
-
-
-def _neighbour_slope(points: Sequence[EnergyPoint], right: int, span_s: float) -> float | None:
-    """Return the slope of the interval that ends at point `right`; None if it is much longer than `span_s`."""
-    if not 1 <= right < len(points) or points[right].t_s - points[right - 1].t_s > 1.5 * span_s:
-        return None
-    return _slope(points[right - 1], points[right])
-
-
 def counter_points(polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> list[EnergyPoint]:
     """Return one point for each observed update of the counter, at the time of the update."""
     counted = [item for item in polls if item.counted_j is not None]
     if not counted or counted[0] is not polls[0]:
         counted.insert(0, polls[0])
     points = [_first_point(counted, clock, update_s)]
-    for i, (a, b) in enumerate(pairwise(counted), start=1):
-        if _counted_j(b) == _counted_j(a):
-            continue
+    joules = [_counted_j(item) for item in counted]
+    for i in [i for i, (old, new) in enumerate(pairwise(joules), start=1) if old != new]:
+        a, b = counted[i - 1], counted[i]
         earliest_s, latest_s = a.poll.before_s, b.poll.after_s
         if clock:
             if latest_s - earliest_s < 0.75 * clock.period_s:
@@ -161,7 +160,7 @@ def counter_points(polls: Sequence[MeteredPoll], clock: SensorClock | None, upda
             earliest_s = max(earliest_s, b.poll.before_s - update_s)
             t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
         if t_s > points[-1].t_s:
-            points.append(EnergyPoint(t_s, _counted_j(b), slack_s))
+            points.append(EnergyPoint(t_s, joules[i], slack_s))
     return points
 
 

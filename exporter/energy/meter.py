@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from exporter.energy.counter_track import LOST_S, STALLED_J, STALLED_S, CounterStep, CounterTracker
 from exporter.energy.counter_wraps import MAX_DEVICE_W, PACKAGE_MAX_W, further_wraps_j
@@ -59,9 +58,8 @@ class DeviceMeter:
         self.comparison = self._sensors.result
         counted_j = totals.energy_j if self.counter.raw_j is not None else None
         self.polls = RecentPolls([MeteredPoll(last, totals, None, counted_j)] if last else ())
-        self._resumed = last is not None
+        self._resumed, self._clock, self._integral = last is not None, SensorClockTracker(), PowerIntegral()
         self._view: MeterView | None = None
-        self._clock, self._integral = SensorClockTracker(), PowerIntegral()
 
     @property
     def latest(self) -> Poll | None:
@@ -265,8 +263,14 @@ class DeviceMeter:
         if not self.polls:
             return mark_at_totals(self.totals)
         self._view = self._view or self._make_view()
-        mark, (doubt_j, shift_j) = self._view.mark(t_s), self.comparison.doubt_j(t_s)
-        return replace(mark, half_width_j=mark.half_width_j + doubt_j, unseen_j=mark.unseen_j + shift_j)
+        return self._view.mark(t_s)
+
+    def energy_at(self, t_s: float) -> tuple[float, float]:
+        """Return the joules of the mark at `t_s` and their half-width, in less time."""
+        if not self.polls:
+            return self.totals.energy_j, 0.0
+        self._view = self._view or self._make_view()
+        return self._view.energy_at(t_s)
 
     def _make_view(self) -> MeterView:
         polls, is_counted = list(self.polls), self.counter.raw_j is not None
@@ -279,6 +283,7 @@ class DeviceMeter:
         return MeterView(
             polls,
             points,
+            self.comparison.doubt_j,
             SensorState(
                 has_counter=self.has_counter,
                 resolves_updates=self._update_s >= SENSOR_PERIOD_S,

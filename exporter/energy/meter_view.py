@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.energy.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
@@ -71,28 +71,31 @@ class SensorState:
     """Time up to which the polls show the energy; any power may have flowed since."""
 
 
+Doubt = Callable[[float], tuple[float, float]]
+"""Doubt about the energy at an instant, and what to add to the unseen energy then."""
+
+
 class MeterView:
     """Energy at past instants. It is valid until the next poll."""
 
-    def __init__(self, polls: list[MeteredPoll], points: Sequence[EnergyPoint], sensors: SensorState) -> None:
-        self._polls = polls
+    def __init__(
+        self, polls: list[MeteredPoll], points: Sequence[EnergyPoint], doubt_j: Doubt, sensors: SensorState
+    ) -> None:
+        self._polls, self._doubt_j = polls, doubt_j
         self._times = [poll_time_s(item) for item in polls]
         self._powers_w = [item.poll.display_w for item in polls]
         self._points, self._line = points, EnergyLine(points)
         self._sensors = sensors
         self._curve: PowerCurve | None = None
 
-    def mark(self, t_s: float) -> EnergyMark:
-        """Return the energy mark at `t_s`."""
+    def energy_at(self, t_s: float) -> tuple[float, float]:
+        """Return the joules at `t_s` and their half-width."""
         polls, times, sensors = self._polls, self._times, self._sensors
         nearby = slice(bisect_left(times, t_s - NEIGHBOURHOOD_S), bisect_right(times, t_s + NEIGHBOURHOOD_S))
         known_w = [power_w for power_w in self._powers_w[nearby] if power_w is not None]
         right = bisect_right(times, t_s)
-        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
-        is_inside = 0 < right < len(polls)
-        share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
-        is_silent = not is_inside or times[right] - times[right - 1] > BRIDGED_S
-        is_delayed = t_s > sensors.settled_s
+        before = polls[max(0, right - 1)].totals
+        is_silent, is_delayed = self._is_silent(right), t_s > sensors.settled_s
         placed = None if is_delayed or is_silent else self._placed(t_s)
         unknown_w = sensors.most_w if is_silent or is_delayed else None
         joules, half_width_j = placed or self._line.at(t_s, known_w, unknown_w)
@@ -101,9 +104,19 @@ class MeterView:
         half_width_j += self._sensor_error_j(t_s, known_w)
         if t_s > sensors.counted_s:
             half_width_j += sensors.pending_j + sensors.bridge_error_j
-        unseen_j = after.unseen_j - before.unseen_j
-        if not is_silent:  # it may lie on either side of this instant
+        if not is_silent:  # unseen energy may lie on either side of this instant
             half_width_j += polls[self._next_known(right)].totals.unseen_j - before.unseen_j
+        return joules, half_width_j + self._doubt_j(t_s)[0]
+
+    def mark(self, t_s: float) -> EnergyMark:
+        """Return the energy mark at `t_s`."""
+        polls, times = self._polls, self._times
+        right = bisect_right(times, t_s)
+        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
+        is_inside = 0 < right < len(polls)
+        share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
+        unseen_j = share * (after.unseen_j - before.unseen_j) if self._is_silent(right) else 0.0
+        joules, half_width_j = self.energy_at(t_s)
         return EnergyMark(
             joules,
             half_width_j,
@@ -111,10 +124,15 @@ class MeterView:
             before.integrated_j + share * (after.integrated_j - before.integrated_j),
             before.covered_s + share * (after.covered_s - before.covered_s),
             before.resets,
-            sensors.unmeasured_share,
-            sensors.limit_w,
-            before.unseen_j + (share * unseen_j if is_silent else 0.0),
+            self._sensors.unmeasured_share,
+            self._sensors.limit_w,
+            before.unseen_j + unseen_j + self._doubt_j(t_s)[1],
         )
+
+    def _is_silent(self, right: int) -> bool:
+        """Return whether no polls, or none for a long time, are around the instants before poll `right`."""
+        times = self._times
+        return not 0 < right < len(times) or times[right] - times[right - 1] > BRIDGED_S
 
     def _is_counted(self, t_s: float) -> bool:
         """Return whether the energy at `t_s` is the counter's."""

@@ -128,6 +128,8 @@ class PowerComparison:
 
     def doubt_j(self, t_s: float) -> tuple[float, float]:
         """Return the doubt at `t_s`, and what to add to the totals' unseen energy at `t_s`."""
+        if not self._windows:
+            return 0.0, 0.0
         around = [window.doubt_j(t_s) for window in self._windows if window.begin_s < t_s < window.end_s]
         return math.fsum(half_width_j for half_width_j, _ in around), math.fsum(shift_j for _, shift_j in around)
 

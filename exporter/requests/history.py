@@ -61,9 +61,8 @@ class MeterHistory:
             self.begin_s = max(self.first_s, self._meter.polls[0].poll.after_s)
         old = int(np.searchsorted(times_s, self.first_s))
         old_j, old_half_j = self._old_energy_at(times_s[:old]) if old else (np.empty(0), np.empty(0))
-        marks = [self._meter.mark(t_s) for t_s in times_s[old:].tolist()]
-        joules = np.append(old_j, [mark.joules for mark in marks])
-        half_j = np.append(old_half_j, [mark.half_width_j for mark in marks])
+        found = np.array([self._meter.energy_at(t_s) for t_s in times_s[old:].tolist()]).reshape(-1, 2)
+        joules, half_j = np.append(old_j, found[:, 0]), np.append(old_half_j, found[:, 1])
         kept = slice(0, int(np.searchsorted(self._times_s, times_s[0])))
         latest = self._meter.latest
         new = slice(0, int(np.searchsorted(times_s, latest.after_s, side="right")) if latest else 0)
@@ -81,11 +80,12 @@ class MeterHistory:
 
     def _old_energy_at(self, times_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         first_s = self.first_s
-        mark, known = self._meter.mark(first_s), slice(0, int(np.searchsorted(self._times_s, first_s)))
-        known_s, known_j = np.append(self._times_s[known], first_s), np.append(self._joules[known], mark.joules)
+        first_j, first_half_j = self._meter.energy_at(first_s)
+        known = slice(0, int(np.searchsorted(self._times_s, first_s)))
+        known_s, known_j = np.append(self._times_s[known], first_s), np.append(self._joules[known], first_j)
         known_j = np.maximum.accumulate(known_j)
         joules = np.interp(times_s, known_s, known_j)
-        half_j = np.interp(times_s, known_s, np.append(self._half_j[known], mark.half_width_j))
+        half_j = np.interp(times_s, known_s, np.append(self._half_j[known], first_half_j))
         if len(known_s) > 1:
             begin_s, begin_j, most_w = known_s[-2], known_j[-2], self._meter.most_w
             above_j = np.minimum(known_j[-1], begin_j + most_w * (times_s - begin_s)) - joules
