@@ -170,7 +170,7 @@ def _upper_hull(points: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
     hull: list[tuple[float, int]] = []
     for y, k in points:
         while len(hull) > 1:
-            (y1, k1), (y2, k2) = hull[-2:]
+            (y1, k1), (y2, k2) = hull[-2], hull[-1]
             if (y2 - y1) * (k - k1) > (y - y1) * (k2 - k1):
                 break
             hull.pop()

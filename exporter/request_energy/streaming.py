@@ -104,7 +104,7 @@ class StreamingDivision:
     def take_all(self) -> np.ndarray:
         """Remove all requests that are not final; return their keys. Their energy becomes a part of the rest."""
         self.rest_j += self.open_j
-        keys = self._keys.values.copy()
+        keys = self._keys.first(len(self._keys))
         self._remove(len(keys))
         return keys
 
@@ -260,14 +260,16 @@ class StreamingDivision:
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
         count, integrals = int(np.searchsorted(latest_s, self.divided_s, side="right")), self._integrals()
         parts = [slice(at, min(at + _AT_ONCE, count)) for at in range(0, max(count, 1), _AT_ONCE)]
-        found = DividedRequests.joined([self._finals(each, integrals, untimed) for each in parts])
+        columns = zip(*(self._finals(each, integrals, untimed) for each in parts), strict=True)
+        found = DividedRequests(self._keys.first(count), *map(np.concatenate, columns))
+        found = found.with_missing(self._held.values[2, :count] - self._held.values[0, :count])
         if count:
             self._estimates.compare(self._held.values[_ESTIMATED_J, :count], found.total_j)
             self._remove(count)
         return found
 
-    def _finals(self, final: slice, integrals: RunningIntegrals, untimed: float) -> DividedRequests:
-        """Return the energies of requests that ended in divided slots."""
+    def _finals(self, final: slice, integrals: RunningIntegrals, untimed: float) -> tuple[np.ndarray, ...]:
+        """Return the columns of `DividedRequests` but the keys of requests that ended in divided slots."""
         energy, held = self._energy(final, integrals), self._held.values[:, final]
         best, dynamic_j, arrived_s = energy.best, energy.best.dynamic_j, held[0]
         is_known = arrived_s >= self._assumed_until_s
@@ -275,9 +277,7 @@ class StreamingDivision:
         half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
         half_j = np.minimum(half_j, energy.most_j)
         missing_s = np.maximum(held[7] - arrived_s, 0.0)
-        keys, separable = self._keys.values[final].copy(), is_known & self._separable
-        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
-        return found.with_missing(held[2] - arrived_s)
+        return best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, is_known & self._separable
 
     def _remove(self, count: int) -> None:
         """Remove the first requests, and the rates of slots before all others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,11 +83,6 @@ class DividedRequests:
     half_j: FloatArray
     missing_s: FloatArray
     separable: Mask
-
-    @classmethod
-    def joined(cls, parts: Sequence[DividedRequests]) -> DividedRequests:
-        columns = ([getattr(each, column.name) for each in parts] for column in fields(cls))
-        return cls(*map(np.concatenate, columns))
 
     @property
     def total_j(self) -> FloatArray:

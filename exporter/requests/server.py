@@ -12,7 +12,7 @@ import numpy as np
 from exporter.attribution.device_loads import GpuUse
 from exporter.energy.meter import DeviceMeter
 from exporter.model import ClockReading, Device
-from exporter.request_energy.columns import RequestColumns, spans_at
+from exporter.request_energy.columns import RequestColumns, as_items, spans_at
 from exporter.request_energy.model import MIN_FIT_SLOTS
 from exporter.request_energy.pieces import FloatArray, IntArray
 from exporter.request_energy.spans import RequestSpans
@@ -238,7 +238,7 @@ class Server:
         self._add_final(_without_energy(self._division.take_all(), STOPPED))
 
     def _add_final(self, rows: np.ndarray) -> None:
-        self._final = np.concatenate([self._final, rows])
+        self._final = np.concatenate([self._final, rows]) if len(self._final) else rows
         batch = rows["batch"]
         firsts = np.flatnonzero(np.diff(batch, prepend=-1))  # of requests of one batch, in the order of their reports
         for number, count in zip(batch[firsts].tolist(), np.diff(firsts, append=len(batch)).tolist(), strict=True):
@@ -255,7 +255,7 @@ class Server:
         if is_whole.all():
             whole, self._final = self._final, self._final[:0]
         else:
-            whole, self._final = self._final[is_whole], self._final[~is_whole]
+            whole, self._final = (as_items(self._final)[kept].view(FINAL_TYPE) for kept in (is_whole, ~is_whole))
         return whole, numbers[-1]
 
     def _extend(self, last_s: float, until_s: float) -> None:
