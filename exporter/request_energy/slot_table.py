@@ -215,7 +215,7 @@ class RunningIntegrals:
     """Integrals of joules per load (RATES, K) from the first edge of K slots on."""
 
     def __init__(self, rates: FloatArray, edges: SlotEdges) -> None:
-        self.edges = edges
+        self._edges = edges
         none = np.zeros((RATES, 1))
         self._rates = np.concatenate([rates, none], axis=1)
         widths_s = np.repeat([np.diff(edges.real_s)], RATES, axis=0)
@@ -227,7 +227,7 @@ class RunningIntegrals:
 
     def energy(self, phases: Phases, idle_j: FloatArray) -> SummedEnergy:
         """Return the energies of requests that ended before the last edge; `idle_j` (N,) are their idle energies."""
-        at = _Points(phases, self.edges)
+        at = _Points(phases, self._edges)
         at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
         joules = np.zeros((_VARIANTS, len(phases.ended_s)))
         prefill_j = np.zeros(len(phases.ended_s))

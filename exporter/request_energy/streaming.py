@@ -40,8 +40,6 @@ PACE_SAMPLES = 2
 """Groups of requests for the pace of the server: those in progress are of the same minute."""
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
-_AT_ONCE = 4_096
-"""Requests whose energies are computed at once: their arrays stay in the cache of a core."""
 _COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
 """Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, the idle energy so far, and 1 if
 the first token is a guess, else 0."""
@@ -111,7 +109,7 @@ class StreamingDivision:
     @property
     def open_j(self) -> float:
         """Divided energy of the requests that are not final."""
-        best = self._energy(slice(0, self._counted), self._integrals()).best
+        best = self._energy(slice(0, self._counted)).best
         return float(best.dynamic_j.sum() + best.idle_j.sum())
 
     def extend(self, edges_s: FloatArray, joules: FloatArray, half_j: FloatArray) -> None:
@@ -246,38 +244,31 @@ class StreamingDivision:
         self._estimates.add(float(loads[FLIGHT_S].sum()), float(idle_j.sum()))
         self.rest_j += float((slots.joules - dynamic_j).sum() - idle_j.sum())
 
-    def _integrals(self) -> RunningIntegrals:
-        """Return the integrals up to the end of the divided slots."""
-        return RunningIntegrals(self._rates, self._slot_edges(self._base_s, self._rates.shape[1]))
-
-    def _energy(self, chosen: slice, integrals: RunningIntegrals) -> SummedEnergy:
+    def _energy(self, chosen: slice) -> SummedEnergy:
         """Return the energies of requests up to the end of the divided slots."""
-        phases = self._phases(chosen, self._base_s).until(integrals.edges)
-        return integrals.energy(phases, self._held.values[_IDLE_J, chosen])
+        edges = self._slot_edges(self._base_s, self._rates.shape[1])
+        phases = self._phases(chosen, self._base_s).until(edges)
+        return RunningIntegrals(self._rates, edges).energy(phases, self._held.values[_IDLE_J, chosen])
 
     def _take_final(self, untimed: float) -> DividedRequests:
         """Remove the first requests that ended in divided slots, and return their energies."""
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
-        count, integrals = int(np.searchsorted(latest_s, self.divided_s, side="right")), self._integrals()
-        parts = [slice(at, min(at + _AT_ONCE, count)) for at in range(0, max(count, 1), _AT_ONCE)]
-        columns = zip(*(self._finals(each, integrals, untimed) for each in parts), strict=True)
-        found = DividedRequests(self._keys.first(count), *map(np.concatenate, columns))
-        found = found.with_missing(self._held.values[2, :count] - self._held.values[0, :count])
-        if count:
-            self._estimates.compare(self._held.values[_ESTIMATED_J, :count], found.total_j)
-            self._remove(count)
-        return found
-
-    def _finals(self, final: slice, integrals: RunningIntegrals, untimed: float) -> tuple[np.ndarray, ...]:
-        """Return the columns of `DividedRequests` but the keys of requests that ended in divided slots."""
-        energy, held = self._energy(final, integrals), self._held.values[:, final]
+        count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
+        final = slice(0, count)
+        energy, held = self._energy(final), self._held.values[:, final]
         best, dynamic_j, arrived_s = energy.best, energy.best.dynamic_j, held[0]
         is_known = arrived_s >= self._assumed_until_s
         half_j = energy.dynamic_half_widths_j(self.model, np.maximum(held[_GUESSED], untimed))
         half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
         half_j = np.minimum(half_j, energy.most_j)
-        missing_s = np.maximum(held[7] - arrived_s, 0.0)
-        return best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, is_known & self._separable
+        missing_s, separable = np.maximum(held[7] - arrived_s, 0.0), is_known & self._separable
+        keys = self._keys.first(count)
+        found = DividedRequests(keys, best.prefill_j, best.decode_j, best.idle_j, half_j, missing_s, separable)
+        found = found.with_missing(held[2] - arrived_s)
+        if count:
+            self._estimates.compare(held[_ESTIMATED_J], found.total_j)
+            self._remove(count)
+        return found
 
     def _remove(self, count: int) -> None:
         """Remove the first requests, and the rates of slots before all others."""
