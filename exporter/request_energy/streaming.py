@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from exporter.request_energy.columns import HeldRows
+from exporter.request_energy.columns import HeldRows, as_items
 from exporter.request_energy.model import FIT_SLOTS, EnergyModel, Estimates, FitSlots
 from exporter.request_energy.pace import UNKNOWN_PACE, DecodeClock, Phases, SlotEdges, pace_of
 from exporter.request_energy.pieces import FloatArray, Mask, shared_joules, with_slots
@@ -91,7 +91,7 @@ class StreamingDivision:
             self._held.values[_IDLE_J, -len(spans) :] = 0.0
             self._held.values[_GUESSED, -len(spans) :] = untimed
             self._held.values[_ESTIMATED_J, -len(spans) :] = self._first_estimates(spans)
-            self._keys.append(len(spans))[:] = keys
+            as_items(self._keys.append(len(spans)))[:] = as_items(keys)
             self._first_s = min(self._first_s, float(spans.ended_s.min()))
             self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
 
