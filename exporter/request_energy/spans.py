@@ -53,7 +53,9 @@ class RequestSpans:
         """Return some of the requests."""
         columns = self.arrived_s, self.first_token_s, self.ended_s
         counts = self.prompt_tokens, self.cached_tokens, self.generated_tokens
-        return RequestSpans(*(one[chosen] for one in columns), *(one[chosen].astype(np.float64, copy=False) for one in counts))
+        return RequestSpans(
+            *(one[chosen] for one in columns), *(one[chosen].astype(np.float64, copy=False) for one in counts)
+        )
 
     def groups(self, samples: int) -> list[RequestSpans]:
         """Return up to `samples` groups of consecutive requests."""

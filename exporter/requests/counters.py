@@ -103,10 +103,13 @@ class RequestCounters:
         native = np.ceil(np.log2(np.maximum(known_j, ZERO_J)) * 2**NATIVE_SCHEMA).astype(np.intp)
         native[known_j <= ZERO_J] = _ZERO
         labels = list(self._numbers)
-        keys, amounts = np.unique(measured * _KEYS + native - _ZERO, return_counts=True)
-        for key, amount in zip(keys.tolist(), amounts.tolist(), strict=True):
-            number, bucket = divmod(key, _KEYS)
-            self._add(m.REQUEST_ENERGY, (*labels[number], str(bucket + _ZERO)), float(amount))
+        (used,) = np.nonzero(np.bincount(native - _ZERO))
+        position = np.zeros(_KEYS, dtype=np.intp)
+        position[used] = np.arange(len(used))
+        amounts = np.bincount(measured * len(used) + position[native - _ZERO])  # `np.unique` takes ten times as long
+        for key in np.flatnonzero(amounts).tolist():
+            number, bucket = divmod(key, len(used))
+            self._add(m.REQUEST_ENERGY, (*labels[number], str(used[bucket] + _ZERO)), float(amounts[key]))
         for number in np.flatnonzero(requests).tolist():
             own = labels[number]
             self._add(m.REQUESTS, own, float(requests[number]))

@@ -76,10 +76,9 @@ def packed_batches(rows: np.ndarray) -> Iterator[PackedBatch]:
     keys = (rows["batch"] << 32) + rows["position"]
     if (np.diff(keys) < 0).any():
         rows = rows[np.argsort(keys, kind="stable")]
-    used = [(1 << bit, name) for bit, name in enumerate(_PACKED_FIELDS) if rows[name].any()]
-    columns, bits = np.empty((len(used), len(rows)), "<f4"), sum(bit for bit, _ in used)
-    for column, (_, name) in zip(columns, used, strict=True):
-        column[:] = rows[name]
+    columns = np.array([rows[name] for name in _PACKED_FIELDS], "<f4")
+    is_used = columns.any(axis=1)
+    columns, bits = columns[is_used], sum(1 << bit for bit in np.flatnonzero(is_used).tolist())
     flags = (rows["loss"] * 4 + rows["is_separable"] * 2 + rows["is_shared"]).astype("u1")
     firsts = np.flatnonzero(np.diff(rows["batch"], prepend=-1)).tolist()
     for first, end in zip(firsts, [*firsts[1:], len(rows)], strict=True):

@@ -80,7 +80,8 @@ def _empty(expected: int) -> IntArray:
 
 def is_first(hashes: IntArray) -> Mask:
     """Return the mask of the hashes without the second and further ones of the same value."""
-    ordered = np.sort(hashes)
+    roughly = np.argsort((hashes >> 48).astype(np.int16), kind="stable")  # a radix sort, after which little is to do
+    ordered = np.sort(hashes[roughly], kind="stable")
     mask = np.ones(len(hashes), dtype=bool)
     if (ordered[1:] == ordered[:-1]).any():
         mask[:] = False
