@@ -15,6 +15,9 @@ import numpy.typing as npt
 from exporter.request_energy.pieces import FloatArray, IntArray, Mask
 from exporter.request_energy.spans import RequestSpans, with_first_tokens
 
+_MANY = 200
+"""Requests from which on each column is read by itself."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LabelSet:
@@ -69,6 +72,8 @@ class RequestColumns:
         sets: Sequence[LabelSet],
     ) -> RequestColumns:
         """Return the columns of values (6, N), in which None becomes NaN."""
+        if len(ids) < _MANY:
+            return cls(ids, np.array(values, dtype=np.float64), np.array(set_numbers, dtype=np.intp), sets)
         columns = np.empty((len(values), len(ids)))
         for column, each in zip(columns, values, strict=True):
             column[:] = _numbers(each)
@@ -136,7 +141,7 @@ class RequestColumns:
 
 
 def _numbers(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Return numbers as an array; those of one type in a fifth of the time that `np.array` takes."""
+    """Return numbers as an array; many of one type in a third of the time that `np.array` takes."""
     for code in "qd":
         with suppress(struct.error):
             return np.frombuffer(struct.pack(f"{len(values)}{code}", *values), code)

@@ -9,6 +9,8 @@ from exporter.request_energy.pieces import IntArray, Mask
 _LEAST_SLOTS = 64
 _MOST_FULL = 0.4
 """Part of the slots that are in use, at most; the next hashes double their number."""
+_FEW = 8
+"""Hashes that are faster one by one than by array operations."""
 
 
 class IdTable:
@@ -27,20 +29,26 @@ class IdTable:
         """Return the mask of the hashes that are in the table."""
         if not self._count:
             return np.zeros(len(hashes), dtype=bool)
+        if len(hashes) <= _FEW:
+            return self._contains_few(hashes)
         last = len(self._slots) - 1
         at = hashes & last
         held = self._slots.take(at)
         found: Mask = held == hashes
         (left,) = np.nonzero((held != 0) & ~found)
         at, wanted = at[left], hashes[left]
-        while len(left):
+        while len(left) > _FEW:
             at = (at + 1) & last
             held = self._slots.take(at)
             is_here = held == wanted
             found[left[is_here]] = True
             (further,) = np.nonzero((held != 0) & ~is_here)
             left, at, wanted = left[further], at[further], wanted[further]
+        found[left] = self._contains_few(wanted)
         return found
+
+    def _contains_few(self, hashes: IntArray) -> Mask:
+        return np.array([self._slots.item(self._slot(each)) == each for each in hashes.tolist()], dtype=bool)
 
     def add(self, hashes: IntArray) -> None:
         """Add different hashes that are not in the table."""
@@ -61,14 +69,24 @@ class IdTable:
         held: IntArray = self._slots[self._slots != 0]
         return held
 
+    def _slot(self, wanted: int) -> int:
+        """Return the slot of one hash, or the free one where it would be."""
+        last = len(self._slots) - 1
+        at = wanted & last
+        while (held := self._slots.item(at)) and held != wanted:
+            at = (at + 1) & last
+        return at
+
     def _fill(self, hashes: IntArray) -> None:
         last = len(self._slots) - 1
         at = hashes & last
-        while len(hashes):
+        while len(hashes) > _FEW:
             free = self._slots.take(at) == 0
             self._slots[at[free]] = hashes[free]  # of those with the same slot, one remains
             (left,) = np.nonzero(self._slots.take(at) != hashes)
             hashes, at = hashes[left], (at[left] + 1) & last
+        for each in hashes.tolist():
+            self._slots[self._slot(each)] = each
 
 
 def _empty(expected: int) -> IntArray:
@@ -80,6 +98,8 @@ def _empty(expected: int) -> IntArray:
 
 def is_first(hashes: IntArray) -> Mask:
     """Return the mask of the hashes without the second and further ones of the same value."""
+    if len(hashes) <= _FEW and len({*hashes.tolist()}) == len(hashes):
+        return np.ones(len(hashes), dtype=bool)
     roughly = np.argsort((hashes >> 48).astype(np.int16), kind="stable")  # a radix sort, after which little is to do
     ordered = np.sort(hashes[roughly], kind="stable")
     mask = np.ones(len(hashes), dtype=bool)

@@ -12,12 +12,13 @@ def some(*numbers):
     return np.array(numbers, dtype=np.int64)
 
 
+@pytest.mark.parametrize("size", [20, 500])
 @pytest.mark.parametrize("low_bits", [10, 40])
-def test_table_of_many_calls_has_what_a_set_has(low_bits):
+def test_table_of_many_calls_has_what_a_set_has(low_bits, size):
     """With few random bits at their end, most hashes are far from the slot that these bits name."""
     rng, table, known = np.random.default_rng(1), IdTable(), set()
     for _ in range(10):
-        hashes = np.unique((rng.integers(1, 400, 500) << 50) + rng.integers(0, 1 << low_bits, 500))
+        hashes = np.unique((rng.integers(1, 400, size) << 50) + rng.integers(0, 1 << low_bits, size))
         is_known = [each in known for each in hashes.tolist()]
 
         assert table.contains(hashes).tolist() == is_known
