@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from tests.daemon import daemon, environment
 from tests.docs import markdown
 from tests.docs.reference import ROOT
+from tests.polling import eventually
+from tests.servers import free_port
 
 SHOWN_ADDRESS = "http://127.0.0.1:9847"
 RUN_ID = "first-steps"
@@ -78,3 +81,38 @@ def test_requests_example_reports_a_request_as_printed(shell):
     assert (receipt["accepted"], receipt["reasons"]) == (1, {})
     assert (request["id"], request["state"]) == ("r-1", "pending")
     assert (ended["run_id"], ended["outcome"]) == ("server-1", "ok")
+
+
+def is_listening(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def reported(exporter, request_id):
+    status, view = exporter.get(f"/api/v1/requests/{request_id}")
+    return view if status in (200, 202) else None
+
+
+def test_server_of_request_energy_reports_its_requests(shell, exporter, tmp_path):
+    pytest.importorskip("uvicorn", reason="needs uvicorn")
+    pytest.importorskip("fastapi", reason="needs fastapi")
+    page = markdown.blocks(ROOT / "workloads/docs/request-energy.md")
+    (server,) = [block for block in page if block.language == "python"]
+    (load,) = [block.text for block in page if block.text.startswith("for user")]
+    (tmp_path / "server.py").write_text(server.text)
+    port, loop = free_port(), load[: load.index("sleep 35")]
+    env = environment({"WATTLINE_EXPORTER": exporter.url, "CUDA_VISIBLE_DEVICES": "0"})
+    command = [sys.executable, "-m", "uvicorn", "server:app", "--port", str(port)]
+
+    with subprocess.Popen(command, cwd=tmp_path, env=env) as serving:
+        try:
+            eventually(lambda: is_listening(port), "the server listens")
+            answers = shell(loop.replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
+            view = eventually(lambda: reported(exporter, "cmpl-5"), "a report")
+        finally:
+            serving.terminate()
+
+    assert [json.loads(line)["id"] for line in answers.splitlines()] == [f"cmpl-{k}" for k in range(1, 6)]
+    run = exporter.get(f"/api/v1/runs/{view['run_id']}")[1]
+    assert (run["workload"], [gpu["gpu"] for gpu in run["gpus"]]) == ("llm-server", ["0"])
+    assert len(server.text.splitlines()) <= 20
