@@ -24,13 +24,14 @@ def largest(values: Iterable[Interval | float | None]) -> float:
     return max((abs(value) for value in plain if value is not None), default=0.0)
 
 
-def energy(quantity: Interval, largest_j: float | None = None, *, half: bool = True) -> str:
+def energy(quantity: Interval, largest_j: float | None = None, *, half: bool = True, least_digits: bool = True) -> str:
     """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits `largest_j`.
 
-    The half-width covers random and systematic errors. It decides the digits, also with `half=False`.
+    The half-width covers random and systematic errors. It decides the digits, also with `half=False`; the value has two
+    of them at least, except without `least_digits`, for energies that may be 0 or less: `-10 ± 80 J`.
     """
     unit, joules = energy_unit(quantity.value if largest_j is None else largest_j)
-    return _with_unit(quantity.scaled(1 / joules), unit, half=half)
+    return _with_unit(quantity.scaled(1 / joules), unit, half=half, least_digits=least_digits)
 
 
 def marked(text: str, estimated: bool) -> str:
@@ -203,18 +204,18 @@ def energy_unit(value_j: float) -> tuple[str, float]:
     return ("Wh", _WATT_HOUR_J) if abs(value_j) < _KILOWATT_HOUR_J else ("kWh", _KILOWATT_HOUR_J)
 
 
-def _with_unit(quantity: Interval, unit: str, *, half: bool = True) -> str:
-    value, half_text = _digits(quantity)
+def _with_unit(quantity: Interval, unit: str, *, half: bool = True, least_digits: bool = True) -> str:
+    value, half_text = _digits(quantity, least_digits=least_digits)
     return f"{value} ± {half_text} {unit}" if half and half_text else f"{value} {unit}"
 
 
-def _digits(quantity: Interval) -> tuple[str, str]:
+def _digits(quantity: Interval, *, least_digits: bool = True) -> tuple[str, str]:
     half = quantity.total_half
     if not half:
         return _significant(quantity.value), ""
     decimals = _decimals(half, quantity.value)
     of_value = decimals
-    if abs(quantity.value) >= _LEAST_RATIO * half:
+    if least_digits and abs(quantity.value) >= _LEAST_RATIO * half:
         of_value = max(decimals, 1 - math.floor(math.log10(abs(quantity.value))))
     if of_value > max(decimals, 0):  # both have the same decimals
         decimals = of_value = min(of_value, max(decimals, 0) + 1)

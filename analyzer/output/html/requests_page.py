@@ -46,7 +46,7 @@ def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
     yield "Requests", f"{len(spans):,}", f"{float(spans.generated_tokens.sum()):,.0f} generated tokens"
     yield "Energy of the GPUs", units.energy(report.measured), ""
     yield "Energy of the requests", units.energy(report.assigned, whole_j), ""
-    yield "Rest", units.energy(report.rest, whole_j), "no request has it"
+    yield "Rest", units.energy(report.rest, whole_j, least_digits=False), "no request has it"
     names = "Prompt token", "Generated token", "1,000 tokens of context"
     for name, energy in zip(names, report.tokens_j, strict=True):
         if energy:

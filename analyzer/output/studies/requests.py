@@ -28,6 +28,8 @@ from analyzer.studies.requests.table import PERCENTILES, RequestGroup
 from exporter.request_energy.divide import EnergyPart
 
 _CHUNK = 500_000
+_LARGE_J = 1e6
+"""Energy in a column of requests from which on it is in kWh: below, most requests would have many zeros in Wh."""
 
 
 def requests_output(report: RequestReport, top: int) -> CommandOutput:
@@ -76,7 +78,7 @@ def _headline(report: RequestReport) -> str:
     spans = report.table.spans
     counts = f"{spans.prompt_tokens.sum():,.0f} prompt tokens, {spans.generated_tokens.sum():,.0f} generated tokens"
     sums = report.measured, report.assigned, report.rest
-    measured, assigned, rest = (units.energy(each, report.measured.value) for each in sums)
+    measured, assigned, rest = (units.energy(each, report.measured.value, least_digits=False) for each in sums)
     lines = [
         f"{report.title}: {len(spans):,} requests, {counts}",
         f"energy of the GPUs {measured}: requests {assigned}, rest {rest}",
@@ -101,8 +103,10 @@ def _headline(report: RequestReport) -> str:
 
 
 def share_text(share: Interval) -> str:
-    """Return `26.7 ± 1.3 %`, or `at most 26.7 %` for one of which only the upper limit is known."""
+    """Return `26.7 ± 1.3 %`, `98.2 % (93.2 to 100 %)`, or `at most 26.7 %` if only the upper limit is known."""
     percent, half = 100 * share.value, 100 * (share.half or 0.0)
+    if half < percent and percent + half > 100:
+        return f"{percent:.1f} % ({percent - half:.1f} to 100 %)"
     return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
 
 
@@ -118,8 +122,9 @@ def groups_table(report: RequestReport) -> Table:
 def percentiles_table(report: RequestReport) -> Table:
     """Return percentiles of the energies of the requests of each group."""
     columns = [*_group_columns(report), *figure_columns(*(f"p{p:g}" for p in PERCENTILES))]
+    largest_j = units.largest(interval_of(each) for group in report.groups for each in group.percentiles_j)
     rows = [
-        [*_group_cells(group), *(energy_cell(interval_of(each)) for each in group.percentiles_j)]
+        [*_group_cells(group), *(_request_cell(interval_of(each), largest_j) for each in group.percentiles_j)]
         for group in report.groups
     ]
     return Table("Energy of one request: percentiles", columns, rows)
@@ -135,12 +140,13 @@ def _group_cells(group: RequestGroup) -> list[Cell]:
 
 def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
+    largest_of_one_j = max(each.per_request_j[0] for each in report.groups)
     energy = Interval(group.energy_j, group.half_j)
     cells = [
         *_group_cells(group),
         _count_cell(group.requests),
         energy_cell(energy, largest_j),
-        energy_cell(Interval(*group.per_request_j), group.per_request_j[0]),
+        _request_cell(Interval(*group.per_request_j), largest_of_one_j),
         _token_cell(group.per_prompt_token),
         _token_cell(group.per_generated_token),
     ]
@@ -149,6 +155,14 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     if report.grams_per_kwh is not None:
         cells.append(_plain_cell(energy.scaled(report.grams_per_kwh / JOULES_PER_KWH)))
     return cells
+
+
+def _request_cell(energy: Interval | None, largest_j: float) -> Cell:
+    """Return the energy of one request, in joules unless the largest one of its column is large."""
+    if energy is None:
+        return Cell()
+    text = units.energy(energy, largest_j if largest_j >= _LARGE_J else 0.0, least_digits=False)
+    return Cell(text, energy.value, "J", energy.half)
 
 
 def _token_cell(energy: EnergyPart | None) -> Cell:
@@ -174,7 +188,7 @@ def most_table(report: RequestReport, top: int, labels: Sequence[str] = ()) -> T
     rows = [
         [
             text_cell(report.table.ids[k]),
-            energy_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
+            _request_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
             *(text_cell(of_label[place]) for of_label in values),
             _count_cell(float(spans.prompt_tokens[k])),
             _count_cell(float(spans.generated_tokens[k])),

@@ -33,6 +33,21 @@ def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected):
     assert units.energy(Interval(value_j, half_j)) == expected
 
 
+@pytest.mark.parametrize(
+    ("value_j", "half_j", "expected"),
+    [
+        (-6.1, 76.6, "-10 ± 80 J"),
+        (8.2, 16.5, "8 ± 16 J"),
+        (4.7, 3.2, "5 ± 3 J"),
+        (-0.4, 30, "0 ± 30 J"),
+        (950, 12, "950 ± 12 J"),
+        (12_345, 180, "3.43 ± 0.05 Wh"),
+    ],
+)
+def test_energy_that_may_be_negative_has_the_digits_of_its_half_width(value_j, half_j, expected):
+    assert units.energy(Interval(value_j, half_j), least_digits=False) == expected
+
+
 def test_energy_text_is_rounded_to_random_and_systematic_error():
     """3.7 J and 610 J are 610 J together, of which one digit is known."""
     read = Interval(6_160, 3.7, systematic=(-180.0, 610.0))
