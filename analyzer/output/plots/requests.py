@@ -25,6 +25,14 @@ MANY_DECADES = 1_000.0
 
 def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
     """Return a PNG of all requests, or of MOST_POINTS evenly chosen ones; each model has its colour."""
+    target = io.BytesIO()
+    with mpl.rc_context(plot_style(theme)):
+        requests_figure(report, theme).savefig(target, format="png", dpi=160, metadata={"Software": "Wattline"})
+    return target.getvalue()
+
+
+def requests_figure(report: RequestReport, theme: Theme = LIGHT) -> Figure:
+    """Return the plot with the current style; the legend of several models is beside the axes."""
     count = len(report.table.spans)
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))
     joules = np.maximum(report.joules[shown], 1e-3)
@@ -32,30 +40,27 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
     models = report.table.label_values("model", shown).astype(str)
     names, counts = np.unique(models, return_counts=True)
     names = names[np.argsort(-counts, kind="stable")]
-    with mpl.rc_context(plot_style(theme)):
-        figure = Figure(figsize=(9.6, 4.4), layout="constrained")
-        axes = figure.subplots()
-        for position, name in enumerate(names[:_MOST_MODELS]):
-            rest = position == _MOST_MODELS - 1 and len(names) > _MOST_MODELS
-            chosen = np.isin(models, names[position:]) if rest else models == name
-            axes.scatter(
-                tokens[chosen],
-                joules[chosen],
-                s=14 if len(shown) < 3_000 else 5,
-                alpha=0.5,
-                linewidths=0,
-                color=theme.series[position],
-                label="other models" if rest else str(name) or "(no model)",
-            )
-        scale_axis(axes, "x", tokens, "Generated tokens")
-        scale_axis(axes, "y", joules, "Energy of a request, J")
-        axes.grid(color=theme.line, linewidth=0.6)
-        axes.set_axisbelow(True)
-        if len(names) > 1:
-            axes.legend(frameon=False, loc="upper left", markerscale=1.6)
-        target = io.BytesIO()
-        figure.savefig(target, format="png", dpi=160, metadata={"Software": "Wattline"})
-    return target.getvalue()
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    axes = figure.subplots()
+    for position, name in enumerate(names[:_MOST_MODELS]):
+        rest = position == _MOST_MODELS - 1 and len(names) > _MOST_MODELS
+        chosen = np.isin(models, names[position:]) if rest else models == name
+        axes.scatter(
+            tokens[chosen],
+            joules[chosen],
+            s=14 if len(shown) < 3_000 else 5,
+            alpha=0.5,
+            linewidths=0,
+            color=theme.series[position],
+            label="other models" if rest else str(name) or "(no model)",
+        )
+    scale_axis(axes, "x", tokens, "Generated tokens")
+    scale_axis(axes, "y", joules, "Energy of a request, J")
+    axes.grid(color=theme.line, linewidth=0.6)
+    axes.set_axisbelow(True)
+    if len(names) > 1:
+        figure.legend(frameon=False, loc="outside right upper", markerscale=1.6)
+    return figure
 
 
 def scale_axis(axes: Axes, name: Literal["x", "y"], values: FloatArray, title: str) -> None:

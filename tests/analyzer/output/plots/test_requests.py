@@ -1,10 +1,14 @@
 """Axes of the plot of requests."""
 
+from dataclasses import fields
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from analyzer.output.plots.requests import scale_axis
+from analyzer.output.plots.requests import requests_figure, scale_axis
+from exporter.request_energy.spans import RequestSpans
 
 
 def drawn_axis(values):
@@ -34,3 +38,18 @@ def test_energies_of_several_magnitudes_have_a_logarithmic_axis(highest, labels)
 
     assert title == "Energy of a request, J, log scale"
     assert labels <= set(found)
+
+
+def test_legend_of_several_models_is_outside_of_the_axes():
+    tokens = np.array([20.0, 40.0, 90.0, 800.0])
+    table = SimpleNamespace(
+        spans=RequestSpans(*[tokens] * len(fields(RequestSpans))),
+        label_values=lambda _name, chosen: np.array(["toy-70b", "toy-8b"] * 2, dtype=object)[chosen],
+    )
+
+    figure = requests_figure(SimpleNamespace(table=table, joules=tokens))
+
+    figure.draw_without_rendering()
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert [each.get_text() for each in legend.get_texts()] == ["toy-70b", "toy-8b"]
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
