@@ -50,7 +50,8 @@ def exists(path: Path) -> bool:
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files by their names, create missing folders, and print the paths."""
+    """Write files by their names, create missing folders, and print the paths, with the files that were replaced."""
+    replaced = [name for name in contents if exists(folder / name)]
     try:
         for name, content in contents.items():
             path = folder / name
@@ -58,7 +59,8 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
             path.write_bytes(content)
     except OSError as error:
         exit_with_error(f"cannot write to {folder}: {error.strerror}; give --out a folder with write permission")
-    print_message(f"wrote {', '.join(str(folder / name) for name in contents)}")
+    earlier = f"; replaced the earlier {', '.join(replaced)}" if replaced else ""
+    print_message(f"wrote {', '.join(str(folder / name) for name in contents)}{earlier}")
 
 
 def print_output(output: CommandOutput, form: OutputFormat) -> None:

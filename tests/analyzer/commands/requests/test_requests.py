@@ -235,5 +235,11 @@ def test_out_folder_has_the_page_the_plot_and_a_row_for_each_request(report, req
     assert rows["id"][0] in page
     most = page[page.index("Requests with the most energy") :]
     assert re.search(r"<th[^>]*>(\s|<[^>]*>)*user", most)
+    assert re.search(r'<td class="text word"[^>]*>(ann|bob)</td>', most)
     assert "http" not in page.replace("http-equiv", "")
     assert (folder / "requests.png").read_bytes().startswith(b"\x89PNG")
+    assert "replaced" not in err
+
+    _, _, err = report(requests_file, "--by", "user", "--out", folder)
+
+    assert "; replaced the earlier requests.html, requests.png, requests.parquet" in " ".join(err.split())
