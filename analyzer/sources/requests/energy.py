@@ -19,6 +19,7 @@ from analyzer.sources.requests.client_runs import AnalyzedRequests, RunRequests
 from analyzer.sources.requests.gpu_energy import GpuRuns, energy_slots, measured_energy
 from analyzer.sources.requests.loaded_run import no_samples_error
 from analyzer.sources.requests.notes import gap_notes, joules_text, run_notes, server_note
+from analyzer.sources.requests.other_work import working_runs
 from analyzer.sources.requests.shares import fetch_runs_on_gpu
 from analyzer.studies.requests.part import MeasuredPart
 from exporter.contract import metrics as m
@@ -86,7 +87,9 @@ def fetch_server_energy(source: SampleSource, requests: RunRequests, roles: Role
     known = devices if span_s == run.span_s else {}
     measured = measured_energy(source, gpus, span_s, known=known)
     divided_j = float(measured.joules.sum()) if requests.counted is None else None
-    beside = run.beside(requests.client_s or requests.part_s) - requests.clients - {requests.client}
+    beside_s = requests.client_s or requests.part_s or run.span_s
+    beside = run.beside(beside_s) - requests.clients - {str(requests.client)}
+    beside = working_runs(source, beside, sharer, places, beside_s)
     warnings, notes = run_notes(gpus, beside, ledger, sharer, divided_j)
     notes += [server_note(run.run_id)] if requests.client else []
     notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
+from analyzer.model.sample_table import rows_of, samples
+from analyzer.sources.base import SampleSource
+from analyzer.sources.fetch import Place, SeriesRequest, TimeRange, fetch
+from exporter.contract import metrics as m
+from exporter.contract.work import SHARE_POLICY
 from exporter.request_energy.load import union_s
 from exporter.request_energy.spans import IDLE_RATIO, MIN_QUIET_S, EnergySlots, RequestSpans
 
@@ -12,6 +19,28 @@ _RATIO = 0.1
 requests, that are reported."""
 _IDLE_RATIO = 2 * IDLE_RATIO
 """Least power above idle without requests, relative to the idle power, which has errors, that is reported."""
+
+
+def working_runs(
+    source: SampleSource, run_ids: Collection[str], reporter: str, places: Collection[Place], span_s: TimeRange
+) -> set[str]:
+    """Return the runs that use GPUs by work of their own; those that contain other runs only are attributed nothing.
+
+    All of them, if the source has no attributed energy of the run of the server either. Raises FetchError.
+    """
+    unknown, working = set(run_ids), set[str]()
+    for name in (*sorted(run_ids), reporter) if run_ids else ():
+        for instance, uuid in places:
+            labels = {"component": "gpu", "device": uuid, "run_id": name, "policy": SHARE_POLICY}
+            request = SeriesRequest(
+                (m.RUN_ATTRIBUTED_ENERGY,), labels | ({"instance": instance} if instance else {}), span_s
+            )
+            energy = samples(rows_of(fetch(source, request), m.RUN_ATTRIBUTED_ENERGY), m.RUN_ATTRIBUTED_ENERGY)
+            if len(energy):
+                unknown.clear()
+            if len(energy) and energy.value[-1] > (energy.value[0] if len(energy) > 1 else 0.0):
+                working.add(name)
+    return unknown or working - {reporter}
 
 
 def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from analyzer.sources.requests.other_work import other_work_note
+from analyzer.model.sample_table import table_of
+from analyzer.sources.requests.other_work import other_work_note, working_runs
+from exporter.contract import metrics as m
 from exporter.request_energy.spans import EnergySlots, RequestSpans
 
 IDLE_W, BUSY_W = 100.0, 700.0
@@ -59,3 +61,32 @@ def test_other_work_is_unknown_if_each_sample_has_a_request_in_a_part():
     assert other_work_note(half, EnergySlots(EDGES_S, np.full(60, IDLE_W), IDLE_W)) == "", (
         "all samples are at the idle power"
     )
+
+
+class AttributedSource:
+    """Source with two samples of the attributed energy of runs on a GPU."""
+
+    def __init__(self, **joules):
+        self.joules = joules
+
+    def fetch(self, metrics, matchers, _start_s, _end_s):
+        assert metrics == (m.RUN_ATTRIBUTED_ENERGY,)
+        values = self.joules.get(matchers["run_id"])
+        labels = {"__name__": m.RUN_ATTRIBUTED_ENERGY.name, **matchers}
+        return table_of([] if values is None else [(labels, np.arange(float(len(values))), np.array(values))])
+
+
+@pytest.mark.parametrize(
+    ("joules", "working"),
+    [
+        ({"server": (5.0, 9.0), "user": (4.0, 4.0), "training": (1.0, 2.0)}, {"training"}),
+        ({"server": (0.0, 0.0), "training": (0.0, 2.0)}, {"training"}),
+        ({"server": (0.0, 5.0), "training": (2.0,)}, {"training"}),
+        ({}, {"user", "training"}),
+    ],
+    ids=["outer run", "outer run without series", "one sample", "no attributed energies"],
+)
+def test_runs_that_are_attributed_nothing_do_no_work_of_their_own(joules, working):
+    source = AttributedSource(**joules)
+
+    assert working_runs(source, {"user", "training"}, "server", [("", "GPU-0")], (0.0, 10.0)) == working

@@ -118,9 +118,9 @@ def energy_at(found, *times_s):
 
 def test_energy_by_loads_replaces_the_attributed_one_where_it_is_known():
     """Attribution has 100 W all the time; by the loads, the run has 300 W from 20.5 to 21.5 s, and 50 W until then."""
-    known = loads([18.5, 19.5, 20.5, 21.5], a=[7.0, 57.0, 107.0, 407.0])
+    known, read_at = loads([18.5, 19.5, 20.5, 21.5], a=[7.0, 57.0, 107.0, 407.0])
 
-    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, known, read_at, METER)
 
     steps_j = energy_at(found["a"], 18.0, 18.5, 20.5, 21.0, 21.5, 22.0, 100.0)
     assert steps_j == pytest.approx([50.0, 100.0, 150.0, 150.0, 50.0, 7_800.0])
@@ -128,9 +128,9 @@ def test_energy_by_loads_replaces_the_attributed_one_where_it_is_known():
 
 def test_energy_by_loads_is_attributed_over_a_restart_and_a_gap():
     """Energies by load, of 300 W, begin again at 22 s, and in the time from 23 to 33 s."""
-    known = loads([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], a=[900.0, 1200.0, 0.0, 300, 900, 1200])
+    known, read_at = loads([20.0, 21.0, 22.0, 23.0, 33.0, 34.0], a=[900.0, 1200.0, 0.0, 300, 900, 1200])
 
-    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, known, read_at, METER)
 
     steps_j = energy_at(found["a"], 20.0, 21.0, 22.0, 23.0, 33.0, 34.0)
     assert steps_j == pytest.approx([300.0, 100.0, 300.0, 1_000.0, 300.0])
@@ -138,9 +138,9 @@ def test_energy_by_loads_is_attributed_over_a_restart_and_a_gap():
 
 def test_energy_by_loads_is_attributed_over_a_restart_to_more_energy():
     """The run has 300 W. Its energy begins again at 23.5 s, after 90 J, and has 150 J in the next sample."""
-    known = loads([20.0, 20.3, 24.0, 25.0, 26.0], a=[0.0, 90.0, 150.0, 450.0, 750.0])
+    known, read_at = loads([20.0, 20.3, 24.0, 25.0, 26.0], a=[0.0, 90.0, 150.0, 450.0, 750.0])
 
-    found = by_loads({"a": used(100.0), "b": used(200.0)}, *known, METER)
+    found = by_loads({"a": used(100.0), "b": used(200.0)}, known, read_at, METER)
 
     assert energy_at(found["a"], 20.3, 24.0, 25.0, 26.0) == pytest.approx([370.0, 300.0, 300.0])
 
@@ -182,10 +182,10 @@ def test_server_whose_job_has_its_energy_keeps_its_load_over_a_restart():
     """Energies by load begin again at 30 s. A job has the energy of server a, a third of that of the GPU."""
     at_s = np.concatenate([np.arange(0.0, 28.0), np.arange(32.0, 60.0)])
     since_s = at_s - np.where(at_s < 30.0, -100.0, 30.0)
-    known = loads(at_s, a=100.0 * since_s, b=200.0 * since_s)
+    known, read_at = loads(at_s, a=100.0 * since_s, b=200.0 * since_s)
     attributed = {"a": used(0.0), "b": used(200.0), "": NOTHING}
 
-    found = by_loads(attributed, *known, METER)
+    found = by_loads(attributed, known, read_at, METER)
 
     assert energy_at(found["a"], 0.0, 27.0, 32.0, 59.0, 62.0) == pytest.approx([2_700.0, 500.0, 2_700.0, 300.0])
     assert energy_at(found["b"], 0.0, 27.0, 32.0, 59.0, 62.0) == pytest.approx([5_400.0, 1_000.0, 5_400.0, 600.0])
