@@ -26,8 +26,8 @@ from tests.polling import eventually
 NAME = 'llama "70b" it\'s=1'
 OPTIONS = {"n1": (), "n2": ("--runs.discover", "slurm")}
 CAPPED_GPU, CAP_W = 5, 400.0
-SHORT_JOB_J = 10.0
-"""Largest half-width of a job that is preempted within a second of its start, which polls meet once or twice."""
+LATE_POLL_J = 700.0 * 0.25
+"""Largest half-width of a short job: a poll of a busy machine is late by up to 0.25 s, at 700 W."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def test_energies_of_runs_are_true(day: Day) -> None:
             energy_j = math.fsum(run["energy_joules"]["gpu"].values())
             half_width_j = math.hypot(*run["energy_uncertainty_joules"]["gpu"].values())
             assert energy_j == pytest.approx(node.true_j(run), abs=2 * half_width_j), (name, run)
-            assert half_width_j < max(0.03 * energy_j, SHORT_JOB_J), (name, run)
+            assert half_width_j < max(0.03 * energy_j, LATE_POLL_J), (name, run)
 
 
 def test_sacct_has_the_energy_of_all_nodes_and_attempts(day: Day) -> None:
