@@ -28,7 +28,8 @@ class DiscoveredRun:
     """A run to begin at `begin_s` (CLOCK_BOOTTIME).
 
     `gpus`: UUIDs of the GPUs that were assigned to the owner; empty for those that its processes use, at first
-    `seen_on`. `processes`: the processes of a user; other owners have a cgroup.
+    `seen_on`. `processes`: the processes of a user; other owners have a cgroup. `shared`: UUIDs of the GPUs that other
+    owners use, too.
     """
 
     run_id: str
@@ -38,6 +39,7 @@ class DiscoveredRun:
     gpus: tuple[str, ...] = ()
     seen_on: tuple[str, ...] = ()
     processes: list[ProcessKey] = field(default_factory=list)
+    shared: frozenset[str] = frozenset()
 
 
 def earlier(now: ClockReading, s: float) -> ClockReading:

@@ -97,7 +97,7 @@ class Ledger:
         self.runs[run.run_id] = run
         self._mark_begin(run)
         self.confirm_begin(run)
-        gpus = [device for device in run.measured() if device.kind == "gpu"]
+        gpus = [device for device in run.measured() if device.kind == "gpu" and device.id not in found.shared]
         self.attribution.mark_first_use(run, self.runs.values(), gpus)
         return run
 

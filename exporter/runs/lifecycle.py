@@ -97,7 +97,7 @@ def find_death(
 ) -> tuple[float, str] | None:
     """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
     has_processes = bool(run.processes or run.cgroup)
-    if is_alive(run):
+    if is_alive(run) and not _is_ended_pod(run):
         note_alive(run, now_s)
     elif has_processes and run.end_until_s is None:
         run.end_until_s = now_s
@@ -118,6 +118,12 @@ def find_death(
             "its energy is that until the lease ran out, and the uncertainty includes the time since that report"
         )
     return None
+
+
+def _is_ended_pod(run: RunRecord) -> bool:
+    """Return True for a pod whose containers have ended, as its discovery noted; its pause process may live."""
+    is_pod = run.discovered is not None and run.discovered.kind == "kubernetes"
+    return is_pod and run.end_until_s is not None and run.end_until_s <= run.alive_s
 
 
 def note_alive(run: RunRecord, now_s: float) -> None:

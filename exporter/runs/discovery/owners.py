@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,30 @@ class OwnedProcess:
     process: ProcessKey | None = None
     owner: CgroupOwner | None = None
     unresolved: Unresolved | None = None
+
+
+@dataclass
+class GpuUse:
+    """Processes of an owner that are on GPUs, and the UUIDs of these; `shared`: those with other owners' processes."""
+
+    processes: set[ProcessKey] = field(default_factory=set)
+    gpus: dict[str, None] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+
+
+def users_of_gpus(
+    pids_on: Mapping[str, Collection[int]], owned: Mapping[int, OwnedProcess]
+) -> dict[CgroupOwner, GpuUse]:
+    """Return the use of GPUs by owner, from the pids on each GPU."""
+    using: dict[CgroupOwner, GpuUse] = defaultdict(GpuUse)
+    for uuid, pids in pids_on.items():
+        found = [(each.owner, each.process) for each in map(owned.__getitem__, pids) if each.owner and each.process]
+        is_shared = len({owner for owner, _ in found}) > 1
+        for owner, process in found:
+            using[owner].processes.add(process)
+            using[owner].gpus.setdefault(uuid)
+            using[owner].shared |= {uuid} if is_shared else set()
+    return using
 
 
 class ProcessOwners:

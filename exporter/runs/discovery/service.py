@@ -8,7 +8,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from exporter.contract.metrics import DISCOVERY_SOURCE_UP, DISCOVERY_UNRESOLVED, RUNS_FOLDED
 from exporter.model import ClockReading, Reading, RunError, Service, read_clocks
@@ -21,7 +20,7 @@ from exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
 from exporter.runs.discovery.job_mapping import AssignedJob, JobMappingFolder
 from exporter.runs.discovery.labels import OwnerLabels
 from exporter.runs.discovery.outcomes import Outcomes
-from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners, Unresolved
+from exporter.runs.discovery.owners import GpuUse, OwnedProcess, ProcessOwners, Unresolved, users_of_gpus
 from exporter.runs.discovery.pending_cgroups import attach_cgroup
 from exporter.runs.discovery.pods import PodDirectory, PodProcesses
 from exporter.runs.lifecycle import has_living_process
@@ -41,14 +40,6 @@ _REMEDIES: Mapping[Unresolved, str] = {
 }
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class _GpuUse:
-    """Processes of an owner that are on GPUs, and the UUIDs of these."""
-
-    processes: set[ProcessKey] = field(default_factory=set)
-    gpus: dict[str, None] = field(default_factory=dict)
 
 
 class DiscoveryService(Service):
@@ -111,7 +102,7 @@ class DiscoveryService(Service):
         pids_on = {uuid: {p.pid for p in gpu.processes} for uuid, gpu in self._live.gpus.items() if gpu.up}
         owned = await asyncio.to_thread(self._owners.read, set().union(*pids_on.values()))
         self._report_unresolved(owned)
-        using = _users_of_gpus(pids_on, owned)
+        using = users_of_gpus(pids_on, owned)
         assigned = await asyncio.to_thread(self._jobs.read) if self._jobs else {}
         running = self._running(using.keys() | assigned.keys())
         assigned = {**assigned, **(self._pods.assigned([*using, *running]) if self._pods else {})}
@@ -126,7 +117,7 @@ class DiscoveryService(Service):
                 self._runs.add_discovered_processes(running[owner], alive)
         for owner in assigned.keys() - using.keys() - running.keys():
             if self._has_process(owner):
-                self._begin(owner, _GpuUse(), assigned[owner])
+                self._begin(owner, GpuUse(), assigned[owner])
         self._outcomes.watch(running.keys())
         self._watch_exits()
         self._unfold(self._folded.keys() - using.keys())
@@ -138,7 +129,7 @@ class DiscoveryService(Service):
         self._scanned_s = started_s
 
     def _note_uses(
-        self, using: Mapping[CgroupOwner, _GpuUse], running: Mapping[CgroupOwner, RunRecord], seen_s: float
+        self, using: Mapping[CgroupOwner, GpuUse], running: Mapping[CgroupOwner, RunRecord], seen_s: float
     ) -> None:
         for owner, use in using.items():
             self._processes[owner] |= use.processes
@@ -178,7 +169,7 @@ class DiscoveryService(Service):
         self._processes.pop(owner, None)
         self._last_exit_s.pop(owner, None)
 
-    def _begin(self, owner: CgroupOwner, use: _GpuUse, job: AssignedJob | None) -> None:
+    def _begin(self, owner: CgroupOwner, use: GpuUse, job: AssignedJob | None) -> None:
         now = self._clock()
         known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
         first = min(known, key=lambda process: process.started_s, default=None)
@@ -193,6 +184,7 @@ class DiscoveryService(Service):
             gpus=tuple(assigned_gpus(self._live, job.gpus if job else described.gpus)),
             seen_on=tuple(dict.fromkeys([*use.gpus, *assigned_gpus(self._live, described.some_gpus)])),
             processes=list(use.processes) if owner.kind == "user" else [],
+            shared=frozenset(use.shared),
         )
         if self._runs.has_room:
             self._runs.begin_discovered(found)
@@ -202,7 +194,7 @@ class DiscoveryService(Service):
             self._live.counters.add(RUNS_FOLDED, (), 1.0)
             log.warning("%s %s: too many runs are open; only its owner has its energy; see --runs.max", *_named(owner))
 
-    def _begin_or_fold(self, owner: CgroupOwner, use: _GpuUse, job: AssignedJob | None) -> None:
+    def _begin_or_fold(self, owner: CgroupOwner, use: GpuUse, job: AssignedJob | None) -> None:
         """Begin the owner's run; while too many runs are open, add the GPUs and processes that were seen since."""
         folded = self._folded.get(owner)
         if folded is None or self._runs.has_room:
@@ -281,19 +273,6 @@ class DiscoveryService(Service):
         if self._outcomes.is_up is not None:
             yield Reading(DISCOVERY_SOURCE_UP, ("container_runtime",), float(self._outcomes.is_up))
         yield from self._live.counters.readings(RUNS_FOLDED)
-
-
-def _users_of_gpus(
-    pids_on: Mapping[str, Collection[int]], owned: Mapping[int, OwnedProcess]
-) -> dict[CgroupOwner, _GpuUse]:
-    """Return the use of GPUs by owner, from the pids on each GPU."""
-    using: dict[CgroupOwner, _GpuUse] = defaultdict(_GpuUse)
-    for uuid, pids in pids_on.items():
-        for process in (owned[pid] for pid in pids):
-            if process.owner and process.process:
-                using[process.owner].processes.add(process.process)
-                using[process.owner].gpus.setdefault(uuid)
-    return using
 
 
 def _named(owner: CgroupOwner) -> tuple[str, str]:

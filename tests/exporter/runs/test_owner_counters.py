@@ -187,6 +187,23 @@ def test_share_with_energy_before_first_use_is_at_most_the_runs_energy(node):
     assert user.attributed_j[gpu] == pytest.approx(energy_j, rel=1e-6)
 
 
+def test_energy_before_the_first_use_of_a_gpu_that_two_discovered_runs_share_belongs_to_neither(node):
+    """Both begin at one scan: the first of them has not used the GPU alone before it."""
+    gpu, found = Device("gpu", "GPU-1"), []
+    node.watts[0] = 480.0
+    node.run_for(30)
+    for pid in (11, 12):
+        owner, process = CgroupOwner("user", str(pid), ""), ProcessKey(pid, 1.0)
+        found.append(DiscoveredRun(str(pid), owner, node.s - 3.0, {}, (), (gpu.id,), [process], frozenset({gpu.id})))
+    runs = [node.ledger.begin_discovered(each) for each in found]
+    node.live.gpus[gpu.id].processes = (GpuProcess(11, utilization=0.4), GpuProcess(12, utilization=0.4))
+    node.run_for(10)
+    for run in runs:
+        node.end(run)
+    assert [run.before_use_j(gpu) for run in runs] == [0.0, 0.0]
+    assert sum(run.attributed_j[gpu] for run in runs) <= 10.1 * 480.0
+
+
 def test_owner_counters_survive_a_kill_at_their_saved_values(node):
     node.run_for(5)
     node.begin("job", job(1), {"user": "ada"}, [0])

@@ -237,7 +237,10 @@ def test_pods_on_mig_instances_are_runs_that_share_the_gpu(tmp_path, node):
                 wait_for_run(exporter, run_id=f"pod-{uid}", state="running")
             for uuid_, name in ((large, "llm-0"), (small, "embed-0")):
                 exporter.wait_for_metric(lambda value: value == 1.0, "wattline_gpu_pod_info", uuid=uuid_, pod=name)
-            time.sleep(SEEN_WITHIN_S)
+            share = {"run_id": f"pod-{second}", "policy": "idle_shared"}
+            exporter.wait_for_metric(
+                lambda joules: joules > 800.0, "wattline_run_attributed_energy_joules_total", **share
+            )
             for uid, program in programs.items():
                 program.stop()
                 node.exits(uid, 0)
@@ -252,4 +255,7 @@ def test_pods_on_mig_instances_are_runs_that_share_the_gpu(tmp_path, node):
         shared = run["attributed_energy_joules"]["gpu"][gpu]
         assert 0 < shared < run["energy_joules"]["gpu"][gpu]
     own = [run["attributed_energy_joules"]["gpu"][gpu] for run in ended]
+    longest = max(ended, key=lambda run: run["energy_joules"]["gpu"][gpu])
+    longest_j, of_two_seconds = longest["energy_joules"]["gpu"][gpu], 2.0 / longest["duration_seconds"]
+    assert sum(own) < (1.0 + of_two_seconds) * longest_j  # not after the exits, although the pause processes live
     assert own[0] > own[1]  # the driver reports no utilization of processes on instances: their memory divides

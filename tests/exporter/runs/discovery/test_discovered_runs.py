@@ -158,7 +158,7 @@ def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, 
     )
     assert abs(energy_j - true_j) < half_width_j
     assert energy_j < true_j  # it is that until the last scan
-    assert half_width_j < 700.0 * (down_s + 8.0)
+    assert half_width_j < 700.0 * (down_s + 8.0), ended
     assert ended["attributed_energy_joules"].get("gpu", {}).get(ended["gpus"][0]["uuid"], 0.0) < true_j
 
 

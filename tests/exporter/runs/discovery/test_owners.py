@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.processes.cgroup_paths import GROUP_KINDS
-from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
+from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners, users_of_gpus
 from tests.fakes.cgroup_tree import ID
 
 JOB = "/slurm/uid_1000/job_4711"
@@ -75,3 +75,17 @@ def test_ended_process_that_the_driver_still_lists_has_no_owner(proc):
     owners.read([8])
     add_process(proc, 8, f"0::{JOB}\n", started_ticks=900)
     assert owner_of(owners, 8).process.started_s == 9.0
+
+
+def test_uses_of_gpus_by_owner_name_those_with_processes_of_other_owners(proc):
+    for pid, cgroup in ((7, JOB), (8, JOB), (9, f"/docker/{ID}")):
+        add_process(proc, pid, f"0::{cgroup}\n")
+    owned = ProcessOwners(["slurm", "container"], proc).read([7, 8, 9, 99])
+    job, box = owned[7].owner, owned[9].owner
+    using = users_of_gpus({"GPU-1": [7, 99], "GPU-2": [7, 8], "GPU-3": [8, 9]}, owned)
+    assert {owner: sorted(process.pid for process in use.processes) for owner, use in using.items()} == {
+        job: [7, 8],
+        box: [9],
+    }
+    assert {owner: list(use.gpus) for owner, use in using.items()} == {job: ["GPU-1", "GPU-2", "GPU-3"], box: ["GPU-3"]}
+    assert {owner: use.shared for owner, use in using.items()} == {job: {"GPU-3"}, box: {"GPU-3"}}
