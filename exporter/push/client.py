@@ -87,6 +87,8 @@ class PushClient(Service):
         self._position = PushPosition()
         self._is_known = False
         """True once the position was read: until then the counts of samples are absent, not 0."""
+        self._must_rewind = False
+        """True after a rewind that could not be stored, until it is."""
         self._persistence = ServerPersistence(target.url, timing.flush_s)
 
     def readings(self) -> Iterator[Reading]:
@@ -146,6 +148,8 @@ class PushClient(Service):
 
         With `is_last` the history is complete, so that its latest seconds are sent, too.
         """
+        if self._must_rewind and not await self._rewind():
+            return self._back_off(None)
         limit = self._batch_samples
         batch = await self._in_queue(lambda queue, settled: queue.oldest(_NO_LIMIT_MS if is_last else settled, limit))
         if batch is None:
@@ -220,7 +224,8 @@ class PushClient(Service):
     def _has_unproven_samples(self) -> bool:
         """Return whether samples have to be sent again if the connection is lost."""
         persistence, position = self._persistence, self._position
-        return position.durable < position.done and persistence.may_rewind() and persistence.connections_last
+        is_unproven = position.durable < position.done and not self._must_rewind
+        return is_unproven and persistence.may_rewind() and persistence.connections_last
 
     def _must_split(self, response: PushResponse, part: list[QueuedSample]) -> bool:
         if response.kind == "too_large":
@@ -256,8 +261,14 @@ class PushClient(Service):
         may_rewind = response.may_have_restarted and self._persistence.may_rewind(from_server=response.from_server)
         if is_disconnected or (may_rewind and self._position.durable < self._position.done):
             self._persistence.record_rewind(response)
-            self._position = await self._in_queue(lambda queue, _: queue.rewind()) or self._position
+            await self._rewind()
         return response
+
+    async def _rewind(self) -> bool:
+        """Rewind to the persisted position. Return False if that cannot be stored; no batch is sent before it is."""
+        position = await self._in_queue(lambda queue, _: queue.rewind())
+        self._position, self._must_rewind = position or self._position, position is None
+        return not self._must_rewind
 
     def _set_position(self, position: PushPosition) -> None:
         self._position, self._is_known = position, True

@@ -128,7 +128,7 @@ class Episode(Faults):
         logger.setLevel(logging.CRITICAL)
         random.seed(self._seed)
         try:
-            with self._virtual.installed():
+            with self._virtual.installed(), self.world.server.watched():
                 self._schedule()
                 self._run()
         finally:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sqlite3
 import time
 import urllib.parse
 import urllib.request
@@ -64,6 +65,34 @@ def test_victoria_metrics_killed_between_pushes_gets_lost_samples_again(started,
     assert compare_with_server(url, pushed, now) == 600
     assert pushed.sample_counts() == {"accepted": 600, "refused": 0, "dropped": 0}
     assert "cannot push" not in caplog.text
+
+
+def test_lost_samples_are_sent_again_although_the_disk_fails_at_the_rewind(started, sender):
+    now = round(time.time(), 3)
+    url = started()
+    pushed = sender(url + VICTORIA)
+    add_samples(pushed.history, now - 120, 60)
+    failures = []
+
+    def failing_rewind():
+        if len(failures) == 5:
+            return rewind()
+        failures.append("disk I/O error")
+        raise sqlite3.OperationalError(failures[-1])
+
+    def killed_meanwhile():
+        if not failures and pushed.is_done():
+            kill(url)
+            started()
+            pushed.history.backlog.rewind = failing_rewind
+            add_samples(pushed.history, now - 60, 30)
+        return len(failures) == 5 and pushed.is_done()
+
+    rewind = pushed.history.backlog.rewind
+    pushed.push(until=killed_meanwhile)
+
+    assert compare_with_server(url, pushed, now) == 450
+    assert pushed.sample_counts() == {"accepted": 450, "refused": 0, "dropped": 0}
 
 
 def test_victoria_metrics_killed_while_exporter_is_down_gets_samples_again(started, sender):
