@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -36,9 +37,9 @@ def environment(exporter):
 
 
 @contextmanager
-def server(exporter, environment, utilization):
+def server(exporter, environment, utilization, port=None):
     """Start a server with the middleware, whose process drives the GPU; yield its address and the simulation."""
-    port = free_port()
+    port = port or free_port()
     command = [sys.executable, "-m", "tests.fakes.asgi_server", str(port)]
     with exporter.simulation() as simulation, subprocess.Popen(command, env=environment) as process:
         simulation.drive(0, utilization, process.pid, 1 << 30)
@@ -49,6 +50,7 @@ def server(exporter, environment, utilization):
         finally:
             process.terminate()
             process.wait(30)
+            simulation.release(0, process.pid)
 
 
 def answers(address):
@@ -187,6 +189,25 @@ def test_job_and_requests_beside_another_server_have_its_part(exporter, environm
     assert by_analyzer[0] == pytest.approx(true_j, abs=by_analyzer[1])  # the server has its load also without requests
     assert sum(joules) < attributed_j < 2 / 3 * whole_j  # with the warm-up, without all before registration
     assert measured_j == pytest.approx(2 / 3 * whole_j, rel=0.2)  # in whole samples, of a second each
+
+
+def test_job_has_the_energy_of_a_server_that_was_restarted(exporter, environment):
+    own, port = environment | {"CUDA_VISIBLE_DEVICES": "0"}, free_port()
+    load = ("--duration", str(2 * LOAD_S), "--rate", "5", "--run-id", JOB)
+    with ThreadPoolExecutor() as pool:
+        with server(exporter, own, 0.7, port) as (address, _):
+            loaded = pool.submit(job, environment, address, *load)
+            eventually(lambda: exporter.get(f"/api/v1/runs/{JOB}")[0] == 200, "the run of the job", exporter.log)
+            time.sleep(3.0)
+        with server(exporter, own, 0.7, port):
+            log = loaded.result()
+    run = exporter.get(f"/api/v1/runs/{JOB}")[1]
+
+    [whole_j] = run["energy_joules"]["gpu"].values()
+    [attributed_j] = run["attributed_energy_joules"].get("gpu", run["energy_joules"]["gpu"]).values()
+    print(f"run of the job: {attributed_j:.1f} J of {whole_j:.1f} J")
+    assert attributed_j > 0.8 * whole_j  # all but the start of the second server, until it answers
+    assert "cannot" not in log
 
 
 def test_server_in_the_run_of_the_job_reports_once(exporter, environment):

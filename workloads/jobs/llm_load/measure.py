@@ -23,10 +23,11 @@ from wattline.client.api import Api
 from wattline.client.barrier import BarrierError
 from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message
-from workloads.jobs.llm_load import endpoint, generator, server_process, summary
+from workloads.jobs.llm_load import endpoint, generator, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.generator import LoadGenerator, Request, StopCondition, show_load_progress
 from workloads.jobs.llm_load.request_reports import RequestReports
+from workloads.jobs.llm_load.server_process import ServerProcesses
 from workloads.jobs.llm_load.stream import RequestOutcome
 from workloads.runner.signals import SignalInterrupt
 
@@ -100,7 +101,8 @@ def _measure(
 ) -> None:
     sender = _Sender(options, session)
     _finish(loop, sender.find_model())
-    server_process.register_server(run, options.url)
+    server = ServerProcesses(run, options.url)
+    server.register()
     if options.warmup:
         run.phase("warmup")
         load = LoadGenerator(sender.send_one, lambda _: None)
@@ -111,7 +113,13 @@ def _measure(
     numbers = itertools.count()
     sender.name_run(run.run_id)
     reports = RequestReports(run, Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _API_TIMEOUT_S))
-    load = LoadGenerator(sender.send_one, lambda answer: _report(run, reports, answer, next(numbers), sender.model))
+
+    def report(answer: RequestOutcome) -> None:
+        if not answer.failure:
+            server.note_answer()
+        _report(run, reports, answer, next(numbers), sender.model)
+
+    load = LoadGenerator(sender.send_one, report)
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
     reports.close()

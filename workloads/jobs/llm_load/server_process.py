@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Collection, Iterable
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,31 +21,61 @@ from wattline.client.messages import log_message
 from wattline.integrations.served_requests import is_job
 
 _TIMEOUT_S = 10.0
+_CHECK_S = 1.0
 _ANY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
 _PORTS = {"http": 80, "https": 443}
 
 
-def register_server(run: wattline.Run, url: str) -> None:
-    """Add the processes that listen at a local `url` to the run, unless another job has added them to its own.
+class ServerProcesses:
+    """Processes that listen at a local `url`, which are in the run unless another job has added them to its own.
 
     The GPU works for them, not for the job: without them, the run would have no part of a GPU that runs share.
     """
-    addresses, port = _local_addresses(url)
-    if run.run_id is None or not addresses:
-        return
-    pids = listening_pids(addresses, port)
-    if not pids:
-        log_message(
-            f"cannot find the process that listens at {url}: it is in a container or of another user; if runs share "
-            f"its GPU, add it with POST /api/v1/runs/{run.run_id}/processes (pids, or cgroup container:ID)"
-        )
-        return
-    if other := _other_job(run.run_id, pids):
-        log_message(
-            f"the server is in run {other} of another job, which is attributed its energy; start one job at a time"
-        )
-    elif cause := run.register(pids=pids):
-        log_message(f"cannot add the server to the run: {cause}")
+
+    def __init__(self, run: wattline.Run, url: str) -> None:
+        self._run = run
+        self._url = url
+        self._registered: list[psutil.Process] = []
+        self._checked_s = time.monotonic()
+
+    def register(self) -> None:
+        """Add the processes to the run, or log why they cannot be added."""
+        addresses, port = _local_addresses(self._url)
+        if self._run.run_id is None or not addresses:
+            return
+        pids = listening_pids(addresses, port)
+        if not pids:
+            log_message(
+                f"cannot find the process that listens at {self._url}: it is in a container or of another user; if "
+                f"runs share its GPU, add it with POST /api/v1/runs/{self._run.run_id}/processes (pids, or cgroup "
+                "container:ID)"
+            )
+        elif other := _other_job(self._run.run_id, pids):
+            log_message(
+                f"the server is in run {other} of another job, which is attributed its energy; start one job at a time"
+            )
+        elif cause := self._run.register(pids=pids):
+            log_message(f"cannot add the server to the run: {cause}")
+        else:
+            self._registered = list(_running(pids))
+
+    def note_answer(self) -> None:
+        """After a restart of the server, which has just answered, add its processes from a thread.
+
+        The registered processes are checked once a second.
+        """
+        now_s = time.monotonic()
+        if now_s - self._checked_s >= _CHECK_S:
+            self._checked_s = now_s
+            if self._registered and not all(process.is_running() for process in self._registered):
+                self._registered = []
+                threading.Thread(target=self.register, name="server", daemon=True).start()
+
+
+def _running(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def listening_pids(addresses: Iterable[str], port: int) -> list[int]:

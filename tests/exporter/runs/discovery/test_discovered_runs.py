@@ -138,6 +138,7 @@ def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, 
         simulation.drive(0, 0.9, program.key.pid)
         begun = wait_for_run(first, state="running")
         begin_s = begun["started_at"] - (time.time() - simulation.now())
+        first.wait_for_metric(bool, "wattline_gpu_power_limit_watts", gpu="0", kind="enforced")  # bounds the interval
         time.sleep(SEEN_WITHIN_S)
         first.process.kill()
         first.process.wait(30)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client import api as run_api
-from workloads.jobs.llm_load.server_process import listening_pids, register_server
+from workloads.jobs.llm_load.server_process import ServerProcesses, listening_pids
 
 
 class ApiWithOwner(RunApi):
@@ -39,7 +39,7 @@ def registered(listener, monkeypatch):
         run = SimpleNamespace(run_id="load", register=lambda *, pids: found.extend(pids))
         with run_api_server(ApiWithOwner(workload, labels)) as address:
             monkeypatch.setenv(run_api.EXPORTER, address)
-            register_server(run, f"http://localhost:{listener.getsockname()[1]}/v1")
+            ServerProcesses(run, f"http://localhost:{listener.getsockname()[1]}/v1").register()
         return found
 
     return register
@@ -66,7 +66,7 @@ def test_server_in_the_run_of_another_job_only_is_not_added(registered, workload
 
 
 def test_remote_server_is_not_searched_on_this_machine(capsys):
-    register_server(SimpleNamespace(run_id="load"), "http://192.0.2.1:8000/v1")
+    ServerProcesses(SimpleNamespace(run_id="load"), "http://192.0.2.1:8000/v1").register()
 
     assert capsys.readouterr().err == ""
 
@@ -74,7 +74,7 @@ def test_remote_server_is_not_searched_on_this_machine(capsys):
 def test_local_server_without_visible_process_is_logged(capsys, listener):
     port = listener.getsockname()[1]
     listener.close()
-    register_server(SimpleNamespace(run_id="load"), f"http://127.0.0.1:{port}/v1")
+    ServerProcesses(SimpleNamespace(run_id="load"), f"http://127.0.0.1:{port}/v1").register()
 
     assert "cannot find the process that listens" in capsys.readouterr().err
 
