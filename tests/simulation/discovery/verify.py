@@ -137,7 +137,7 @@ def _check_times(
         _check_begin(run, attempt, disturbed, verdict)
     if attempt is of_run[-1]:
         _check_end(run, attempt, disturbed, verdict)
-    elif not any(0.0 <= each.begin_s - attempt.end_s < verdict.late_s for each in attempts) and not near(
+    elif not any(-TICK_S <= each.begin_s - attempt.end_s < verdict.late_s for each in attempts) and not near(
         attempt.end_s, disturbed
     ):
         fail(f"{run} continued over the end of {attempt}")
@@ -190,11 +190,14 @@ def _check_energy(run: FoundRun, true_energy_j: Callable[[str, float, float], fl
 
 
 def _overlaps(run: FoundRun, attempt: Attempt) -> bool:
-    """Return True if the run is of the attempt; a run that ends late touches no later attempt."""
+    """Return True if the run is of the attempt; a run that ends late touches no later attempt.
+
+    Starts are whole clock ticks: one may lie before the end of an earlier attempt.
+    """
     end_s = float("inf") if run.end_s is None else run.end_s
     if run.begin_s == end_s:
         return attempt.begin_s - TICK_S <= run.begin_s <= attempt.end_s + TICK_S
-    return run.begin_s < attempt.end_s and end_s > attempt.begin_s + TICK_S
+    return run.begin_s < attempt.end_s - TICK_S and end_s > attempt.begin_s + TICK_S
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
