@@ -122,8 +122,7 @@ def find_death(
 
 def _is_ended_pod(run: RunRecord) -> bool:
     """Return True for a pod whose containers have ended, as its discovery noted; its pause process may live."""
-    is_pod = run.discovered is not None and run.discovered.kind == "kubernetes"
-    return is_pod and run.end_until_s is not None and run.end_until_s <= run.alive_s
+    return run.discovered is not None and run.discovered.kind == "kubernetes" and run.end_until_s is not None
 
 
 def note_alive(run: RunRecord, now_s: float) -> None:

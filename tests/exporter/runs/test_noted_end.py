@@ -32,25 +32,34 @@ def test_noted_end_run_holds_its_gpu_until_the_exit(tmp_path):
     assert run.attributed_j[GPU] == pytest.approx(POWER_W * (run.end_s - run.begin_s), abs=0.1 * POWER_W)
 
 
-def test_pod_whose_pause_process_lives_holds_its_gpu_until_the_exit_of_its_containers(tmp_path):
-    """The discovery notes the exit in each scan; the ledger, between these, finds the pod's cgroup populated."""
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_pod_whose_pause_process_lives_holds_its_gpu_until_the_exit_of_its_containers(tmp_path, is_restarted):
+    """The discovery notes the exit in each scan; the ledger, between these, finds the pod's cgroup populated.
+
+    After a restart of the exporter, the discovery knows only that the containers ended since the last scan before it.
+    """
     file = StateFile(tmp_path)
     node = LedgerNode(file, is_alive=lambda _: True)
     node.ledger.attribution.tick([], node.now_s)
     run = node.begin(gpus=[GPU.id])
     run.discovered = CgroupOwner("kubernetes", "9d4f", "/kubepods/pod9d4f")
     run.cgroup = run.discovered.path
+    exited_s = run.begin_s + 5.0
     for second in range(12):
         node.run_for(1.0)
-        if second >= 4:
-            exited_s = run.begin_s + 5.0
+        if second >= 4 and is_restarted:
+            run.unwatched = run.unwatched or (exited_s, node.now_s)
+            run.end_until_s, run.alive_s = run.end_until_s or node.now_s, exited_s
+        elif second >= 4:
             run.note_end(exited_s)
         node.ledger.tick()
         node.ledger.attribution.tick(node.ledger.runs.values(), node.now_s)
-    node.ledger.stop(run, EndRequest(), exited_s)
-    node.ledger.release(run)
-    node.run_for(0.5)
-    node.ledger.finish(run)
+    if run.running:
+        node.ledger.stop(run, EndRequest(), exited_s)
+        node.ledger.release(run)
+        node.run_for(0.5)
+        node.ledger.finish(run)
     file.close()
 
+    assert run.end_s == exited_s
     assert run.attributed_j[GPU] == pytest.approx(POWER_W * 5.0, abs=0.6 * POWER_W)
