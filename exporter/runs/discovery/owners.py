@@ -72,7 +72,7 @@ class ProcessOwners:
 
     def _check(self, known: OwnedProcess) -> OwnedProcess:
         """Return the process with this pid now: the known one, another one, or none."""
-        if known.process is None or is_process_alive(known.process, self._proc):
+        if known.unresolved == "not_visible" or (known.process and is_process_alive(known.process, self._proc)):
             return known
         now = self._find(known.pid)
         return now if now.process else OwnedProcess(known.pid)

@@ -71,6 +71,8 @@ def test_ended_process_that_the_driver_still_lists_has_no_owner(proc):
     (proc / "7" / "stat").unlink()
     for _ in range(2):
         assert owner_of(owners, 7) == OwnedProcess(7)
+    add_process(proc, 7, f"0::{JOB}\n", started_ticks=900)
+    assert owner_of(owners, 7).process.started_s == 9.0
     add_process(proc, 8, f"0::{JOB}\n")
     owners.read([8])
     add_process(proc, 8, f"0::{JOB}\n", started_ticks=900)
