@@ -72,10 +72,12 @@ class ProcessOwners:
 
     def _check(self, known: OwnedProcess) -> OwnedProcess:
         """Return the process with this pid now: the known one, another one, or none."""
-        if known.unresolved == "not_visible" or (known.process and is_process_alive(known.process, self._proc)):
+        if known.process and is_process_alive(known.process, self._proc):
             return known
         now = self._find(known.pid)
-        return now if now.process else OwnedProcess(known.pid)
+        if now.process or known.unresolved == "not_visible":
+            return now
+        return OwnedProcess(known.pid)
 
     def _find(self, pid: int) -> OwnedProcess:
         process = find_process(pid, self._proc)
