@@ -33,7 +33,7 @@ def test_noted_end_run_holds_its_gpu_until_the_exit(tmp_path):
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_pod_whose_pause_process_lives_holds_its_gpu_until_the_exit_of_its_containers(tmp_path, is_restarted):
+def test_pod_holds_its_gpu_until_its_containers_exit(tmp_path, is_restarted):
     """The discovery notes the exit in each scan; the ledger, between these, finds the pod's cgroup populated.
 
     After a restart of the exporter, the discovery knows only that the containers ended since the last scan before it.

@@ -187,7 +187,7 @@ def test_share_with_energy_before_first_use_is_at_most_the_runs_energy(node):
     assert user.attributed_j[gpu] == pytest.approx(energy_j, rel=1e-6)
 
 
-def test_energy_before_the_first_use_of_a_gpu_that_two_discovered_runs_share_belongs_to_neither(node):
+def test_energy_before_two_runs_begin_on_a_gpu_belongs_to_neither(node):
     """Both begin at one scan: the first of them has not used the GPU alone before it."""
     gpu, found = Device("gpu", "GPU-1"), []
     node.watts[0] = 480.0
