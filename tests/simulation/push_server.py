@@ -63,9 +63,15 @@ class PushServer:
         logger = logging.getLogger("exporter.push.server_state")
         logger.setLevel(logging.WARNING)
         logger.addFilter(note)
-        yield
-        logger.removeFilter(note)
-        logger.setLevel(logging.NOTSET)
+        try:
+            yield
+        finally:
+            logger.removeFilter(note)
+            logger.setLevel(logging.NOTSET)
+
+    def lacks(self, line: str) -> bool:
+        """Return True for an acknowledged sample that is missing without the exporter's warning."""
+        return line not in self.samples and not self.may_lack_samples
 
     def kill(self) -> None:
         """Lose the samples of the last seconds, and close all connections."""

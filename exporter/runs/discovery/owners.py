@@ -48,7 +48,8 @@ def users_of_gpus(
         for owner, process in found:
             using[owner].processes.add(process)
             using[owner].gpus.setdefault(uuid)
-            using[owner].shared |= {uuid} if is_shared else set()
+            if is_shared:
+                using[owner].shared.add(uuid)
     return using
 
 
@@ -63,7 +64,7 @@ class ProcessOwners:
     def read(self, pids: Iterable[int]) -> Mapping[int, OwnedProcess]:
         """Return the owners of these processes. One that has ended since an earlier read has none.
 
-        A pid that was missing in a read is read again, since it may be another process.
+        A pid that was missing in a read, or named no living process, is read again: it may be another process.
         """
         known, self._known = self._known, {}
         for pid in pids:

@@ -67,7 +67,7 @@ class ServerProcesses:
         now_s = time.monotonic()
         if now_s - self._checked_s >= _CHECK_S:
             self._checked_s = now_s
-            if self._registered and not all(process.is_running() for process in self._registered):
+            if any(map(_has_ended, self._registered)):
                 self._registered = []
                 threading.Thread(target=self.register, name="server", daemon=True).start()
 
@@ -76,6 +76,12 @@ def _running(pids: Iterable[int]) -> Iterator[psutil.Process]:
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             yield psutil.Process(pid)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def listening_pids(addresses: Iterable[str], port: int) -> list[int]:

@@ -138,7 +138,7 @@ def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, 
         simulation.drive(0, 0.9, program.key.pid)
         begun = wait_for_run(first, state="running")
         begin_s = begun["started_at"] - (time.time() - simulation.now())
-        first.wait_for_metric(bool, "wattline_gpu_power_limit_watts", gpu="0", kind="enforced")  # bounds the interval
+        first.wait_for_metric(bool, "wattline_gpu_power_limit_watts", gpu="0", kind="enforced")
         time.sleep(SEEN_WITHIN_S)
         first.process.kill()
         first.process.wait(30)
@@ -154,9 +154,7 @@ def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, 
         simulation.release(0, program.key.pid)
     assert killed_at - 2 * SEEN_WITHIN_S < ended["ended_at"] < served_at - down_s
     assert "while the exporter was not running" in " ".join(ended["notes"])
-    (energy_j,), (half_width_j,) = (
-        ended[name]["gpu"].values() for name in ("energy_joules", "energy_uncertainty_joules")
-    )
+    (energy_j,), (half_width_j,) = (ended[f"energy_{kind}joules"]["gpu"].values() for kind in ("", "uncertainty_"))
     assert abs(energy_j - true_j) < half_width_j
     assert energy_j < true_j  # it is that until the last scan
     assert half_width_j < 700.0 * (down_s + 8.0), ended
