@@ -1,6 +1,7 @@
 """Demonstration of Wattline: a short run, measured, stored and reported.
 
-It imports the standard library only, so that its first line is printed before anything is installed.
+It imports the standard library only, so that its first line is printed before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -64,9 +65,13 @@ def rapl_packages() -> list[str]:
 
 
 def hardware() -> tuple[str, bool]:
-    """Return a description of the measured hardware; True if GPUs are simulated, because none is readable."""
+    """Return a description of the measured hardware; True if GPUs are simulated, because none is
+    readable.
+    """
     names, packages = gpu_names(), rapl_packages()
-    real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [f"RAPL {name}" for name in packages]
+    real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [
+        f"RAPL {name}" for name in packages
+    ]
     if real:
         return "Measuring " + ", ".join(real), False
     return f"SIMULATED {SIMULATED.replace('x', ' x ')}: no GPU on this machine", True
@@ -82,9 +87,13 @@ def free_port() -> int:
 def exporter(address: str, *, simulated: bool) -> Iterator[None]:
     """Run the daemon during the block, in its own session, so that Ctrl-C does not reach it."""
     options = ["--web.listen-address", address, "--state.path", str(OUT / "state")]
-    options += ["--carbon.intensity", str(EXAMPLE_G_PER_KWH)] + (["--simulate", SIMULATED] if simulated else [])
+    options += ["--carbon.intensity", str(EXAMPLE_G_PER_KWH)] + (
+        ["--simulate", SIMULATED] if simulated else []
+    )
     with (OUT / "exporter.log").open("w") as log:
-        daemon = subprocess.Popen([BIN / "exporter", "serve", *options], stdout=log, stderr=log, start_new_session=True)
+        daemon = subprocess.Popen(
+            [BIN / "exporter", "serve", *options], stdout=log, stderr=log, start_new_session=True
+        )
         try:
             wait_until_ready(daemon, address)
             yield
@@ -99,7 +108,10 @@ def exporter(address: str, *, simulated: bool) -> Iterator[None]:
 def wait_until_ready(daemon: subprocess.Popen[bytes], address: str) -> None:
     for _ in range(300):
         if daemon.poll() is not None:
-            sys.exit(f"demo: the exporter did not start: {(OUT / 'exporter.log').read_text().strip().splitlines()[-1]}")
+            sys.exit(
+                "demo: the exporter did not start: "
+                f"{(OUT / 'exporter.log').read_text().strip().splitlines()[-1]}"
+            )
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(f"http://{address}/-/ready", timeout=1).close()
             return
@@ -116,23 +128,34 @@ def idle(seconds: int, title: str) -> None:
     time.sleep(seconds)
 
 
-def step(command: list[str], environment: dict[str, str] | None = None, *, hides_hint: bool = False) -> None:
+def step(
+    command: list[str], environment: dict[str, str] | None = None, *, hides_hint: bool = False
+) -> None:
     """Run a command; if the demo is interrupted, terminate the command and wait for it.
 
     `hides_hint` leaves out the command that reports the run, whose source ends with the demo.
     """
     stderr = subprocess.PIPE if hides_hint else None
-    with subprocess.Popen([str(part) for part in command], env=environment, stderr=stderr, text=True) as process:
+    with subprocess.Popen(
+        [str(part) for part in command], env=environment, stderr=stderr, text=True
+    ) as process:
         try:
             for line in process.stderr or ():
-                print(line.rstrip("\n").partition(": analyzer report ")[0], file=sys.stderr, flush=True)
+                print(
+                    line.rstrip("\n").partition(": analyzer report ")[0],
+                    file=sys.stderr,
+                    flush=True,
+                )
             code = process.wait()
         except BaseException:
             process.terminate()
             process.wait()
             raise
     if code != 0:
-        sys.exit(f"demo: {Path(command[0]).name} failed with exit code {code}; its messages are above, logs in {OUT}")
+        sys.exit(
+            f"demo: {Path(command[0]).name} failed with exit code {code}; its messages are above, "
+            f"logs in {OUT}"
+        )
 
 
 def demo(*, simulated: bool) -> None:
@@ -153,8 +176,13 @@ def demo(*, simulated: bool) -> None:
         idle(IDLE_S, "Measuring idle power after the run")
         with urllib.request.urlopen(f"{url}/api/v1/runs", timeout=10) as answer:  # noqa: S310  # our own loopback
             run_id = json.load(answer)[0]["run_id"]
-        step([f"{BIN}/analyzer", "report", "--run-id", run_id, "--out", f"{OUT}/report"], environment)
-    say(f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example value; set your region with --carbon.region.")
+        step(
+            [f"{BIN}/analyzer", "report", "--run-id", run_id, "--out", f"{OUT}/report"], environment
+        )
+    say(
+        f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example value; set your region "
+        "with --carbon.region."
+    )
     for name in ("report.html", "report.png"):
         say(f"{name}: {OUT / 'report' / name}")
     again = f"{BIN}/analyzer report --run-id {run_id} --source {OUT}/state/history.sqlite"

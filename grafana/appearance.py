@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboard, stat, table, timeseries, xychart
+from grafana_foundation_sdk.builders import (
+    barchart,
+    bargauge,
+    common,
+    dashboard,
+    stat,
+    table,
+    timeseries,
+    xychart,
+)
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import xychart as xychart_model
@@ -27,7 +36,14 @@ def _lines(panel: Panel) -> Any:
         .show_legend(True)
         .calcs(list(panel.calcs))
     )
-    built = timeseries.Panel().line_width(1).fill_opacity(0).span_nulls(False).legend(legend).axis_soft_min(0)
+    built = (
+        timeseries.Panel()
+        .line_width(1)
+        .fill_opacity(0)
+        .span_nulls(False)
+        .legend(legend)
+        .axis_soft_min(0)
+    )
     if panel.kind == "areas":
         stacked = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
         built = built.fill_opacity(40).stacking(stacked)
@@ -37,8 +53,17 @@ def _lines(panel: Panel) -> Any:
 def _spans(panel: Panel) -> Any:
     """Return stacked bars that start at their timestamp, or end at it for means."""
     stacked = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
-    side = common_model.BarAlignment.AFTER if panel.kind == "spans" else common_model.BarAlignment.BEFORE
-    bars = _lines(panel).draw_style(common_model.GraphDrawStyle.BARS).bar_alignment(side).bar_width_factor(0.9)
+    side = (
+        common_model.BarAlignment.AFTER
+        if panel.kind == "spans"
+        else common_model.BarAlignment.BEFORE
+    )
+    bars = (
+        _lines(panel)
+        .draw_style(common_model.GraphDrawStyle.BARS)
+        .bar_alignment(side)
+        .bar_width_factor(0.9)
+    )
     return bars.fill_opacity(60).stacking(stacked)
 
 
@@ -47,7 +72,9 @@ def _last() -> Any:
 
 
 def _thresholds(panel: Panel) -> Any:
-    """Return the panel's thresholds only; Grafana's default thresholds turn red at 80 in any unit."""
+    """Return the panel's thresholds only; Grafana's default thresholds turn red at 80 in any
+    unit.
+    """
     steps = [model.Threshold(value=None, color="green")]
     if panel.orange_from is not None:
         steps.append(model.Threshold(value=panel.orange_from, color="orange"))
@@ -86,7 +113,13 @@ def _table(panel: Panel) -> Any:
 def _bars(panel: Panel) -> Any:
     x = next(iter(panel.columns.values()))
     legend = common.VizLegendOptions().show_legend(False)
-    built = barchart.Panel().show_value(common_model.VisibilityMode.AUTO).x_field(x).legend(legend).min(0)
+    built = (
+        barchart.Panel()
+        .show_value(common_model.VisibilityMode.AUTO)
+        .x_field(x)
+        .legend(legend)
+        .min(0)
+    )
     return built.with_transformation(_columns(panel))
 
 
@@ -97,15 +130,27 @@ def _points(panel: Panel) -> Any:
         xychart.Panel()
         .show(xychart_model.XYShowMode.POINTS_AND_LINES)
         .mapping(xychart_model.SeriesMapping.AUTO)
-        .legend(common.VizLegendOptions().show_legend(True).placement(common_model.LegendPlacement.BOTTOM))
+        .legend(
+            common.VizLegendOptions()
+            .show_legend(True)
+            .placement(common_model.LegendPlacement.BOTTOM)
+        )
         .axis_soft_min(0)
         .with_transformation(
-            _step("convertFieldType", fields={}, conversions=[{"targetField": x, "destinationType": "number"}])
+            _step(
+                "convertFieldType",
+                fields={},
+                conversions=[{"targetField": x, "destinationType": "number"}],
+            )
         )
         .with_transformation(_step("sortBy", fields={}, sort=[{"field": x}]))
         .with_transformation(_columns(panel))
     )
-    partition = {"fields": [panel.columns[name] for name in keys], "keepFields": False, "naming": {"asLabels": True}}
+    partition = {
+        "fields": [panel.columns[name] for name in keys],
+        "keepFields": False,
+        "naming": {"asLabels": True},
+    }
     return _with_units(built.with_transformation(_step("partitionByValues", **partition)), panel)
 
 
@@ -126,14 +171,20 @@ def _columns(panel: Panel) -> model.DataTransformerConfig:
 
 
 def _with_units(built: Any, panel: Panel) -> Any:
-    """Set the columns' units; an empty cell shows a dash, because the remedy is for an empty table."""
+    """Set the columns' units; an empty cell shows a dash, because the remedy is for an empty
+    table.
+    """
     for column, unit in panel.units.items():
         settings = {"unit": unit} | ({"noValue": "–"} if panel.remedy else {})
-        properties = [model.DynamicConfigValue(id_val=name, value=value) for name, value in settings.items()]
+        properties = [
+            model.DynamicConfigValue(id_val=name, value=value) for name, value in settings.items()
+        ]
         built = built.override_by_name(column, properties)
     for column, address in panel.links.items():
         link = {"title": "details", "url": address}
-        built = built.override_by_name(column, [model.DynamicConfigValue(id_val="links", value=[link])])
+        built = built.override_by_name(
+            column, [model.DynamicConfigValue(id_val="links", value=[link])]
+        )
     return built
 
 

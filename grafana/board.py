@@ -1,6 +1,7 @@
 """Dashboard definitions and their JSON, built with Grafana's SDK.
 
-`python -m grafana` writes `dashboards/`. Metric names come from the contract; a panel has the unit of its metric.
+`python -m grafana` writes `dashboards/`. Metric names come from the contract; a panel has the unit
+of its metric.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
-from exporter.contract.work import WorkQueries
 from grafana.appearance import styled_panel
 from grafana.panel import Panel
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric
+from wattline.contract.work import WorkQueries
 
 _WIDTH = 24
 _SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -35,7 +36,9 @@ GPU_LEGEND = f"{NODE_LEGEND} GPU {{{{gpu}}}}"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Variable whose choices are the values of label `of` of `metric`; all are selected at first."""
+    """Variable whose choices are the values of label `of` of `metric`; all are selected at
+    first.
+    """
 
     name: str
     label: str
@@ -73,7 +76,9 @@ def selector(metric: Metric | str, *matchers: str) -> str:
 
 
 def peak(metric: Metric, *matchers: str) -> str:
-    """Return the last value of a run's counter in the range; its series starts at 0 and only rises."""
+    """Return the last value of a run's counter in the range; its series starts at 0 and only
+    rises.
+    """
     return f"max_over_time({selector(metric, *matchers)}[$__range])"
 
 
@@ -86,7 +91,9 @@ WORK = WorkQueries(RUN_KEY, NODE_RUN_KEY, partial(_last_by, NODE_RUN_KEY))
 
 
 def succeeded(runs: str) -> str:
-    """Return the runs whose outcome is `ok` on every node; other runs did only part of their work."""
+    """Return the runs whose outcome is `ok` on every node; other runs did only part of their
+    work.
+    """
     of_run = f"on ({RUN_KEY})"
     ok, not_ok = peak(m.RUN_OUTCOME, 'outcome="ok"'), peak(m.RUN_OUTCOME, 'outcome!="ok"')
     return f"({runs} and {of_run} {ok} unless {of_run} {not_ok})"
@@ -98,7 +105,9 @@ def named(expression: str, label: str, name: str = "(none)") -> str:
 
 
 def without_label(expression: str, label: str) -> str:
-    """Remove a label of a run's series, so that a table has one row for queries with and without it."""
+    """Remove a label of a run's series, so that a table has one row for queries with and without
+    it.
+    """
     return f'label_replace({expression}, "{label}", "", "run_id", ".*")'
 
 
@@ -110,7 +119,9 @@ RUN_LINK = "/d/wattline-runs?" + _TIMES + "&var-run=${__data.fields.run}"
 CLUSTER = Variable("cluster", "Cluster", "wattline_build_info", "cluster")
 NODE = Variable("node", "Node", 'wattline_build_info{cluster=~"$cluster"}', "instance")
 GPU = Variable("gpu", "GPU", 'wattline_gpu_up{cluster=~"$cluster",instance=~"$node"}', "gpu")
-MODEL = Variable("model", "Model", 'wattline_run_info{cluster=~"$cluster",instance=~"$node"}', "label_model")
+MODEL = Variable(
+    "model", "Model", 'wattline_run_info{cluster=~"$cluster",instance=~"$node"}', "label_model"
+)
 RUN = Variable(
     "run",
     "Run",
@@ -119,7 +130,10 @@ RUN = Variable(
     several=False,
 )
 EXPERIMENT = Variable(
-    "experiment", "Experiment", 'wattline_run_info{cluster=~"$cluster",instance=~"$node"}', "label_experiment"
+    "experiment",
+    "Experiment",
+    'wattline_run_info{cluster=~"$cluster",instance=~"$node"}',
+    "label_experiment",
 )
 
 
@@ -135,12 +149,16 @@ def as_json(board: Board) -> str:
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .readonly()
         .link(_other_boards())
-        .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
+        .with_variable(
+            dashboard.DatasourceVariable("datasource").label("Source").type("prometheus")
+        )
     )
     for variable in board.variables:
         built = built.with_variable(_variable(variable))
     for panel in _placed(board.rows):
-        built = built.with_row(panel) if isinstance(panel, dashboard.Row) else built.with_panel(panel)
+        built = (
+            built.with_row(panel) if isinstance(panel, dashboard.Row) else built.with_panel(panel)
+        )
     document = json.loads(JSONEncoder(sort_keys=True, indent=2).encode(built.build()))
     for number, panel in enumerate(document["panels"], 1):
         panel["id"] = number
@@ -156,7 +174,11 @@ def as_json(board: Board) -> str:
 
 def _other_boards() -> dashboard.DashboardLink:
     """Return a menu of all dashboards, which keeps the time range and the variables."""
-    menu = dashboard.DashboardLink("Wattline").type(model.DashboardLinkType.DASHBOARDS).tags(["wattline"])
+    menu = (
+        dashboard.DashboardLink("Wattline")
+        .type(model.DashboardLinkType.DASHBOARDS)
+        .tags(["wattline"])
+    )
     return menu.as_dropdown(True).include_vars(True).keep_time(True)
 
 
@@ -175,7 +197,9 @@ def _variable(variable: Variable | TextVariable) -> Any:
         dashboard.QueryVariable(variable.name)
         .label(variable.label)
         .datasource(_SOURCE)
-        .query({"query": query, "qryType": 1, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
+        .query(
+            {"query": query, "qryType": 1, "refId": "PrometheusVariableQueryEditor-VariableQuery"}
+        )
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.NATURAL_ASC)
     )
@@ -186,8 +210,13 @@ def _variable(variable: Variable | TextVariable) -> Any:
 
 
 def _run_marks() -> Iterator[dict[str, Any]]:
-    """Yield annotations at the start and the end of each run; the value of the series is the time."""
-    for word, metric, first, color in (("start", m.RUN_START, "min", "blue"), ("end", m.RUN_END, "max", "orange")):
+    """Yield annotations at the start and the end of each run; the value of the series is the
+    time.
+    """
+    for word, metric, first, color in (
+        ("start", m.RUN_START, "min", "blue"),
+        ("end", m.RUN_END, "max", "orange"),
+    ):
         yield {
             "name": f"run {word}",
             "datasource": {"type": "prometheus", "uid": _SOURCE.uid},
@@ -214,7 +243,13 @@ def _placed(rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> Iterator[Any]:
 
 
 def _panel(panel: Panel) -> Any:
-    built = styled_panel(panel).title(panel.title).description(panel.description).datasource(_SOURCE).unit(panel.unit)
+    built = (
+        styled_panel(panel)
+        .title(panel.title)
+        .description(panel.description)
+        .datasource(_SOURCE)
+        .unit(panel.unit)
+    )
     if panel.remedy:
         built = built.no_value(panel.remedy)
     for query, name in zip(panel.queries, "ABCDEFGHIJ", strict=False):
@@ -224,7 +259,11 @@ def _panel(panel: Panel) -> Any:
         if panel.kind in ("lines", "areas", "spans", "means"):
             target = target.range()
         else:
-            form = PromQueryFormat.TIME_SERIES if panel.kind in ("number", "gauges") else PromQueryFormat.TABLE
+            form = (
+                PromQueryFormat.TIME_SERIES
+                if panel.kind in ("number", "gauges")
+                else PromQueryFormat.TABLE
+            )
             target = target.instant().format(form)
         built = built.with_target(target.legend_format(query.legend) if query.legend else target)
     return built

@@ -13,7 +13,18 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from grafana.amount import amount
 
-COLORS = ("#4477aa", "#cc6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999933", "#bbbbbb", "#882255", "#44aa99")
+COLORS = (
+    "#4477aa",
+    "#cc6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#999933",
+    "#bbbbbb",
+    "#882255",
+    "#44aa99",
+)
 TEXT, FAINT = "#333333", "#dddddd"
 _SMALL = 7.0
 _LEGEND_ROWS = 3
@@ -26,7 +37,9 @@ _DAY_S = 86_400
 
 @dataclass(frozen=True)
 class ResultSeries:
-    """One series of a query result; `ref` is the query's letter. An instant query has one timestamp in `t`."""
+    """One series of a query result; `ref` is the query's letter. An instant query has one timestamp
+    in `t`.
+    """
 
     ref: str
     legend: str
@@ -45,7 +58,9 @@ class Times:
     marks: Sequence[tuple[float, str]] = ()
 
 
-def draw(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries], times: Times) -> None:
+def draw(
+    axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries], times: Times
+) -> None:
     if not results:
         axes.axis("off")
         text = panel["fieldConfig"]["defaults"].get("noValue", "no data")
@@ -101,7 +116,10 @@ def _legend(axes: Axes, entries: int) -> None:
 def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     custom = panel["fieldConfig"]["defaults"]["custom"]
-    stacked, spans = custom.get("stacking", {}).get("mode") == "normal", custom.get("drawStyle") == "bars"
+    stacked, spans = (
+        custom.get("stacking", {}).get("mode") == "normal",
+        custom.get("drawStyle") == "bars",
+    )
     base: dict[float, float] = {}
     for number, one in enumerate(results):
         color = COLORS[number % len(COLORS)]
@@ -111,9 +129,20 @@ def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
             high = [below + value for below, value in zip(low, one.value, strict=True)]
             if spans:
                 width = one.step_s / _DAY_S * custom["barAlignment"]
-                axes.bar(moments, one.value, width, low, align="edge", color=color, alpha=0.6, label=one.legend)
+                axes.bar(
+                    moments,
+                    one.value,
+                    width,
+                    low,
+                    align="edge",
+                    color=color,
+                    alpha=0.6,
+                    label=one.legend,
+                )
             else:
-                axes.fill_between(moments, low, high, color=color, alpha=0.5, linewidth=0, label=one.legend)
+                axes.fill_between(
+                    moments, low, high, color=color, alpha=0.5, linewidth=0, label=one.legend
+                )
             base.update(zip(one.t, high, strict=True))
         else:
             dashes = "--" if one.legend.startswith(("limit", "whole")) else "-"
@@ -128,7 +157,15 @@ def _numbers(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSerie
     axes.axis("off")
     for number, one in enumerate(results):
         x, text = (number + 0.5) / len(results), amount(one.value[-1], _unit(panel))
-        axes.text(x, 0.55, text, ha="center", va="center", fontsize=15, color=_threshold_color(panel, one.value[-1]))
+        axes.text(
+            x,
+            0.55,
+            text,
+            ha="center",
+            va="center",
+            fontsize=15,
+            color=_threshold_color(panel, one.value[-1]),
+        )
         axes.text(x, 0.16, one.legend, ha="center", va="center", fontsize=_SMALL, color=TEXT)
 
 
@@ -149,11 +186,17 @@ def _gauges(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries
     axes.set_xlim(0, 1.2 * max(*values, 1e-9))
     axes.invert_yaxis()
     for position, value in enumerate(values):
-        axes.text(value, position, f" {amount(value, unit)}", va="center", fontsize=_SMALL + 1, color=TEXT)
+        axes.text(
+            value, position, f" {amount(value, unit)}", va="center", fontsize=_SMALL + 1, color=TEXT
+        )
 
 
-def rows(panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return ordered columns and rows by column, as Grafana's transformations of the panel produce them."""
+def rows(
+    panel: Mapping[str, Any], results: Sequence[ResultSeries]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return ordered columns and rows by column, as Grafana's transformations of the panel produce
+    them.
+    """
     steps = next(step["options"] for step in panel["transformations"] if step["id"] == "organize")
     names, several = steps["renameByName"], len(panel["targets"]) > 1
     table_rows: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
@@ -189,7 +232,10 @@ def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
         for row in table_rows
     ]
     if len(cells) > lines:
-        cells = [*cells[: lines - 1], [f"… and {len(cells) - lines + 1} more", *[""] * (len(columns) - 1)]]
+        cells = [
+            *cells[: lines - 1],
+            [f"… and {len(cells) - lines + 1} more", *[""] * (len(columns) - 1)],
+        ]
     widths = [
         max(len(text) for text in (name, *(row[position] for row in cells))) + 2
         for position, name in enumerate(columns)
@@ -216,7 +262,15 @@ def _bars(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries])
     _y_axis(axes, _unit(panel))
     axes.set_xlim(-0.6, max(len(table_rows), 4) - 0.4)
     for position, row in enumerate(table_rows):
-        axes.text(position, row[y], amount(row[y], _unit(panel)), ha="center", va="bottom", fontsize=_SMALL, color=TEXT)
+        axes.text(
+            position,
+            row[y],
+            amount(row[y], _unit(panel)),
+            ha="center",
+            va="bottom",
+            fontsize=_SMALL,
+            color=TEXT,
+        )
 
 
 def _points(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
@@ -225,10 +279,20 @@ def _points(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries
     x, *keys, y = columns
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in table_rows:
-        lines.setdefault(" ".join(str(row.get(name, "")) for name in keys), []).append((float(row[x]), row[y]))
+        lines.setdefault(" ".join(str(row.get(name, "")) for name in keys), []).append(
+            (float(row[x]), row[y])
+        )
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*sorted(points), strict=True)
-        axes.plot(xs, ys, "o-", color=COLORS[number % len(COLORS)], markersize=4, linewidth=1.1, label=name)
+        axes.plot(
+            xs,
+            ys,
+            "o-",
+            color=COLORS[number % len(COLORS)],
+            markersize=4,
+            linewidth=1.1,
+            label=name,
+        )
     unit = column_units(panel).get(x, "none")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, unit)))
     _y_axis(axes, _unit(panel))

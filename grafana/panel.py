@@ -20,15 +20,16 @@ class Query:
 class Panel:
     """One panel; `unit` is Grafana's id of the unit.
 
-    Tables, bars and points use an instant query at the end of the time range and have a row for each series. `columns`
-    maps labels and values to column titles; an empty title hides the column. `units` maps titles to units, and `links`
-    maps them to the address that a cell opens. A table has falling values of the column `sort`. Bars use the first
-    column as the category axis. Points use it as the numeric x axis, with a line for each combination of the other
-    labels.
+    Tables, bars and points use an instant query at the end of the time range and have a row for
+    each series. `columns` maps labels and values to column titles; an empty title hides the column.
+    `units` maps titles to units, and `links` maps them to the address that a cell opens. A table
+    has falling values of the column `sort`. Bars use the first column as the category axis. Points
+    use it as the numeric x axis, with a line for each combination of the other labels.
 
-    Lines, areas, spans and means use range queries. `calcs` are the legend's calculations. A span covers the time from
-    its timestamp to the next one, a mean the time from the previous timestamp to its own. `step` is the minimum step.
-    `remedy` is shown in a panel without data. A number is green, and orange from `orange_from` on.
+    Lines, areas, spans and means use range queries. `calcs` are the legend's calculations. A span
+    covers the time from its timestamp to the next one, a mean the time from the previous timestamp
+    to its own. `step` is the minimum step. `remedy` is shown in a panel without data. A number is
+    green, and orange from `orange_from` on.
     """
 
     title: str

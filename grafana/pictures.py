@@ -1,4 +1,5 @@
-"""Pictures of the dashboards, drawn from their queries: python -m grafana.pictures http://prometheus:9090
+"""Pictures of the dashboards, drawn from their queries: python -m grafana.pictures
+http://prometheus:9090
 
 Panels have Grafana's positions and queries; matplotlib draws them.
 """
@@ -40,11 +41,15 @@ class Window:
 
     def filled(self, text: str, step_s: int = 15) -> str:
         times = {"__range": self.seconds, "__rate_interval": 4 * step_s, "__interval": step_s}
-        known = {name: f"{seconds}s" for name, seconds in times.items()} | {"__interval_ms": f"{step_s}000"}
+        known = {name: f"{seconds}s" for name, seconds in times.items()} | {
+            "__interval_ms": f"{step_s}000"
+        }
         return re.sub(r"\$(\w+)", lambda match: (known | dict(self.chosen))[match[1]], text)
 
     def step_s(self, target: Mapping[str, Any]) -> int:
-        """Return a step that gives at most 240 points, and at least the query's minimum step (default: 15 s)."""
+        """Return a step that gives at most 240 points, and at least the query's minimum step
+        (default: 15 s).
+        """
         least = target.get("interval", "15s")
         return max(int(least[:-1]) * {"s": 1, "m": 60, "h": 3_600}[least[-1]], self.seconds // 240)
 
@@ -68,7 +73,9 @@ class Window:
             template = target.get("legendFormat", "")
             legend = re.sub(r"\{\{(\w+)\}\}", _label_of(one["metric"]), template)
             times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
-            yield ResultSeries(target["refId"], " ".join(legend.split()), one["metric"], times, values, step_s)
+            yield ResultSeries(
+                target["refId"], " ".join(legend.split()), one["metric"], times, values, step_s
+            )
 
 
 def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
@@ -86,8 +93,10 @@ def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         sys.exit(
-            f"cannot query {server}: {error}; give the address of a Prometheus or VictoriaMetrics, such as "
-            "http://prometheus:9090, because an exporter does not evaluate the queries of dashboards"
+            f"cannot query {server}: {error}; give the address of a Prometheus or VictoriaMetrics, "
+            "such as "
+            "http://prometheus:9090, because an exporter does not evaluate the queries of "
+            "dashboards"
         )
 
 
@@ -95,10 +104,25 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     width_px, height_px = 24 * _COLUMN_PX, rows * _ROW_PX + _TITLE_PX
     figure = Figure(figsize=(width_px / _DPI, height_px / _DPI), dpi=_DPI, facecolor="#f4f5f5")
-    figure.text(12 / width_px, 1 - 24 / height_px, board["title"], fontsize=12, va="center", color=TEXT, weight="bold")
+    figure.text(
+        12 / width_px,
+        1 - 24 / height_px,
+        board["title"],
+        fontsize=12,
+        va="center",
+        color=TEXT,
+        weight="bold",
+    )
 
-    def box(left: float, top: float, right: float, bottom: float) -> tuple[float, float, float, float]:
-        return left / width_px, 1 - bottom / height_px, (right - left) / width_px, (bottom - top) / height_px
+    def box(
+        left: float, top: float, right: float, bottom: float
+    ) -> tuple[float, float, float, float]:
+        return (
+            left / width_px,
+            1 - bottom / height_px,
+            (right - left) / width_px,
+            (bottom - top) / height_px,
+        )
 
     times = Times(window.end_s - window.seconds, window.end_s, list(window.marks(board)))
     for panel in board["panels"]:
@@ -107,13 +131,28 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
         right, bottom = left + position["w"] * _COLUMN_PX, top + position["h"] * _ROW_PX
         title = window.filled(panel["title"])
         if panel["type"] == "row":
-            figure.text((left + 12) / width_px, 1 - (top + 18) / height_px, title, fontsize=9, va="center", color=TEXT)
+            figure.text(
+                (left + 12) / width_px,
+                1 - (top + 18) / height_px,
+                title,
+                fontsize=9,
+                va="center",
+                color=TEXT,
+            )
             continue
         x, y, wide, high = box(left + _GAP_PX, top + _GAP_PX, right - _GAP_PX, bottom - _GAP_PX)
-        frame = Rectangle((x, y), wide, high, facecolor="white", edgecolor="#d8d8d8", linewidth=0.8, zorder=-1)
+        frame = Rectangle(
+            (x, y), wide, high, facecolor="white", edgecolor="#d8d8d8", linewidth=0.8, zorder=-1
+        )
         figure.add_artist(frame)
         figure.text(
-            x + 8 / width_px, y + high - 14 / height_px, title, fontsize=8, va="center", color=TEXT, weight="bold"
+            x + 8 / width_px,
+            y + high - 14 / height_px,
+            title,
+            fontsize=8,
+            va="center",
+            color=TEXT,
+            weight="bold",
         )
         answers = [answer for target in panel["targets"] for answer in window.query(target)]
         draw(figure.add_axes(box(*_inside(panel, left, top, right, bottom))), panel, answers, times)
@@ -137,19 +176,28 @@ def _newest_run(server: str, end_s: float, seconds: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m grafana.pictures", description=(__doc__ or "").partition(":")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m grafana.pictures", description=(__doc__ or "").partition(":")[0]
+    )
     parser.add_argument("server", help="address of a Prometheus or a VictoriaMetrics")
     parser.add_argument("--out", type=Path, default=HERE / "pictures")
-    parser.add_argument("--end", type=float, default=time.time(), help="Unix time of the end (default: now)")
+    parser.add_argument(
+        "--end", type=float, default=time.time(), help="Unix time of the end (default: now)"
+    )
     parser.add_argument("--hours", type=float, default=1)
     parser.add_argument("--run", help="run shown in detail (default: the newest)")
     options = parser.parse_args(arguments)
     seconds = round(options.hours * 3_600)
     run = options.run or _newest_run(options.server, options.end, seconds)
-    chosen = dict.fromkeys(("cluster", "node", "gpu", "model", "experiment"), ".*") | {"run": run, "price": "0.25"}
+    chosen = dict.fromkeys(("cluster", "node", "gpu", "model", "experiment"), ".*") | {
+        "run": run,
+        "price": "0.25",
+    }
     options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted((HERE / "dashboards").glob("*.json")):
-        figure = picture(json.loads(path.read_text()), Window(options.server, options.end, seconds, chosen))
+        figure = picture(
+            json.loads(path.read_text()), Window(options.server, options.end, seconds, chosen)
+        )
         figure.savefig(options.out / f"{path.stem}.png", pil_kwargs={"optimize": True})
         print(options.out / f"{path.stem}.png")
 

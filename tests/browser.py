@@ -1,4 +1,6 @@
-"""Real Chromium, driven over its DevTools pipe: https://chromedevtools.github.io/devtools-protocol/."""
+"""Real Chromium, driven over its DevTools pipe:
+https://chromedevtools.github.io/devtools-protocol/.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,20 @@ from tests import servers
 
 PATIENCE_S = 60.0
 _FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe", "--disable-dev-shm-usage"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+    ),
+    *(
+        "--disable-sync",
+        "--no-first-run",
+        "--hide-scrollbars",
+        "--remote-debugging-pipe",
+        "--disable-dev-shm-usage",
+    ),
 )
 _PRESSED = {"Tab": 9, "Enter": 13, " ": 32}
 
@@ -61,7 +75,9 @@ class Page:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._target = browser.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = browser.send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
+        self._session = browser.send("Target.attachToTarget", targetId=self._target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
@@ -72,10 +88,20 @@ class Page:
         return self._browser.send(method, self._session, **parameters)
 
     def emulate(
-        self, width: int = 1280, height: int = 900, *, dark: bool = False, scripts: bool = True, print_: bool = False
+        self,
+        width: int = 1280,
+        height: int = 900,
+        *,
+        dark: bool = False,
+        scripts: bool = True,
+        print_: bool = False,
     ) -> None:
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
         )
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", media="print" if print_ else "", features=features)
@@ -84,7 +110,10 @@ class Page:
     def open(self, file: Path, ready: str = "document.documentElement.dataset.charts") -> None:
         """Open the page and wait until it has loaded and `ready` is true."""
         self.send("Page.navigate", url=file.as_uri())
-        self.wait(f"document.readyState === 'complete' && location.href !== 'about:blank' && Boolean({ready})")
+        self.wait(
+            "document.readyState === 'complete' && location.href !== 'about:blank' && "
+            f"Boolean({ready})"
+        )
 
     def wait(self, condition: str) -> None:
         until_s = time.monotonic() + PATIENCE_S
@@ -94,12 +123,16 @@ class Page:
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; await a promise."""
-        answer = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        answer = self.send(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        parameters = {"key": key, "windowsVirtualKeyCode": _PRESSED[key]} | ({"text": "\r"} if key == "Enter" else {})
+        parameters = {"key": key, "windowsVirtualKeyCode": _PRESSED[key]} | (
+            {"text": "\r"} if key == "Enter" else {}
+        )
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, **parameters)
 
@@ -112,31 +145,44 @@ class Page:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def picture(self, to: Path, *, whole: bool = True) -> None:
-        data = self.send("Page.captureScreenshot", captureBeyondViewport=whole, format="png")["data"]
+        data = self.send("Page.captureScreenshot", captureBeyondViewport=whole, format="png")[
+            "data"
+        ]
         to.write_bytes(base64.b64decode(data))
 
     def pdf(self) -> bytes:
         """Return the page as a PDF on A4."""
         return base64.b64decode(
-            self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)["data"]
+            self.send(
+                "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True
+            )["data"]
         )
 
     @property
     def problems(self) -> list[str]:
-        own_events = [event for event in self._browser.events if event.get("sessionId") == self._session]
+        own_events = [
+            event for event in self._browser.events if event.get("sessionId") == self._session
+        ]
         return [
             json.dumps(event["params"])
             for event in own_events
             if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
-            or (event["method"] == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "warning"))
+            or (
+                event["method"] == "Runtime.consoleAPICalled"
+                and event["params"]["type"] in ("error", "warning")
+            )
         ]
 
     @property
     def requests(self) -> list[str]:
         """Return all requests except the page and inlined data."""
-        own_events = [event for event in self._browser.events if event.get("sessionId") == self._session]
+        own_events = [
+            event for event in self._browser.events if event.get("sessionId") == self._session
+        ]
         urls = [
-            event["params"]["request"]["url"] for event in own_events if event["method"] == "Network.requestWillBeSent"
+            event["params"]["request"]["url"]
+            for event in own_events
+            if event["method"] == "Network.requestWillBeSent"
         ]
         return [url for url in urls if not url.startswith(("data:", "file:", "about:"))]
 
@@ -151,7 +197,11 @@ def browser(folder: Path) -> Iterator[Browser]:
     command = ["bash", "-c", script, "bash", servers.require("chromium", "chromium"), *flags]
     with (folder / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            command, pass_fds=(theirs_in, theirs_out), stderr=log, stdout=log, start_new_session=True
+            command,
+            pass_fds=(theirs_in, theirs_out),
+            stderr=log,
+            stdout=log,
+            start_new_session=True,
         )
     os.close(theirs_in)
     os.close(theirs_out)

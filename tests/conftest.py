@@ -31,20 +31,20 @@ LONGEST_FILES = (
     "workloads/jobs/test_container.py",
     "workloads/jobs/test_llm_server_transformers.py",
     "end_to_end/test_cluster.py",
-    "exporter/runs/test_device_holders_attribution.py",
+    "exporter/runs/test_holders_attribution.py",
     "exporter/daemon/test_many_runs.py",
     "exporter/daemon/test_driver_faults.py",
     "exporter/storage/test_disk_faults.py",
     "exporter/daemon/eight_gpus/test_hangs.py",
-    "analyzer/sources/runs/test_load_real_exporter.py",
+    "analyzer/core/runs/test_load_real_exporter.py",
     "exporter/daemon/test_restart.py",
     "exporter/daemon/test_clock_steps.py",
     "exporter/daemon/test_sigkill.py",
-    "exporter/energy/test_plausibility_daemon.py",
+    "exporter/meter/test_plausibility_daemon.py",
     "exporter/daemon/eight_gpus/test_lost.py",
     "exporter/web/test_server_hostile_requests.py",
     "exporter/push/test_client_daemon.py",
-    "exporter/energy/test_meter_accuracy.py",
+    "exporter/meter/test_meter_accuracy.py",
     "exporter/cli/test_check.py",
     "exporter/push/test_client.py",
     "exporter/daemon/test_gpu_metrics.py",
@@ -54,20 +54,20 @@ LONGEST_FILES = (
     "deploy/test_kubernetes.py",
     "workloads/plans/test_results.py",
     "end_to_end/test_pages.py",
-    "analyzer/commands/test_sources_agree.py",
-    "analyzer/commands/test_report.py",
-    "analyzer/studies/test_recommend_sweep.py",
-    "analyzer/sources/runs/test_load_real_servers.py",
-    "analyzer/sources/untagged/test_tokens.py",
-    "analyzer/commands/test_tenants.py",
-    "analyzer/output/html/test_page.py",
+    "analyzer/core/sources/test_sources_agree.py",
+    "analyzer/report/test_command.py",
+    "analyzer/recommend/test_command.py",
+    "analyzer/core/runs/test_load_real_servers.py",
+    "analyzer/report/untagged/test_tokens.py",
+    "analyzer/tenants/test_command.py",
+    "analyzer/report/html/test_page.py",
     "grafana/test_live.py",
     "deploy/slurm/test_jobs.py",
     "deploy/test_systemd.py",
 )
 """Files of tests from the longest on, below the folder of this one."""
 GROUPS = {
-    "servers of the fleet": ("analyzer/sources/fleet/test_results.py", "analyzer/studies/test_fleet.py"),
+    "servers of the fleet": ("analyzer/usage/test_results.py", "analyzer/usage/test_fleet.py"),
     "servers of the dashboards": (
         "grafana/test_panel_values.py",
         "grafana/test_pictures.py",
@@ -87,11 +87,13 @@ GROUPS = {
         "workloads/jobs/test_llm_train.py",
         "workloads/jobs/test_resnet.py",
         "workloads/jobs/vision/test_training.py",
-        "workloads/python/integrations/test_lightning.py",
-        "workloads/python/integrations/test_transformers.py",
+        "workloads/wattline/integrations/test_lightning.py",
+        "workloads/wattline/integrations/test_transformers.py",
     ),
 }
-"""Files of tests that run in one worker, because they share a fixture or an import that takes seconds."""
+"""Files of tests that run in one worker, because they share a fixture or an import that takes
+seconds.
+"""
 _FOLDER = Path(__file__).parent
 _GROUPS = {f"{_FOLDER.name}/{name}": group for group, names in GROUPS.items() for name in names}
 _RANKS = {_FOLDER / name: rank for rank, name in enumerate(LONGEST_FILES)}

@@ -19,15 +19,15 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from exporter.exposition.render import SHARED_S
-from exporter.simulation import FILE_NAME, Simulation
 from tests.fork_server import ForkedProcess, ForkServer
 from tests.polling import eventually
+from wattline_exporter.simulation import FILE_NAME, Simulation
+from wattline_exporter.web.metrics_page import SHARED_S
 
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
-PROGRAM = ("-m", "exporter")
-_NURSERY = ForkServer("exporter.cli.main", "exporter.cli.daemon")
+PROGRAM = ("-m", "wattline_exporter")
+_NURSERY = ForkServer("wattline_exporter.cli.main", "wattline_exporter.cli.daemon")
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
 
 
@@ -46,7 +46,9 @@ class Daemon:
         return _answer(requests.get(self.url + path, headers=headers, timeout=30))
 
     def post(self, path: str, body: Any = None) -> tuple[int, Any]:
-        answer = _answer(requests.post(self.url + path, json={} if body is None else body, timeout=30))
+        answer = _answer(
+            requests.post(self.url + path, json={} if body is None else body, timeout=30)
+        )
         self._asked_s = time.monotonic()
         return answer
 
@@ -59,7 +61,11 @@ class Daemon:
         return requests.get(f"{self.url}/metrics", timeout=30).text
 
     def samples(self) -> list[Sample]:
-        return [sample for family in text_string_to_metric_families(self.text()) for sample in family.samples]
+        return [
+            sample
+            for family in text_string_to_metric_families(self.text())
+            for sample in family.samples
+        ]
 
     def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
         """Return labels and value of each sample, by metric name."""
@@ -70,7 +76,11 @@ class Daemon:
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """Return the only sample with at least these labels, or None."""
-        result = [v for series_labels, v in self.metrics().get(name, ()) if labels.items() <= series_labels.items()]
+        result = [
+            v
+            for series_labels, v in self.metrics().get(name, ())
+            if labels.items() <= series_labels.items()
+        ]
         assert len(result) <= 1, f"{name}{labels} is {len(result)} series"
         return result[0] if result else None
 
@@ -81,7 +91,9 @@ class Daemon:
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_for_metric(self, holds: Callable[[float | None], bool], name: str, /, **labels: str) -> float | None:
+    def wait_for_metric(
+        self, holds: Callable[[float | None], bool], name: str, /, **labels: str
+    ) -> float | None:
         """Wait until the sample's value fulfils the condition and return it."""
         eventually(lambda: holds(self.value(name, **labels)), f"{name} {labels}", self.log)
         return self.value(name, **labels)
@@ -119,13 +131,22 @@ def start(
     program: Sequence[str] = PROGRAM,
     nursery: ForkServer | None = _NURSERY,
 ) -> Daemon:
-    """Start a daemon on a free port without waiting; a later one on the same folder continues its state.
+    """Start a daemon on a free port without waiting; a later one on the same folder continues its
+    state.
 
     `nursery=None` starts a process that shares no memory with another.
     """
     folder = tmp_path / "state"
     log_file = tmp_path / f"exporter-{time.monotonic_ns()}.log"
-    command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", "--state.path", str(folder), *options]
+    command = [
+        *program,
+        "serve",
+        "--web.listen-address",
+        "127.0.0.1:0",
+        "--state.path",
+        str(folder),
+        *options,
+    ]
     with log_file.open("wb") as log:
         process = (nursery or ForkServer(forks=False)).start(command, environment(env), log, log)
     return Daemon("", process, folder, log_file)
@@ -145,7 +166,9 @@ def daemon(
     try:
         wait_until_it_serves(started)
         if ready:
-            eventually(lambda: started.get("/-/ready")[0] == 200, "readiness", started.log, READY_WITHIN_S)
+            eventually(
+                lambda: started.get("/-/ready")[0] == 200, "readiness", started.log, READY_WITHIN_S
+            )
         yield started
     finally:
         started.stop()

@@ -1,8 +1,8 @@
 """Python programs as forks of a process that has imported their modules, to start faster.
 
-Each is a separate process with its arguments, environment and folder, from `__main__` to its exit code. An environment
-that only a new process obeys, such as LD_PRELOAD, starts a new process. Each pair of LD_LIBRARY_PATH and PYTHONPATH has
-its own to fork from.
+Each is a separate process with its arguments, environment and folder, from `__main__` to its exit
+code. An environment that only a new process obeys, such as LD_PRELOAD, starts a new process. Each
+pair of LD_LIBRARY_PATH and PYTHONPATH has its own to fork from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _IN_USE = 98
 class ForkServer:
     """Process that imports `modules` once and forks programs. `flags` are interpreter options.
 
-    All workers of pytest-xdist share it; it ends with their parent. Without `forks` all programs are new processes.
+    All workers of pytest-xdist share it; it ends with their parent. Without `forks` all programs
+    are new processes.
     """
 
     def __init__(self, *modules: str, flags: Sequence[str] = (), forks: bool = True) -> None:
@@ -49,9 +50,16 @@ class ForkServer:
         self._starting = threading.Lock()
 
     def run(
-        self, program: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None, timeout_s: float = 180.0
+        self,
+        program: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path | None = None,
+        timeout_s: float = 180.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program like `subprocess.run`; `program` begins with -m MODULE, -c CODE or the path of a script."""
+        """Run a program like `subprocess.run`; `program` begins with -m MODULE, -c CODE or the path
+        of a script.
+        """
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self.start(program, env, out, err, cwd=cwd)
             try:
@@ -63,13 +71,25 @@ class ForkServer:
             return subprocess.CompletedProcess(list(program), code, _text(out), _text(err))
 
     def start(
-        self, program: Sequence[str], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, cwd: Path | None = None
+        self,
+        program: Sequence[str],
+        env: Mapping[str, str],
+        out: IO[bytes],
+        err: IO[bytes],
+        *,
+        cwd: Path | None = None,
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start the program in a new session, without input."""
         if not (self._forks and can_fork(env)):
             command = [sys.executable, *self._flags, *program]
             return subprocess.Popen(
-                command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                command,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
             )
         connection = self._connect({name: env[name] for name in _PATHS if name in env})
         with Path(os.devnull).open("rb") as nothing:
@@ -92,10 +112,23 @@ class ForkServer:
         return connection
 
     def _start(self, address: str, paths: Mapping[str, str]) -> None:
-        command = [sys.executable, *self._flags, "-m", "tests.fork_server", address, str(self._owner), *self._modules]
+        command = [
+            sys.executable,
+            *self._flags,
+            "-m",
+            "tests.fork_server",
+            address,
+            str(self._owner),
+            *self._modules,
+        ]
         env = {**os.environ, **paths}
         started = subprocess.run(
-            command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True, check=False
+            command,
+            env=env,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            check=False,
         )
         assert started.returncode in {0, _IN_USE}, "the process to fork from has ended"
         self._started.add(address)
@@ -217,7 +250,8 @@ def _become(program: list[str]) -> None:
 
 
 def _exit_without_cleanup(code: int) -> None:
-    """End as the interpreter does, but do not destroy the modules: each fork would copy all their pages.
+    """End as the interpreter does, but do not destroy the modules: each fork would copy all their
+    pages.
 
     Return if the output cannot be written; the interpreter then reports it.
     """

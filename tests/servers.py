@@ -1,8 +1,8 @@
 """Real Prometheus and VictoriaMetrics on loopback, the first found on PATH.
 
-To try other versions, unpack the packages prometheus, promtool, victoria-metrics and libzstd1 of a newer distribution
-(`dpkg -x`), put a script for each program into a folder that sets LD_LIBRARY_PATH to their libraries, and run the tests
-with `PATH=/that/folder:$PATH`.
+To try other versions, unpack the packages prometheus, promtool, victoria-metrics and libzstd1 of a
+newer distribution (`dpkg -x`), put a script for each program into a folder that sets
+LD_LIBRARY_PATH to their libraries, and run the tests with `PATH=/that/folder:$PATH`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ def prometheus(
     config: str = "",
     port: int | None = None,
 ) -> Iterator[str]:
-    """Start a Prometheus that scrapes `targets` (host:port) and yield its base URL once it is ready.
+    """Start a Prometheus that scrapes `targets` (host:port) and yield its base URL once it is
+    ready.
 
-    `job` has further keys of the scrape configuration, such as `tls_config`; `config` extends its file.
+    `job` has further keys of the scrape configuration, such as `tls_config`; `config` extends its
+    file.
     """
     binary, port = require("prometheus"), port or free_port()
     file = scrape_config(folder, targets, scrape_interval, job)
@@ -75,7 +77,9 @@ def victoria_metrics(
     *,
     port: int | None = None,
 ) -> Iterator[str]:
-    """Start a VictoriaMetrics that scrapes `targets` (host:port) and yield its base URL once it is ready."""
+    """Start a VictoriaMetrics that scrapes `targets` (host:port) and yield its base URL once it is
+    ready.
+    """
     binary, port = require("victoria-metrics"), port or free_port()
     arguments = [
         binary,
@@ -85,21 +89,29 @@ def victoria_metrics(
         "-loggerLevel=WARN",
         *flags,
     ]
-    prefix = next((flag.partition("=")[2] for flag in flags if flag.startswith("-http.pathPrefix=")), "")
-    with _running(arguments, folder / "victoria-metrics.log", f"http://127.0.0.1:{port}{prefix}/health"):
+    prefix = next(
+        (flag.partition("=")[2] for flag in flags if flag.startswith("-http.pathPrefix=")), ""
+    )
+    with _running(
+        arguments, folder / "victoria-metrics.log", f"http://127.0.0.1:{port}{prefix}/health"
+    ):
         yield f"http://127.0.0.1:{port}"
 
 
 def query(server: str, selector: str) -> list[float]:
     """Return the values of an instant query."""
-    with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': selector})}") as answer:
+    with urllib.request.urlopen(
+        f"{server}/api/v1/query?{urllib.parse.urlencode({'query': selector})}"
+    ) as answer:
         return [float(result["value"][1]) for result in json.load(answer)["data"]["result"]]
 
 
 def backfill_rules(server: str, rules: Path, start_s: float, end_s: float, folder: Path) -> None:
-    """Evaluate recording rules over the past with promtool; create blocks in the folder of a Prometheus's storage.
+    """Evaluate recording rules over the past with promtool; create blocks in the folder of a
+    Prometheus's storage.
 
-    The phase of the evaluations is a hash of the file's name, here without its folder: equal wherever the clone is.
+    The phase of the evaluations is a hash of the file's name, here without its folder: equal
+    wherever the clone is.
     """
     call = [require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={server}"]
     call += [f"--start={start_s:.0f}", f"--end={end_s:.0f}", f"--output-dir={folder}", rules.name]
@@ -107,14 +119,18 @@ def backfill_rules(server: str, rules: Path, start_s: float, end_s: float, folde
 
 
 def scrape_config(
-    folder: Path, targets: Sequence[str], scrape_interval: str, job: Mapping[str, object] | None = None
+    folder: Path,
+    targets: Sequence[str],
+    scrape_interval: str,
+    job: Mapping[str, object] | None = None,
 ) -> Path:
     path = folder / "scrape.yml"
     more = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in (job or {}).items())
     listed = ", ".join(f"'{target}'" for target in targets)
     path.write_text(
         f"global:\n  scrape_interval: {scrape_interval}\n  scrape_timeout: {scrape_interval}\n"
-        f"scrape_configs:\n  - job_name: wattline\n    static_configs:\n      - targets: [{listed}]\n{more}"
+        "scrape_configs:\n  - job_name: wattline\n    static_configs:\n      - targets: "
+        f"[{listed}]\n{more}"
     )
     return path
 
@@ -128,7 +144,10 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def _running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
-    with log.open("wb") as output, subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             _await(process, log, ready_url)
             yield

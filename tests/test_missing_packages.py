@@ -15,7 +15,11 @@ def run_without_packages(*arguments):
         [sys.executable, "-S", *arguments],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": f"{ROOT}:{ROOT}/workloads/python"},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/nonexistent",
+            "PYTHONPATH": f"{ROOT}/exporter:{ROOT}/workloads:{ROOT}/analyzer",
+        },
         cwd="/",
         check=False,
         timeout=60,
@@ -24,14 +28,16 @@ def run_without_packages(*arguments):
 
 @pytest.mark.parametrize("program", ["analyzer", "exporter", "workloads"])
 def test_program_without_its_extra_names_it(program):
-    done = run_without_packages("-m", program, "--help")
+    done = run_without_packages("-m", f"wattline_{program}", "--help")
 
     remedy = f"in the clone of Wattline, run: pip install '.[{program}]'"
     message = f"{program}: the Python package typer is not installed; {remedy}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
-@pytest.mark.parametrize(("arguments", "extra"), [(["run", "true"], "workloads"), (["completion", "bash"], "all")])
+@pytest.mark.parametrize(
+    ("arguments", "extra"), [(["run", "true"], "workloads"), (["completion", "bash"], "all")]
+)
 def test_wattline_without_extra_names_it(arguments, extra):
     done = run_without_packages("-m", "wattline", *arguments)
 
@@ -49,9 +55,12 @@ def test_wattline_help_needs_no_package():
 def test_python_module_needs_only_the_standard_library(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
-        "import wattline\nwith wattline.run('train', exporter='127.0.0.1:1') as run:\n    run.work(steps=1)\n"
+        "import wattline\nwith wattline.run('train', exporter='127.0.0.1:1') as run:\n    "
+        "run.work(steps=1)\n"
     )
     done = run_without_packages(str(script))
 
     assert done.returncode == 0
-    assert done.stderr.startswith("wattline: this run is not measured: cannot reach an exporter at http://127.0.0.1:1")
+    assert done.stderr.startswith(
+        "wattline: this run is not measured: cannot reach an exporter at http://127.0.0.1:1"
+    )

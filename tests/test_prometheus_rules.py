@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analyzer.sources.fleet import queries as fleet_recorded
-from exporter.contract import metrics as m
 from tests import servers
+from wattline.contract import metrics as m
+from wattline_analyzer.usage import queries as fleet_recorded
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "prometheus"
 RULES = FOLDER / "wattline.rules.yml"
@@ -27,7 +27,9 @@ TESTS = ("wattline.rules.test.yml", "wattline.rules.edges.test.yml")
 )
 def test_recording_rules_pass_promtool_and_vmalert(program, arguments):
     call = [servers.require(program), *arguments]
-    completed = subprocess.run(call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    completed = subprocess.run(
+        call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
+    )
 
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
@@ -39,9 +41,13 @@ def test_recording_rules_have_equal_results_in_victoria_metrics(tmp_path):
         pytest.skip("vmalert-tool is not installed: Debian has it from 13 on, in victoria-metrics")
     shutil.copy(RULES, tmp_path)
     for name in TESTS:
-        (tmp_path / name).write_text((FOLDER / name).read_text().replace("promql_expr_test:", "metricsql_expr_test:"))
+        (tmp_path / name).write_text(
+            (FOLDER / name).read_text().replace("promql_expr_test:", "metricsql_expr_test:")
+        )
     call = [tool, "unittest", "--disableAlertgroupLabel", *(f"--files={name}" for name in TESTS)]
-    completed = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    completed = subprocess.run(
+        call, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
 
     assert completed.returncode == 0, completed.stdout + completed.stderr
 

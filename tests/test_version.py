@@ -14,4 +14,8 @@ def test_program_prints_its_version(program):
 
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
-    assert (completed.returncode, completed.stdout, completed.stderr) == (0, f"{program} {version('wattline')}\n", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (
+        0,
+        f"{program} {version('wattline')}\n",
+        "",
+    )

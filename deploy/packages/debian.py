@@ -34,7 +34,9 @@ class Package:
 
 
 class _Apt:
-    """Apt with its own lists for one architecture; it has the transport settings of this machine."""
+    """Apt with its own lists for one architecture; it has the transport settings of this
+    machine.
+    """
 
     def __init__(self, folder: Path, architecture: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,16 @@ class _Apt:
 
     def download(self, folder: Path, packages: list[Package]) -> None:
         names = [f"{package.name}={package.version}" for package in packages]
-        run("sh", "-c", 'cd "$1"; shift; exec apt-get "$@"', "sh", folder, *self._options, "download", *names)
+        run(
+            "sh",
+            "-c",
+            'cd "$1"; shift; exec apt-get "$@"',
+            "sh",
+            folder,
+            *self._options,
+            "download",
+            *names,
+        )
 
 
 def _sources() -> Iterator[str]:
@@ -77,11 +88,17 @@ def locked(architecture: str) -> list[Package]:
     """Return the locked packages of an architecture."""
     pattern = re.compile(r"(\S+) (\S+?)=(\S+) sha256:([0-9a-f]{64})")
     found = [re.fullmatch(pattern, line) for line in _LOCK.read_text().splitlines()]
-    return [package for match in found if match and (package := Package(*match.groups())).architecture == architecture]
+    return [
+        package
+        for match in found
+        if match and (package := Package(*match.groups())).architecture == architecture
+    ]
 
 
 def download(architecture: str) -> list[Path]:
-    """Return the archives of the locked packages, downloaded once. Raise SystemExit for another content."""
+    """Return the archives of the locked packages, downloaded once. Raise SystemExit for another
+    content.
+    """
     folder = ROOT / "build" / "debian" / architecture
     archives = folder / "archives"
     archives.mkdir(parents=True, exist_ok=True)
@@ -91,7 +108,10 @@ def download(architecture: str) -> list[Path]:
     result = [_archive(archives, package) for package in packages]
     for package, path in zip(packages, result, strict=True):
         if path is None:
-            sys.exit(f"cannot build image: {package.name} {package.version} has another content than in {_LOCK.name}")
+            sys.exit(
+                f"cannot build image: {package.name} {package.version} has another content than in "
+                f"{_LOCK.name}"
+            )
     return [path for path in result if path is not None]
 
 
@@ -108,8 +128,12 @@ def main() -> None:
     for architecture in ARCHITECTURES:
         shown = _Apt(ROOT / "build" / "debian" / architecture, architecture).show(*names)
         for record in shown.strip().split("\n\n"):
-            fields = dict(line.split(": ", 1) for line in record.splitlines() if re.match(r"[A-Z]\S*: ", line))
-            lines.append(Package(architecture, fields["Package"], fields["Version"], fields["SHA256"]).line())
+            fields = dict(
+                line.split(": ", 1) for line in record.splitlines() if re.match(r"[A-Z]\S*: ", line)
+            )
+            lines.append(
+                Package(architecture, fields["Package"], fields["Version"], fields["SHA256"]).line()
+            )
     _LOCK.write_text("".join(sorted(lines)))
 
 

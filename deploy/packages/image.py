@@ -1,4 +1,6 @@
-"""Container image for amd64 and arm64 as an OCI archive, made of files alone, without a container engine."""
+"""Container image for amd64 and arm64 as an OCI archive, made of files alone, without a container
+engine.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,25 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LOADERS = {"amd64": {"lib64": "usr/lib64"}, "arm64": {}}
 _MERGED = {"bin": "usr/bin", "lib": "usr/lib", "sbin": "usr/sbin"}
 _USER = 65532
-_UNUSED = ("./usr/share/man/", "./usr/share/locale/", "./usr/share/lintian/", "./usr/share/bug/", "./usr/share/doc/")
+_UNUSED = (
+    "./usr/share/man/",
+    "./usr/share/locale/",
+    "./usr/share/lintian/",
+    "./usr/share/bug/",
+    "./usr/share/doc/",
+)
 _ACCOUNTS = {
-    "etc/passwd": "root:x:0:0::/root:/usr/sbin/nologin\nwattline:x:65532:65532::/var/lib/wattline:/usr/sbin/nologin\n",
+    "etc/passwd": (
+        "root:x:0:0::/root:/usr/sbin/nologin\n"
+        "wattline:x:65532:65532::/var/lib/wattline:/usr/sbin/nologin\n"
+    ),
     "etc/group": "root:x:0:\nwattline:x:65532:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
 _LABELS = {
     "org.opencontainers.image.title": "Wattline exporter",
-    "org.opencontainers.image.description": "Energy, power, carbon and runs of GPUs and CPUs for Prometheus",
+    "org.opencontainers.image.description": "Energy, power, carbon and runs of GPUs and CPUs for "
+    "Prometheus",
     "org.opencontainers.image.licenses": "MIT",
 }
 _CONFIG = {
@@ -52,15 +64,22 @@ _CONFIG = {
     "Cmd": ["serve", "--web.listen-address", "0.0.0.0:9847"],
     "WorkingDir": "/",
 }
-_SCRIPT = "#!/opt/wattline/bin/python3\nimport sys\nfrom exporter.__main__ import main\nsys.exit(main())\n"
+_SCRIPT = (
+    "#!/opt/wattline/bin/python3\nimport sys\nfrom wattline_exporter.__main__ import "
+    "main\nsys.exit(main())\n"
+)
 _OCI = "application/vnd.oci.image."
 
 
 def _debian_files(architecture: str, epoch: int) -> TarFiles:
-    """Return the files of the Debian packages; dpkg's records of them are where scanners of small images look."""
+    """Return the files of the Debian packages; dpkg's records of them are where scanners of small
+    images look.
+    """
     layer = TarFiles(epoch)
     for path in debian.download(architecture):
-        unpacked = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], capture_output=True, check=True).stdout
+        unpacked = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", path], capture_output=True, check=True
+        ).stdout
         with tarfile.open(fileobj=io.BytesIO(unpacked)) as tar:
             for member in tar:
                 if member.name.startswith(_UNUSED) and not member.name.endswith("/copyright"):
@@ -69,13 +88,19 @@ def _debian_files(architecture: str, epoch: int) -> TarFiles:
                 layer.add(member, content.read() if content else b"")
         control = run("dpkg-deb", "--field", path)
         name = path.name.partition("_")[0]
-        layer.file(f"var/lib/dpkg/status.d/{name}", f"{control.strip()}\nStatus: install ok installed\n\n".encode())
+        layer.file(
+            f"var/lib/dpkg/status.d/{name}",
+            f"{control.strip()}\nStatus: install ok installed\n\n".encode(),
+        )
     for name, target in {**_MERGED, **_LOADERS[architecture]}.items():
         layer.link(name, target)
     layer.folder("tmp", 0o1777)
     for name, text in _ACCOUNTS.items():
         layer.file(name, text.encode())
-    layer.file("etc/ssl/certs/ca-certificates.crt", layer.read("usr/share/ca-certificates/mozilla/", ".crt"))
+    layer.file(
+        "etc/ssl/certs/ca-certificates.crt",
+        layer.read("usr/share/ca-certificates/mozilla/", ".crt"),
+    )
     layer.link("usr/lib/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt")
     return layer
 
@@ -84,7 +109,9 @@ class _Compiler:
     """Python of the image, which compiles modules; their code is the same for each architecture."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
-        (architecture,) = [name for name, machine in _MACHINES.items() if machine == os.uname().machine]
+        (architecture,) = [
+            name for name, machine in _MACHINES.items() if machine == os.uname().machine
+        ]
         self.root = folder
         with tarfile.open(fileobj=io.BytesIO(_debian_files(architecture, epoch).archive())) as tar:
             tar.extractall(folder, filter="tar")
@@ -92,11 +119,31 @@ class _Compiler:
         (loader,) = libraries.glob("ld-linux-*.so.*")
         settings = [f"PYTHONHOME={folder}/usr", "PYTHONHASHSEED=0"]
         python = folder / f"usr/bin/python{_PYTHON}"
-        self._command = ["env", *settings, loader, "--library-path", libraries, python, "-S", "-B", "-m", "compileall"]
+        self._command: list[str | Path] = [
+            "env",
+            *settings,
+            loader,
+            "--library-path",
+            libraries,
+            python,
+            "-S",
+            "-B",
+            "-m",
+            "compileall",
+        ]
 
     def compile(self, folder: Path, prefix: str) -> None:
         """Compile all modules below the folder, which the image has at `/prefix`."""
-        options = ("-q", "-f", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", f"/{prefix}")
+        options = (
+            "-q",
+            "-f",
+            "--invalidation-mode",
+            "unchecked-hash",
+            "-s",
+            str(folder),
+            "-p",
+            f"/{prefix}",
+        )
         run(*self._command, *options, folder)
 
     def add_library(self, layer: TarFiles) -> None:
@@ -112,15 +159,26 @@ def _install(site: Path, wheel: Path, architecture: str) -> None:
     """Install the locked packages for an architecture, without running any of them."""
     platforms = [f"manylinux_2_{minor}_{_MACHINES[architecture]}" for minor in range(_GLIBC, 4, -1)]
     target = [part for name in platforms for part in ("--platform", name)]
-    target += ["--implementation", "cp", "--python-version", _PYTHON, "--abi", f"cp{_PYTHON.replace('.', '')}"]
+    target += [
+        "--implementation",
+        "cp",
+        "--python-version",
+        _PYTHON,
+        "--abi",
+        f"cp{_PYTHON.replace('.', '')}",
+    ]
     target += ["--abi", "abi3", "--abi", "none", "--only-binary", ":all:"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(site)]
     run(*pip, *target, "--require-hashes", "--no-deps", "-r", _HERE / "image.txt")
     run(*pip, "--no-deps", wheel)
     shutil.rmtree(site / "bin")
-    for name in ("workloads", "analyzer", "wattline"):
+    for name in ("wattline_workloads", "wattline_analyzer"):
         shutil.rmtree(site / name)
-    for name in ("RECORD", "direct_url.json", "REQUESTED"):  # a record has hashes of scripts, which name this folder
+    for name in (
+        "RECORD",
+        "direct_url.json",
+        "REQUESTED",
+    ):  # a record has hashes of scripts, which name this folder
         for path in site.glob(f"*.dist-info/{name}"):
             path.unlink()
     for path in (site / "numpy").rglob("tests"):
@@ -131,7 +189,14 @@ def _install(site: Path, wheel: Path, architecture: str) -> None:
 
 def _wattline_layer(site: Path, packages: str, epoch: int) -> bytes:
     layer, home = TarFiles(epoch), "opt/wattline"
-    for name in ("opt", home, f"{home}/bin", f"{home}/lib", f"{home}/lib/python{_PYTHON}", packages):
+    for name in (
+        "opt",
+        home,
+        f"{home}/bin",
+        f"{home}/lib",
+        f"{home}/lib/python{_PYTHON}",
+        packages,
+    ):
         layer.folder(name)
     for path in sorted(site.rglob("*")):
         name = f"{packages}/{path.relative_to(site)}"
@@ -158,10 +223,17 @@ class _Archive:
         """Store a blob and return its descriptor."""
         digest = hashlib.sha256(content).hexdigest()
         self.blobs[digest] = content
-        return {"mediaType": _OCI + media_type, "digest": f"sha256:{digest}", "size": len(content), **more}
+        return {
+            "mediaType": _OCI + media_type,
+            "digest": f"sha256:{digest}",
+            "size": len(content),
+            **more,
+        }
 
     def document(self, content: dict[str, Any], media_type: str, **more: Any) -> dict[str, Any]:
-        return self.blob(json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), media_type, **more)
+        return self.blob(
+            json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), media_type, **more
+        )
 
     def write(self, path: Path, index: dict[str, Any], epoch: int) -> None:
         layer = TarFiles(epoch)
@@ -174,7 +246,9 @@ class _Archive:
         path.write_bytes(layer.archive())
 
 
-def _add_image(archive: _Archive, layers: list[bytes], architecture: str, version: str, epoch: int) -> dict[str, Any]:
+def _add_image(
+    archive: _Archive, layers: list[bytes], architecture: str, version: str, epoch: int
+) -> dict[str, Any]:
     """Add the image of an architecture and return the descriptor of its manifest."""
     created = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
     labels = {**_LABELS, "org.opencontainers.image.version": version}
@@ -184,7 +258,10 @@ def _add_image(archive: _Archive, layers: list[bytes], architecture: str, versio
         "os": "linux",
         "created": created,
         "config": {**_CONFIG, "Labels": labels},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
+        "rootfs": {
+            "type": "layers",
+            "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers],
+        },
         "history": [{"created": created, "comment": text} for text in texts],
     }
     packed = [archive.blob(gzip.compress(layer, mtime=0), "layer.v1.tar+gzip") for layer in layers]
@@ -199,7 +276,9 @@ def _add_image(archive: _Archive, layers: list[bytes], architecture: str, versio
 
 
 def write_image(wheel: Path, out: Path, build: Path, version: str, epoch: int) -> None:
-    """Write the archive of both architectures, and a file with the digests by which a registry serves them."""
+    """Write the archive of both architectures, and a file with the digests by which a registry
+    serves them.
+    """
     archive, manifests, compiler = _Archive(), [], _Compiler(build / "image-python", epoch)
     packages = f"opt/wattline/lib/python{_PYTHON}/site-packages"
     for architecture in debian.ARCHITECTURES:

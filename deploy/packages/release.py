@@ -30,21 +30,29 @@ def project_version(root: Path) -> str:
 
 
 def check_release(version: str, changelog: str, tags: list[str]) -> None:
-    """Raise SystemExit unless the newest release of the changelog and the tags of the commit have this version."""
+    """Raise SystemExit unless the newest release of the changelog and the tags of the commit have
+    this version.
+    """
     found = re.search(r"^## \[(\d[^]]*)\]", changelog, re.MULTILINE)
     newest = found[1] if found else "no release"
     if newest != version:
         sys.exit(
-            f"cannot release {version}: the newest release in CHANGELOG.md is {newest}; rename [Unreleased] to "
+            f"cannot release {version}: the newest release in CHANGELOG.md is {newest}; rename "
+            "[Unreleased] to "
             f"[{version}] - DATE, or build with SNAPSHOT=1"
         )
     other = [tag for tag in tags if tag.startswith("v") and tag != f"v{version}"]
     if other:
-        sys.exit(f"cannot release {version}: the commit has the tag {other[0]}; set version in pyproject.toml")
+        sys.exit(
+            f"cannot release {version}: the commit has the tag {other[0]}; set version in "
+            "pyproject.toml"
+        )
 
 
 def install_packages(site: Path, wheel: Path) -> None:
-    """Install the locked packages and the wheel into the folder `site`, without traces of this machine."""
+    """Install the locked packages and the wheel into the folder `site`, without traces of this
+    machine.
+    """
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(site)]
     run(*pip, "--only-binary", ":all:", "--require-hashes", "-r", _HERE / "runtime.txt")
     run(*pip, "--no-deps", wheel)
@@ -56,11 +64,19 @@ def install_packages(site: Path, wheel: Path) -> None:
 
 def write_bom(site: Path, path: Path, version: str, epoch: int) -> None:
     """Write the packages of the zipapp as CycloneDX JSON."""
-    syft = [_SCRIPTS / "syft", "scan", f"dir:{site}", "--source-name=wattline", f"--source-version={version}"]
+    syft: list[str | Path] = [
+        _SCRIPTS / "syft",
+        "scan",
+        f"dir:{site}",
+        "--source-name=wattline",
+        f"--source-version={version}",
+    ]
     run(*syft, f"--output=cyclonedx-json={path}")
     bom = json.loads(path.read_text())
     del bom["serialNumber"]
-    bom["metadata"]["component"]["bom-ref"] = "wattline"  # syft takes it from the path of the folder
+    bom["metadata"]["component"]["bom-ref"] = (
+        "wattline"  # syft takes it from the path of the folder
+    )
     bom["metadata"]["timestamp"] = datetime.fromtimestamp(epoch, UTC).isoformat()
     path.write_text(json.dumps(bom, indent=1, sort_keys=True) + "\n")
 
@@ -84,13 +100,23 @@ def _installed(program: str, artifact: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--snapshot", action="store_true", help="Build a version that is not in CHANGELOG.md yet.")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="Folder of the artifacts; it is emptied.")
+    parser.add_argument(
+        "--snapshot", action="store_true", help="Build a version that is not in CHANGELOG.md yet."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", help="Folder of the artifacts; it is emptied."
+    )
     options = parser.parse_args()
     out, version = options.out.absolute(), project_version(ROOT)
     if not options.snapshot:
-        check_release(version, (ROOT / "CHANGELOG.md").read_text(), run("git", "tag", "--points-at", "HEAD").split())
-    epoch = int(os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "log", "-1", "--format=%ct").strip()))
+        check_release(
+            version,
+            (ROOT / "CHANGELOG.md").read_text(),
+            run("git", "tag", "--points-at", "HEAD").split(),
+        )
+    epoch = int(
+        os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "log", "-1", "--format=%ct").strip())
+    )
     os.umask(0o022)
     build = ROOT / "build/release"
     for folder in (out, build):
@@ -100,7 +126,14 @@ def main() -> None:
     site = build / "site"
     install_packages(site, next(out.glob("*.whl")))
     run(
-        *(_SCRIPTS / "shiv", "--site-packages", site, "--reproducible", "--entry-point", "wattline.cli.main:main"),
+        *(
+            _SCRIPTS / "shiv",
+            "--site-packages",
+            site,
+            "--reproducible",
+            "--entry-point",
+            "wattline.cli.main:main",
+        ),
         *("--python", "/usr/bin/env python3", "--output-file", out / "wattline.pyz"),
     )
     write_bom(site, out / "wattline.cdx.json", version, epoch)
@@ -113,7 +146,10 @@ def main() -> None:
         write_rpm(tree, out, build, version)
     if _installed("apt-get", "container image"):
         write_image(next(out.glob("*.whl")), out, build, version, epoch)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(out.iterdir())]
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(out.iterdir())
+    ]
     (out / "SHA256SUMS").write_text("".join(sums))
     print("".join(sums), end="")
 

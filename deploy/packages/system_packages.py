@@ -9,7 +9,11 @@ from pathlib import Path
 
 from deploy.packages.commands import ROOT, run
 
-_PROGRAMS = {"exporter": "exporter.__main__", "workloads": "workloads.__main__", "wattline": "wattline.cli.main"}
+_PROGRAMS = {
+    "exporter": "wattline_exporter.__main__",
+    "workloads": "wattline_workloads.__main__",
+    "wattline": "wattline.cli.main",
+}
 _FILES = {
     "wattline-exporter.service": "usr/lib/systemd/system/wattline-exporter.service",
     "wattline.slice": "usr/lib/systemd/system/wattline.slice",
@@ -112,7 +116,8 @@ def write_deb(tree: Path, out: Path, build: Path, version: str, epoch: int) -> N
     control = folder / "DEBIAN"
     control.mkdir()
     (control / "control").write_text(
-        f"Package: wattline\nVersion: {version}\nArchitecture: {architecture}\nSection: admin\nPriority: optional\n"
+        f"Package: wattline\nVersion: {version}\nArchitecture: {architecture}\nSection: "
+        "admin\nPriority: optional\n"
         "Maintainer: The Wattline authors <root@localhost>\n"
         f"Depends: python3.{sys.version_info.minor}, systemd\n"
         f"Description: {_SUMMARY}\n {_DESCRIPTION}\n"
@@ -122,7 +127,14 @@ def write_deb(tree: Path, out: Path, build: Path, version: str, epoch: int) -> N
         (control / name).write_text(f"#!/bin/sh\nset -e\n{text}")
         (control / name).chmod(0o755)
     _normalize(folder, epoch)
-    run("dpkg-deb", "--root-owner-group", "-Zgzip", "--build", folder, out / f"wattline_{version}_{architecture}.deb")
+    run(
+        "dpkg-deb",
+        "--root-owner-group",
+        "-Zgzip",
+        "--build",
+        folder,
+        out / f"wattline_{version}_{architecture}.deb",
+    )
 
 
 def write_rpm(tree: Path, out: Path, build: Path, version: str) -> None:
@@ -152,5 +164,13 @@ def write_rpm(tree: Path, out: Path, build: Path, version: str) -> None:
         "--define",
         "_build_name_fmt %{NAME}.rpm",
     )
-    run("rpmbuild", "-bb", "--quiet", "--target", f"{machine}-linux", *define, folder / "wattline.spec")
+    run(
+        "rpmbuild",
+        "-bb",
+        "--quiet",
+        "--target",
+        f"{machine}-linux",
+        *define,
+        folder / "wattline.spec",
+    )
     shutil.copy(folder / "wattline.rpm", out / f"wattline-{version}-1.{machine}.rpm")

@@ -24,12 +24,23 @@ class TarFiles:
 
     def folder(self, name: str, mode: int = 0o755, owner: int = 0) -> None:
         member = tarfile.TarInfo(name)
-        member.type, member.mode, member.uid, member.gid, member.mtime = tarfile.DIRTYPE, mode, owner, owner, self.epoch
+        member.type, member.mode, member.uid, member.gid, member.mtime = (
+            tarfile.DIRTYPE,
+            mode,
+            owner,
+            owner,
+            self.epoch,
+        )
         self.add(member)
 
     def link(self, name: str, target: str) -> None:
         member = tarfile.TarInfo(name)
-        member.type, member.linkname, member.mode, member.mtime = tarfile.SYMTYPE, target, 0o777, self.epoch
+        member.type, member.linkname, member.mode, member.mtime = (
+            tarfile.SYMTYPE,
+            target,
+            0o777,
+            self.epoch,
+        )
         self.add(member)
 
     def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
@@ -39,7 +50,11 @@ class TarFiles:
 
     def read(self, prefix: str, suffix: str) -> bytes:
         """Return the contents of matching files in the order of their names."""
-        found = [name for name in sorted(self._members) if name.startswith(prefix) and name.endswith(suffix)]
+        found = [
+            name
+            for name in sorted(self._members)
+            if name.startswith(prefix) and name.endswith(suffix)
+        ]
         return b"".join(self._members[name][1] for name in found)
 
     def archive(self) -> bytes:

@@ -12,7 +12,7 @@ if test -z "$root"; then
 	touch "$log"
 	user=$(scontrol show config 2>/dev/null | sed -n 's/^SlurmUser *= *\([^(]*\).*/\1/p')
 	test -z "$user" || chown "$user" "$log" # the controller's epilog runs as SlurmUser
-	/opt/wattline/bin/python3 -I -c 'import workloads.slurm' || {
+	/opt/wattline/bin/python3 -I -c 'import wattline_workloads.slurm' || {
 		echo "install.sh: /opt/wattline has no workloads; run: /opt/wattline/bin/pip install '.[exporter,workloads]'" >&2
 		exit 1
 	}

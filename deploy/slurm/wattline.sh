@@ -21,7 +21,7 @@ fi
 
 exec </dev/null >/dev/null
 (: >>"$WATTLINE_SLURM_LOG") 2>/dev/null && exec 2>>"$WATTLINE_SLURM_LOG"
-hook="$WATTLINE_PYTHON -I -m workloads.slurm"
+hook="$WATTLINE_PYTHON -I -m wattline_workloads.slurm"
 case ${SLURM_SCRIPT_CONTEXT:-} in
 prolog_slurmd) timeout -k 1 4 $hook prolog ;;
 epilog_slurmd) timeout -k 1 40 $hook epilog ;;

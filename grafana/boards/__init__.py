@@ -12,4 +12,16 @@ from grafana.boards.tenants import TENANTS
 from grafana.boards.variability import VARIABILITY
 from grafana.boards.waste import WASTE
 
-BOARDS = (OVERVIEW, NODE_BOARD, RUNS, CARBON, SWEEP, TENANTS, REQUESTS_BOARD, VARIABILITY, FLEET, WASTE, HEALTH)
+BOARDS = (
+    OVERVIEW,
+    NODE_BOARD,
+    RUNS,
+    CARBON,
+    SWEEP,
+    TENANTS,
+    REQUESTS_BOARD,
+    VARIABILITY,
+    FLEET,
+    WASTE,
+    HEALTH,
+)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, MODEL, NODE, Board, named, selector
 from grafana.panel import Panel, Query, bars, lines
+from wattline.contract import metrics as m
 
 _SLOT = "{{region}} {{provider}} {{basis}} ({{quality}})"
 _AVERAGE = 'basis="average"'
 _DEVICE_EMISSIONS = selector(m.EMISSIONS, _AVERAGE)
-_OWNER_EMISSIONS = selector("owner:wattline_run_emissions_grams:increase5m", _AVERAGE, 'label_model=~"$model"')
+_OWNER_EMISSIONS = selector(
+    "owner:wattline_run_emissions_grams:increase5m", _AVERAGE, 'label_model=~"$model"'
+)
 _IN_FORCE = f"max by (region, provider, basis, quality) ({selector(m.CARBON_INTENSITY)})"
 _NONE = "No carbon intensity: no selected exporter has --carbon.region or --carbon.intensity."
 
 _INTENSITY = (
     lines(
         "Carbon intensity",
-        "Intensity of the current slot by region and basis. The quality is actual, forecast, estimated, or static "
+        "Intensity of the current slot by region and basis. The quality is actual, forecast, "
+        "estimated, or static "
         "(a yearly mean).",
         "suffix:g/kWh",
         _IN_FORCE,
@@ -55,7 +58,8 @@ _FORECAST = Panel(
 _AGE = (
     lines(
         "Age of the provider's data",
-        "Time since the provider's last response. Without one, its forecast applies, then the yearly mean.",
+        "Time since the provider's last response. Without one, its forecast applies, then the "
+        "yearly mean.",
         "s",
         f"time() - max by (provider, basis) ({selector(m.CARBON_FETCHED_TIMESTAMP)})",
         "{{provider}} {{basis}}",
@@ -68,7 +72,12 @@ _RATE = Panel(
     "Emissions now",
     "Current g CO2eq per hour of all devices, by average intensity.",
     "suffix:g/h",
-    (Query(f"3600 * sum by (component) (rate({_DEVICE_EMISSIONS}[$__rate_interval]))", "{{component}}"),),
+    (
+        Query(
+            f"3600 * sum by (component) (rate({_DEVICE_EMISSIONS}[$__rate_interval]))",
+            "{{component}}",
+        ),
+    ),
     "areas",
     width=8,
     height=9,
@@ -76,10 +85,16 @@ _RATE = Panel(
 )
 _BY_HOUR = Panel(
     "Emissions by hour",
-    "g CO2eq of all devices in the hour that starts at each bar, by average intensity; the last hour is incomplete. "
+    "g CO2eq of all devices in the hour that starts at each bar, by average intensity; the last "
+    "hour is incomplete. "
     "Over a range of months a bar covers several hours.",
     "massg",
-    (Query(f"sum by (component) (increase({_DEVICE_EMISSIONS}[$__interval] offset -$__interval))", "{{component}}"),),
+    (
+        Query(
+            f"sum by (component) (increase({_DEVICE_EMISSIONS}[$__interval] offset -$__interval))",
+            "{{component}}",
+        ),
+    ),
     "spans",
     width=24,
     calcs=("sum", "max"),
@@ -95,11 +110,15 @@ _BY_NODE = bars(
 ).without(data=_NONE)
 _BY_MODEL = bars(
     "Emissions by model",
-    "g CO2eq of runs over the time range, by average intensity. Runs that share a device get their attributed share.",
+    "g CO2eq of runs over the time range, by average intensity. Runs that share a device get their "
+    "attributed share.",
     "massg",
     named(f"sum by (label_model) (sum_over_time({_OWNER_EMISSIONS}[$__range]))", "label_model"),
     {"label_model": "model", "Value": "emissions"},
-).without(data="No run with emissions in the recording rules of deploy/prometheus, which lag by six minutes.")
+).without(
+    data="No run with emissions in the recording rules of deploy/prometheus, which lag by six "
+    "minutes."
+)
 
 CARBON = Board(
     "wattline-carbon",

@@ -28,7 +28,9 @@ def _over_range(rule: str, *matchers: str) -> str:
 
 
 def _mean_power(rule: str, *by: str) -> str:
-    """Return the mean power; 0 where a series has no sample, so that the legend's mean covers the range."""
+    """Return the mean power; 0 where a series has no sample, so that the legend's mean covers the
+    range.
+    """
     grouped = f"sum by ({', '.join(by)})" if by else "sum"
     mean = f"{grouped} (sum_over_time({selector(rule)}[$__interval]))"
     ever = f"{grouped} (sum_over_time({selector(rule)}[$__range] @ end()))"
@@ -41,9 +43,9 @@ def _figure(title: str, description: str, unit: str, expr: str, legend: str) -> 
 
 def _largest(title: str, measure: str, label: str, name: str) -> Panel:
     largest = f"topk(10, {named(f'sum by ({label}) ({_over_range(_OWNERS)})', label)})"
-    return bars(title, f"{measure}; the ten largest.", "joule", largest, {label: name, "Value": "energy"}).without(
-        data=_NONE
-    )
+    return bars(
+        title, f"{measure}; the ten largest.", "joule", largest, {label: name, "Value": "energy"}
+    ).without(data=_NONE)
 
 
 def _by_node(title: str, description: str, rule: str, *matchers: str) -> Panel:
@@ -81,19 +83,26 @@ _IDLE_COST = _figure(
     "unattributed",
 )
 _BY_NODE = _by_node("Energy by node", "Joules of all devices; the ten largest.", _DEVICES)
-_IDLE_BY_NODE = _by_node("Unattributed GPU energy by node", "Joules; the ten largest.", _UNATTRIBUTED, _GPU)
+_IDLE_BY_NODE = _by_node(
+    "Unattributed GPU energy by node", "Joules; the ten largest.", _UNATTRIBUTED, _GPU
+)
 _BY_USER = _largest("Top users", "Joules attributed to the runs of each user", "label_user", "user")
-_BY_MODEL = _largest("Top models", "Joules attributed to the runs of each model", "label_model", "model")
+_BY_MODEL = _largest(
+    "Top models", "Joules attributed to the runs of each model", "label_model", "model"
+)
 _PER_TOKEN = Panel(
     "Energy per generated token",
-    "Energy attributed to a model's runs that generated tokens, divided by these tokens (a ratio of sums): of GPUs, or "
-    "of CPUs where the runs had no GPU. It covers whole runs; the dashboard Runs and `analyzer fleet` show that of the "
+    "Energy attributed to a model's runs that generated tokens, divided by these tokens (a ratio "
+    "of sums): of GPUs, or "
+    "of CPUs where the runs had no GPU. It covers whole runs; the dashboard Runs and `analyzer "
+    "fleet` show that of the "
     "phases of the work.",
     "joule",
     (
         Query(
             named(
-                f"sum by (label_model) (({_over_range(_OWNERS, _GPU)} or on ({_OWNER}) {_over_range(_OWNERS, _CPU)}) "
+                f"sum by (label_model) (({_over_range(_OWNERS, _GPU)} or on ({_OWNER}) "
+                f"{_over_range(_OWNERS, _CPU)}) "
                 f"and on ({_OWNER}) {_over_range(_WORK, _TOKENS)} > 0) "
                 f"/ sum by (label_model) ({_over_range(_WORK, _TOKENS)} > 0)",
                 "label_model",
@@ -105,10 +114,13 @@ _PER_TOKEN = Panel(
     units={"per token, whole run": "joule"},
     remedy="No run that generated tokens is recorded in the time range.",
 )
-_NAMESPACE_KWH = named(f"sum by (label_namespace) ({_over_range(_OWNERS)}) / {_KWH}", "label_namespace")
+_NAMESPACE_KWH = named(
+    f"sum by (label_namespace) ({_over_range(_OWNERS)}) / {_KWH}", "label_namespace"
+)
 _COST = Panel(
     "Energy and cost by namespace",
-    "Kilowatt hours attributed to the runs of each namespace, and their cost at the price set above.",
+    "Kilowatt hours attributed to the runs of each namespace, and their cost at the price set "
+    "above.",
     "short",
     (Query(_NAMESPACE_KWH), Query(f"{_NAMESPACE_KWH} * $price")),
     "table",
@@ -120,7 +132,10 @@ _POWER = Panel(
     "Mean power, attributed and unattributed",
     "Watts of all components. Each bar is a mean over five minutes, or more over a long range.",
     "watt",
-    (Query(_mean_power(_OWNERS, "workload"), "{{workload}}"), Query(_mean_power(_UNATTRIBUTED), "unattributed")),
+    (
+        Query(_mean_power(_OWNERS, "workload"), "{{workload}}"),
+        Query(_mean_power(_UNATTRIBUTED), "unattributed"),
+    ),
     "means",
     width=24,
     step=_STEP,
@@ -130,7 +145,8 @@ _POWER = Panel(
 FLEET = Board(
     "wattline-fleet",
     "Wattline: fleet",
-    "Top users and models, unattributed energy and cost. Recording rules feed it: they lag by six minutes and have a "
+    "Top users and models, unattributed energy and cost. Recording rules feed it: they lag by six "
+    "minutes and have a "
     "resolution of five minutes. `analyzer fleet` gives exact figures for any window.",
     (CLUSTER, NODE, PRICE),
     (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, GPU_LEGEND, NODE, NODE_KEY, NODE_LEGEND, Board, selector
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _NOT_OK = 'outcome!="ok"'
 _READ = selector(m.SOURCE_READ_TIMESTAMP)
@@ -23,7 +23,8 @@ _GPUS = Panel(
     (
         Query(f"sum by ({NODE_KEY}) ({selector(m.GPU_UP)})", NODE_LEGEND + " up"),
         Query(
-            f"count by ({NODE_KEY}) ({selector(m.GPU_UP)}) - sum by ({NODE_KEY}) ({selector(m.GPU_UP)})",
+            f"count by ({NODE_KEY}) ({selector(m.GPU_UP)}) - sum by ({NODE_KEY}) "
+            f"({selector(m.GPU_UP)})",
             NODE_LEGEND + " down",
         ),
     ),
@@ -45,7 +46,8 @@ _FAILED = lines(
 )
 _SUSPECT = lines(
     "Suspect energy counters",
-    "1 while a counter stands still, jumps or contradicts the power; the run's report has a finding as well.",
+    "1 while a counter stands still, jumps or contradicts the power; the run's report has a "
+    "finding as well.",
     "short",
     selector(m.GPU_ENERGY_SUSPECT),
     GPU_LEGEND + " {{reason}}",
@@ -54,7 +56,8 @@ _APART = lines(
     "Counter against integral",
     "Deviation of the integral of averaged power from the energy counter, over ten minutes.",
     "percentunit",
-    f"increase({selector(m.GPU_INTEGRATED_ENERGY)}[10m]) / (increase({selector(m.GPU_ENERGY)}[10m]) > 0) - 1",
+    f"increase({selector(m.GPU_INTEGRATED_ENERGY)}[10m]) / "
+    f"(increase({selector(m.GPU_ENERGY)}[10m]) > 0) - 1",
     GPU_LEGEND,
 )
 _CPU = lines(
@@ -65,7 +68,11 @@ _CPU = lines(
     NODE_LEGEND + " {{role}}",
 )
 _MEMORY = lines(
-    "Memory of the exporters", "Resident memory.", "bytes", selector(m.PROCESS_MEMORY), NODE_LEGEND + " {{role}}"
+    "Memory of the exporters",
+    "Resident memory.",
+    "bytes",
+    selector(m.PROCESS_MEMORY),
+    NODE_LEGEND + " {{role}}",
 )
 _STATE = lines(
     "Writable state database",
@@ -77,7 +84,8 @@ _STATE = lines(
 _PUSHES = "No node pushes. Set exporter serve --push.url to push."
 _BEHIND = lines(
     "Push delay",
-    "Time since the newest sample that a node has delivered or given up; it also grows when the node is gone.",
+    "Time since the newest sample that a node has delivered or given up; it also grows when the "
+    "node is gone.",
     "s",
     f"time() - last_over_time({selector(m.PUSH_TIMESTAMP)}[1d])",
     NODE_LEGEND,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, GPU, GPU_LEGEND, NODE, NODE_KEY, NODE_LEGEND, Board, selector
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _GPU = 'gpu=~"$gpu"'
 
@@ -53,7 +53,9 @@ _UTILIZATION = lines(
     _of(m.GPU_UTILIZATION, 'engine="gpu"'),
     GPU_LEGEND,
 )
-_MEMORY = lines("Memory in use", "Memory of the GPU in use.", "bytes", _of(m.GPU_MEMORY_USED), GPU_LEGEND)
+_MEMORY = lines(
+    "Memory in use", "Memory of the GPU in use.", "bytes", _of(m.GPU_MEMORY_USED), GPU_LEGEND
+)
 _TEMPERATURE = lines(
     "Temperature",
     "GPU temperature, and memory temperature where the GPU reports it.",
@@ -69,7 +71,11 @@ _CLOCK = lines(
     GPU_LEGEND,
 )
 _MEMORY_CLOCK = lines(
-    "Memory clock", "Clock of the GPU's memory.", "hertz", _of(m.GPU_CLOCK, 'domain="memory"'), GPU_LEGEND
+    "Memory clock",
+    "Clock of the GPU's memory.",
+    "hertz",
+    _of(m.GPU_CLOCK, 'domain="memory"'),
+    GPU_LEGEND,
 )
 _EVENT_S = _of(m.GPU_CLOCK_EVENT_SECONDS)
 _THROTTLED = lines(
@@ -82,7 +88,8 @@ _THROTTLED = lines(
 ).without(data="No clock event in the time range.")
 _CPU_POWER = Panel(
     "Power of CPUs",
-    "RAPL power of packages and of memory (dram). Zones overlap, so their values must not be added.",
+    "RAPL power of packages and of memory (dram). Zones overlap, so their values must not be "
+    "added.",
     "watt",
     (
         Query(selector(m.CPU_POWER, 'zone="package"'), NODE_LEGEND + " package {{package}}"),
@@ -96,14 +103,18 @@ _HOST = Panel(
     "percentunit",
     (
         Query(selector(m.HOST_CPU_UTILIZATION), NODE_LEGEND + " CPU"),
-        Query(f"{selector(m.HOST_MEMORY_USED)} / {selector(m.HOST_MEMORY_TOTAL)}", NODE_LEGEND + " memory"),
+        Query(
+            f"{selector(m.HOST_MEMORY_USED)} / {selector(m.HOST_MEMORY_TOTAL)}",
+            NODE_LEGEND + " memory",
+        ),
     ),
 )
 
 NODE_BOARD = Board(
     "wattline-node",
     "Wattline: live node",
-    "Power against limit, energy, utilization, memory, temperature, clocks and clock event reasons.",
+    "Power against limit, energy, utilization, memory, temperature, clocks and clock event "
+    "reasons.",
     (CLUSTER, NODE, GPU),
     (
         ("Power and energy", (_POWER, _ENERGY, _GPU_TABLE)),

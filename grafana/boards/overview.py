@@ -1,10 +1,12 @@
-"""Dashboard of a whole fleet: bounded queries for thousands of GPUs, with links to the single node."""
+"""Dashboard of a whole fleet: bounded queries for thousands of GPUs, with links to the single
+node.
+"""
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, NODE, NODE_KEY, NODE_LINK, Board, selector
 from grafana.panel import Panel, Query
+from wattline.contract import metrics as m
 
 _TOP = 20
 _WORKS = 0.02
@@ -86,7 +88,11 @@ _QUANTILES = Panel(
     "watt",
     tuple(
         Query(f"quantile({share}, {_POWER})", name)
-        for name, share in (("highest tenth, from", 0.9), ("median", 0.5), ("lowest tenth, up to", 0.1))
+        for name, share in (
+            ("highest tenth, from", 0.9),
+            ("median", 0.5),
+            ("lowest tenth, up to", 0.1),
+        )
     ),
 )
 _TEMPERATURES = Panel(
@@ -145,7 +151,8 @@ _HOTTEST = Panel(
 )
 _REASONS = Panel(
     "Clock event reasons by node",
-    f"Mean share of time in which a reason reduced the clocks of a node's GPUs; the {_TOP} largest.",
+    f"Mean share of time in which a reason reduced the clocks of a node's GPUs; the {_TOP} "
+    "largest.",
     "percentunit",
     (Query(f"topk({_TOP}, avg by ({NODE_KEY}, reason) (rate({_EVENTS}[5m])) > 0)"),),
     "table",
@@ -168,7 +175,12 @@ _XIDS = Panel(
     "XID errors",
     f"Errors of each GPU since its exporter was installed; the {_TOP} largest.",
     "short",
-    (Query(f"topk({_TOP}, max by ({_GPU}, xid) (max_over_time({selector(m.GPU_XID_ERRORS)}[$__range])) > 0)"),),
+    (
+        Query(
+            f"topk({_TOP}, max by ({_GPU}, xid) "
+            f"(max_over_time({selector(m.GPU_XID_ERRORS)}[$__range])) > 0)"
+        ),
+    ),
     "table",
     columns={**_NODE_COLUMNS, "gpu": "GPU", "xid": "XID", "Value": "errors"},
     sort="errors",
@@ -179,13 +191,17 @@ _XIDS = Panel(
 OVERVIEW = Board(
     "wattline-overview",
     "Wattline: overview",
-    "State of thousands of GPUs: power, utilization, temperature, and the nodes that stand out. No query returns more "
+    "State of thousands of GPUs: power, utilization, temperature, and the nodes that stand out. No "
+    "query returns more "
     f"than {_TOP} rows, or a line for each cluster.",
     (CLUSTER, NODE),
     (
         ("Now", (_GPUS, _NOW, _USE, _ENERGY)),
         ("All GPUs", (_BY_CLUSTER, _STATES, _QUANTILES, _TEMPERATURES)),
-        ("Nodes and GPUs that stand out", (_NODES, _IDLE_NODES, _HOTTEST, _REASONS, _SILENT, _XIDS)),
+        (
+            "Nodes and GPUs that stand out",
+            (_NODES, _IDLE_NODES, _HOTTEST, _REASONS, _SILENT, _XIDS),
+        ),
     ),
     since="now-3h",
     refresh="1m",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, NODE, Board, named, selector
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _BY = "cluster, model, role"
 _LEGEND = "{{cluster}} {{model}} {{role}}"
 _NONE = (
-    "No request in the time range. Servers report them by OTLP traces (exporter serve --otlp.traces) or the run API."
+    "No request in the time range. Servers report them by OTLP traces (exporter serve "
+    "--otlp.traces) or the run API."
 )
 
 
@@ -23,7 +24,8 @@ def _quantile(quantile: float) -> str:
 
 _ENERGY = Panel(
     "Energy of a request",
-    "Median and 95 % quantile of the requests that became final, with their share of the idle energy. It is "
+    "Median and 95 % quantile of the requests that became final, with their share of the idle "
+    "energy. It is "
     "interpolated within the buckets of the histogram; `analyzer requests` has the exact figures.",
     "joule",
     tuple(Query(_quantile(each), f"{_LEGEND} p{100 * each:g}") for each in (0.5, 0.95)),
@@ -31,20 +33,22 @@ _ENERGY = Panel(
 )
 _POWER = Panel(
     "Power of requests",
-    "Energy of the requests that became final, per second. The rest of the GPUs' power belongs to no request.",
+    "Energy of the requests that became final, per second. The rest of the GPUs' power belongs to "
+    "no request.",
     "watt",
     (Query(_rate(m.REQUEST_ENERGY_TOTAL), _LEGEND),),
     "areas",
     remedy=_NONE,
 )
-_RATE = lines("Requests per second", "Requests that became final.", "suffix:/s", _rate(m.REQUESTS), _LEGEND).without(
-    data=_NONE
-)
+_RATE = lines(
+    "Requests per second", "Requests that became final.", "suffix:/s", _rate(m.REQUESTS), _LEGEND
+).without(data=_NONE)
 _MEAN = lines(
     "Mean energy of a request",
     "Energy divided by the number of requests that have an energy, both in five minutes.",
     "joule",
-    f"{_rate(m.REQUEST_ENERGY_TOTAL, window='5m')} / ({_rate(m.REQUEST_ENERGY_COUNT, window='5m')} > 0)",
+    f"{_rate(m.REQUEST_ENERGY_TOTAL, window='5m')} / ({_rate(m.REQUEST_ENERGY_COUNT, window='5m')} "
+    "> 0)",
     _LEGEND,
 ).without(data=_NONE)
 _TOP = 20
@@ -58,7 +62,8 @@ def _of_users(metric: m.Metric) -> str:
 _LARGEST = f"topk({_TOP}, {_of_users(m.REQUEST_ENERGY_TOTAL)})"
 _USERS = Panel(
     "Energy of requests by user",
-    f"Users and models with the most energy; the {_TOP} largest. Users are known with `--requests.labels user`.",
+    f"Users and models with the most energy; the {_TOP} largest. Users are known with "
+    "`--requests.labels user`.",
     "short",
     (
         Query(_LARGEST),
@@ -89,7 +94,8 @@ _REJECTED = lines(
 REQUESTS_BOARD = Board(
     "wattline-requests",
     "Wattline: requests",
-    "Energy of the requests to LLM servers. `analyzer requests` reports it by user, with intervals.",
+    "Energy of the requests to LLM servers. `analyzer requests` reports it by user, with "
+    "intervals.",
     (CLUSTER, NODE),
     (("Requests", (_ENERGY, _MEAN, _POWER, _RATE, _USERS, _REJECTED)),),
 )

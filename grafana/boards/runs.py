@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import (
     CLUSTER,
     GPU_LEGEND,
@@ -19,6 +18,7 @@ from grafana.board import (
     without_label,
 )
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _ROWS = 200
 """Runs in a table, the newest; more rows overload a browser."""
@@ -28,7 +28,12 @@ _AVERAGE = 'basis="average"'
 _CHOSEN = 'label_model=~"$model"'
 _SHARED = 'policy="idle_shared"'
 _OF_RUN = 'run_id!=""'
-_RUN_COLUMNS = {"run_id": "run", "workload": "workload", "label_model": "model", "cluster": "cluster"}
+_RUN_COLUMNS = {
+    "run_id": "run",
+    "workload": "workload",
+    "label_model": "model",
+    "cluster": "cluster",
+}
 _NO_RUN = "No run in the time range. Start one with workloads run -- COMMAND."
 _NO_DATA = "The selected run has no data of this kind in the time range."
 
@@ -42,7 +47,8 @@ def _of_run(keys: str, metric: m.Metric, *more: str) -> str:
 _JOULES = _of_run("device", m.RUN_ENERGY, _GPU)
 _NEWEST = f"topk({_ROWS}, max by ({RUN_KEY}) ({peak(m.RUN_START)}))"
 _INFO = (
-    f"(topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({peak(m.RUN_INFO, _CHOSEN)})) "
+    f"(topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) "
+    f"({peak(m.RUN_INFO, _CHOSEN)})) "
     f"and on ({RUN_KEY}) {_NEWEST})"
 )
 
@@ -53,9 +59,12 @@ def _named(expression: str) -> str:
 
 _TABLE = Panel(
     "Runs",
-    f"Runs in the time range, the newest {_ROWS}: energy of their GPUs and of all devices, energy per unit of their "
-    "primary work, and emissions of all devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU, "
-    "and the next column and the energy per unit are the attributed share. The energy of a run shorter than a scrape "
+    f"Runs in the time range, the newest {_ROWS}: energy of their GPUs and of all devices, energy "
+    "per unit of their "
+    "primary work, and emissions of all devices by average intensity. On shared GPUs, `energy, "
+    "GPUs` is the whole GPU, "
+    "and the next column and the energy per unit are the attributed share. The energy of a run "
+    "shorter than a scrape "
     "interval is complete.",
     "short",
     (
@@ -98,11 +107,13 @@ _RESULTS = Panel(
     (Query(_named(f"max by ({RUN_KEY}, name) ({peak(m.RUN_RESULT)})")),),
     "table",
     columns={**_RUN_COLUMNS, "name": "result", "Value": "value"},
-    remedy="No run in the time range has results. Report them with the client's run.result(NAME=VALUE).",
+    remedy="No run in the time range has results. Report them with the client's "
+    "run.result(NAME=VALUE).",
 )
 _PER_UNIT = Panel(
     "Energy per unit of work",
-    "Energy of a run's GPUs in the phases in which the work was done, divided by each unit of its work. On shared GPUs "
+    "Energy of a run's GPUs in the phases in which the work was done, divided by each unit of its "
+    "work. On shared GPUs "
     "it is the attributed share of the whole run; without GPUs, the energy of the CPUs.",
     "joule",
     (Query(_named(WORK.energy_per_unit())),),
@@ -114,7 +125,9 @@ _PER_UNIT = Panel(
 
 
 def _total(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
-    """Return a panel of a counter; its maximum is its last value, even if one node's series ends early."""
+    """Return a panel of a counter; its maximum is its last value, even if one node's series ends
+    early.
+    """
     return lines(title, description, unit, expr, legend).with_calcs("max").without(data=_NO_DATA)
 
 
@@ -152,7 +165,8 @@ _ATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _RUN, _OF_RUN, _SHARED)
 _BEFORE_USE = selector(m.RUN_ENERGY_BEFORE_USE, _RUN, _OF_RUN)
 _SHARE = Panel(
     "Attributed share of the devices",
-    "Energy attributed under the policy idle_shared, and energy of the whole devices; they differ on shared devices.",
+    "Energy attributed under the policy idle_shared, and energy of the whole devices; they differ "
+    "on shared devices.",
     "joule",
     (
         Query(f"sum by (component) ({_ATTRIBUTED} or {_BEFORE_USE})", "share, {{component}}"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import (
     CLUSTER,
     EXPERIMENT,
@@ -18,6 +17,7 @@ from grafana.board import (
     succeeded,
 )
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _CHOSEN = 'label_experiment=~"$experiment"'
 _BY_CAP = 'reason="sw_power_cap"'
@@ -28,7 +28,12 @@ _MEASURE = 'phase="measure"'
 _LIKE = "workload, label_model, label_batch_size"
 """Labels that comparable runs have in common, together with the model of their GPUs (`name`)."""
 _MEAN = "the mean over the successful runs of each power limit"
-_RUN_COLUMNS = {"workload": "workload", "label_model": "model", "label_batch_size": "batch", "name": "GPU"}
+_RUN_COLUMNS = {
+    "workload": "workload",
+    "label_model": "model",
+    "label_batch_size": "batch",
+    "name": "GPU",
+}
 _COLUMNS = {_CAP: "power limit", **_RUN_COLUMNS}
 _WATTS = {"power limit": "watt"}
 _NONE = "No successful run with a power limit in the time range. Start some with workloads sweep."
@@ -36,15 +41,24 @@ _NONE = "No successful run with a power limit in the time range. Start some with
 _GPU_NAME = f"topk by ({NODE_KEY}, uuid) (1, max by ({NODE_KEY}, uuid, name) ({peak(m.GPU_INFO)}))"
 """One name for each GPU; a driver update can change the name."""
 _GPU_NAMES = (
-    f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, name) (max by ({NODE_RUN_KEY}, uuid) ({peak(m.RUN_GPU_INFO)}) "
+    f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, name) (max by ({NODE_RUN_KEY}, uuid) "
+    f"({peak(m.RUN_GPU_INFO)}) "
     f"* on ({NODE_KEY}, uuid) group_left (name) {_GPU_NAME}))"
 )
-_RUNS = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, {_LIKE}, {_CAP}) ({peak(m.RUN_INFO, _CHOSEN, _CAPPED)}))"
-_JOIN = (
-    f"* on ({RUN_KEY}) group_left ({_LIKE}, {_CAP}) {succeeded(_RUNS)} * on ({RUN_KEY}) group_left (name) {_GPU_NAMES}"
+_RUNS = (
+    f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, {_LIKE}, {_CAP}) "
+    f"({peak(m.RUN_INFO, _CHOSEN, _CAPPED)}))"
 )
-_JOULES = f"sum by ({RUN_KEY}) (max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_ENERGY, _GPU, _MEASURE)}))"
-_WORK = f"sum by ({RUN_KEY}, unit) (max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_PHASE_WORK, _MEASURE)}))"
+_JOIN = (
+    f"* on ({RUN_KEY}) group_left ({_LIKE}, {_CAP}) {succeeded(_RUNS)} * on ({RUN_KEY}) "
+    f"group_left (name) {_GPU_NAMES}"
+)
+_JOULES = (
+    f"sum by ({RUN_KEY}) (max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_ENERGY, _GPU, _MEASURE)}))"
+)
+_WORK = (
+    f"sum by ({RUN_KEY}, unit) (max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_PHASE_WORK, _MEASURE)}))"
+)
 _SECONDS = f"(max by ({RUN_KEY}) ({peak(m.RUN_PHASE_SECONDS, _MEASURE)}) > 0)"
 
 
@@ -58,12 +72,22 @@ _JOULES_PER_UNIT = _by_cap(WORK.energy_per_unit(), "unit")
 def _points(title: str, description: str, unit: str, expr: str, columns: dict[str, str]) -> Panel:
     """Return a panel of points; `columns` follow the power limit and the common labels."""
     shown = {**_COLUMNS, **columns}
-    return Panel(title, description, unit, (Query(expr),), "points", columns=shown, units=_WATTS, remedy=_NONE)
+    return Panel(
+        title,
+        description,
+        unit,
+        (Query(expr),),
+        "points",
+        columns=shown,
+        units=_WATTS,
+        remedy=_NONE,
+    )
 
 
 _ENERGY_PER_UNIT = _points(
     "Energy per unit of work",
-    f"Energy of a run's GPUs in the phases in which the work was done, on shared GPUs the attributed share; {_MEAN}.",
+    "Energy of a run's GPUs in the phases in which the work was done, on shared GPUs the "
+    f"attributed share; {_MEAN}.",
     "joule",
     _JOULES_PER_UNIT,
     {"unit": "unit", "Value": "per unit"},
@@ -75,7 +99,9 @@ _SPEED = _points(
     _by_cap(f"{_WORK} / on ({RUN_KEY}) group_left () {_SECONDS}", "unit"),
     {"unit": "unit", "Value": "throughput"},
 )
-_TIME = _points("Duration of the phase measure", f"Seconds; {_MEAN}.", "s", _by_cap(_SECONDS), {"Value": "time"})
+_TIME = _points(
+    "Duration of the phase measure", f"Seconds; {_MEAN}.", "s", _by_cap(_SECONDS), {"Value": "time"}
+)
 _ENERGY = _points(
     "Energy of the phase measure",
     f"Energy of all GPUs of a run; {_MEAN}.",
@@ -85,7 +111,8 @@ _ENERGY = _points(
 )
 _LEAST = Panel(
     "Power limit of least energy",
-    "Power limit with the least energy per unit of work. `analyzer recommend --experiment NAME` tests its significance "
+    "Power limit with the least energy per unit of work. `analyzer recommend --experiment NAME` "
+    "tests its significance "
     "and reports the cost in time.",
     "joule",
     (Query(f"bottomk by ({_LIKE}, name, unit) (1, {_JOULES_PER_UNIT})"),),
@@ -107,7 +134,8 @@ _CAPS = Panel(
 )
 _LIMIT = Panel(
     "Power limit and power",
-    "Enforced power limits and measured power. A limit that the power does not reach has no effect.",
+    "Enforced power limits and measured power. A limit that the power does not reach has no "
+    "effect.",
     "watt",
     (
         Query(selector(m.GPU_POWER_LIMIT, 'kind="enforced"'), "limit, " + GPU_LEGEND),
@@ -125,7 +153,8 @@ _HELD = lines(
 SWEEP = Board(
     "wattline-sweep",
     "Wattline: power-limit sweep",
-    "Energy per unit and throughput against the power limit. `analyzer recommend --experiment NAME` recommends a limit "
+    "Energy per unit and throughput against the power limit. `analyzer recommend --experiment "
+    "NAME` recommends a limit "
     "with its evidence.",
     (CLUSTER, NODE, EXPERIMENT),
     (

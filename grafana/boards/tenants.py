@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, EXPERIMENT, NODE, NODE_KEY, NODE_LEGEND, RUN_KEY, Board, selector
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _CHOSEN = 'label_experiment=~"$experiment"'
 _HAS_TENANT = 'label_tenant!=""'
 _HAS_RUN = 'run_id!=""'
 _NO_RUN = 'run_id=""'
 _LABELS = "label_tenant, label_mps"
-_INFO = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, {_LABELS}) ({selector(m.RUN_INFO, _CHOSEN, _HAS_TENANT)}))"
+_INFO = (
+    f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, {_LABELS}) "
+    f"({selector(m.RUN_INFO, _CHOSEN, _HAS_TENANT)}))"
+)
 _OPEN = f"({_INFO} unless on ({RUN_KEY}) {selector(m.RUN_END)})"
 _JOIN = f"* on ({RUN_KEY}) group_left ({_LABELS})"
 _LEGEND = "{{label_tenant}} {{run_id}}"
@@ -30,9 +33,14 @@ _RATE = lines(
 ).without(data=_NONE)
 _POWER = Panel(
     "Power by tenant",
-    "Attributed share of each run, with idle power divided among the runs of a GPU; the sum is the GPUs' power.",
+    "Attributed share of each run, with idle power divided among the runs of a GPU; the sum is the "
+    "GPUs' power.",
     "watt",
-    (Query(f"sum by ({RUN_KEY}) (rate({_ATTRIBUTED}[$__rate_interval])) {_JOIN} {_OPEN}", _LEGEND),),
+    (
+        Query(
+            f"sum by ({RUN_KEY}) (rate({_ATTRIBUTED}[$__rate_interval])) {_JOIN} {_OPEN}", _LEGEND
+        ),
+    ),
     "areas",
     remedy=_NONE,
 )
@@ -50,8 +58,10 @@ _ENERGY = (
 _PER_UNIT = (
     lines(
         "Energy per unit by tenant",
-        "Attributed energy divided by work, both since the start of an active run. The dashboard Runs and `analyzer "
-        "report` show the same for a run on a shared GPU; an ended run that was alone counts the phases of its work.",
+        "Attributed energy divided by work, both since the start of an active run. The dashboard "
+        "Runs and `analyzer "
+        "report` show the same for a run on a shared GPU; an ended run that was alone counts the "
+        "phases of its work.",
         "joule",
         f"(sum by ({RUN_KEY}) ({_ATTRIBUTED}) / on ({RUN_KEY}) group_right () "
         f"(sum by ({RUN_KEY}, unit) ({selector(m.RUN_WORK)}) > 0)) {_JOIN} {_OPEN}",
@@ -86,7 +96,8 @@ _TENANTS = Panel(
 TENANTS = Board(
     "wattline-tenants",
     "Wattline: tenants",
-    "Work, power and energy of jobs that share GPUs. `analyzer tenants` reports slowdown and fairness.",
+    "Work, power and energy of jobs that share GPUs. `analyzer tenants` reports slowdown and "
+    "fairness.",
     (CLUSTER, NODE, EXPERIMENT),
     (("Concurrent tenants", (_RATE, _POWER, _ENERGY, _PER_UNIT, _REST, _TENANTS)),),
     marks_runs=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import (
     CLUSTER,
     EXPERIMENT,
@@ -19,6 +18,7 @@ from grafana.board import (
     succeeded,
 )
 from grafana.panel import Panel, Query, lines
+from wattline.contract import metrics as m
 
 _GPU = 'engine="gpu"'
 _OF_SM = 'domain="sm"'
@@ -68,7 +68,10 @@ _SPREAD = lines(
 
 _LIKE = "workload, label_model, label_batch_size, label_power_limit_watts"
 """Labels that comparable runs have in common."""
-_INFO = f"topk by ({NODE_RUN_KEY}) (1, max by ({NODE_RUN_KEY}, {_LIKE}) ({peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)}))"
+_INFO = (
+    f"topk by ({NODE_RUN_KEY}) (1, max by ({NODE_RUN_KEY}, {_LIKE}) "
+    f"({peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)}))"
+)
 _GPUS = f"max by ({NODE_RUN_KEY}, gpu, uuid) ({peak(m.RUN_GPU_INFO)})"
 _ONLY_GPU = f"({_GPUS} and on ({RUN_KEY}) (count by ({RUN_KEY}) ({_GPUS}) == 1))"
 _ON_GPU = f"group_left (instance, gpu, uuid) {_ONLY_GPU}"
@@ -90,8 +93,10 @@ def _by_gpu(expression: str) -> str:
 
 _PER_UNIT = Panel(
     "Time and energy per unit of work, by GPU",
-    "Duration of the phase measure divided by its work, and energy per unit as in the dashboard Runs: the mean over "
-    "the experiment's successful runs that used only this GPU. Compare rows with the same workload, model, batch and "
+    "Duration of the phase measure divided by its work, and energy per unit as in the dashboard "
+    "Runs: the mean over "
+    "the experiment's successful runs that used only this GPU. Compare rows with the same "
+    "workload, model, batch and "
     "power limit.",
     "short",
     (Query(_by_gpu(_TIME_PER_UNIT)), Query(_by_gpu(_ENERGY_PER_UNIT))),
@@ -117,7 +122,8 @@ _PER_UNIT = Panel(
 VARIABILITY = Board(
     "wattline-variability",
     "Wattline: variability",
-    "Differences between GPUs at the same work. `analyzer variability` reports medians, outliers and intervals.",
+    "Differences between GPUs at the same work. `analyzer variability` reports medians, outliers "
+    "and intervals.",
     (CLUSTER, NODE, EXPERIMENT),
     (("Busy GPUs", (_POWER, _CLOCK, _TEMPERATURE, _SPREAD)), ("Single-GPU runs", (_PER_UNIT,))),
     since="now-6h",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from exporter.contract import metrics as m
 from grafana.board import CLUSTER, NODE, NODE_KEY, NODE_LINK, RUN_LINK, Board, named, selector
 from grafana.boards.fleet import PRICE
 from grafana.panel import Panel, Query, bars, lines
+from wattline.contract import metrics as m
 
 _TOP = 20
 _GPU_KEY = f"{NODE_KEY}, uuid"
@@ -36,23 +36,34 @@ _GPU_IDLE_POWER = selector(m.IDLE_POWER, 'component="gpu"')
 _IDLE_POWER = f'label_replace({_GPU_IDLE_POWER}, "uuid", "${{1}}", "device", "(.*)")'
 _EXCESS = f"({_POWER} - {_ON_GPU} max by ({_GPU_KEY}) ({_IDLE_POWER}))"
 _REQUESTED, _DEFAULT = (
-    f"max by ({NODE_KEY}, gpu) ({selector(m.GPU_POWER_LIMIT, kind)})" for kind in ('kind="requested"', 'kind="default"')
+    f"max by ({NODE_KEY}, gpu) ({selector(m.GPU_POWER_LIMIT, kind)})"
+    for kind in ('kind="requested"', 'kind="default"')
 )
-_SLOWED_SHARE = f"max by ({_GPU_KEY}, reason) (rate({selector(m.GPU_CLOCK_EVENT_SECONDS, _SLOWED)}[5m]))"
+_SLOWED_SHARE = (
+    f"max by ({_GPU_KEY}, reason) (rate({selector(m.GPU_CLOCK_EVENT_SECONDS, _SLOWED)}[5m]))"
+)
 
 
 def _largest(key: str, holders: str) -> tuple[Query, Query]:
     """Return the number and the power of the idle GPUs of the holders with the most of them."""
-    idle = f"max by ({_GPU_KEY}, {key}) ({holders}) * {_ON_GPU} group_left () ({_POWER} and {_ON_GPU} {_IDLE})"
+    idle = (
+        f"max by ({_GPU_KEY}, {key}) ({holders}) * {_ON_GPU} group_left () ({_POWER} and "
+        f"{_ON_GPU} {_IDLE})"
+    )
     largest = f"topk({_TOP}, count by (cluster, {key}) ({idle}))"
-    return Query(largest), Query(f"sum by (cluster, {key}) ({idle}) and on (cluster, {key}) {largest}")
+    return Query(largest), Query(
+        f"sum by (cluster, {key}) ({idle}) and on (cluster, {key}) {largest}"
+    )
 
 
 _OWNER = "kind, owner, account, workload"
 _POLICY, _NONE, _GPU = 'policy="idle_shared"', 'kind="none"', 'component="gpu"'
 _ENERGY = selector(m.OWNER_ENERGY, _POLICY)
 _KWH = "3600000"
-_NO_OWNERS = "No energy of owners in the time range. It needs an exporter with wattline_owner_energy_joules_total."
+_NO_OWNERS = (
+    "No energy of owners in the time range. It needs an exporter with "
+    "wattline_owner_energy_joules_total."
+)
 
 
 def _of_owners(by: str, *matchers: str) -> str:
@@ -64,18 +75,35 @@ def _gpu_seconds(by: str, *matchers: str) -> str:
 
 
 def _usage(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
-    return Panel(title, description, unit, (Query(expr, legend),), "number", 6, 5, remedy="No energy of owners")
+    return Panel(
+        title,
+        description,
+        unit,
+        (Query(expr, legend),),
+        "number",
+        6,
+        5,
+        remedy="No energy of owners",
+    )
 
 
 def _largest_by(title: str, description: str, label: str, name: str) -> Panel:
     energy = named(_of_owners(f" by ({label})", 'kind!="none"'), label)
     columns = {label: name, "Value": "energy"}
-    return bars(title, description, "joule", f"topk(10, {energy})", columns).without(data=_NO_OWNERS)
+    return bars(title, description, "joule", f"topk(10, {energy})", columns).without(
+        data=_NO_OWNERS
+    )
 
 
-_USED = _usage("Energy", "Energy of all devices over the time range.", "joule", _of_owners(""), "all devices")
+_USED = _usage(
+    "Energy", "Energy of all devices over the time range.", "joule", _of_owners(""), "all devices"
+)
 _COST = _usage(
-    "Cost", "Kilowatt hours times the price set above.", "short", f"{_of_owners('')} / {_KWH} * $price", "cost"
+    "Cost",
+    "Kilowatt hours times the price set above.",
+    "short",
+    f"{_of_owners('')} / {_KWH} * $price",
+    "cost",
 )
 _GPU_TIME = _usage(
     "GPU time",
@@ -91,8 +119,12 @@ _UNATTRIBUTED = _usage(
     f"{_of_owners('', _NONE, _GPU)} / ({_of_owners('', _GPU)} > 0)",
     "unattributed",
 )
-_OWNERS = _largest_by("Top owners", "Energy of each user or namespace; the ten largest.", "owner", "owner")
-_ACCOUNTS = _largest_by("Top accounts", "Energy of each account; the ten largest.", "account", "account")
+_OWNERS = _largest_by(
+    "Top owners", "Energy of each user or namespace; the ten largest.", "owner", "owner"
+)
+_ACCOUNTS = _largest_by(
+    "Top accounts", "Energy of each account; the ten largest.", "account", "account"
+)
 _TOP_OWNERS = f"topk({_TOP}, {_of_owners(f' by ({_OWNER})')})"
 _OWNER_TABLE = Panel(
     "Energy, cost and GPU time by owner",
@@ -119,7 +151,8 @@ _OWNER_TABLE = Panel(
 )
 _OWNER_POWER = Panel(
     "Power by kind of owner",
-    "Power attributed to Slurm jobs, pods, containers, services, users and runs of a client; none is the rest.",
+    "Power attributed to Slurm jobs, pods, containers, services, users and runs of a client; none "
+    "is the rest.",
     "watt",
     (Query(f"sum by (kind) (rate({_ENERGY}[$__rate_interval]))", "{{kind}}"),),
     "areas",
@@ -128,7 +161,17 @@ _OWNER_POWER = Panel(
 
 
 def _figure(title: str, description: str, expr: str, legend: str) -> Panel:
-    return Panel(title, description, "short", (Query(expr, legend),), "number", 6, 5, remedy="None", orange_from=1)
+    return Panel(
+        title,
+        description,
+        "short",
+        (Query(expr, legend),),
+        "number",
+        6,
+        5,
+        remedy="None",
+        orange_from=1,
+    )
 
 
 _HELD_IDLE_NOW = _figure(
@@ -139,7 +182,8 @@ _HELD_IDLE_NOW = _figure(
 )
 _EXECUTION_IDLE_NOW = _figure(
     "Execution-idle GPUs",
-    "GPUs with at least 1 GiB in use, an SM clock of at least half of the maximum, and no work for five minutes.",
+    "GPUs with at least 1 GiB in use, an SM clock of at least half of the maximum, and no work for "
+    "five minutes.",
     f"count({_EXECUTION_IDLE})",
     "GPUs",
 )
@@ -169,7 +213,8 @@ _STATES = Panel(
 )
 _EXCESS_POWER = Panel(
     "Power of idle GPUs above deep idle",
-    "Power above the GPU's own deep-idle power (wattline_idle_power_watts), of GPUs that have not worked for five "
+    "Power above the GPU's own deep-idle power (wattline_idle_power_watts), of GPUs that have not "
+    "worked for five "
     "minutes. `analyzer waste` has the joules of each holder.",
     "watt",
     (
@@ -190,7 +235,8 @@ _SLOWED_LINES = lines(
 _NO_HOLDER = "No GPU is held and idle."
 _RUNS = Panel(
     "Runs with idle GPUs",
-    f"Idle GPUs of each open run and their power; the {_TOP} largest. Other GPUs of the run may work.",
+    f"Idle GPUs of each open run and their power; the {_TOP} largest. Other GPUs of the run may "
+    "work.",
     "short",
     _largest("run_id", _OPEN_RUNS),
     "table",
@@ -219,7 +265,8 @@ _POD_TABLE = Panel(
 )
 _LIMITS = Panel(
     "Power limits below the default",
-    f"Requested limit of each GPU that has a lower one than its default; at most {_TOP}. A sweep sets it on purpose.",
+    f"Requested limit of each GPU that has a lower one than its default; at most {_TOP}. A sweep "
+    "sets it on purpose.",
     "watt",
     (Query(f"bottomk({_TOP}, {_REQUESTED} < on ({NODE_KEY}, gpu) {_DEFAULT})"),),
     "table",
@@ -229,11 +276,17 @@ _LIMITS = Panel(
 )
 _SLOWED_NODES = Panel(
     "Throttled nodes",
-    f"Mean share of time in which heat or a power brake slowed down a node's GPUs; the {_TOP} largest.",
+    f"Mean share of time in which heat or a power brake slowed down a node's GPUs; the {_TOP} "
+    "largest.",
     "percentunit",
     (Query(f"topk({_TOP}, avg by ({NODE_KEY}, reason) ({_SLOWED_SHARE}) > 0)"),),
     "table",
-    columns={"instance": "node", "cluster": "cluster", "reason": "reason", "Value": "share of time"},
+    columns={
+        "instance": "node",
+        "cluster": "cluster",
+        "reason": "reason",
+        "Value": "share of time",
+    },
     sort="share of time",
     links={"node": NODE_LINK},
     remedy="No GPU is throttled.",
@@ -242,11 +295,24 @@ _SLOWED_NODES = Panel(
 WASTE = Board(
     "wattline-waste",
     "Wattline: usage and waste",
-    "Energy, cost and GPU time of each owner, and GPUs that use energy without work. The states are defined as in "
+    "Energy, cost and GPU time of each owner, and GPUs that use energy without work. The states "
+    "are defined as in "
     "`analyzer waste`, without its minimum duration.",
     (CLUSTER, NODE, PRICE),
     (
-        ("Usage", (_USED, _COST, _GPU_TIME, _UNATTRIBUTED, _OWNERS, _ACCOUNTS, _OWNER_TABLE, _OWNER_POWER)),
+        (
+            "Usage",
+            (
+                _USED,
+                _COST,
+                _GPU_TIME,
+                _UNATTRIBUTED,
+                _OWNERS,
+                _ACCOUNTS,
+                _OWNER_TABLE,
+                _OWNER_POWER,
+            ),
+        ),
         ("Waste now", (_HELD_IDLE_NOW, _EXECUTION_IDLE_NOW, _SLOWED_NOW, _LIMITED_NOW)),
         ("States", (_STATES, _EXCESS_POWER)),
         ("Holders", (_RUNS, _POD_TABLE)),

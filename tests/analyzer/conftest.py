@@ -6,14 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.cli import main
 from tests.analyzer import small_fleet
-from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 from tests.fork_server import ForkServer
+from wattline_analyzer.cli import main
 
 ROOT = Path(__file__).parents[2]
 _NURSERY = ForkServer(
-    *("analyzer.cli", "analyzer.output.plots.run", "jinja2", "matplotlib.backends.backend_agg", "requests"),
+    *(
+        "wattline_analyzer.cli",
+        "wattline_analyzer.report.plot",
+        "jinja2",
+        "matplotlib.backends.backend_agg",
+        "requests",
+    ),
     *("rich.table", "scipy.stats"),
     flags=("-W", "error"),
 )
@@ -47,9 +61,12 @@ def local_zone():
 
 @pytest.fixture
 def steady_history(tmp_path):
-    """Two GPUs at 60 W idle and 300 W during a run of 20 s, scraped each second: 300 W x 20 s = 6,000 J each."""
+    """Two GPUs at 60 W idle and 300 W during a run of 20 s, scraped each second: 300 W x 20 s =
+    6,000 J each.
+    """
     gpus = [
-        NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)], index=str(index)) for index in range(2)
+        NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)], index=str(index))
+        for index in range(2)
     ]
     run = NodeRun()
     times = scrape_times(1, START_S - 60.5, START_S + 60)
@@ -62,7 +79,7 @@ def analyzer():
 
     def call(*arguments, **environment):
         return _NURSERY.run(
-            ["-c", "from analyzer.cli import main; main()", *map(str, arguments)],
+            ["-c", "from wattline_analyzer.cli import main; main()", *map(str, arguments)],
             {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
             timeout_s=120,
         )

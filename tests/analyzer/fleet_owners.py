@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
 from tests.analyzer.fleet_nodes import (
     BUSY_W,
     CPU_W,
@@ -19,6 +17,8 @@ from tests.analyzer.fleet_nodes import (
     FleetRun,
     NodeSeries,
 )
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric
 
 NEW_OWNER_S = 65.0
 """Time for which an exporter shows a new owner's counters at 0."""
@@ -27,11 +27,19 @@ NEW_OWNER_S = 65.0
 def owner_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSeries]:
     """Return the counters by owner of a node: the label `user` of its runs, else `namespace`."""
     t, own_runs = node.times(), [run for run in runs if node.instance in run.instances]
-    devices = [("gpu", [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W) for gpu in range(node.gpus)]
+    devices = [
+        ("gpu", [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W)
+        for gpu in range(node.gpus)
+    ]
     devices += [("cpu", own_runs, CPU_W, CPU_W), ("dram", own_runs, DRAM_W, DRAM_W)]
     sums: dict[tuple[Metric, tuple[tuple[str, str], ...]], np.ndarray] = {}
 
-    def add(metric: Metric, owner: tuple[str, str, str, str], labels: Mapping[str, str], values: np.ndarray) -> None:
+    def add(
+        metric: Metric,
+        owner: tuple[str, str, str, str],
+        labels: Mapping[str, str],
+        values: np.ndarray,
+    ) -> None:
         named = dict(zip(m.OWNER_ENERGY.labels[:4], owner, strict=True)) | labels
         key = metric, tuple(named.items())
         sums[key] = sums.get(key, 0.0) + values
@@ -51,14 +59,21 @@ def owner_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSeri
         begin_s = t[shown][0] if shown.any() else np.inf
         counted = np.where(t < begin_s + NEW_OWNER_S, 0.0, values) if begin_s > t[0] else values
         name = {"__name__": metric.name, "instance": node.instance, "job": "wattline"}
-        yield NodeSeries({**name, **dict(named)}, t[t >= begin_s], np.round(counted[t >= begin_s], 6))
+        yield NodeSeries(
+            {**name, **dict(named)}, t[t >= begin_s], np.round(counted[t >= begin_s], 6)
+        )
 
 
 def _by_owner(device: DeviceEnergy, t: np.ndarray) -> dict[tuple[str, str, str, str], np.ndarray]:
     found = {("none", "", "", ""): device.total_j(t)}
     for run in device.runs:
         named = run.labels.get("user") or run.labels.get("namespace", "")
-        owner = run.labels.get("discovered", "run"), named, run.labels.get("account", ""), run.workload
+        owner = (
+            run.labels.get("discovered", "run"),
+            named,
+            run.labels.get("account", ""),
+            run.workload,
+        )
         share = device.booked_j(run, t)
         found[owner] = found.get(owner, 0.0) + share
         found["none", "", "", ""] = found["none", "", "", ""] - share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from exporter.contract import metrics as m
+from wattline.contract import metrics as m
 
 NIGHT_FORECAST = [300.0] * 10 + [90.0] * 6 + [300.0] * 33
 """Intensity of each hour, from the current one."""
@@ -14,7 +14,12 @@ def forecast_series(by_hour: Sequence[float], region="GB", basis="average") -> I
     """Forecast for 1 to 48 hours from now; the first of `by_hour` is the current hour."""
     for hour, grams in enumerate(by_hour):
         if hour:
-            labels = {"region": region, "provider": "gb", "basis": basis, "horizon_hours": str(hour)}
+            labels = {
+                "region": region,
+                "provider": "gb",
+                "basis": basis,
+                "horizon_hours": str(hour),
+            }
             yield m.CARBON_FORECAST, labels, grams
 
 

@@ -11,7 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from exporter.contract.history import QueryError, open_read_only, parse_query, query_response, select_series
+from wattline.contract.history import (
+    QueryError,
+    open_read_only,
+    parse_query,
+    query_response,
+    select_series,
+)
 
 
 @dataclass
@@ -35,14 +41,18 @@ Responder = Callable[[str, dict[str, str]], Reply]
 
 @contextlib.contextmanager
 def http_server(respond: Responder) -> Iterator[tuple[str, ReceivedRequests]]:
-    """Start a server that answers GET and POST by `respond(path, parameters)`; yield host:port and the requests."""
+    """Start a server that answers GET and POST by `respond(path, parameters)`; yield host:port and
+    the requests.
+    """
     requests = ReceivedRequests()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             parts = urlsplit(self.path)
             form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-            parameters = {name: values[-1] for name, values in parse_qs(parts.query or form).items()}
+            parameters = {
+                name: values[-1] for name, values in parse_qs(parts.query or form).items()
+            }
             requests.paths.append(parts.path)
             requests.parameters.append(parameters)
             requests.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -70,7 +80,9 @@ def http_server(respond: Responder) -> Iterator[tuple[str, ReceivedRequests]]:
         server.server_close()
 
 
-def history_api(history: Path, prefix: str = "", *, spoil: Callable[[dict], None] | None = None) -> Responder:
+def history_api(
+    history: Path, prefix: str = "", *, spoil: Callable[[dict], None] | None = None
+) -> Responder:
     """Prometheus query API over a history file; `spoil` may change a response."""
 
     def respond(path, parameters):
@@ -79,7 +91,9 @@ def history_api(history: Path, prefix: str = "", *, spoil: Callable[[dict], None
         connection = open_read_only(history)
         try:
             body = query_response(
-                select_series(connection, parse_query(parameters["query"]), float(parameters["time"]))
+                select_series(
+                    connection, parse_query(parameters["query"]), float(parameters["time"])
+                )
             )
         except QueryError as error:
             return error_reply(400, "bad_data", str(error))

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from exporter.contract import metrics as m
-from exporter.contract.history import SCHEMA, SCHEMA_VERSION, Series, canonical_labels
+from wattline.contract import metrics as m
+from wattline.contract.history import SCHEMA, SCHEMA_VERSION, Series, canonical_labels
 
 START_S = 1_789_000_000.0
 
@@ -39,7 +39,9 @@ class NodeGpu:
     @cached_property
     def _energies_j(self) -> list[float]:
         """Energy from the first step to the start of each."""
-        joules = ((end_s - start_s) * watts for (start_s, watts), (end_s, _) in pairwise(self.steps))
+        joules = (
+            (end_s - start_s) * watts for (start_s, watts), (end_s, _) in pairwise(self.steps)
+        )
         return list(accumulate(joules, initial=0.0))
 
     def power_w(self, t: float) -> float:
@@ -74,7 +76,9 @@ class NodeRun:
     integral_factor: float = 1.0
 
 
-def scrape(gpus: Sequence[NodeGpu], run: NodeRun, t: float, *, intensity: float | None = None) -> Iterable[tuple]:
+def scrape(
+    gpus: Sequence[NodeGpu], run: NodeRun, t: float, *, intensity: float | None = None
+) -> Iterable[tuple]:
     """(metric, labels, value) of each series that the exporter exports at `t`."""
     yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
     for gpu in gpus:
@@ -106,14 +110,25 @@ def scrape(gpus: Sequence[NodeGpu], run: NodeRun, t: float, *, intensity: float 
 def run_series(gpus: Sequence[NodeGpu], run: NodeRun, t: float) -> Iterable[tuple]:
     run_labels = {"run_id": run.run_id}
     until = t if run.end_s is None else min(t, run.end_s)
-    yield m.RUN_INFO, {**run_labels, "workload": run.workload, **{f"label_{k}": v for k, v in run.labels.items()}}, 1.0
+    yield (
+        m.RUN_INFO,
+        {
+            **run_labels,
+            "workload": run.workload,
+            **{f"label_{k}": v for k, v in run.labels.items()},
+        },
+        1.0,
+    )
     yield m.RUN_START, run_labels, run.start_s
     yield m.RUN_DURATION, run_labels, until - run.start_s
     if run.end_s is not None and t >= run.end_s:
         yield m.RUN_END, run_labels, run.end_s
         yield m.RUN_OUTCOME, {**run_labels, "outcome": run.outcome}, 1.0
     for gpu in gpus:
-        gpu_labels, device = {"gpu": gpu.index, "uuid": gpu.uuid}, {"component": "gpu", "device": gpu.uuid}
+        gpu_labels, device = (
+            {"gpu": gpu.index, "uuid": gpu.uuid},
+            {"component": "gpu", "device": gpu.uuid},
+        )
         energy_j = gpu.energy_j(until) - gpu.energy_j(run.start_s)
         yield m.RUN_GPU_INFO, {**run_labels, **gpu_labels}, 1.0
         yield m.RUN_ENERGY, {**run_labels, **device}, energy_j
@@ -148,7 +163,9 @@ def _phase_series(run: NodeRun, run_labels: dict[str, str]) -> Iterable[tuple]:
             yield m.RUN_PHASE_WORK, {**run_labels, "phase": name, "unit": unit}, amount
 
 
-def series_of_scrapes(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:
+def series_of_scrapes(
+    scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = ""
+) -> list[Series]:
     """Group the scrapes by series, as a database stores them."""
     by_series: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
     for t, values in scrapes:
@@ -171,11 +188,14 @@ def write_history(folder: Path, series: Iterable[Series]) -> Path:
     path = folder / "history.sqlite"
     connection = sqlite3.connect(path)
     connection.executescript(SCHEMA)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+    connection.execute(
+        "INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),)
+    )
     for entry in series:
         labels = {name: text for name, text in entry.labels.items() if name != "__name__"}
         cursor = connection.execute(
-            "INSERT INTO series (name, labels) VALUES (?, ?)", (entry.labels["__name__"], canonical_labels(labels))
+            "INSERT INTO series (name, labels) VALUES (?, ?)",
+            (entry.labels["__name__"], canonical_labels(labels)),
         )
         connection.executemany(
             "INSERT INTO samples VALUES (?, ?, ?)",
@@ -190,6 +210,8 @@ def exposition_text(values: Iterable[tuple]) -> str:
     """Return the values in Prometheus's text format."""
     lines = []
     for metric, labels, value in values:
-        inner = ",".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels.items())
+        inner = ",".join(
+            f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels.items()
+        )
         lines.append(f"{metric.name}{{{inner}}} {value!r}")
     return "\n".join([*lines, ""])

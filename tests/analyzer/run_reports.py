@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import io
 
-from analyzer.assess.run import assess
-from analyzer.model.report import UserInputs
-from analyzer.output.terminal import console, terminal_report
-from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.load import Clock, load_run
 from tests.analyzer.node import (
     START_S,
     NodeGpu,
@@ -19,6 +14,12 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
+from wattline_analyzer.core.run_report import UserInputs
+from wattline_analyzer.core.runs.load import Clock, load_run
+from wattline_analyzer.core.sources.history import HistorySource
+from wattline_analyzer.core.terminal import console
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.terminal import terminal_report
 
 POWER_STEPS = [(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)]
 RUN_GPU = NodeGpu(POWER_STEPS)
@@ -28,15 +29,26 @@ SCRAPE_TIMES = scrape_times(1, START_S - 60.5, START_S + 60)
 def load_frames(folder, series, run_id="train-1"):
     source = HistorySource(write_history(folder, series))
     try:
-        return load_run(source, run_id, 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
+        return load_run(
+            source, run_id, 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None
+        )
     finally:
         source.close()
 
 
 def run_frames(
-    folder, run=None, *, gpus=(RUN_GPU,), times=SCRAPE_TIMES, other_runs=(), extra=lambda _: (), intensity=None
+    folder,
+    run=None,
+    *,
+    gpus=(RUN_GPU,),
+    times=SCRAPE_TIMES,
+    other_runs=(),
+    extra=lambda _: (),
+    intensity=None,
 ):
-    """`other_runs` are on the same node; `extra(t)` gives further (metric, labels, value) of the scrape at `t`."""
+    """`other_runs` are on the same node; `extra(t)` gives further (metric, labels, value) of the
+    scrape at `t`.
+    """
     run = run or NodeRun()
     scrapes = []
     for t in times:
@@ -50,7 +62,8 @@ def run_frames(
 def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):
     """Report of a run; `carbon` is in g/kWh, `options` go to `run_frames`."""
     return assess(
-        run_frames(folder, run, **options), UserInputs(grams_per_kwh=carbon, calibrations=tuple(calibrations))
+        run_frames(folder, run, **options),
+        UserInputs(grams_per_kwh=carbon, calibrations=tuple(calibrations)),
     )
 
 

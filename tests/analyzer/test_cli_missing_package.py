@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli import main; main()"
+WITHOUT_PACKAGE = (
+    "import sys; sys.modules['{}'] = None; from wattline_analyzer.cli import main; main()"
+)
 
 
 @pytest.mark.parametrize(
@@ -14,7 +16,10 @@ WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli impor
         ("requests", ["runs"]),
         ("numpy", ["report", "--run-id", "x"]),
         ("requests", ["report", "--run-id", "x"]),
-        ("requests", ["fleet", "--source", "http://127.0.0.1:9"]),  # it connects before it needs numpy
+        (
+            "requests",
+            ["fleet", "--source", "http://127.0.0.1:9"],
+        ),  # it connects before it needs numpy
     ],
 )
 def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
@@ -37,6 +42,11 @@ def check_message(package, command, home):
     )
 
     expected = (
-        f"the Python package {package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
+        f"the Python package {package} is not installed; in the clone of Wattline, run: "
+        "pip install '.[analyzer]'"
     )
-    assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", f"analyzer: {expected}\n")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (
+        1,
+        "",
+        f"analyzer: {expected}\n",
+    )

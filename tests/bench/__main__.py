@@ -1,7 +1,7 @@
 """Benchmark of Wattline and peers on the same eight simulated GPUs, in one run.
 
-`make bench` or `python -m tests.bench`. The table goes to stdout, progress to stderr. Every program is a separate
-process; none is left running.
+`make bench` or `python -m tests.bench`. The table goes to stdout, progress to stderr. Every program
+is a separate process; none is left running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from tests.bench import cost, discovery, energy, fetch, fleet, peer, reported_requests, requests, scale, slowdown
+from tests.bench import (
+    cost,
+    discovery,
+    energy,
+    fetch,
+    fleet,
+    peer,
+    reported_requests,
+    requests,
+    scale,
+    slowdown,
+)
 from tests.bench import replay as replayed
 from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
 from tests.bench.energy import ToolErrors
@@ -86,14 +97,25 @@ class BenchResults:
 
 
 def main() -> int:
-    """Return 0 if all was measured, even with missed goals; 1 if Wattline failed; 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    """Return 0 if all was measured, even with missed goals; 1 if Wattline failed; 130 after
+    Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the figures to this file"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer samples")
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="these parts (default: all)")
+    parser.add_argument(
+        "--only", choices=PARTS, nargs="+", default=PARTS, help="these parts (default: all)"
+    )
     options = parser.parse_args()
-    for sign in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a background job of a shell ignores it
+    for sign in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # SIGINT too: a background job of a shell ignores it
         signal.signal(sign, signal.default_int_handler)
     stopped = threading.Event()
     try:
@@ -108,7 +130,11 @@ def main() -> int:
 
 
 def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) -> int:
-    results, programs, measured_code = BenchResults(load_average=os.getloadavg()[0]), None, _digest()
+    results, programs, measured_code = (
+        BenchResults(load_average=os.getloadavg()[0]),
+        None,
+        _digest(),
+    )
     if {"cost", "energy", "fetch"} & set(options.only):
         try:
             _say("the peers")
@@ -122,13 +148,17 @@ def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) 
             _measure(part, results, stage)
     finally:  # also for parts measured before Ctrl-C
         if _digest() != measured_code:
-            results.trouble.append("the exporter's code changed during the run: the figures mix two versions")
+            results.trouble.append(
+                "the exporter's code changed during the run: the figures mix two versions"
+            )
         print((markdown if options.markdown else table)(results.figures))
         for line in results.trouble:
             print(line)
         if options.json:
             options.json.write_text(json.dumps(document(results), indent=1) + "\n")
-    return int(any(each.window_errors is None and each.tool == cost.OURS for each in results.energy))
+    return int(
+        any(each.window_errors is None and each.tool == cost.OURS for each in results.energy)
+    )
 
 
 def _measure(part: str, results: BenchResults, stage: Stage) -> None:
@@ -139,7 +169,9 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
             costs = cost.measure(folder, programs, lengths.cost, stopped)
             results.figures += cost_figures(costs)
             results.trouble += costs.trouble
-            results.samples = {server: scrapes[-1].samples for (server, _), scrapes in costs.alone.items()}
+            results.samples = {
+                server: scrapes[-1].samples for (server, _), scrapes in costs.alone.items()
+            }
         case "slowdown":
             _say("a CPU-bound neighbour")
             results.figures += slowdown_figures(slowdown.measure(folder, lengths.pairs, stopped))
@@ -152,7 +184,9 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
             _say("energy of the requests of two days")
             results.figures += requests.request_figures()
             _say(f"{reported_requests.RATE:,} requests per second")
-            reports = reported_requests.measure(folder, lengths.cost.span_s, lengths.cost.spans, stopped)
+            reports = reported_requests.measure(
+                folder, lengths.cost.span_s, lengths.cost.spans, stopped
+            )
             results.figures += reported_requests.report_figures(reports)
             results.trouble += reports.trouble
         case "discovery":
@@ -173,9 +207,13 @@ def _measure(part: str, results: BenchResults, stage: Stage) -> None:
             results.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))
         case "energy":
             _say("energy, live")
-            results.energy = energy.measure(folder, programs, lengths.energy_s, threading.Event())  # set at its end
+            results.energy = energy.measure(
+                folder, programs, lengths.energy_s, threading.Event()
+            )  # set at its end
             results.figures += energy_figures(results.energy)
-            results.trouble += [f"{each.sensor}: {each.trouble}" for each in results.energy if each.trouble]
+            results.trouble += [
+                f"{each.sensor}: {each.trouble}" for each in results.energy if each.trouble
+            ]
 
 
 def document(results: BenchResults) -> dict[str, Any]:
@@ -184,10 +222,16 @@ def document(results: BenchResults) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "peers": peer.VERSIONS,
         "samples": results.samples,
-        "figures": [{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in results.figures],
+        "figures": [
+            {**asdict(figure), "ratio": figure.ratio, "met": figure.met}
+            for figure in results.figures
+        ],
         "energy": [
             {
-                **{name: getattr(each, name) for name in ("sensor", "tool", "seconds", "trouble", "aliasing")},
+                **{
+                    name: getattr(each, name)
+                    for name in ("sensor", "tool", "seconds", "trouble", "aliasing")
+                },
                 "errors": asdict(each.window_errors) if each.window_errors else None,
                 "mean": each.window_errors.mean if each.window_errors else None,
             }

@@ -1,4 +1,6 @@
-"""Cost of serving and sampling: scrape latency, CPU time and memory, with nvitop-exporter for comparison."""
+"""Cost of serving and sampling: scrape latency, CPU time and memory, with nvitop-exporter for
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Lengths:
 
 @dataclass
 class Cost:
-    """Costs by program. CPU is a share of one core, one figure a span; `scrape_cpu_s` is the time that one scrape adds.
+    """Costs by program. CPU is a share of one core, one figure a span; `scrape_cpu_s` is the time
+    that one scrape adds.
 
     `fresh` is the memory before the hour's runs and scrapes, `memory` after them.
     """
@@ -57,8 +60,12 @@ class Cost:
     trouble: list[str] = field(default_factory=list)
 
 
-def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: threading.Event) -> Cost:
-    """Measure with an open run, except where the name has `idle`; `programs` are the peers' commands, if installed."""
+def measure(
+    folder: Path, programs: Path | None, lengths: Lengths, stopped: threading.Event
+) -> Cost:
+    """Measure with an open run, except where the name has `idle`; `programs` are the peers'
+    commands, if installed.
+    """
     cost = Cost()
     with ExitStack() as stack:
         others = [os.getppid() + 100_000 * (i + 1) for i in range(PROCESSES - 1)]  # no such process
@@ -88,7 +95,9 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: thre
             cost.run_cpu = _cpu_shares(measured, lengths, stopped)
             took_s = time.monotonic() - begin_s
             cost.worker_cpu = _children_cpu_s(exporter.program, before) / took_s
-            cost.driver_calls_cpu = (calls.cpu_precise_s() - calls_before_s) / took_s if calls else None
+            cost.driver_calls_cpu = (
+                (calls.cpu_precise_s() - calls_before_s) / took_s if calls else None
+            )
         cost.fresh = {name: program.memory() for name, program in measured.items()}
         _scrape(cost, measured, ports, lengths.rounds, stopped)
         _live_an_hour(exporter, ports, stopped)
@@ -115,7 +124,9 @@ def _children_cpu_s(program: Program, before: dict[int, float]) -> float:
     return sum(now[child.pid] - before.get(child.pid, 0.0) for child in children)
 
 
-def _cpu_shares(programs: dict[str, Program], lengths: Lengths, stopped: threading.Event) -> dict[str, list[float]]:
+def _cpu_shares(
+    programs: dict[str, Program], lengths: Lengths, stopped: threading.Event
+) -> dict[str, list[float]]:
     shares: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(lengths.spans):
         begin_s = time.monotonic()
@@ -128,7 +139,11 @@ def _cpu_shares(programs: dict[str, Program], lengths: Lengths, stopped: threadi
 
 
 def _scrape(
-    cost: Cost, programs: dict[str, Program], ports: dict[str, int], rounds: int, stopped: threading.Event
+    cost: Cost,
+    programs: dict[str, Program],
+    ports: dict[str, int],
+    rounds: int,
+    stopped: threading.Event,
 ) -> None:
     chance = random.Random(1)
     before = {name: program.cpu_s() for name, program in programs.items()}

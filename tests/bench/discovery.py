@@ -1,4 +1,6 @@
-"""CPU time of the discovery of runs on a node with many cgroups, next to an exporter with runs of clients."""
+"""CPU time of the discovery of runs on a node with many cgroups, next to an exporter with runs of
+clients.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def measure(folder: Path, span_s: float, spans: int, stopped: threading.Event) -
             node.simulation.drive(number % len(node.uuids), 0.3, program.key.pid)
         plain = start_exporter(node.environment, node.folder, "plain")
         stack.enter_context(plain.program)
-        discovering = start_exporter(node.environment, node.folder, "discovering", ["--runs.discover", "auto"])
+        discovering = start_exporter(
+            node.environment, node.folder, "discovering", ["--runs.discover", "auto"]
+        )
         stack.enter_context(discovering.program)
         try:
             plain.until_ready()
@@ -65,7 +69,9 @@ def measure(folder: Path, span_s: float, spans: int, stopped: threading.Event) -
                 stopped.wait(span_s)
                 took_s = time.monotonic() - begin_s
                 cost.without.append((plain.program.cpu_of_threads_s() - before[0]) / took_s)
-                cost.with_discovery.append((discovering.program.cpu_of_threads_s() - before[1]) / took_s)
+                cost.with_discovery.append(
+                    (discovering.program.cpu_of_threads_s() - before[1]) / took_s
+                )
         except (ProgramError, OSError) as error:
             cost.trouble.append(f"discovery: {error}")
     return cost
@@ -80,11 +86,21 @@ def discovery_figures(cost: DiscoveryCost) -> Iterator[Figure]:
     if not cost.without:
         return
     added = [more - less for more, less in zip(cost.with_discovery, cost.without, strict=True)]
-    both = f"{100 * median(cost.with_discovery):.2g} % with it, {100 * median(cost.without):.2g} % without"
+    both = (
+        f"{100 * median(cost.with_discovery):.2g} % with it, {100 * median(cost.without):.2g} "
+        "% without"
+    )
     where = f"{CGROUPS} cgroups, {JOBS} jobs on GPUs"
     spread = min(added), max(added)
     yield Figure(
-        f"CPU of a core that discovery adds, {where}", "%", median(added), goal=CPU_GOAL, spread=spread, note=both
+        f"CPU of a core that discovery adds, {where}",
+        "%",
+        median(added),
+        goal=CPU_GOAL,
+        spread=spread,
+        note=both,
     )
     ratio = median(cost.with_discovery) / median(cost.without)
-    yield Figure(f"CPU, ratio to an exporter with the same runs begun by clients, {where}", "×", ratio)
+    yield Figure(
+        f"CPU, ratio to an exporter with the same runs begun by clients, {where}", "×", ratio
+    )

@@ -1,6 +1,8 @@
-"""C program with the driver calls of the exporter's NVML worker: the least CPU that its measurements can take.
+"""C program with the driver calls of the exporter's NVML worker: the least CPU that its
+measurements can take.
 
-`python -m tests.bench.driver_calls` prints the calls of one GPU, as the worker's code makes them in steady operation.
+`python -m tests.bench.driver_calls` prints the calls of one GPU, as the worker's code makes them in
+steady operation.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from typing import Any
 
 import pynvml
 
-from exporter.nvml_worker.polling_threads import READINGS_EVERY_S
-from exporter.polling.hub import PROCESSES_SHARED_S
-from exporter.sources.nvml.driver import Nvml
 from tests.bench.node import GPUS, Node
 from tests.bench.program import Program, ProgramError
+from wattline_exporter.polling.hub import PROCESSES_SHARED_S
+from wattline_exporter.sensors.nvml.driver import Nvml
+from wattline_exporter.sensors.nvml.polling_threads import READINGS_EVERY_S
 
 NAME = "C program with the same driver calls"
 _SOURCE = Path(__file__).with_suffix(".c")
@@ -61,17 +63,25 @@ def main() -> None:
                 list(result)
             if number == _ROUNDS - 1:
                 for name, arguments in recorder.calls:
-                    print(stage, name, *(arguments[0] if name == "nvmlDeviceGetFieldValues" else arguments))
+                    print(
+                        stage,
+                        name,
+                        *(arguments[0] if name == "nvmlDeviceGetFieldValues" else arguments),
+                    )
         time.sleep(READINGS_EVERY_S)
 
 
 def start(node: Node, period_s: float) -> Program:
-    """Compile and start the program on the GPUs of `node`; its context stops it. Raise ProgramError."""
+    """Compile and start the program on the GPUs of `node`; its context stops it. Raise
+    ProgramError.
+    """
     compiler = shutil.which("cc")
     if compiler is None:
         raise ProgramError(f"no {NAME}: no C compiler; install one: apt install gcc")
     program, calls = node.folder / "driver_calls", node.folder / "driver_calls.txt"
-    subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", program, _SOURCE, "-ldl", "-lm"], check=True)
+    subprocess.run(
+        [compiler, "-O2", "-Wall", "-Wextra", "-o", program, _SOURCE, "-ldl", "-lm"], check=True
+    )
     recorded = subprocess.run(
         [sys.executable, "-P", "-m", "tests.bench.driver_calls"],
         env={**os.environ, **node.environment, "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -11,7 +11,7 @@ from tests.bench.energy import ToolErrors
 from tests.bench.figures import Figure
 from tests.bench.replay import ReplayResult
 from tests.bench.window_errors import WindowErrors, quantile
-from tests.exporter.energy.replay import Sensor
+from tests.exporter.meter.replay import Sensor
 
 P95_GOALS = {1.0: 0.04, 10.0: 0.004, 30.0: 0.001, 100.0: 0.0005}
 SUM_GOALS = {10.0: 0.0015}
@@ -29,7 +29,12 @@ def replay_figures(results: Iterable[ReplayResult]) -> Iterator[Figure]:
         yield Figure(f"energy error p95, {of}", "%", each.p95, goal=goal, note=note)
         note = f"least {least.name}: {100 * fmean(least.covered):.0f} %"
         yield Figure(
-            f"interval covers the true value, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=note
+            f"interval covers the true value, {of}",
+            "%",
+            each.held_ratio,
+            goal=HELD_GOAL,
+            at_least=True,
+            note=note,
         )
 
 
@@ -43,7 +48,9 @@ def energy_figures(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
         peers: list[tuple[str, float | None]] = [
             (peer.tool, peer.window_errors.p95)
             for peer in results
-            if peer.window_errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
+            if peer.window_errors
+            and peer.tool != OURS
+            and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
         ]
         for tool, p95 in peers or [("", None)]:
             yield Figure(name, "%", each.window_errors.p95, tool, p95, goal)
@@ -56,10 +63,13 @@ def _begins(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
     took_s = {
         each.tool: quantile(each.window_errors.begin_took_s, 0.5)
         for each in measured
-        if each.window_errors and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
+        if each.window_errors
+        and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
     }
     if OURS in took_s:
-        peers: dict[str, float | None] = {tool: s for tool, s in took_s.items() if tool != OURS and s > 0}
+        peers: dict[str, float | None] = {
+            tool: s for tool, s in took_s.items() if tool != OURS and s > 0
+        }
         for tool, peer_s in (peers or {"": None}).items():
             yield Figure("delay of the start of a run, p50", "ms", took_s[OURS], tool, peer_s)
 
@@ -68,8 +78,19 @@ def _more_of(measured: ToolErrors, errors: WindowErrors) -> Iterator[Figure]:
     of = f"{measured.seconds:g} s, {measured.sensor}"
     counts = measured.sensor == energy.COUNTER.name
     if counts and measured.seconds in SUM_GOALS:
-        yield Figure(f"energy error p95, sum of 8, {of}", "%", errors.p95_of_sums, goal=SUM_GOALS[measured.seconds])
+        yield Figure(
+            f"energy error p95, sum of 8, {of}",
+            "%",
+            errors.p95_of_sums,
+            goal=SUM_GOALS[measured.seconds],
+        )
     if errors.held_ratio is not None:
-        yield Figure(f"interval covers the true value, {of}", "%", errors.held_ratio, goal=HELD_GOAL, at_least=True)
+        yield Figure(
+            f"interval covers the true value, {of}",
+            "%",
+            errors.held_ratio,
+            goal=HELD_GOAL,
+            at_least=True,
+        )
     if measured.sensor == energy.QUARTER.name and measured.aliasing is not None:
         yield Figure(f"aliasing is reported, {of}", "%", measured.aliasing, goal=1.0, at_least=True)

@@ -1,7 +1,9 @@
-"""Cost of reading: a day of power compared with prometheus-api-client, and reports of an hour, a day and a week.
+"""Cost of reading: a day of power compared with prometheus-api-client, and reports of an hour, a
+day and a week.
 
-A real Prometheus, loaded by promtool, serves the day of power. A real VictoriaMetrics serves the reports, because it
-loads the 40 million samples of a week in minutes. Every figure covers a whole process with its imports.
+A real Prometheus, loaded by promtool, serves the day of power. A real VictoriaMetrics serves the
+reports, because it loads the 40 million samples of a week in minutes. Every figure covers a whole
+process with its imports.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
     result = Fetch()
     for name, part in (("prometheus", _day), ("victoria-metrics", _reports)):
         if shutil.which(name) is None:
-            result.trouble.append(f"{name} is not installed: apt-get install prometheus victoria-metrics")
+            result.trouble.append(
+                f"{name} is not installed: apt-get install prometheus victoria-metrics"
+            )
         else:
             part(result, folder, programs, lengths)
     _imports(result, folder)
@@ -98,7 +102,14 @@ def _day(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -
         "prometheus", [f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=30d"], folder
     ) as address:
         commands: dict[str, list[str | Path]] = {
-            OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]
+            OURS: [
+                sys.executable,
+                "-m",
+                "tests.bench.fetch_energy",
+                address,
+                f"{start_s}",
+                f"{end_s}",
+            ]
         }
         for name, way in (THEIRS, "frame"), (LEANEST, "lists"):
             if script := _script(programs, way, address, (start_s, end_s)):
@@ -109,7 +120,9 @@ def _day(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -
     _agree(result)
 
 
-def _script(programs: Path | None, way: str, address: str, span_s: tuple[int, int]) -> list[str | Path]:
+def _script(
+    programs: Path | None, way: str, address: str, span_s: tuple[int, int]
+) -> list[str | Path]:
     """Return the command of the peer's script, empty if the peer is not installed."""
     arguments = [way, address, "wattline_gpu_power_watts", *map(str, span_s)]
     return [programs / "python", _PEER, *arguments] if programs else []
@@ -122,7 +135,9 @@ def _agree(result: Fetch) -> None:
             true_j = (300.0 + gpu) * DAY_S
             energy_j = json.loads(spent[0].stdout)[long_run.uuid(gpu)]
             if abs(energy_j / true_j - 1) > _APART:
-                raise ProgramError(f"{name} says {energy_j:.0f} J of GPU {gpu}, which drew {true_j:.0f} J")
+                raise ProgramError(
+                    f"{name} says {energy_j:.0f} J of GPU {gpu}, which drew {true_j:.0f} J"
+                )
 
 
 def _reports(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -> None:
@@ -135,7 +150,16 @@ def _reports(result: Fetch, folder: Path, programs: Path | None, lengths: Length
         with _server("victoria-metrics", ["-retentionPeriod=1y"], of_it) as address:
             start_s = math.floor(time.time()) - seconds - HOUR_S
             _load(address, start_s, seconds)
-            command = [*analyzer, "report", "--run-id", long_run.RUN_ID, "--source", address, "--format", "json"]
+            command = [
+                *analyzer,
+                "report",
+                "--run-id",
+                long_run.RUN_ID,
+                "--source",
+                address,
+                "--format",
+                "json",
+            ]
             script = _script(programs, "frame", address, (start_s, start_s + seconds))
             for _ in range(lengths.rounds if seconds == HOUR_S else 1):
                 result.reports.setdefault(seconds, []).append(_run(command))
@@ -165,7 +189,9 @@ def _imports(result: Fetch, folder: Path) -> None:
         result.imports[rows] = _run([*command, "--out", history])
         true_j, text = 300 * 0.1 * (rows - 1), result.imports[rows].stdout
         if f"GPU 0 {true_j:.1f} J" not in text:
-            raise ProgramError(f"the import says {text.strip()!r} of a GPU that used {true_j:.1f} J")
+            raise ProgramError(
+                f"the import says {text.strip()!r} of a GPU that used {true_j:.1f} J"
+            )
 
 
 def _studies(result: Fetch, folder: Path, lengths: Lengths) -> None:
@@ -176,10 +202,20 @@ def _studies(result: Fetch, folder: Path, lengths: Lengths) -> None:
         cap_w, repeat = 300.0 + 50 * (number % 6), number // 6
         labels = {"experiment": "caps", "power_limit_watts": f"{cap_w:g}", "repeat": f"{repeat}"}
         rate = math.sqrt(cap_w) * (1 + repeat / 1_000)
-        jobs.append(Job(f"r{number}", begin_s + 10 * number, labels, (number % 2,), cap_w, rate, 7.0))
+        jobs.append(
+            Job(f"r{number}", begin_s + 10 * number, labels, (number % 2,), cap_w, rate, 7.0)
+        )
     history = write_history(folder, series(begin_s, jobs))
     for command in ("recommend", "variability"):
-        arguments: list[str | Path] = [command, "--experiment", "caps", "--source", history, "--format", "json"]
+        arguments: list[str | Path] = [
+            command,
+            "--experiment",
+            "caps",
+            "--source",
+            history,
+            "--format",
+            "json",
+        ]
         for _ in range(lengths.rounds):
             cost = _run([Path(sys.executable).with_name("analyzer"), *arguments])
             result.studies.setdefault(command, []).append(cost)
@@ -188,7 +224,9 @@ def _studies(result: Fetch, folder: Path, lengths: Lengths) -> None:
 def _load(address: str, start_s: float, seconds: int) -> None:
     every = long_run.json_lines(long_run.run(start_s, seconds))
     while lines := list(islice(every, _LINES_AT_ONCE)):
-        request = urllib.request.Request(f"{address}/api/v1/import", "".join(lines).encode(), method="POST")
+        request = urllib.request.Request(
+            f"{address}/api/v1/import", "".join(lines).encode(), method="POST"
+        )
         urllib.request.urlopen(request, timeout=60).close()
     urllib.request.urlopen(f"{address}/internal/force_flush", timeout=60).close()
 
@@ -197,9 +235,15 @@ def _load(address: str, start_s: float, seconds: int) -> None:
 def _server(name: str, flags: Sequence[str], folder: Path) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     if name == "prometheus":
-        own, ready = [f"--config.file={folder / 'prometheus.yml'}", f"--web.listen-address={address}"], "/-/ready"
+        own, ready = (
+            [f"--config.file={folder / 'prometheus.yml'}", f"--web.listen-address={address}"],
+            "/-/ready",
+        )
     else:
-        own, ready = [f"-storageDataPath={folder / 'data'}", f"-httpListenAddr={address}"], "/health"
+        own, ready = (
+            [f"-storageDataPath={folder / 'data'}", f"-httpListenAddr={address}"],
+            "/health",
+        )
 
     def answers() -> bool:
         with suppress(OSError), urllib.request.urlopen(f"http://{address}{ready}", timeout=2):
@@ -217,7 +261,9 @@ def _run(command: Sequence[str | Path]) -> ProcessCost:
     begin_s = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
     ):
         assert process.stdout
         stdout = process.stdout.read()
@@ -227,7 +273,9 @@ def _run(command: Sequence[str | Path]) -> ProcessCost:
         errors.seek(0)
         last_line = errors.read().strip().splitlines() or ["no output"]
     if process.returncode:
-        raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {last_line[-1]}")
+        raise ProgramError(
+            f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {last_line[-1]}"
+        )
     return ProcessCost(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
 
 
@@ -235,7 +283,8 @@ def _done(command: Sequence[str | Path]) -> None:
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode:
         raise ProgramError(
-            f"{command[0]} ended with {completed.returncode}: {completed.stderr.strip().splitlines()[-1]}"
+            f"{command[0]} ended with {completed.returncode}: "
+            f"{completed.stderr.strip().splitlines()[-1]}"
         )
 
 

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 
-from analyzer.energy.integrate import trapezoid
-from analyzer.model.samples import FloatArray, clean
-from analyzer.sources.prometheus import PrometheusSource
-from exporter.contract import metrics as m
+from wattline.contract import metrics as m
+from wattline_analyzer.core.integrate import trapezoid
+from wattline_analyzer.core.samples import FloatArray, clean
+from wattline_analyzer.core.sources.prometheus import PrometheusSource
 
 
 def main() -> None:
@@ -21,8 +21,14 @@ def main() -> None:
         for labels, t, value in part:
             found.setdefault(labels["uuid"], []).append((t, value))
     source.close()
-    power = {uuid: clean(*map(np.concatenate, zip(*parts, strict=True))) for uuid, parts in found.items()}
-    print(json.dumps({uuid: trapezoid(samples, start_s, end_s).energy_j for uuid, samples in power.items()}))
+    power = {
+        uuid: clean(*map(np.concatenate, zip(*parts, strict=True))) for uuid, parts in found.items()
+    }
+    print(
+        json.dumps(
+            {uuid: trapezoid(samples, start_s, end_s).energy_j for uuid, samples in power.items()}
+        )
+    )
 
 
 if __name__ == "__main__":

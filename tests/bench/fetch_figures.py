@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.fetch import DAY_S, HOUR_S, IMPORTED_ROWS, LEANEST, OURS, STUDY_RUNS, THEIRS, Fetch, typical
+from tests.bench.fetch import (
+    DAY_S,
+    HOUR_S,
+    IMPORTED_ROWS,
+    LEANEST,
+    OURS,
+    STUDY_RUNS,
+    THEIRS,
+    Fetch,
+    typical,
+)
 from tests.bench.figures import Figure
 
 FASTER_GOAL, MEMORY_GOAL = 4.0, 1 / 3
@@ -19,13 +29,23 @@ def fetch_figures(results: Fetch) -> Iterator[Figure]:
     if results.help:
         yield _alone("analyzer --help", "ms", typical(results.help, "seconds"), HELP_GOAL_S)
     for length_s, spent in results.reports.items():
-        what = "an hour" if length_s == HOUR_S else f"{length_s / DAY_S:g} days" if length_s > DAY_S else "a day"
+        what = (
+            "an hour"
+            if length_s == HOUR_S
+            else f"{length_s / DAY_S:g} days"
+            if length_s > DAY_S
+            else "a day"
+        )
         goal_s = REPORT_GOAL_S if length_s == HOUR_S else None
         yield _alone(f"report of {what}, 8 GPUs at 1 s", "ms", typical(spent, "seconds"), goal_s)
         if length_s == HOUR_S and results.script:
             ours, theirs = typical(spent, "cpu_s"), typical(results.script, "cpu_s")
-            yield Figure(f"report of {what}, CPU time", "ms", ours, f"{THEIRS}, power only", theirs, theirs)
-        yield _alone(f"report of {what}, peak memory", "MB", typical(spent, "peak_bytes"), REPORT_GOAL_BYTES)
+            yield Figure(
+                f"report of {what}, CPU time", "ms", ours, f"{THEIRS}, power only", theirs, theirs
+            )
+        yield _alone(
+            f"report of {what}, peak memory", "MB", typical(spent, "peak_bytes"), REPORT_GOAL_BYTES
+        )
     for command, spent in results.studies.items():
         name = f"{command} with {STUDY_RUNS} short runs of a local history, CPU time"
         yield _alone(name, "ms", typical(spent, "cpu_s"), STUDY_GOAL_S)
@@ -35,7 +55,9 @@ def fetch_figures(results: Fetch) -> Iterator[Figure]:
         yield _alone("import of a log, CPU time of a row", "µs", cost.cpu_s / many, None)
         yield _alone(f"import of {many:,} rows, peak memory", "MB", cost.peak_bytes, None)
         growth = cost.peak_bytes / results.imports[few].peak_bytes
-        yield _alone(f"import, memory for {many:,} to {few:,} rows", "×", growth, IMPORT_GROWTH_GOAL)
+        yield _alone(
+            f"import, memory for {many:,} to {few:,} rows", "×", growth, IMPORT_GROWTH_GOAL
+        )
 
 
 def _day(results: Fetch) -> Iterator[Figure]:

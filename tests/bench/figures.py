@@ -12,7 +12,9 @@ _HEAD = ("figure", "Wattline", "peer", "ratio", "goal", "met")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; `goal` is its maximum, or its minimum if `at_least`; `spread` is the observed range."""
+    """One figure; `goal` is its maximum, or its minimum if `at_least`; `spread` is the observed
+    range.
+    """
 
     name: str
     unit: str
@@ -38,7 +40,10 @@ class Figure:
 def table(figures: Iterable[Figure]) -> str:
     rows = [_HEAD, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
@@ -58,6 +63,8 @@ def _row(figure: Figure) -> tuple[str, ...]:
     note = f" [{figure.note}]" if figure.note else ""
     peer = f"{shown(figure.theirs)} {figure.peer}" if figure.theirs is not None else ""
     ratio = f"{figure.ratio:.2g}" if figure.ratio is not None else ""
-    goal = f"{'≥' if figure.at_least else '≤'} {shown(figure.goal)}" if figure.goal is not None else ""
+    goal = (
+        f"{'≥' if figure.at_least else '≤'} {shown(figure.goal)}" if figure.goal is not None else ""
+    )
     met = {None: "", True: "yes", False: "NO"}[figure.met]
     return (figure.name, shown(figure.ours) + spread + note, peer, ratio, goal, met)

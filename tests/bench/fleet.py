@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from analyzer.sources.prometheus import PrometheusSource
-from exporter.contract import metrics as m
 from tests import servers
 from tests.analyzer.fleet_nodes import FleetNode, FleetRun, NodeSeries, node_series
 from tests.bench.figures import Figure
 from tests.bench.program import ProgramError
+from wattline.contract import metrics as m
+from wattline_analyzer.core.sources.prometheus import PrometheusSource
 
 INTERVAL_S = 15.0
 GPUS = 8
@@ -40,7 +40,15 @@ _DAY_S = 86_400.0
 _LOADED = {
     metric.name
     for metric in (
-        *(m.GPU_ENERGY, m.RUN_ATTRIBUTED_ENERGY, m.RUN_INFO, m.RUN_WORK, m.RUN_START, m.RUN_END, m.RUN_DURATION),
+        *(
+            m.GPU_ENERGY,
+            m.RUN_ATTRIBUTED_ENERGY,
+            m.RUN_INFO,
+            m.RUN_WORK,
+            m.RUN_START,
+            m.RUN_END,
+            m.RUN_DURATION,
+        ),
         *(m.RUN_GPU_INFO, m.RUN_ENERGY, m.RUN_ENERGY_UNCERTAINTY),
         *(m.RUN_PHASE_SECONDS, m.RUN_PHASE_ENERGY, m.RUN_PHASE_WORK),
     )
@@ -61,8 +69,8 @@ class Size:
 class WindowFigures:
     """Figures of one window from whole processes (median times).
 
-    `error` is the largest of the sampled nodes. `server_cpu_s` is VictoriaMetrics's CPU time for one call of `fleet`,
-    `usage_cpu_s` for one of `usage`.
+    `error` is the largest of the sampled nodes. `server_cpu_s` is VictoriaMetrics's CPU time for
+    one call of `fleet`, `usage_cpu_s` for one of `usage`.
     """
 
     days: float
@@ -92,14 +100,19 @@ def measure(folder: Path, size: Size) -> FleetFigures:
         begun_s = time.monotonic()
         samples, runs = _load(address, end_s - size.days * _DAY_S, end_s, size.nodes)
         load_s = time.monotonic() - begun_s
-        readings = tuple(_reading(address, end_s, days, size.nodes) for days in dict.fromkeys((1.0, size.days)))
+        readings = tuple(
+            _reading(address, end_s, days, size.nodes) for days in dict.fromkeys((1.0, size.days))
+        )
     return FleetFigures(samples, runs, load_s, readings)
 
 
 def figures(result: FleetFigures) -> Iterator[Figure]:
     for each in result.readings:
         where = f"fleet, {each.days:g} d"
-        note = f"{result.samples / 1e6:.0f} M samples, {result.runs:,} runs, loaded in {result.load_s:.0f} s"
+        note = (
+            f"{result.samples / 1e6:.0f} M samples, {result.runs:,} runs, loaded in "
+            f"{result.load_s:.0f} s"
+        )
         yield Figure(f"{where}: whole process", "ms", each.seconds, goal=TIME_GOAL_S, note=note)
         yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
         yield Figure(f"{where}: usage, whole process", "ms", each.usage_s)
@@ -120,12 +133,21 @@ def _reading(address: str, end_s: float, days: float, nodes: int) -> WindowFigur
     _, by_node = _asked(address, end_s, days, "node")
     document = by_owner[0][1]
     sampled = random.Random(3).sample(range(nodes), SAMPLED_NODES)
-    errors = [abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled]
+    errors = [
+        abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled
+    ]
     seconds = sorted(seconds for seconds, _ in by_owner)[ROUNDS // 2]
     before_s = _cpu_s(address)
     usage_s, _ = _asked(address, end_s, days, "user,model", "usage")
     return WindowFigures(
-        *(days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"]),
+        *(
+            days,
+            seconds,
+            cpu_s,
+            document["moved_bytes"],
+            max(errors),
+            document["parts_beside_devices_ratio"],
+        ),
         usage_s,
         _cpu_s(address) - before_s,
     )
@@ -134,12 +156,34 @@ def _reading(address: str, end_s: float, days: float, nodes: int) -> WindowFigur
 def _cpu_s(address: str) -> float:
     with urllib.request.urlopen(f"{address}/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total"))
+    return next(
+        float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total")
+    )
 
 
-def _asked(address: str, end_s: float, days: float, by: str, subcommand: str = "fleet") -> tuple[float, dict[str, Any]]:
-    command = [sys.executable, "-c", "from analyzer.cli import main; main()", subcommand, "--format", "json"]
-    command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d", "--by", by, "--top", "10000"]
+def _asked(
+    address: str, end_s: float, days: float, by: str, subcommand: str = "fleet"
+) -> tuple[float, dict[str, Any]]:
+    command = [
+        sys.executable,
+        "-c",
+        "from wattline_analyzer.cli import main; main()",
+        subcommand,
+        "--format",
+        "json",
+    ]
+    command += [
+        "--source",
+        address,
+        "--until",
+        f"{end_s:.0f}",
+        "--since",
+        f"{days:g}d",
+        "--by",
+        by,
+        "--top",
+        "10000",
+    ]
     begun_s = time.monotonic()
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if completed.returncode:
@@ -163,7 +207,9 @@ def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
     total = 0.0
     for _, rows in frame.groups("uuid"):
         t, value = rows.t, rows.value
-        total += value[t <= end_s][-1] - (value[t <= start_s][-1] if (t <= start_s).any() else value[0])
+        total += value[t <= end_s][-1] - (
+            value[t <= start_s][-1] if (t <= start_s).any() else value[0]
+        )
     return float(total)  # not one of numpy, which JSON cannot hold
 
 
@@ -178,7 +224,9 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
     def lines() -> Iterator[bytes]:
         for number in range(nodes):
             since_s = start_s - 40 * _DAY_S
-            node = FleetNode(_name(number), since_s, start_s - 120, end_s, GPUS, offset_s=number * 0.113)
+            node = FleetNode(
+                _name(number), since_s, start_s - 120, end_s, GPUS, offset_s=number * 0.113
+            )
             runs = _runs(number, start_s, end_s)
             counts[1] += len(runs)
             times = node.times()
@@ -190,7 +238,9 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
 
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=900)
-    connection.request("POST", "/api/v1/import", lines(), {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+    connection.request(
+        "POST", "/api/v1/import", lines(), {"Transfer-Encoding": "chunked"}, encode_chunked=True
+    )
     connection.getresponse().read()
     connection.request("GET", "/internal/force_flush")
     connection.getresponse().read()
@@ -200,14 +250,21 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
 
 def _wanted(series: NodeSeries) -> bool:
     """Return the metrics of GPUs with one policy."""
-    policy, component = series.labels.get("policy", "idle_shared"), series.labels.get("component", "gpu")
+    policy, component = (
+        series.labels.get("policy", "idle_shared"),
+        series.labels.get("component", "gpu"),
+    )
     return (
-        bool(len(series.t)) and series.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
+        bool(len(series.t))
+        and series.labels["__name__"] in _LOADED
+        and (policy, component) == ("idle_shared", "gpu")
     )
 
 
 def _line(series: NodeSeries, stamps: list[str]) -> bytes:
-    """Return a JSON line; `stamps` are times in milliseconds, and joules and tokens are whole numbers."""
+    """Return a JSON line; `stamps` are times in milliseconds, and joules and tokens are whole
+    numbers.
+    """
     values = ",".join(map(str, series.value.astype(np.int64).tolist()))
     return f'{{"metric":{json.dumps(series.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()
 
@@ -222,11 +279,20 @@ def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:
             long_s = chance.choice((6.0, chance.uniform(600, 50_000)))
             user = chance.randrange(8)
             model, team = chance.randrange(6), user // 2
-            labels = {"model": f"model-{model}", "user": f"user-{user}", "namespace": f"team-{team}"}
+            labels = {
+                "model": f"model-{model}",
+                "user": f"user-{user}",
+                "namespace": f"team-{team}",
+            }
             gpus = tuple(range(4 * half, 4 * half + 4))
             name = f"run-{node}-{half}-{len(runs)}"
             work = {"generated_tokens": float(chance.randrange(500, 5_000))}
-            phases = {"prefill": (0.05 * long_s, 0.3 * long_s), "decode": (0.3 * long_s, 0.95 * long_s)}
-            runs.append(FleetRun(name, (_name(node),), gpus, t, t + long_s, labels, "serve", work, phases))
+            phases = {
+                "prefill": (0.05 * long_s, 0.3 * long_s),
+                "decode": (0.3 * long_s, 0.95 * long_s),
+            }
+            runs.append(
+                FleetRun(name, (_name(node),), gpus, t, t + long_s, labels, "serve", work, phases)
+            )
             t += long_s + chance.uniform(600, 9_000)
     return runs

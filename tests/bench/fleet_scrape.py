@@ -1,7 +1,9 @@
-"""Fleet of 200 nodes with 1,600 GPUs and 100,000 runs a day, scraped by a real Prometheus with the rules and alerts.
+"""Fleet of 200 nodes with 1,600 GPUs and 100,000 runs a day, scraped by a real Prometheus with the
+rules and alerts.
 
-`python -m tests.bench.fleet_scrape --minutes 20` serves the pages in real time, with runs at the rate of a
-day, and prints series, samples, times of the rules, and times and sizes of the panels of three dashboards.
+`python -m tests.bench.fleet_scrape --minutes 20` serves the pages in real time, with runs at the
+rate of a day, and prints series, samples, times of the rules, and times and sizes of the panels of
+three dashboards.
 """
 
 from __future__ import annotations
@@ -21,11 +23,19 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.contract import metrics as m
 from grafana import pictures
 from tests import servers
 from tests.daemon import begin, daemon, end
-from tests.exporter.exposition.series_counts import DAY_S, GPUS, NODES, OPTIONS, OWNERS, RUNS_A_DAY, SCRAPE_S
+from tests.exporter.web.series_counts import (
+    DAY_S,
+    GPUS,
+    NODES,
+    OPTIONS,
+    OWNERS,
+    RUNS_A_DAY,
+    SCRAPE_S,
+)
+from wattline.contract import metrics as m
 
 TAIL_S = 600.0
 RUN_S = NODES * GPUS / RUNS_A_DAY * DAY_S
@@ -127,8 +137,12 @@ class Fleet:
             if name in (m.RUN_END.name, m.RUN_OUTCOME.name) and now_s < end_s:
                 continue
             value = POWER_W * seconds if "joules_total" in name else values.get(name, 1.0)
-            own = text.replace('"RUN"', f'"{run_id}"').replace("OWNER", f"user-{hash(run_id) % OWNERS}")
-            own = own.replace(self._template.uuids[0], self._template.uuids[gpu]).replace('gpu="0"', f'gpu="{gpu}"')
+            own = text.replace('"RUN"', f'"{run_id}"').replace(
+                "OWNER", f"user-{hash(run_id) % OWNERS}"
+            )
+            own = own.replace(self._template.uuids[0], self._template.uuids[gpu]).replace(
+                'gpu="0"', f'gpu="{gpu}"'
+            )
             yield f"{own} {value!r}\n"
 
 
@@ -157,12 +171,17 @@ def _own_metrics(address: str) -> dict[str, float]:
     with urllib.request.urlopen(f"{address}/metrics") as response:
         text = response.read().decode()
     return {
-        name: float(value) for name, value in re.findall(r"^((?:prometheus|process)_\S+) (\S+)$", text, re.MULTILINE)
+        name: float(value)
+        for name, value in re.findall(r"^((?:prometheus|process)_\S+) (\S+)$", text, re.MULTILINE)
     }
 
 
 def _appended(own: Mapping[str, float]) -> float:
-    return sum(value for name, value in own.items() if name.startswith("prometheus_tsdb_head_samples_appended_total"))
+    return sum(
+        value
+        for name, value in own.items()
+        if name.startswith("prometheus_tsdb_head_samples_appended_total")
+    )
 
 
 def _slowest_rules(address: str) -> dict[str, float]:
@@ -173,7 +192,11 @@ def _slowest_rules(address: str) -> dict[str, float]:
 
 
 def _groups(own: Mapping[str, float], metric: str) -> dict[str, float]:
-    found = {name: value for name, value in own.items() if name.startswith(f"prometheus_rule_group_{metric}{{")}
+    found = {
+        name: value
+        for name, value in own.items()
+        if name.startswith(f"prometheus_rule_group_{metric}{{")
+    }
     return {re.sub(r'.*;(\w+)".*', r"\1", name): value for name, value in found.items()}
 
 
@@ -182,15 +205,19 @@ def _panels(address: str, end_s: float) -> Iterator[dict[str, Any]]:
     for board in BOARDS:
         content = json.loads((Path(pictures.HERE) / "dashboards" / f"{board}.json").read_text())
         newest = pictures._newest_run(address, end_s, _SHOWN_S)
-        window = pictures.Window(address, end_s, _SHOWN_S, chosen | {"run": newest, "price": "0.25"})
+        window = pictures.Window(
+            address, end_s, _SHOWN_S, chosen | {"run": newest, "price": "0.25"}
+        )
         for panel in content["panels"]:
             for target in panel.get("targets", ()):
                 begun_s = time.monotonic()
                 series = sum(1 for _ in window.query(target))
                 yield {
-                    "board": board, "panel": panel["title"], "series": series,
+                    "board": board,
+                    "panel": panel["title"],
+                    "series": series,
                     "seconds": round(time.monotonic() - begun_s, 2),
-                }  # fmt: skip
+                }
 
 
 def measure(folder: Path, minutes: float) -> dict[str, Any]:
@@ -227,7 +254,9 @@ def measure(folder: Path, minutes: float) -> dict[str, Any]:
         "samples a second": round(appended / seconds),
         "head series": after["prometheus_tsdb_head_series"],
         "memory bytes": after["process_resident_memory_bytes"],
-        "cores": round((after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]) / seconds, 3),
+        "cores": round(
+            (after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]) / seconds, 3
+        ),
         "rule seconds": _groups(after, "last_duration_seconds"),
         "rule interval seconds": _groups(after, "interval_seconds"),
         "slowest rules": rules,

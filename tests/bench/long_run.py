@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric, escape
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric, escape
 
 GPUS = 8
 MARGIN_S = 130
@@ -43,7 +43,9 @@ def uuid(gpu: int) -> str:
 
 
 def energy_j(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
-    """Return the energy of one GPU since the start of the run; half of each two minutes is at high power."""
+    """Return the energy of one GPU since the start of the run; half of each two minutes is at high
+    power.
+    """
     inside = np.clip(since_start_s, 0.0, duration_s)
     full_lines, rest = np.divmod(inside, 2 * _HALF_S)
     high_s = full_lines * _HALF_S + np.minimum(rest, _HALF_S)
@@ -64,7 +66,9 @@ def power(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     since = np.arange(duration_s, dtype=np.float64)
     for gpu in range(GPUS):
         labels = {"gpu": str(gpu), "uuid": uuid(gpu), "instance": "node-1:9847", "job": "wattline"}
-        yield StoredSeries(m.GPU_POWER, labels, _ms(start_s + since), power_w(gpu, since, duration_s))
+        yield StoredSeries(
+            m.GPU_POWER, labels, _ms(start_s + since), power_w(gpu, since, duration_s)
+        )
 
 
 def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
@@ -95,7 +99,9 @@ def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     yield stored(m.RUN_INFO, {**run_labels, "workload": "train"}, 1.0, on)
     yield stored(m.RUN_START, run_labels, start_s, on)
     yield stored(m.RUN_DURATION, run_labels, np.clip(since, 0, duration_s), on)
-    yield stored(m.RUN_PHASE_SECONDS, {**run_labels, "phase": "measure"}, np.clip(since, 0, duration_s), on)
+    yield stored(
+        m.RUN_PHASE_SECONDS, {**run_labels, "phase": "measure"}, np.clip(since, 0, duration_s), on
+    )
     yield stored(m.RUN_END, run_labels, start_s + duration_s, ended)
     yield stored(m.RUN_OUTCOME, {**run_labels, "outcome": "ok"}, 1.0, ended)
     yield stored(m.RUN_WORK, {**run_labels, "unit": "steps"}, np.clip(since, 0, duration_s), on)
@@ -116,7 +122,11 @@ def _gpu(
     stored: Callable[[Metric, Mapping[str, str], FloatArray | float], StoredSeries],
 ) -> Iterator[StoredSeries]:
     gpu_labels = {**node, "gpu": str(gpu), "uuid": uuid(gpu)}
-    info = {"name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "pci_bus_id": f"0000:0{gpu}:00.0"}
+    info = {
+        "name": "NVIDIA H100 80GB HBM3",
+        "architecture": "hopper",
+        "pci_bus_id": f"0000:0{gpu}:00.0",
+    }
     yield stored(m.GPU_INFO, {**gpu_labels, **info, "driver_version": "570.1"}, 1.0)
     yield stored(m.GPU_POWER, gpu_labels, power_w(gpu, since, duration_s))
     yield stored(m.GPU_ENERGY, gpu_labels, 1e6 + energy_j(gpu, since, duration_s))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter import simulation
-from exporter.simulation import Fault, Product, Simulation, Square
 from tests.fakes import nvml
+from wattline_exporter import simulation
+from wattline_exporter.simulation import Fault, Product, Simulation, Square
 
 GPUS = 8
 PROCESSES = 8
@@ -20,9 +20,14 @@ SQUARE = Square(LOW_W, HIGH_W, 1.73)
 SHORT_BURSTS = Square(LOW_W, HIGH_W, 0.31, duty=0.2)
 """Half-period of 62 ms: power steps twice between two updates of the sensor.
 
-The exporter's interpolation assumes one step, as with the slower wave; that wave alone would give too good figures.
+The exporter's interpolation assumes one step, as with the slower wave; that wave alone would give
+too good figures.
 """
-UNLUCKY = (Square(LOW_W, 380.0, 0.05, duty=0.2), Square(LOW_W, 380.0, 0.31), Square(LOW_W, 380.0, 1.73))
+UNLUCKY = (
+    Square(LOW_W, 380.0, 0.05, duty=0.2),
+    Square(LOW_W, 380.0, 0.31),
+    Square(LOW_W, 380.0, 1.73),
+)
 """Load for a sensor that covers 25 of 100 ms; below the power limit of an A100."""
 _TURING = 6
 

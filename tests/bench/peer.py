@@ -33,7 +33,15 @@ def install() -> Path:
     installed = _FOLDER / "installed.txt"
     if not installed.exists() or installed.read_text().split() != expected:
         _run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)])
-        _run([str(_FOLDER / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *expected])
+        _run(
+            [
+                str(_FOLDER / "bin" / "pip"),
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *expected,
+            ]
+        )
         installed.write_text("\n".join(expected))
     return _FOLDER / "bin"
 
@@ -42,11 +50,15 @@ def _run(command: list[str]) -> None:
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode:
         last_line = (completed.stderr or completed.stdout).strip().splitlines() or ["no output"]
-        raise NoPeersError(f"no peers: {' '.join(command[:3])} ended with {completed.returncode}: {last_line[-1]}")
+        raise NoPeersError(
+            f"no peers: {' '.join(command[:3])} ended with {completed.returncode}: {last_line[-1]}"
+        )
 
 
 def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
-    """Start nvitop-exporter at its default interval of 1 s and return it with its port; its context stops it."""
+    """Start nvitop-exporter at its default interval of 1 s and return it with its port; its context
+    stops it.
+    """
     port = free_port()
     command: list[str | Path] = [programs / "nvitop-exporter", "--port", str(port)]
     return Program("nvitop-exporter", command, node.environment, node.folder), port
@@ -60,7 +72,9 @@ def start_windows(node: Node, programs: Path, script: str, windows: int, seconds
     """Start a script of `peers/` on the GPUs of `node`."""
     tools = node.folder / "tools"
     tools.mkdir(exist_ok=True)
-    smi = tools / "nvidia-smi"  # codecarbon looks for GPUs only if this program exists; it does not call it
+    smi = (
+        tools / "nvidia-smi"
+    )  # codecarbon looks for GPUs only if this program exists; it does not call it
     smi.write_text("#!/bin/sh\n")
     smi.chmod(0o755)
     environment = {**node.environment, "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}
@@ -76,4 +90,7 @@ def reported_windows(program: Program) -> Iterator[tuple[str, Window]]:
             continue
         report = json.loads(line)
         joules = {int(gpu): float(joules) for gpu, joules in report["joules"].items()}
-        yield report["method"], Window(report["begin_s"], report["end_s"], joules, {}, report["begin_took_s"])
+        yield (
+            report["method"],
+            Window(report["begin_s"], report["end_s"], joules, {}, report["begin_took_s"]),
+        )

@@ -23,7 +23,9 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of all processes: proportional (shared pages divided among their users) and resident."""
+    """Memory of all processes: proportional (shared pages divided among their users) and
+    resident.
+    """
 
     pss_bytes: int
     rss_bytes: int
@@ -32,7 +34,9 @@ class Memory:
 class Program:
     """Program that starts immediately; its context stops it and all processes that it started."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str], folder: Path
+    ) -> None:
         self.name = name
         self._out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
@@ -73,11 +77,18 @@ class Program:
 
     def trouble(self) -> str:
         """Return its exit status and last line."""
-        last_line = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{self.name} ended with {self.code}: {last_line[-1].strip() if last_line else 'no output'}"
+        last_line = [
+            line for line in self._err.read_text(errors="replace").splitlines() if line.strip()
+        ]
+        return (
+            f"{self.name} ended with {self.code}: "
+            f"{last_line[-1].strip() if last_line else 'no output'}"
+        )
 
     def until(self, is_done: Callable[[], bool], within_s: float) -> None:
-        """Wait for `done`; raise ProgramError if the program ends first or the wait takes too long."""
+        """Wait for `done`; raise ProgramError if the program ends first or the wait takes too
+        long.
+        """
         end_s = time.monotonic() + within_s
         while not is_done():
             if self.code is not None:
@@ -99,18 +110,25 @@ class Program:
         return {pid: spent.user + spent.system for pid, spent in times.items()}
 
     def cpu_precise_s(self) -> float:
-        """Return the CPU time of the first process alone, in nanoseconds' resolution instead of 10 ms."""
+        """Return the CPU time of the first process alone, in nanoseconds' resolution instead of 10
+        ms.
+        """
         try:
             return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[0]) / 1e9
         except OSError:  # a kernel without these statistics
             return self.cpu_s()[self._process.pid]
 
     def cpu_of_threads_s(self) -> float:
-        """Return the CPU time of all living threads of all its processes, in nanoseconds' resolution.
+        """Return the CPU time of all living threads of all its processes, in nanoseconds'
+        resolution.
 
         Raises OSError where a thread ends meanwhile, and on a kernel without these statistics.
         """
-        files = (file for each in self.processes() for file in Path(f"/proc/{each.pid}/task").glob("*/schedstat"))
+        files = (
+            file
+            for each in self.processes()
+            for file in Path(f"/proc/{each.pid}/task").glob("*/schedstat")
+        )
         return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
     def memory(self) -> Memory:
@@ -119,7 +137,9 @@ class Program:
 
 
 def cpu_spent_s(program: Program, before: Mapping[int, float]) -> float:
-    """Return the CPU time since `before`. Raise ProgramError if a process was replaced, because its time is lost."""
+    """Return the CPU time since `before`. Raise ProgramError if a process was replaced, because its
+    time is lost.
+    """
     now = program.cpu_s()
     if now.keys() != before.keys():
         raise ProgramError(f"{program.name} replaced a process while its CPU time was measured")

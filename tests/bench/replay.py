@@ -15,7 +15,7 @@ from itertools import product
 from statistics import fmean
 
 from tests.bench.window_errors import quantile
-from tests.exporter.energy.replay import Sensor, measure, square_wave
+from tests.exporter.meter.replay import Sensor, measure, square_wave
 
 PERIODS_S = (0.05, 0.31, 1.0, 1.73, 7.0)
 DUTIES = (0.2, 0.5)
@@ -27,7 +27,9 @@ RUNS: Mapping[float, int] = {1.0: 40, 10.0: 30, 30.0: 16, 100.0: 8}
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """Results of one load: relative errors, coverage of the interval, and median ratio of its half-width."""
+    """Results of one load: relative errors, coverage of the interval, and median ratio of its
+    half-width.
+    """
 
     period_s: float
     duty: float
@@ -45,7 +47,9 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """Results of all loads for one sensor and length of run; each load has the same number of runs."""
+    """Results of all loads for one sensor and length of run; each load has the same number of
+    runs.
+    """
 
     sensor: Sensor
     seconds: float
@@ -76,9 +80,12 @@ def replay(share: float, stopped: threading.Event) -> list[ReplayResult]:
             for sensor, seconds in product(SENSORS, SECONDS):
                 runs = max(4, round(share * RUNS[seconds]))
                 loads = product(PERIODS_S, DUTIES)
-                jobs[sensor, seconds] = [pool.submit(_load, sensor, seconds, *load, runs) for load in loads]
+                jobs[sensor, seconds] = [
+                    pool.submit(_load, sensor, seconds, *load, runs) for load in loads
+                ]
             results = [
-                ReplayResult(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()
+                ReplayResult(*key, tuple(future.result() for future in futures))
+                for key, futures in jobs.items()
             ]
         except KeyboardInterrupt:
             stopped.set()

@@ -24,16 +24,21 @@ from tests.bench.program import ProgramError
 from tests.bench.wattline import start_exporter
 
 RATE, BATCH, SPANS = 5_000, 1_000, 500
-"""Requests per second, in a call of the run API, and in a body of traces; 512 is the batch of OpenTelemetry's SDKs."""
+"""Requests per second, in a call of the run API, and in a body of traces; 512 is the batch of
+OpenTelemetry's SDKs.
+"""
 CPU_GOAL = 0.02
 WARM_UP_S, SETTLE_S = 75.0, 30.0
-"""Time until requests become final as fast as new ones come: of a new server, whose slots wait for 30 s in its first
-minute, and after a change of the reports."""
+"""Time until requests become final as fast as new ones come: of a new server, whose slots wait for
+30 s in its first minute, and after a change of the reports.
+"""
 
 
 @dataclass
 class RequestCost:
-    """Shares of one core, several without requests and several by each way to report them; memory at the end."""
+    """Shares of one core, several without requests and several by each way to report them; memory
+    at the end.
+    """
 
     before: list[float] = field(default_factory=list)
     during: dict[str, list[float]] = field(default_factory=dict)
@@ -42,7 +47,9 @@ class RequestCost:
 
 
 def measure(folder: Path, span_s: float, spans: int, stopped: threading.Event) -> RequestCost:
-    """Measure one exporter on eight simulated GPUs with an open run, first without and then with requests."""
+    """Measure one exporter on eight simulated GPUs with an open run, first without and then with
+    requests.
+    """
     cost = RequestCost()
     node = make_node(folder / "requests")
     try:
@@ -51,12 +58,15 @@ def measure(folder: Path, span_s: float, spans: int, stopped: threading.Event) -
             exporter.until_ready()
             run_id = exporter.begin("llm-server", gpus=[*node.uuids])
             for _ in range(spans):
-                cost.before.append(_cpu(exporter.program.cpu_of_threads_s, lambda: stopped.wait(span_s)))
+                cost.before.append(
+                    _cpu(exporter.program.cpu_of_threads_s, lambda: stopped.wait(span_s))
+                )
             for number, kind in enumerate((_Arrays, _RunApi, _Traces), start=1):
                 sender = kind(exporter.port, run_id, random.Random(number))
                 sender.send(SETTLE_S if cost.during else WARM_UP_S, stopped)
                 cost.during[kind.way] = [
-                    _cpu(exporter.program.cpu_of_threads_s, partial(sender.send, span_s, stopped)) for _ in range(spans)
+                    _cpu(exporter.program.cpu_of_threads_s, partial(sender.send, span_s, stopped))
+                    for _ in range(spans)
                 ]
                 if sender.refused:
                     cost.trouble.append(f"requests: {sender.refused} bodies were refused")
@@ -149,12 +159,18 @@ class _Arrays(_RunApi):
         labels = list({str(each["labels"]): each["labels"] for each in requests}.values())
         position = {str(each): number for number, each in enumerate(labels)}
         label_set = [position[str(each["labels"])] for each in requests]
-        fields = {name: [each[name] for each in requests] for name in requests[0] if name != "labels"}
-        return json.dumps({"requests": {**fields, "labels": labels, "label_set": label_set}}).encode()
+        fields = {
+            name: [each[name] for each in requests] for name in requests[0] if name != "labels"
+        }
+        return json.dumps(
+            {"requests": {**fields, "labels": labels, "label_set": label_set}}
+        ).encode()
 
 
 class _Traces(_Sender):
-    """vLLM, whose spans have the attributes of `tests/exporter/otlp/captured/vllm-0.32.0.pb`."""
+    """vLLM, whose spans have the attributes of
+    `tests/exporter/requests/otlp/captured/vllm-0.32.0.pb`.
+    """
 
     way = f"OTLP traces of vLLM, {SPANS} in a body"
 
@@ -177,7 +193,10 @@ class _Traces(_Sender):
         rng = self._rng
         started_at, first_token_at, ended_at = self._times()
         span.trace_id, span.span_id = rng.randbytes(16), rng.randbytes(8)
-        span.start_time_unix_nano, span.end_time_unix_nano = int(started_at * 1e9), int(ended_at * 1e9)
+        span.start_time_unix_nano, span.end_time_unix_nano = (
+            int(started_at * 1e9),
+            int(ended_at * 1e9),
+        )
         e2e_s, generated = ended_at - started_at, rng.randrange(1, 500)
         values: dict[str, str | float] = {
             "gen_ai.latency.time_to_first_token": first_token_at - started_at,
@@ -217,4 +236,6 @@ def report_figures(cost: RequestCost) -> Iterator[Figure]:
             note=f"{1e6 * median(added) / RATE:.2g} µs a request",
         )
     if cost.memory_bytes:
-        yield Figure(f"resident memory with {RATE:,} requests per second", "MB", float(cost.memory_bytes))
+        yield Figure(
+            f"resident memory with {RATE:,} requests per second", "MB", float(cost.memory_bytes)
+        )

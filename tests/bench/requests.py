@@ -1,4 +1,6 @@
-"""CPU time and memory of the division of energy among the requests of two days, in a separate process."""
+"""CPU time and memory of the division of energy among the requests of two days, in a separate
+process.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import time
 
 import numpy as np
 
-from exporter.request_energy.divide import divide_energy
-from exporter.request_energy.spans import EnergySlots, RequestSpans
 from tests.bench.figures import Figure
+from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
 
 SLOTS, RATE = 172_800, 50.0
 """Two days with a sample each second, and requests per second."""
@@ -21,17 +23,27 @@ CPU_GOAL_S, MEMORY_GOAL_BYTES = 60.0, 1e9
 
 def request_figures() -> list[Figure]:
     """Return CPU time and memory of the whole program."""
-    done = subprocess.run([sys.executable, "-m", __name__], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", __name__], check=True, capture_output=True, text=True
+    )
     found = json.loads(done.stdout)
     what = f"{found['requests']:,} requests, {SLOTS:,} slots"
     return [
         Figure("energy of requests, CPU time", "s", found["cpu_s"], goal=CPU_GOAL_S, note=what),
-        Figure("energy of requests, memory", "GB", float(found["bytes"]), goal=MEMORY_GOAL_BYTES, note=what),
+        Figure(
+            "energy of requests, memory",
+            "GB",
+            float(found["bytes"]),
+            goal=MEMORY_GOAL_BYTES,
+            note=what,
+        ),
     ]
 
 
 def traffic(slots: int, rng: np.random.Generator) -> tuple[RequestSpans, EnergySlots]:
-    """Return requests at RATE with the lengths of conversations, and energies of `slots` seconds."""
+    """Return requests at RATE with the lengths of conversations, and energies of `slots`
+    seconds.
+    """
     count = int(slots * RATE)
     arrived = np.cumsum(rng.exponential(1 / RATE, count))
     first = arrived + rng.gamma(2, 0.1, count)

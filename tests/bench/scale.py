@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.model import SamplingOrder
-from exporter.nvml_worker.protocol import decode_message, encode_order
-from exporter.simulation import clock_s
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
 from tests.bench.wattline import Exporter, start_exporter
+from wattline_exporter.sensors.nvml.wire import decode_message, encode_order
+from wattline_exporter.sensors.readings import SamplingOrder
+from wattline_exporter.simulation import clock_s
 
 SIZES = (8, 16, 32, 64)
 LATENCIES_S = (0.0, 50e-6, 1e-3)
@@ -28,8 +28,9 @@ SETTLE_S = 2.0
 class Scale:
     """Figures with an open run.
 
-    `cpu` is the exporter's share of one core, `received_hz` its polls of one GPU per second. Of the sampler alone:
-    `polled_hz` of a GPU, the longest time between two polls, and the largest age of a poll when it is sent.
+    `cpu` is the exporter's share of one core, `received_hz` its polls of one GPU per second. Of the
+    sampler alone: `polled_hz` of a GPU, the longest time between two polls, and the largest age of
+    a poll when it is sent.
     """
 
     gpus: int
@@ -60,7 +61,13 @@ def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list
                     node.simulation.set_call_latency(latency_s)
                     cpu, received_hz = _of_exporter(exporter, gpus, span_s, stopped)
                     result.append(
-                        Scale(gpus, latency_s, cpu, received_hz, *_of_sampler(node.environment, span_s, node.folder))
+                        Scale(
+                            gpus,
+                            latency_s,
+                            cpu,
+                            received_hz,
+                            *_of_sampler(node.environment, span_s, node.folder),
+                        )
                     )
                     if stopped.is_set():
                         return result, trouble
@@ -71,7 +78,9 @@ def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list
     return result, trouble
 
 
-def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threading.Event) -> tuple[float, float]:
+def _of_exporter(
+    exporter: Exporter, gpus: int, span_s: float, stopped: threading.Event
+) -> tuple[float, float]:
     stopped.wait(SETTLE_S)
     before, reads, begin_s = exporter.program.cpu_s(), exporter.reads("nvml"), clock_s()
     stopped.wait(span_s)
@@ -80,9 +89,13 @@ def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threadin
     return cpu, (exporter.reads("nvml") - reads) / took_s / gpus
 
 
-def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> tuple[float, float, float]:
-    """Return polls per second of a GPU, the longest gap between two, and the greatest age of the newest."""
-    command = [sys.executable, "-P", "-m", "exporter.nvml_worker.main"]
+def _of_sampler(
+    environment: Mapping[str, str], span_s: float, folder: Path
+) -> tuple[float, float, float]:
+    """Return polls per second of a GPU, the longest gap between two, and the greatest age of the
+    newest.
+    """
+    command = [sys.executable, "-P", "-m", "wattline_exporter.sensors.nvml.worker"]
     sampler = subprocess.Popen(
         command,
         env={**os.environ, **environment},

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 TEXT = "text/plain;version=0.0.4;q=1"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=1"
 APART_S = (0.14, 0.22)
-"""Pause between two scrapes, alternating between servers: no rendering of Wattline serves two scrapes."""
+"""Pause between two scrapes, alternating between servers: no rendering of Wattline serves two
+scrapes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Scraper:
             raise http.client.HTTPException(f"the scrape was answered with {response.status}")
         if response.getheader("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        return Scrape(seconds, sum(1 for line in body.splitlines() if line and not line.startswith(b"#")))
+        return Scrape(
+            seconds, sum(1 for line in body.splitlines() if line and not line.startswith(b"#"))
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -91,7 +95,8 @@ def two_scrapers(
             start = threading.Barrier(len(forms))
             threads = [
                 threading.Thread(
-                    target=_scrape_at_once, args=(scrapers[server, form], form, start, found[server, form.name])
+                    target=_scrape_at_once,
+                    args=(scrapers[server, form], form, start, found[server, form.name]),
                 )
                 for form in forms
             ]
@@ -104,6 +109,8 @@ def two_scrapers(
     return found
 
 
-def _scrape_at_once(scraper: Scraper, form: Form, start: threading.Barrier, into: list[Scrape]) -> None:
+def _scrape_at_once(
+    scraper: Scraper, form: Form, start: threading.Barrier, into: list[Scrape]
+) -> None:
     start.wait()
     into.append(scraper.scrape(form))

@@ -1,7 +1,7 @@
 """Slowdown of a CPU-bound neighbour process, with and without the exporter in turn.
 
-The exporter is stopped (SIGSTOP) and continued, so that both halves of a pair are seconds apart and see the same other
-load of the machine.
+The exporter is stopped (SIGSTOP) and continued, so that both halves of a pair are seconds apart and
+see the same other load of the machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def measure(folder: Path, pairs: int, stopped: threading.Event) -> list[Slowdown
     return result
 
 
-def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: threading.Event) -> Slowdown:
+def _pairs(
+    where: str, program: Program, core: int | None, pairs: int, stopped: threading.Event
+) -> Slowdown:
     cores = os.sched_getaffinity(0) if core is None else {core}
     _pin(program, cores)
     chance, losses = random.Random(where), []
@@ -88,7 +90,9 @@ def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: 
 
 
 def _interval(losses: list[float]) -> tuple[float, float]:
-    """Return the CI of the median from order statistics, without an assumption about the distribution."""
+    """Return the CI of the median from order statistics, without an assumption about the
+    distribution.
+    """
     reach = 0.98 * math.sqrt(len(losses))  # 1.96 standard deviations of a binomial at 1/2
     low = max(0, math.floor(len(losses) / 2 - reach))
     return sorted(losses)[low], sorted(losses)[len(losses) - 1 - low]
@@ -105,7 +109,9 @@ def _pin(program: Program, cores: set[int]) -> None:
 @contextmanager
 def _neighbour(cores: set[int]) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", _NEIGHBOUR]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         os.sched_setaffinity(process.pid, cores)
         yield process
         assert process.stdin

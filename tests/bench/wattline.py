@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.simulation import clock_s
 from tests.bench.node import GPUS, Node, boottime_of
 from tests.bench.program import Program, ProgramError
+from wattline_exporter.simulation import clock_s
 
 READY_WITHIN_S = 30.0
 CLOCKS_DIFFER_S = 0.002
@@ -40,22 +40,39 @@ class Exporter:
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"http://127.0.0.1:{self.port}{path}",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
             return dict(json.load(answer))
 
     def until_ready(self, gpus: int = GPUS) -> None:
-        self.program.until(lambda: exported_gpus(self.port, b"wattline_gpu_up{") == gpus, READY_WITHIN_S)
+        self.program.until(
+            lambda: exported_gpus(self.port, b"wattline_gpu_up{") == gpus, READY_WITHIN_S
+        )
 
 
 def start_exporter(
-    environment: Mapping[str, str], folder: Path, name: str = "exporter", options: Sequence[str] = ()
+    environment: Mapping[str, str],
+    folder: Path,
+    name: str = "exporter",
+    options: Sequence[str] = (),
 ) -> Exporter:
-    """Start an exporter with these options on a new state folder; the context of `program` stops it."""
+    """Start an exporter with these options on a new state folder; the context of `program` stops
+    it.
+    """
     port = free_port()
     command: list[str | Path] = [
-        *(sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
+        *(
+            sys.executable,
+            "-P",
+            "-m",
+            "wattline_exporter.cli.main",
+            "serve",
+            "--web.listen-address",
+            f"127.0.0.1:{port}",
+        ),
         *("--state.path", folder / name, "--log.level", "warn"),
         *options,
     ]
@@ -66,7 +83,8 @@ def start_exporter(
 class Window:
     """Energy of each GPU that a tool reports between two instants of CLOCK_BOOTTIME.
 
-    `half_width_j` is the half-width of the tool's 95 % CI; `begin_took_s` is the delay that its start causes.
+    `half_width_j` is the half-width of the tool's 95 % CI; `begin_took_s` is the delay that its
+    start causes.
     """
 
     begin_s: float
@@ -76,7 +94,9 @@ class Window:
     begin_took_s: float
 
 
-def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[float], object]) -> Window:
+def run_window(
+    exporter: Exporter, node: Node, seconds: float, pause: Callable[[float], object]
+) -> Window:
     """Run for `seconds` and return the window that the run states.
 
     Raise ProgramError if that window is not the one between the calls.
@@ -91,9 +111,13 @@ def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[
     begin_s = boottime_of(run["started_at"])
     end_s = begin_s + run["duration_seconds"]
     if not (begun_s - CLOCKS_DIFFER_S <= begin_s <= begun_s + took_s + CLOCKS_DIFFER_S):
-        raise ProgramError(f"the run states a start {begin_s - begun_s:+.3f} s from the call that started it")
+        raise ProgramError(
+            f"the run states a start {begin_s - begun_s:+.3f} s from the call that started it"
+        )
     if not (called_s - CLOCKS_DIFFER_S <= end_s <= ended_s + CLOCKS_DIFFER_S):
-        raise ProgramError(f"the run states an end {end_s - called_s:+.3f} s from the call that ended it")
+        raise ProgramError(
+            f"the run states an end {end_s - called_s:+.3f} s from the call that ended it"
+        )
     joules, half_width_j = run["energy_joules"]["gpu"], run["energy_uncertainty_joules"]["gpu"]
     return Window(
         begin_s,
@@ -108,7 +132,11 @@ def exported_values(port: int, name: str, label: str = "") -> list[float]:
     """Return the values of the series with the label, such as `source="nvml"`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = [line.decode() for line in answer]
-    return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{") and label in line]
+    return [
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(f"{name}{{") and label in line
+    ]
 
 
 def exported_gpus(port: int, series: bytes) -> int:

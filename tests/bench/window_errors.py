@@ -49,6 +49,11 @@ def window_errors(windows: Iterable[Window], true_energy_j: TrueEnergy) -> Windo
         true_j = {gpu: true_energy_j(gpu, window.begin_s, window.end_s) for gpu in window.joules}
         gpus += [joules / true_j[gpu] - 1 for gpu, joules in window.joules.items()]
         sums.append(sum(window.joules.values()) / sum(true_j.values()) - 1)
-        covered += [abs(window.joules[gpu] - true_j[gpu]) <= half_j for gpu, half_j in window.half_width_j.items()]
+        covered += [
+            abs(window.joules[gpu] - true_j[gpu]) <= half_j
+            for gpu, half_j in window.half_width_j.items()
+        ]
         begin_took_s.append(window.begin_took_s)
-    return WindowErrors(tuple(gpus), tuple(sums), fmean(covered) if covered else None, tuple(begin_took_s))
+    return WindowErrors(
+        tuple(gpus), tuple(sums), fmean(covered) if covered else None, tuple(begin_took_s)
+    )

@@ -15,14 +15,20 @@ from tests.calibration.table import RESULTS, draw_parser
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     draws = "Intervals of each kind; expensive kinds have fewer."
     parser = draw_parser("tests.calibration", __doc__, 2_000, draws)
-    parser.add_argument("--only", default="", help="Part of the names of the kinds to measure; the rest is kept.")
+    parser.add_argument(
+        "--only", default="", help="Part of the names of the kinds to measure; the rest is kept."
+    )
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     given = parse_arguments(sys.argv[1:])
     logging.disable(logging.CRITICAL)  # of the generated sensors
-    known = {one["name"]: one for one in json.loads(RESULTS.read_text())["kinds"]} if RESULTS.exists() else {}
+    known = (
+        {one["name"]: one for one in json.loads(RESULTS.read_text())["kinds"]}
+        if RESULTS.exists()
+        else {}
+    )
     for kind in KINDS:
         if given.only in kind.name:
             found = measure(kind, given.seed, given.draws)

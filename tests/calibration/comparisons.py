@@ -1,4 +1,6 @@
-"""Intervals of `compare` and `recommend` over generated runs, whose scatter and ratios are known."""
+"""Intervals of `compare` and `recommend` over generated runs, whose scatter and ratios are
+known.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from analyzer.model.interval import Interval
-from analyzer.studies.comparison.group_ratios import RunValue, geometric_means, ratios_to_first
-from analyzer.studies.objective import SweepQuestion
-from analyzer.studies.recommend import advise
-from analyzer.studies.sweep import Sweep
-from tests.analyzer.studies.sample_sweeps import sample_run
+from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.calibration.coverage import LEVELS, Draw, Kind, from_intervals
+from wattline_analyzer.core.group_ratios import RunValue, geometric_means, ratios_to_first
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.recommend.advice import advise
+from wattline_analyzer.recommend.objective import SweepQuestion
+from wattline_analyzer.recommend.sweep import Sweep
 
 MEASURED_RATIO = 1e-4
 """Half-width of each run's own energy, which is small compared with the scatter of repeats."""
@@ -36,7 +38,9 @@ def _group(
 
 
 def _ratio(rng: np.random.Generator, *, paired: bool, few: int = 2, equal: bool = False) -> Draw:
-    """Compare two or three groups of different spread; one of them is chosen at random and compared with the first."""
+    """Compare two or three groups of different spread; one of them is chosen at random and compared
+    with the first.
+    """
     others = int(rng.integers(1, 3))
     counts = rng.integers(3 if paired else few, 13, others + 1)
     if paired:
@@ -57,13 +61,16 @@ def _ratio(rng: np.random.Generator, *, paired: bool, few: int = 2, equal: bool 
     found = [ratios_to_first(groups, level)[chosen - 1] for level in LEVELS]
     limits = [None if one.low is None or one.high is None else (one.low, one.high) for one in found]
     return from_intervals(
-        math.exp(truths[chosen]), [Interval(one.ratio, limits=ends) for one, ends in zip(found, limits, strict=True)]
+        math.exp(truths[chosen]),
+        [Interval(one.ratio, limits=ends) for one, ends in zip(found, limits, strict=True)],
     )
 
 
 def _group_mean(rng: np.random.Generator) -> Draw:
     truth, count = math.exp(rng.uniform(-3, 8)), int(rng.integers(2, 13))
-    group = _group(rng, math.log(truth), log_uniform(rng, 0.001, 0.05), np.zeros(count), paired=False)
+    group = _group(
+        rng, math.log(truth), log_uniform(rng, 0.001, 0.05), np.zeros(count), paired=False
+    )
     found = [geometric_means([group], level)[0] for level in LEVELS]
     return from_intervals(truth, found)
 
@@ -85,13 +92,18 @@ def group_means(rng: np.random.Generator, count: int) -> Iterator[Draw]:
 
 
 def _sweep(rng: np.random.Generator, *, unequal: float) -> tuple[Sweep, list[float], list[float]]:
-    """Return a sweep of 3 to 8 limits, and the true energy and time at each limit relative to the highest."""
-    limits_w = sorted(rng.choice(np.arange(200, 701, 25), int(rng.integers(3, 9)), replace=False).tolist())
+    """Return a sweep of 3 to 8 limits, and the true energy and time at each limit relative to the
+    highest.
+    """
+    limits_w = sorted(
+        rng.choice(np.arange(200, 701, 25), int(rng.integers(3, 9)), replace=False).tolist()
+    )
     repeats, spread = int(rng.integers(3, 11)), log_uniform(rng, 0.002, 0.03)
     static_w, power = rng.uniform(20, 150), rng.uniform(0.15, 0.9)
     times = [(limits_w[-1] / watts) ** power for watts in limits_w]
     energies = [
-        (watts + static_w) / (limits_w[-1] + static_w) * time for watts, time in zip(limits_w, times, strict=True)
+        (watts + static_w) / (limits_w[-1] + static_w) * time
+        for watts, time in zip(limits_w, times, strict=True)
     ]
     spreads = [spread * log_uniform(rng, 1 / unequal, unequal) for _ in limits_w]
     drifts = rng.normal(0, log_uniform(rng, 0.001, 0.03), repeats)
@@ -106,7 +118,9 @@ def _sweep(rng: np.random.Generator, *, unequal: float) -> tuple[Sweep, list[flo
 
 
 def _changes(figure: str, unequal: float, rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    """Yield the interval of each limit below the highest one; those of one sweep share its highest limit."""
+    """Yield the interval of each limit below the highest one; those of one sweep share its highest
+    limit.
+    """
     left = count
     while left > 0:
         sweep, energies, times = _sweep(rng, unequal=unequal)
@@ -115,7 +129,10 @@ def _changes(figure: str, unequal: float, rng: np.random.Generator, count: int) 
             truth = 1 - energies[number] if figure == "saving" else times[number] - 1
             yield from_intervals(
                 truth,
-                [each[number].saving if figure == "saving" else each[number].slowdown for each in found],
+                [
+                    each[number].saving if figure == "saving" else each[number].slowdown
+                    for each in found
+                ],
             )
         left -= len(energies) - 1
 
@@ -123,9 +140,18 @@ def _changes(figure: str, unequal: float, rng: np.random.Generator, count: int) 
 KINDS = (
     Kind("compare: ratio of groups, paired by repeat", "statistical", ratios_in_pairs),
     Kind("compare: ratio of groups of unequal spread", "statistical", ratios_of_unequal_spread),
-    Kind("compare: ratio of a single run to repeats of the same spread", "statistical", ratios_of_a_single_run),
+    Kind(
+        "compare: ratio of a single run to repeats of the same spread",
+        "statistical",
+        ratios_of_a_single_run,
+    ),
     Kind("compare: mean of a group", "statistical", group_means),
     Kind("recommend: saving", "statistical", partial(_changes, "saving", 1.0), cost=10.0),
     Kind("recommend: slowdown", "statistical", partial(_changes, "slowdown", 1.0), cost=10.0),
-    Kind("recommend: saving, limits of unequal spread", "statistical", partial(_changes, "saving", 3.0), cost=10.0),
+    Kind(
+        "recommend: saving, limits of unequal spread",
+        "statistical",
+        partial(_changes, "saving", 3.0),
+        cost=10.0,
+    ),
 )

@@ -10,32 +10,39 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.carbon.restate import restate
-from analyzer.energy.devices import RawSeries
-from analyzer.energy.run_energy import energy_tracks
-from analyzer.model.devices import MeasuredDevice
-from analyzer.model.emissions import PastIntensities, PastSlot
-from analyzer.model.interval import JOULES_PER_KWH, Interval
-from analyzer.model.sample_table import table_of
-from analyzer.model.timeline import Window
-from exporter.contract import metrics as m
-from tests.analyzer.energy.loads import PowerLoad
+from tests.analyzer.report.loads import PowerLoad
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.ranges import LIMIT_W, generated_load
+from wattline.contract import metrics as m
+from wattline_analyzer.carbon.restate import restate
+from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.emissions import PastIntensities, PastSlot
+from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
+from wattline_analyzer.core.sample_table import table_of
+from wattline_analyzer.core.timeline import Window
+from wattline_analyzer.report.devices import RawSeries
+from wattline_analyzer.report.energy_over_time import energy_tracks
 
 SLOTS_S = 300.0, 900.0, 1_800.0, 3_600.0
 
 
 def _series(rng: np.random.Generator, load: PowerLoad, start_s: float, end_s: float) -> RawSeries:
-    """Return the scrapes of the run's counter or of the GPU's, 1 to 60 s apart, with values up to 0.4 s old."""
+    """Return the scrapes of the run's counter or of the GPU's, 1 to 60 s apart, with values up to
+    0.4 s old.
+    """
     spacing_s, is_of_run = log_uniform(rng, 1, 60), rng.random() < 0.5
     times = np.arange(rng.random() * spacing_s, end_s + 3 * spacing_s, spacing_s)
     read_s = times - rng.uniform(0, 0.4, len(times))
     if is_of_run:
         during = (times >= start_s) & (times <= end_s)
         joules = load.energy_j(np.clip(read_s, start_s, end_s)) - load.energy_j(start_s)
-        labels = {"__name__": m.RUN_ENERGY.name, "run_id": "run", "component": "gpu", "device": "GPU-0"}
+        labels = {
+            "__name__": m.RUN_ENERGY.name,
+            "run_id": "run",
+            "component": "gpu",
+            "device": "GPU-0",
+        }
         return RawSeries(table_of([({**labels, "instance": "n"}, times[during], joules[during])]))
     gpu = {"gpu": "0", "uuid": "GPU-0", "instance": "n"}
     limit = {"__name__": m.GPU_POWER_LIMIT.name, **gpu, "kind": "enforced"}
@@ -50,8 +57,14 @@ def _series(rng: np.random.Generator, load: PowerLoad, start_s: float, end_s: fl
 
 
 def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
-    """Restate a run of 20 s to 3 hours; errors of intensities are common to all slots, or independent."""
-    start_s, seconds, slot_s = rng.uniform(120, 4_000), log_uniform(rng, 20, 10_800), float(rng.choice(SLOTS_S))
+    """Restate a run of 20 s to 3 hours; errors of intensities are common to all slots, or
+    independent.
+    """
+    start_s, seconds, slot_s = (
+        rng.uniform(120, 4_000),
+        log_uniform(rng, 20, 10_800),
+        float(rng.choice(SLOTS_S)),
+    )
     end_s = start_s + seconds
     load = generated_load(rng, end_s + 300)
     edges_s = np.arange(start_s // slot_s, end_s // slot_s + 2) * slot_s
@@ -70,9 +83,15 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
     device = MeasuredDevice("n", "gpu", "GPU-0", "0", "GPU", energy, seconds, power_limit_w=LIMIT_W)
     windows = {"n": Window(start_s, end_s, True, seconds)}
     tracks = energy_tracks(_series(rng, load, start_s, end_s), "run", [device], windows)
-    run: Any = SimpleNamespace(devices=(device,), carbon_slots=(), emissions=(), estimated=frozenset())
-    (found,) = restate(run, windows, tracks, PastIntensities("gb", "GB", "average", tuple(slots))).emissions
-    return from_half_width(float(joules @ true_g) / JOULES_PER_KWH, found.mass_g.value, found.mass_g.half)
+    run: Any = SimpleNamespace(
+        devices=(device,), carbon_slots=(), emissions=(), estimated=frozenset()
+    )
+    (found,) = restate(
+        run, windows, tracks, PastIntensities("gb", "GB", "average", tuple(slots))
+    ).emissions
+    return from_half_width(
+        float(joules @ true_g) / JOULES_PER_KWH, found.mass_g.value, found.mass_g.half
+    )
 
 
 def draws(rng: np.random.Generator, count: int, *, with_sigma: bool) -> Iterator[Draw]:
@@ -81,5 +100,9 @@ def draws(rng: np.random.Generator, count: int, *, with_sigma: bool) -> Iterator
 
 KINDS = (
     Kind("restated emissions: exact intensities", "conservative", partial(draws, with_sigma=False)),
-    Kind("restated emissions: intensities with a standard deviation", "conservative", partial(draws, with_sigma=True)),
+    Kind(
+        "restated emissions: intensities with a standard deviation",
+        "conservative",
+        partial(draws, with_sigma=True),
+    ),
 )

@@ -1,4 +1,6 @@
-"""Intervals of the exporter for CPU packages and DRAM: RAPL counters with updates, quanta and wraps."""
+"""Intervals of the exporter for CPU packages and DRAM: RAPL counters with updates, quanta and
+wraps.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,23 @@ from typing import Literal
 
 import numpy as np
 
-from exporter.energy.marks import energy_between
-from exporter.model import ClockReading, Device, Poll
-from exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
-from exporter.runs import marks as run_marks
-from exporter.runs.record import Cut, RunRecord
-from tests.analyzer.energy.loads import PowerLoad, square_wave, telegraph
+from tests.analyzer.report.loads import PowerLoad, square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.sensors.readings import ClockReading, Device, Poll
 
 Part = Literal["package", "dram"]
 Figure = Literal["run", "phase"]
 WATTS: dict[Part, tuple[float, float]] = {"package": (8.0, 400.0), "dram": (1.0, 60.0)}
 QUANTA_J: dict[Part, float] = {"package": 61e-6, "dram": 15.3e-6}
-RANGES_J: dict[Part, tuple[float, float]] = {"package": (65_532.6, 262_143.3), "dram": (65_712.999, 262_143.3)}
+RANGES_J: dict[Part, tuple[float, float]] = {
+    "package": (65_532.6, 262_143.3),
+    "dram": (65_712.999, 262_143.3),
+}
 """Energies at which a counter wraps, as `max_energy_range_uj` has them."""
 UPDATES_S = 0.0002, 0.001
 """RAPL updates about once a millisecond."""
@@ -51,28 +56,49 @@ def _load(rng: np.random.Generator, watts: tuple[float, float], seconds: float) 
     high_w = rng.uniform(low_w, watts[1])
     if rng.random() < 0.5:
         period_s = log_uniform(rng, max(0.01, seconds / 5_000), 60)
-        periodic: PowerLoad = square_wave(period_s, rng.uniform(0.05, 0.95), (low_w, high_w), seconds, rng.random())
+        periodic: PowerLoad = square_wave(
+            period_s, rng.uniform(0.05, 0.95), (low_w, high_w), seconds, rng.random()
+        )
         return periodic
-    steps: PowerLoad = telegraph(rng, log_uniform(rng, max(0.01, seconds / 5_000), 20), low_w, high_w, seconds)
+    steps: PowerLoad = telegraph(
+        rng, log_uniform(rng, max(0.01, seconds / 5_000), 20), low_w, high_w, seconds
+    )
     return steps
 
 
 def _run(rng: np.random.Generator, part: Part) -> tuple[PowerLoad, RunRecord, Device, list[float]]:
-    """Poll the counter once a second, as the exporter does, and at the start, at a phase and at the end of a run."""
+    """Poll the counter once a second, as the exporter does, and at the start, at a phase and at the
+    end of a run.
+    """
     device, seconds = Device(part, "0"), log_uniform(rng, 1, 120)
     begin_s = LEAD_S + rng.random()
     end_s = begin_s + seconds
     phase_s = rng.uniform(begin_s, end_s)
     load = _load(rng, WATTS[part], end_s + 10)
     range_j = float(rng.choice(RANGES_J[part]))
-    to_wrap_j = rng.uniform(0, 2 * float(load.energy_j(end_s)))  # about half of the runs have a wrap
+    to_wrap_j = rng.uniform(
+        0, 2 * float(load.energy_j(end_s))
+    )  # about half of the runs have a wrap
     counter = _Counter(load, rng.uniform(*UPDATES_S), QUANTA_J[part], range_j, range_j - to_wrap_j)
     now_s = [0.0]
-    meters = EnergyMeters(SavedTotals(), lambda _at: (), lambda: ClockReading(now_s[0], 1.79e9 + now_s[0], now_s[0]))
+    meters = EnergyMeters(
+        SavedTotals(), lambda _at: (), lambda: ClockReading(now_s[0], 1.79e9 + now_s[0], now_s[0])
+    )
     run = RunRecord(
-        run_id="run", workload="test", labels={}, request="", devices=[device], gpus={}, discovers=False,
-        begin_s=begin_s, started_at=1.79e9, lease_s=1e9, lease_until_s=1e12, alive_s=1e12, cuts=[Cut(begin_s, None)],
-    )  # fmt: skip
+        run_id="run",
+        workload="test",
+        labels={},
+        request="",
+        devices=[device],
+        gpus={},
+        discovers=False,
+        begin_s=begin_s,
+        started_at=1.79e9,
+        lease_s=1e9,
+        lease_until_s=1e12,
+        alive_s=1e12,
+        cuts=[Cut(begin_s, None)],
+    )
     periodic_s = np.arange(rng.random(), end_s + 3, SLOW_S)
     requested_s = [at + log_uniform(rng, 3e-4, 0.03) for at in (begin_s, phase_s, end_s)]
     for t_s in sorted([*(periodic_s + rng.uniform(0, 0.01, len(periodic_s))), *requested_s]):
@@ -83,7 +109,9 @@ def _run(rng: np.random.Generator, part: Part) -> tuple[PowerLoad, RunRecord, De
             run_marks.start_phase(run, meters.meters, Cut(phase_s, "measure"))
         took_s = log_uniform(rng, 2e-5, 1e-3)
         read_j = counter.read_j(t_s + rng.random() * took_s)
-        meters.push([Poll(device, t_s, t_s + took_s, counter_j=read_j, counter_range_j=range_j)], SLOW_S)
+        meters.push(
+            [Poll(device, t_s, t_s + took_s, counter_j=read_j, counter_range_j=range_j)], SLOW_S
+        )
         if run.begin and t_s < end_s:
             run_marks.settle(run, meters.meters, t_s + took_s)
         if t_s == requested_s[-1]:

@@ -1,6 +1,16 @@
 """All intervals that are tested."""
 
-from tests.calibration import comparisons, emissions, host, live_requests, ranges, requests, sensors, tenants, variation
+from tests.calibration import (
+    comparisons,
+    emissions,
+    host,
+    live_requests,
+    ranges,
+    requests,
+    sensors,
+    tenants,
+    variation,
+)
 
 KINDS = (
     *sensors.KINDS,

@@ -1,4 +1,6 @@
-"""Intervals of requests while their server runs: the exporter's division in virtual time, against Shapley joules."""
+"""Intervals of requests while their server runs: the exporter's division in virtual time, against
+Shapley joules.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from exporter.model import ClockReading, Device
-from exporter.request_energy.columns import LabelSet, RequestColumns
-from exporter.request_energy.pieces import FloatArray
-from exporter.request_energy.spans import RequestSpans
-from exporter.requests.server import EnergyAt, Server
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.requests import FREEDOM, LOADS, OF_SERVER, idle_power_w, of_servers
-from tests.exporter.request_energy.server import IDLE_W, Served, draw_law, serve
-from tests.exporter.request_energy.traffic import TRAFFIC
+from tests.exporter.requests.division.server import IDLE_W, Served, draw_law, serve
+from tests.exporter.requests.division.traffic import TRAFFIC
+from wattline_exporter.requests.division.columns import LabelSet, RequestColumns
+from wattline_exporter.requests.division.pieces import FloatArray
+from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.server import EnergyAt, Server
+from wattline_exporter.sensors.readings import ClockReading, Device
 
 SECONDS = 120.0
 """Time of the arrivals: two minutes, of which the model is fitted after half a minute."""
@@ -34,9 +36,16 @@ def _energy_at(served: Served, rng: np.random.Generator, age_s: float) -> Energy
     """Return the energy of the server at edges, with values of fixed ages up to `age_s`."""
     ages: dict[float, float] = {}
 
-    def energy_at(_device: Device, history: Any, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def energy_at(
+        _device: Device, history: Any, edges_s: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         history.begin_s = -np.inf
-        own_s = np.array([ages.setdefault(round(edge_s, 4), rng.uniform(0.0, age_s)) for edge_s in edges_s.tolist()])
+        own_s = np.array(
+            [
+                ages.setdefault(round(edge_s, 4), rng.uniform(0.0, age_s))
+                for edge_s in edges_s.tolist()
+            ]
+        )
         joules = served.energy_j(edges_s - own_s)
         power_w = (served.energy_j(edges_s + 0.1) - served.energy_j(edges_s - 0.1)) / 0.2
         return joules - joules[0], power_w * age_s / 2
@@ -56,12 +65,21 @@ def _columns(spans: RequestSpans, chosen: np.ndarray) -> RequestColumns:
     return RequestColumns([str(each) for each in chosen], values, none, [LabelSet({}, None)])
 
 
-def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.ndarray, FloatArray]:
-    """Report each request at the second after its end; return final rows, and estimates (2, N) at the reports."""
+def _serve_live(
+    served: Served, energy_at: EnergyAt, idle_w: float
+) -> tuple[np.ndarray, FloatArray]:
+    """Report each request at the second after its end; return final rows, and estimates (2, N) at
+    the reports.
+    """
     latest = SimpleNamespace(after_s=np.inf)
-    spans, meter = served.spans, SimpleNamespace(settling_s=lambda: SETTLING_S, latest=latest, polls=())
+    spans, meter = (
+        served.spans,
+        SimpleNamespace(settling_s=lambda: SETTLING_S, latest=latest, polls=()),
+    )
     meters: Any = {Device("gpu", "GPU-0"): meter}
-    server = Server(WINDOW_S, meters, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at)
+    server = Server(
+        WINDOW_S, meters, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at
+    )
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)
     now_s = float(np.ceil(spans.ended_s.min()))
@@ -69,7 +87,10 @@ def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.
     while reported < len(spans) or server.is_busy:
         until = int(np.searchsorted(spans.ended_s[order], now_s, side="right"))
         if chosen := order[reported:until].tolist():
-            now, labels = ClockReading(now_s, UNIX_S + now_s, now_s), np.zeros(len(chosen), dtype=np.intp)
+            now, labels = (
+                ClockReading(now_s, UNIX_S + now_s, now_s),
+                np.zeros(len(chosen), dtype=np.intp),
+            )
             server.add(_columns(spans, np.array(chosen)), chosen, labels, reported, now)
             for each in chosen:
                 estimates[:, each] = server.estimate(spans.take(np.array([each]))) or np.nan
@@ -80,15 +101,20 @@ def _serve_live(served: Served, energy_at: EnergyAt, idle_w: float) -> tuple[np.
 
 
 def _idle_j(spans: RequestSpans) -> FloatArray:
-    """Return the idle energy of each request: the idle power at each instant, shared by the requests in flight."""
+    """Return the idle energy of each request: the idle power at each instant, shared by the
+    requests in flight.
+    """
     times_s = np.unique(np.concatenate([spans.arrived_s, spans.ended_s]))
     begun, ended = (
-        np.searchsorted(np.sort(each), times_s[:-1], side="right") for each in (spans.arrived_s, spans.ended_s)
+        np.searchsorted(np.sort(each), times_s[:-1], side="right")
+        for each in (spans.arrived_s, spans.ended_s)
     )
     in_flight = begun - ended
     joules = np.where(in_flight > 0, IDLE_W * np.diff(times_s) / np.maximum(in_flight, 1), 0.0)
     total_j = np.append(0.0, np.cumsum(joules))
-    result: FloatArray = np.interp(spans.ended_s, times_s, total_j) - np.interp(spans.arrived_s, times_s, total_j)
+    result: FloatArray = np.interp(spans.ended_s, times_s, total_j) - np.interp(
+        spans.arrived_s, times_s, total_j
+    )
     return result
 
 
@@ -99,7 +125,9 @@ def _measured(seed: int) -> dict[State, list[Draw]]:
     Errors of estimates come from the load, and have no long tails.
     """
     rng = np.random.default_rng(seed)
-    served = serve(rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng))
+    served = serve(
+        rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng)
+    )
     energy_at = _energy_at(served, rng, float(rng.choice(AGES_S)))
     rows, estimates = _serve_live(served, energy_at, idle_power_w(rng))
     true_j = served.shapley_j + _idle_j(served.spans)
@@ -108,8 +136,12 @@ def _measured(seed: int) -> dict[State, list[Draw]]:
         truth_j, (joules, half_j) = float(true_j[row["id"]]), estimates[:, row["id"]].tolist()
         is_known = not row["loss"] and row["missing_s"] == 0.0
         total_j = float(row["prefill_j"] + row["decode_j"] + row["idle_j"])
-        found["final"].append(from_half_width(truth_j, total_j, float(row["half_j"]) if is_known else None, FREEDOM))
-        found["provisional"].append(from_half_width(truth_j, joules, None if np.isnan(half_j) else half_j))
+        found["final"].append(
+            from_half_width(truth_j, total_j, float(row["half_j"]) if is_known else None, FREEDOM)
+        )
+        found["provisional"].append(
+            from_half_width(truth_j, joules, None if np.isnan(half_j) else half_j)
+        )
     return found
 
 

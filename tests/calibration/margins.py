@@ -1,4 +1,6 @@
-"""Narrowest half-widths of the meter by class of load, run and sensor: `python -m tests.calibration.margins`."""
+"""Narrowest half-widths of the meter by class of load, run and sensor: `python -m
+tests.calibration.margins`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exporter.simulation import Constant, Ramp, Square, Trace
 from tests.calibration.sensors import Conditions, Sensor, measure_run
 from tests.calibration.table import draw_parser, stored_rows, write_rows
+from wattline_exporter.simulation import Constant, Ramp, Square, Trace
 
 RESULTS = Path(__file__).with_name("margins.json")
 LEVEL = 0.95
 TITLES: dict[Sensor, str] = {"counter": "energy counter", "averaged": "power averaged over 1 s"}
 NEAR_UPDATE = 0.3, 6.0
-"""Load periods, relative to the update period, at which the error of an edge is the same in each period."""
+"""Load periods, relative to the update period, at which the error of an edge is the same in each
+period.
+"""
 LONG = 1e9
 
 
 def _is_periodic(low: float, high: float) -> Callable[[Conditions], bool]:
-    """Return whether the load has a period from `low` to `high`, relative to the sensor's update period."""
-    return lambda run: isinstance(run.load, Square) and low <= run.load.period_s / run.update_s < high
+    """Return whether the load has a period from `low` to `high`, relative to the sensor's update
+    period.
+    """
+    return lambda run: (
+        isinstance(run.load, Square) and low <= run.load.period_s / run.update_s < high
+    )
 
 
 CLASSES: dict[str, Callable[[Conditions], bool]] = {
@@ -62,7 +70,8 @@ def measure_margins(seed: int, sensor: Sensor, count: int) -> list[MarginDraw]:
 
 
 def summarize_margins(sensor: Sensor, draws: Sequence[MarginDraw]) -> list[dict[str, Any]]:
-    """Return the coverage of each class, with the stated half-widths and with those that contain LEVEL of all runs.
+    """Return the coverage of each class, with the stated half-widths and with those that contain
+    LEVEL of all runs.
 
     `factor` narrows the half-widths such that they contain LEVEL of the class.
     """
@@ -86,12 +95,16 @@ def summarize_margins(sensor: Sensor, draws: Sequence[MarginDraw]) -> list[dict[
 
 def margin_table() -> str:
     """Return the table of the stored coverages."""
-    lines = ["| runs |" + "".join(f" {title}: coverage | narrowed | factor |" for title in TITLES.values())]
+    lines = [
+        "| runs |"
+        + "".join(f" {title}: coverage | narrowed | factor |" for title in TITLES.values())
+    ]
     lines.append("|---|" + "--:|" * 3 * len(TITLES))
     rows = {(row["class"], row["sensor"]): row for row in stored_rows(RESULTS)}
     for name in CLASSES:
         cells = [
-            f" {100 * row['coverage']:.1f} % | {100 * row['narrowed']:.1f} % | {row['factor']:.2f} |"
+            f" {100 * row['coverage']:.1f} % | {100 * row['narrowed']:.1f} % | {row['factor']:.2f} "
+            "|"
             for sensor in TITLES
             if (row := rows[name, sensor])
         ]
@@ -100,10 +113,14 @@ def margin_table() -> str:
 
 
 def main() -> None:
-    given = draw_parser("tests.calibration.margins", __doc__, 2_000, "Runs of each sensor.").parse_args()
+    given = draw_parser(
+        "tests.calibration.margins", __doc__, 2_000, "Runs of each sensor."
+    ).parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
     rows = [
-        row for sensor in TITLES for row in summarize_margins(sensor, measure_margins(given.seed, sensor, given.draws))
+        row
+        for sensor in TITLES
+        for row in summarize_margins(sensor, measure_margins(given.seed, sensor, given.draws))
     ]
     write_rows(RESULTS, rows)
 

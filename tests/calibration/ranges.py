@@ -1,4 +1,6 @@
-"""Intervals of time ranges, imported logs and energy net of idle, over loads with a known energy."""
+"""Intervals of time ranges, imported logs and energy net of idle, over loads with a known
+energy.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analyzer.energy.counters import increase
-from analyzer.energy.error_budget import sampling_half_j
-from analyzer.energy.integrate import counter_energy, idle_power, net_energy, power_range
-from analyzer.energy.streaming import ExactAccumulator
-from analyzer.model.emissions import widened_by_amount
-from analyzer.model.interval import Interval
-from analyzer.model.samples import Samples, clean
-from tests.analyzer.energy.loads import PowerLoad, sensor_log, square_wave, telegraph
+from tests.analyzer.report.loads import PowerLoad, sensor_log, square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_bound, from_half_width
+from wattline_analyzer.core.device_counters import increase
+from wattline_analyzer.core.emissions import widened_by_amount
+from wattline_analyzer.core.integrate import counter_energy, idle_power, net_energy, power_range
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.samples import Samples, clean
+from wattline_analyzer.core.streaming import ExactAccumulator
+from wattline_analyzer.report.error_budget import sampling_half_j
 
 LIMIT_W = 700.0
 
@@ -36,7 +38,9 @@ def _steps(rng: np.random.Generator, dwell_s: float, seconds: float) -> PowerLoa
 
 
 def _power_w(load: PowerLoad, times: np.ndarray) -> np.ndarray:
-    return load.levels_w[np.clip(np.searchsorted(load.edges_s, times, side="right") - 1, 0, len(load.levels_w) - 1)]
+    return load.levels_w[
+        np.clip(np.searchsorted(load.edges_s, times, side="right") - 1, 0, len(load.levels_w) - 1)
+    ]
 
 
 def _sampled(rng: np.random.Generator, load: PowerLoad, spacing_s: float, count: int) -> Samples:
@@ -45,16 +49,22 @@ def _sampled(rng: np.random.Generator, load: PowerLoad, spacing_s: float, count:
 
 
 def _sampling_draw(load: PowerLoad, power: Samples, stated: Samples) -> Draw:
-    """Return the trapezoid of the samples; `stated` are those from which the interval is computed."""
+    """Return the trapezoid of the samples; `stated` are those from which the interval is
+    computed.
+    """
     truth = float(load.energy_j(power.t[-1]) - load.energy_j(power.t[0]))
-    return from_half_width(truth, float(np.trapezoid(power.value, power.t)), sampling_half_j(stated))
+    return from_half_width(
+        truth, float(np.trapezoid(power.value, power.t)), sampling_half_j(stated)
+    )
 
 
 def sampling(rng: np.random.Generator, count: int) -> Iterator[Draw]:
     """Samples 0.1 to 15 s apart of a load with steps 0.1 to 30 samples apart."""
     for _ in range(count):
         spacing_s, number = log_uniform(rng, 0.1, 15), int(log_uniform(rng, 30, 600))
-        load = _steps(rng, spacing_s * log_uniform(rng, 0.1, min(30, number / 8)), spacing_s * (number + 2))
+        load = _steps(
+            rng, spacing_s * log_uniform(rng, 0.1, min(30, number / 8)), spacing_s * (number + 2)
+        )
         power = _sampled(rng, load, spacing_s, number)
         yield _sampling_draw(load, power, power)
 
@@ -71,7 +81,9 @@ def sampling_of_long_logs(rng: np.random.Generator, count: int) -> Iterator[Draw
 
 
 def sampling_of_fast_logs(rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    """Samples 13 ms apart of a sensor with an update period of 50 ms to 1 s, which averages 10 to 100 % of it."""
+    """Samples 13 ms apart of a sensor with an update period of 50 ms to 1 s, which averages 10 to
+    100 % of it.
+    """
     for _ in range(count):
         update_s = log_uniform(rng, 0.05, 1)
         seconds = update_s * log_uniform(rng, 100, 400)
@@ -81,18 +93,24 @@ def sampling_of_fast_logs(rng: np.random.Generator, count: int) -> Iterator[Draw
         # the readings lag by up to an update; the edges are another part of the budget
         lag_s = update_s / 2
         truth = float(load.energy_j(during.t[-1] - lag_s) - load.energy_j(during.t[0] - lag_s))
-        yield from_half_width(truth, float(np.trapezoid(during.value, during.t)), sampling_half_j(during))
+        yield from_half_width(
+            truth, float(np.trapezoid(during.value, during.t)), sampling_half_j(during)
+        )
 
 
 def generated_load(rng: np.random.Generator, seconds: float) -> PowerLoad:
     """Periodic load of 10 ms to 60 s, with at most 10,000 steps."""
     period_s = log_uniform(rng, max(0.01, seconds / 5_000), 60)
-    load: PowerLoad = square_wave(period_s, rng.uniform(0.05, 0.95), _levels(rng), seconds, rng.random())
+    load: PowerLoad = square_wave(
+        period_s, rng.uniform(0.05, 0.95), _levels(rng), seconds, rng.random()
+    )
     return load
 
 
 def counters(rng: np.random.Generator, count: int) -> Iterator[Draw]:
-    """A range of 10 s to an hour, with scrapes of the counter 1 to 60 s apart, each up to 0.4 s old."""
+    """A range of 10 s to an hour, with scrapes of the counter 1 to 60 s apart, each up to 0.4 s
+    old.
+    """
     for _ in range(count):
         spacing_s = log_uniform(rng, 1, 60)
         seconds = max(log_uniform(rng, 10, 3_600), 2 * spacing_s)
@@ -115,15 +133,23 @@ def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         load = generated_load(rng, seconds + 4 * spacing_s)  # tokens per second instead of watts
         times = np.arange(0, seconds + 4 * spacing_s, spacing_s)
         start_s = spacing_s * (1 + rng.random())
-        found = increase(Samples(times, load.energy_j(times) - load.energy_j(-1.0)), start_s, start_s + seconds)
+        found = increase(
+            Samples(times, load.energy_j(times) - load.energy_j(-1.0)), start_s, start_s + seconds
+        )
         truth = float(load.energy_j(start_s + seconds) - load.energy_j(start_s))
-        yield from_bound(truth, found.bound.value if found else 0.0, found.bound.ends if found else None)
+        yield from_bound(
+            truth, found.bound.value if found else 0.0, found.bound.ends if found else None
+        )
 
 
-def _scraped(rng: np.random.Generator, times: np.ndarray, seconds: float) -> tuple[PowerLoad, Samples]:
+def _scraped(
+    rng: np.random.Generator, times: np.ndarray, seconds: float
+) -> tuple[PowerLoad, Samples]:
     """Return a load, and its counter, of which each value is up to 0.4 s old."""
     load = generated_load(rng, seconds)
-    return load, Samples(times, load.energy_j(times - rng.uniform(0, 0.4, len(times))) - load.energy_j(-1.0))
+    return load, Samples(
+        times, load.energy_j(times - rng.uniform(0, 0.4, len(times))) - load.energy_j(-1.0)
+    )
 
 
 def energies_per_unit(rng: np.random.Generator, count: int) -> Iterator[Draw]:
@@ -138,7 +164,11 @@ def energies_per_unit(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         possible = power_range(Samples(times, _power_w(load, times)), LIMIT_W)
         assert possible is not None
         energy = counter_energy(counter, start_s, start_s + seconds, possible)
-        work = increase(Samples(times, tokens.energy_j(times) - tokens.energy_j(-1.0)), start_s, start_s + seconds)
+        work = increase(
+            Samples(times, tokens.energy_j(times) - tokens.energy_j(-1.0)),
+            start_s,
+            start_s + seconds,
+        )
         assert energy is not None
         assert work is not None
         low, high = energy.ends
@@ -146,7 +176,9 @@ def energies_per_unit(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         joules = Interval(energy.value, max(energy.value - low, high - energy.value))
         each = widened_by_amount(joules.scaled(1 / amount), amount, work.bound.ends)
         ends = None if each.half is None else each.ends
-        truths = [float(one.energy_j(start_s + seconds) - one.energy_j(start_s)) for one in (load, tokens)]
+        truths = [
+            float(one.energy_j(start_s + seconds) - one.energy_j(start_s)) for one in (load, tokens)
+        ]
         yield from_bound(truths[0] / truths[1], each.value, ends)
 
 
@@ -154,8 +186,14 @@ def _idle(correlated: bool) -> Callable[[np.random.Generator, int], Iterator[Dra
     def draws(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         """Energy net of idle, whose power was measured 13 to 60 s before and after the run."""
         for _ in range(count):
-            seconds, idle_w, spread_w = log_uniform(rng, 1, 300), rng.uniform(15, 120), log_uniform(rng, 0.05, 1.5)
-            times = np.arange(-rng.uniform(14, 60), seconds + rng.uniform(14, 60), rng.choice([0.5, 1.0, 2.0]))
+            seconds, idle_w, spread_w = (
+                log_uniform(rng, 1, 300),
+                rng.uniform(15, 120),
+                log_uniform(rng, 0.05, 1.5),
+            )
+            times = np.arange(
+                -rng.uniform(14, 60), seconds + rng.uniform(14, 60), rng.choice([0.5, 1.0, 2.0])
+            )
             noise = rng.standard_normal(len(times))
             if correlated:
                 kept = math.exp(-(times[1] - times[0]) / log_uniform(rng, 0.5, 8))
@@ -163,20 +201,34 @@ def _idle(correlated: bool) -> Callable[[np.random.Generator, int], Iterator[Dra
                     noise[i] = kept * noise[i - 1] + math.sqrt(1 - kept**2) * noise[i]
             power = clean(times, idle_w + spread_w * noise)
             windows = [(float(times[0]), 0.0), (seconds, float(times[-1]))]
-            idle = idle_power(power, Samples(np.empty(0), np.empty(0)), windows[: int(rng.integers(1, 3))])
+            idle = idle_power(
+                power, Samples(np.empty(0), np.empty(0)), windows[: int(rng.integers(1, 3))]
+            )
             truth_j = rng.uniform(1, 5) * idle_w * seconds
             half_j = log_uniform(rng, 1e-4, 1e-3) * truth_j
             energy = Interval(truth_j + half_j / 1.96 * rng.standard_normal(), half_j)
             net = net_energy(energy, idle, seconds) if idle else None
-            yield from_half_width(truth_j - idle_w * seconds, net.value if net else 0.0, net.half if net else None)
+            yield from_half_width(
+                truth_j - idle_w * seconds, net.value if net else 0.0, net.half if net else None
+            )
 
     return draws
 
 
 KINDS = (
     Kind("import: sampling term, logs slower than the sensor", "statistical", sampling),
-    Kind("import: sampling term, above 20,000 samples", "statistical", sampling_of_long_logs, cost=10.0),
-    Kind("import: sampling term, logs faster than the sensor", "conservative", sampling_of_fast_logs, cost=4.0),
+    Kind(
+        "import: sampling term, above 20,000 samples",
+        "statistical",
+        sampling_of_long_logs,
+        cost=10.0,
+    ),
+    Kind(
+        "import: sampling term, logs faster than the sensor",
+        "conservative",
+        sampling_of_fast_logs,
+        cost=4.0,
+    ),
     Kind("range: energy from scraped counters", "bound", counters),
     Kind("range: work from scraped counters", "bound", works),
     Kind("range: energy per unit of work", "bound", energies_per_unit),

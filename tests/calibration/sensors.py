@@ -1,4 +1,6 @@
-"""Intervals of the exporter over generated sensors, loads and runs: energy of runs and phases, and emissions."""
+"""Intervals of the exporter over generated sensors, loads and runs: energy of runs and phases, and
+emissions.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from analyzer.carbon.emissions import ledger_emissions
-from analyzer.model.interval import Interval
-from exporter.energy.marks import energy_between
-from exporter.model import ClockReading, GpuCount, Slot, WorkerMessage
-from exporter.polling.live_state import LiveState
-from exporter.runs import marks as run_marks
-from exporter.runs.record import Cut
-from exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
-from exporter.simulation.gpu import energy_j
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
+from wattline_analyzer.carbon.emissions import ledger_emissions
+from wattline_analyzer.core.interval import Interval
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.runs.open_run import Cut
+from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot, WorkerMessage
+from wattline_exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
+from wattline_exporter.simulation.gpu import energy_j
 
 Sensor = Literal["counter", "whole window", "part of the window", "averaged"]
 Figure = Literal["run", "phase", "emissions"]
@@ -62,7 +64,8 @@ def _gpu(rng: random.Random, sensor: Sensor, seconds: float) -> FaultyGpu:
         "sensor_period_s": update_s,
         "instant_window_s": update_s * (1.0 if sensor == "whole window" else rng.uniform(0.1, 1)),
         "noise_w": rng.uniform(0, 2),
-        # the exporter knows the sensor of a Turing, and assumes that one that it does not know covers a quarter
+        # the exporter knows the sensor of a Turing, and assumes that one that it does not know
+        # covers a quarter
         "name": "SIMULATED TURING" if sensor == "whole window" else "SIMULATED GPU",
     }
     return FaultyGpu(
@@ -76,16 +79,24 @@ def _gpu(rng: random.Random, sensor: Sensor, seconds: float) -> FaultyGpu:
 class _PhasedGpu(VirtualGpu):
     """Run with phases, and another carbon intensity from one of their starts on."""
 
-    def __init__(self, rng: random.Random, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float) -> None:
+    def __init__(
+        self, rng: random.Random, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float
+    ) -> None:
         super().__init__(faulty, live, begin_s, seconds)
-        self.info = replace(self.info, architecture="")  # the name has it, where the exporter knows the sensor
+        self.info = replace(
+            self.info, architecture=""
+        )  # the name has it, where the exporter knows the sensor
         starts_s = sorted(begin_s + rng.uniform(0, seconds) for _ in range(rng.randrange(1, 4)))
         intensities = [rng.uniform(20, 900) for _ in range(2)]
         changed = rng.randrange(len(starts_s))
         self.intensities = [intensities[number > changed] for number in range(len(starts_s) + 1)]
         self.edges_s = [begin_s, *starts_s, begin_s + seconds]
         first, *self._due = [
-            Cut(t_s, f"phase-{number}", (Slot(0.0, math.inf, grams, "DE", "generated", "average", "actual"),))
+            Cut(
+                t_s,
+                f"phase-{number}",
+                (Slot(0.0, math.inf, grams, "DE", "generated", "average", "actual"),),
+            )
             for number, (t_s, grams) in enumerate(zip(self.edges_s, self.intensities, strict=False))
         ]
         self._run.cuts = [first]
@@ -99,8 +110,12 @@ class _PhasedGpu(VirtualGpu):
         self.outcome()
         run, gpu = self._run, self.faulty.gpu
         energy = energy_between(run.begin[self.device], run.final[self.device])
-        truths_j = [energy_j(gpu, a, b) for a, b in zip(self.edges_s, self.edges_s[1:], strict=False)]
-        found: dict[Figure, Draw] = {"run": from_half_width(math.fsum(truths_j), energy.joules, energy.half_width_j)}
+        truths_j = [
+            energy_j(gpu, a, b) for a, b in zip(self.edges_s, self.edges_s[1:], strict=False)
+        ]
+        found: dict[Figure, Draw] = {
+            "run": from_half_width(math.fsum(truths_j), energy.joules, energy.half_width_j)
+        }
         measurable = [
             number
             for number, (a, b) in enumerate(zip(self.edges_s, self.edges_s[1:], strict=False))
@@ -114,10 +129,13 @@ class _PhasedGpu(VirtualGpu):
             )
         mass_g = math.fsum(emission.grams for emission in run.emissions)
         truth_g = math.fsum(
-            joules / _JOULES_PER_KWH * grams for joules, grams in zip(truths_j, self.intensities, strict=True)
+            joules / _JOULES_PER_KWH * grams
+            for joules, grams in zip(truths_j, self.intensities, strict=True)
         )
         (emission,) = ledger_emissions(
-            {("gpu", "average", "actual"): [mass_g]}, {"gpu": Interval(energy.joules, energy.half_width_j)}, ()
+            {("gpu", "average", "actual"): [mass_g]},
+            {"gpu": Interval(energy.joules, energy.half_width_j)},
+            (),
         )
         found["emissions"] = from_half_width(truth_g, emission.mass_g.value, emission.mass_g.half)
         return found
@@ -167,7 +185,13 @@ SENSORS: dict[Sensor, str] = {
 FIGURES: dict[Figure, str] = {"run": "run", "phase": "phase", "emissions": "emissions of a run"}
 COST = 10.0
 KINDS = tuple(
-    Kind(f"{title}: {SENSORS[sensor]}", "conservative", partial(_draws, sensor, figure), cost=COST, stream=sensor)
+    Kind(
+        f"{title}: {SENSORS[sensor]}",
+        "conservative",
+        partial(_draws, sensor, figure),
+        cost=COST,
+        stream=sensor,
+    )
     for figure, title in FIGURES.items()
     for sensor in SENSORS
     if figure != "emissions" or sensor == "counter"

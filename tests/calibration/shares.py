@@ -1,7 +1,7 @@
 """Error of attributed shares, which have no interval: `python -m tests.calibration.shares`.
 
-Runs share a simulated GPU and CPU in virtual time. The true share follows from the policy, with the true idle power,
-and the power and load of each instant.
+Runs share a simulated GPU and CPU in virtual time. The true share follows from the policy, with the
+true idle power, and the power and load of each instant.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage, RunProcesses
-from exporter.attribution.policy import POLICIES, Attribution, Policy
-from exporter.model import ClockReading, Device, GpuInfo, GpuProcess, Poll
-from exporter.polling.health import GpuHealth
-from exporter.polling.live_state import LiveState
-from exporter.polling.meters import SLOW_S
-from exporter.processes.procfs import ProcessKey
-from exporter.runs import marks as run_marks
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.record import Cut, RunRecord
-from tests.analyzer.energy.loads import square_wave, telegraph
+from tests.analyzer.report.loads import square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.table import draw_parser, stored_rows, write_rows
+from wattline_exporter.attribution.cpu_time import (
+    CpuUsageReader,
+    NodeCpuUsage,
+    RunCpuUsage,
+    RunProcesses,
+)
+from wattline_exporter.attribution.policy import POLICIES, Attribution, Policy
+from wattline_exporter.polling.health import GpuHealth
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.polling.meters import SLOW_S
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.sensors.readings import ClockReading, Device, GpuInfo, GpuProcess, Poll
 
 RESULTS = Path(__file__).with_name("shares.json")
 GPU, CPU = Device("gpu", "GPU-0"), Device("package", "0")
@@ -67,7 +72,9 @@ def _sums(values: np.ndarray) -> np.ndarray:
 
 
 class _Node(CpuUsageReader):
-    """GPU and CPU package in virtual time, whose loads are constant within each cell of the grid."""
+    """GPU and CPU package in virtual time, whose loads are constant within each cell of the
+    grid.
+    """
 
     def __init__(self, rng: np.random.Generator) -> None:
         super().__init__()
@@ -81,7 +88,9 @@ class _Node(CpuUsageReader):
             _Run(self._record(number, float(begin_s)), 100 + number, float(begin_s), float(end_s))
             for number, (begin_s, end_s) in enumerate(zip(begins_s, ends_s, strict=True))
         ]
-        during = np.array([(self._cells_s >= run.begin_s) & (self._cells_s < run.end_s) for run in self.runs])
+        during = np.array(
+            [(self._cells_s >= run.begin_s) & (self._cells_s < run.end_s) for run in self.runs]
+        )
         used = np.array([self._curve(rng, 1 / count) for _ in self.runs]) * during
         cores = np.array([self._curve(rng, 16.0) for _ in self.runs]) * during
         others = self._curve(rng, 4.0)
@@ -104,10 +113,21 @@ class _Node(CpuUsageReader):
 
     def _record(self, number: int, begin_s: float) -> RunRecord:
         return RunRecord(
-            run_id=f"run-{number}", workload="test", labels={}, request="", devices=[GPU, CPU], gpus={},
-            discovers=False, begin_s=begin_s, started_at=1.79e9, lease_s=1e9, lease_until_s=1e12, alive_s=1e12,
-            cuts=[Cut(begin_s, None)], processes=[ProcessKey(100 + number, begin_s)],
-        )  # fmt: skip
+            run_id=f"run-{number}",
+            workload="test",
+            labels={},
+            request="",
+            devices=[GPU, CPU],
+            gpus={},
+            discovers=False,
+            begin_s=begin_s,
+            started_at=1.79e9,
+            lease_s=1e9,
+            lease_until_s=1e12,
+            alive_s=1e12,
+            cuts=[Cut(begin_s, None)],
+            processes=[ProcessKey(100 + number, begin_s)],
+        )
 
     def _curve(self, rng: np.random.Generator, highest: float) -> np.ndarray:
         """Return a load that changes each 50 ms to 60 s."""
@@ -115,16 +135,29 @@ class _Node(CpuUsageReader):
         low = rng.uniform(0.05, 0.9) * high
         seconds = self.until_s + 5
         if rng.random() < 0.5:
-            load = square_wave(log_uniform(rng, 0.05, 60), rng.uniform(0.05, 0.95), (low, high), seconds, rng.random())
+            load = square_wave(
+                log_uniform(rng, 0.05, 60),
+                rng.uniform(0.05, 0.95),
+                (low, high),
+                seconds,
+                rng.random(),
+            )
         else:
             load = telegraph(rng, log_uniform(rng, 0.05, 20), low, high, seconds)
-        return np.asarray(np.diff(load.energy_j(np.append(self._cells_s, self._cells_s[-1] + GRID_S))) / GRID_S)
+        return np.asarray(
+            np.diff(load.energy_j(np.append(self._cells_s, self._cells_s[-1] + GRID_S))) / GRID_S
+        )
 
     def mean_load_energies_j(self) -> np.ndarray:
         """Return the CPU energy of each run, if the loads between two readings are constant."""
         edges_s = [edge_s for run in self.runs for edge_s in (run.begin_s, run.end_s)]
-        times_s, grid_s = np.unique([*self._reads_s, *edges_s]), np.arange(len(self._busy_s)) * GRID_S
-        cpu_j, busy_s = (np.diff(np.interp(times_s, grid_s, sums)) for sums in (self._cpu_j, self._busy_s))
+        times_s, grid_s = (
+            np.unique([*self._reads_s, *edges_s]),
+            np.arange(len(self._busy_s)) * GRID_S,
+        )
+        cpu_j, busy_s = (
+            np.diff(np.interp(times_s, grid_s, sums)) for sums in (self._cpu_j, self._busy_s)
+        )
         used_s = [np.diff(np.interp(times_s, grid_s, sums)) for sums in self._cores_s]
         return np.array([(cpu_j * used / busy_s).sum() for used in used_s])
 
@@ -142,15 +175,25 @@ class _Node(CpuUsageReader):
         return Poll(GPU, self.now_s, self.now_s + 1e-4, counted_j, watts, watts)
 
     def cpu_poll(self) -> Poll:
-        return Poll(CPU, self.now_s, self.now_s + 1e-4, self._at(self._cpu_j, self.now_s), counter_range_j=262_143.3)
+        return Poll(
+            CPU,
+            self.now_s,
+            self.now_s + 1e-4,
+            self._at(self._cpu_j, self.now_s),
+            counter_range_j=262_143.3,
+        )
 
     def processes(self) -> tuple[GpuProcess, ...]:
-        """Return the processes with their utilization since the last call, in whole percent as NVML has it."""
+        """Return the processes with their utilization since the last call, in whole percent as NVML
+        has it.
+        """
         since_s, self._processes_s = self._processes_s, self.now_s
         found = []
         for run, sums in zip(self.runs, self._used_s, strict=True):
             if run.begin_s <= self.now_s < run.end_s:
-                used = (self._at(sums, self.now_s) - self._at(sums, since_s)) / (self.now_s - since_s)
+                used = (self._at(sums, self.now_s) - self._at(sums, since_s)) / (
+                    self.now_s - since_s
+                )
                 found.append(GpuProcess(run.pid, 1 << 30, round(100 * used) / 100))
         return tuple(found)
 
@@ -172,14 +215,20 @@ def _exporter(node: _Node) -> tuple[LiveState, DeviceHolders]:
 
 
 def _measure(rng: np.random.Generator) -> list[ShareDraw]:
-    """Poll the GPU each 0.1 s, read CPU, loads and processes once a second and at each start and end of a run."""
+    """Poll the GPU each 0.1 s, read CPU, loads and processes once a second and at each start and
+    end of a run.
+    """
     node = _Node(rng)
     live, holders = _exporter(node)
     polls_s = np.arange(rng.random() * POLL_S, node.until_s, POLL_S)
     events: list[tuple[float, str, _Run | None]] = [(float(t_s), "poll", None) for t_s in polls_s]
     events += [(float(t_s), "tick", None) for t_s in np.arange(rng.random(), node.until_s, 1.0)]
-    events += [(float(t_s), "processes", None) for t_s in np.arange(1 + rng.random(), node.until_s, 1.0)]
-    events += [(run.begin_s, "begin", run) for run in node.runs] + [(run.end_s, "end", run) for run in node.runs]
+    events += [
+        (float(t_s), "processes", None) for t_s in np.arange(1 + rng.random(), node.until_s, 1.0)
+    ]
+    events += [(run.begin_s, "begin", run) for run in node.runs] + [
+        (run.end_s, "end", run) for run in node.runs
+    ]
     open_runs: list[RunRecord] = []
     for t_s, event, run in sorted(events, key=lambda one: one[0]):
         node.now_s = t_s
@@ -192,7 +241,9 @@ def _measure(rng: np.random.Generator) -> list[ShareDraw]:
         live.energy.push([node.cpu_poll()], SLOW_S)
         if run and event == "begin":
             open_runs.append(run.record)
-            run.record.begin = run.record.cuts[0].marks = run_marks.take_marks(run.record, live.energy.meters, t_s, {})
+            run.record.begin = run.record.cuts[0].marks = run_marks.take_marks(
+                run.record, live.energy.meters, t_s, {}
+            )
         asyncio.run(holders.scan([one for one in open_runs if one.running]))
         if run and event == "end":
             run.record.end_s, run.record.ended_at, run.record.outcome = t_s, 1.79e9 + t_s, "ok"
@@ -225,7 +276,13 @@ def summarize_shares(draws: list[ShareDraw]) -> list[dict[str, Any]]:
     rows = []
     for figure in TITLES:
         for low_s, high_s in zip(TIMES_S, (*TIMES_S[1:], np.inf), strict=True):
-            errors = np.array([one.error for one in draws if one.figure == figure and low_s <= one.seconds < high_s])
+            errors = np.array(
+                [
+                    one.error
+                    for one in draws
+                    if one.figure == figure and low_s <= one.seconds < high_s
+                ]
+            )
             if len(errors):
                 rows.append(
                     {
@@ -248,7 +305,8 @@ def share_table() -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     lines += [
-        f"| {TITLES[row['figure']]} | {names[row['from_seconds']]} | {row['runs']:,} | {100 * row['mean']:+.2f} % "
+        f"| {TITLES[row['figure']]} | {names[row['from_seconds']]} | {row['runs']:,} | "
+        f"{100 * row['mean']:+.2f} % "
         f"| {100 * row['median']:.2f} % | {100 * row['p95']:.1f} % |"
         for row in stored_rows(RESULTS)
     ]

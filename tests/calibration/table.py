@@ -1,4 +1,6 @@
-"""Tables of the measured coverage, from the stored results of `make calibrate`, and the results' files and options."""
+"""Tables of the measured coverage, from the stored results of `make calibrate`, and the results'
+files and options.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.calibration.coverage import LEVELS, RANK_SHARES, STATED
 RESULTS = Path(__file__).with_name("results.json")
 
 
-def draw_parser(program: str, about: str | None, draws: int, draws_help: str) -> argparse.ArgumentParser:
+def draw_parser(
+    program: str, about: str | None, draws: int, draws_help: str
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
     parser.add_argument("--draws", type=int, default=draws, help=draws_help)
@@ -35,7 +39,18 @@ def stored() -> list[dict[str, Any]]:
 
 
 def coverage_table() -> str:
-    header = ["interval", "level", "50 %", "80 %", "95 %", "99 %", "half-width", "of the error", "draws", "refused"]
+    header = [
+        "interval",
+        "level",
+        "50 %",
+        "80 %",
+        "95 %",
+        "99 %",
+        "half-width",
+        "of the error",
+        "draws",
+        "refused",
+    ]
     rows = [
         [
             one["name"],
@@ -56,7 +71,11 @@ def rank_table() -> str:
     above = [f"above {100 * level:.0f} %" for level in LEVELS]
     header = ["interval", *below, "lower half of 50 %", "upper half of 50 %", *above]
     expected = ["expected", *(_number(share) for share in RANK_SHARES)]
-    rows = [[one["name"], *(_number(share) for share in one["ranks"])] for one in stored() if _has_levels(one)]
+    rows = [
+        [one["name"], *(_number(share) for share in one["ranks"])]
+        for one in stored()
+        if _has_levels(one)
+    ]
     return _markdown(header, [expected, *rows], text=1)
 
 
@@ -66,7 +85,9 @@ def _has_levels(one: dict[str, Any]) -> bool:
 
 
 def is_near_nominal(one: dict[str, Any]) -> bool:
-    """Return whether the coverage at 95 % is within 2 points, or above where the interval has limits."""
+    """Return whether the coverage at 95 % is within 2 points, or above where the interval has
+    limits.
+    """
     share = one["coverage"][STATED]
     return bool(share >= 0.93 and (one["meaning"] != "statistical" or share <= 0.97))
 

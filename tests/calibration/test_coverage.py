@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.simulation import Constant, Ramp
 from tests.calibration import margins, shares
 from tests.calibration.coverage import (
     LEVELS,
@@ -23,6 +22,7 @@ from tests.calibration.margins import MarginDraw, summarize_margins
 from tests.calibration.sensors import Conditions
 from tests.calibration.shares import TITLES, measure_shares
 from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored, stored_rows
+from wattline_exporter.simulation import Constant, Ramp
 
 DRAWS = 40
 """Draws of a kind; a kind of higher cost has fewer."""
@@ -32,7 +32,9 @@ NARROWED = 0.6
 def normal_draws(count, narrowed=1.0):
     """Errors of a normal distribution with their exact half-width, times a factor."""
     rng = np.random.default_rng(3)
-    return [from_half_width(100.0, 100 + error, 1.96 * narrowed) for error in rng.standard_normal(count)]
+    return [
+        from_half_width(100.0, 100 + error, 1.96 * narrowed) for error in rng.standard_normal(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -40,14 +42,19 @@ def test_interval_few_draws_do_not_contradict_its_level(kind):
     assert contradictions(measure(kind, 11, DRAWS)) == []
 
 
-@pytest.mark.parametrize("name", ["compare: ratio of groups of unequal spread", "variability: correlation"])
+@pytest.mark.parametrize(
+    "name", ["compare: ratio of groups of unequal spread", "variability: correlation"]
+)
 def test_interval_narrowed_contradicts_its_level(name):
     kind = next(kind for kind in KINDS if kind.name == name)
     draws = [
         replace(
             draw,
             ends=tuple(
-                (draw.estimate + NARROWED * (low - draw.estimate), draw.estimate + NARROWED * (high - draw.estimate))
+                (
+                    draw.estimate + NARROWED * (low - draw.estimate),
+                    draw.estimate + NARROWED * (high - draw.estimate),
+                )
                 for low, high in draw.ends
             ),
         )
@@ -76,15 +83,27 @@ def test_coverage_wrong_half_width_is_found(factor, words):
 
 
 def test_coverage_bound_outside_in_one_of_ten_is_found():
-    draws = [from_bound(1.0, 1.1, (1.05, 1.2) if number % 10 == 0 else (0.9, 1.2)) for number in range(400)]
+    draws = [
+        from_bound(1.0, 1.1, (1.05, 1.2) if number % 10 == 0 else (0.9, 1.2))
+        for number in range(400)
+    ]
 
-    assert contradictions(summarize("bound", "bound", draws)) == ["bound: 90.0 % at 95 %"] * len(LEVELS)
+    assert contradictions(summarize("bound", "bound", draws)) == ["bound: 90.0 % at 95 %"] * len(
+        LEVELS
+    )
 
 
 def test_draw_rank_counts_the_intervals_beyond_which_the_truth_lies():
     ends = tuple((10.0 - half, 10.0 + half) for half in (1, 2, 3, 4))
 
-    assert [Draw(truth, 10.0, ends).rank for truth in (5.5, 6.5, 9.5, 10.5, 11.5, 14.5)] == [0, 1, 4, 5, 6, 9]
+    assert [Draw(truth, 10.0, ends).rank for truth in (5.5, 6.5, 9.5, 10.5, 11.5, 14.5)] == [
+        0,
+        1,
+        4,
+        5,
+        6,
+        9,
+    ]
 
 
 def test_stored_results_have_each_interval_once():
@@ -97,9 +116,17 @@ def test_stored_results_coverage_at_95_percent_is_near_nominal():
 
 def test_stored_results_coverage_is_at_most_one_point_below_each_level():
     fields = Coverage.__dataclass_fields__
-    results = [Coverage(**{name: value for name, value in one.items() if name in fields}) for one in stored()]
+    results = [
+        Coverage(**{name: value for name, value in one.items() if name in fields})
+        for one in stored()
+    ]
 
-    assert [found for result in results for found in contradictions(result, 0.01) if "wider" not in found] == []
+    assert [
+        found
+        for result in results
+        for found in contradictions(result, 0.01)
+        if "wider" not in found
+    ] == []
 
 
 def test_tables_have_a_row_for_each_interval():
@@ -118,9 +145,16 @@ def test_shares_few_runs_have_errors_like_the_stored_ones():
 
 
 def test_margins_factor_contains_95_percent_of_all_runs_and_of_each_class():
-    """Errors of 1 to 100 % of the half-widths, of which the ten largest belong to a constant load."""
-    loads = [Ramp(100.0, 200.0, 1.0) if percent <= 90 else Constant(100.0) for percent in range(1, 101)]
-    draws = [MarginDraw(Conditions(load, 2.0, 0.5), (number + 1) / 100) for number, load in enumerate(loads)]
+    """Errors of 1 to 100 % of the half-widths, of which the ten largest belong to a constant
+    load.
+    """
+    loads = [
+        Ramp(100.0, 200.0, 1.0) if percent <= 90 else Constant(100.0) for percent in range(1, 101)
+    ]
+    draws = [
+        MarginDraw(Conditions(load, 2.0, 0.5), (number + 1) / 100)
+        for number, load in enumerate(loads)
+    ]
 
     rows = {row["class"]: row for row in summarize_margins("counter", draws)}
 

@@ -1,12 +1,15 @@
-"""Checks of the overlays on a real cluster; run by name, since they need a cluster, two images and two minutes:
+"""Checks of the overlays on a real cluster; run by name, since they need a cluster, two images and
+two minutes:
 
-    WATTLINE_IMAGE=localhost/wattline-exporter:0.1.0 WATTLINE_JOB_IMAGE=localhost/wattline-job:0.1.0 \
-        .venv/bin/python -m pytest -p no:randomly tests/deploy/check_cluster.py
+    export WATTLINE_IMAGE=localhost/wattline-exporter:0.1.0
+    export WATTLINE_JOB_IMAGE=localhost/wattline-job:0.1.0
+    .venv/bin/python -m pytest -p no:randomly tests/deploy/check_cluster.py
 
-They use the cluster of kubectl's context, or the one that `tests/deploy/cluster.sh FOLDER env` makes. The first image
-is deploy/docker's; the second has a Python with wattline[workloads]. One node has the label nvidia.com/gpu.present=true
-and no device plugin of NVIDIA's: the GPUs are simulated. The namespaces `wattline` and `wattline-jobs` are created and
-deleted; the node's /var/lib/wattline keeps the runs.
+They use the cluster of kubectl's context, or the one that `tests/deploy/cluster.sh FOLDER env`
+makes. The first image is deploy/docker's; the second has a Python with wattline[workloads]. One
+node has the label nvidia.com/gpu.present=true and no device plugin of NVIDIA's: the GPUs are
+simulated. The namespaces `wattline` and `wattline-jobs` are created and deleted; the node's
+/var/lib/wattline keeps the runs.
 """
 
 from __future__ import annotations
@@ -94,8 +97,19 @@ def runs(cluster: Cluster) -> Cluster:
     """Yield the runs, with a device plugin that gives the simulated GPUs to pods."""
     cluster.apply("runs")
     text = (REPOSITORY / "tests/deploy/device_plugin.py").read_text()
-    kubectl("apply", "-f", "-", manifest=list_objects(*device_plugin(cluster, text, list(cluster.energy_j()))))
-    nodes = ("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o=jsonpath={.items[*].status.allocatable}")
+    kubectl(
+        "apply",
+        "-f",
+        "-",
+        manifest=list_objects(*device_plugin(cluster, text, list(cluster.energy_j()))),
+    )
+    nodes = (
+        "get",
+        "nodes",
+        "-l",
+        "nvidia.com/gpu.present=true",
+        "-o=jsonpath={.items[*].status.allocatable}",
+    )
     eventually(lambda: '"nvidia.com/gpu":"2"' in kubectl(*nodes), "the node offers two GPUs")
     return cluster
 
@@ -104,7 +118,14 @@ def runs(cluster: Cluster) -> Cluster:
 def test_overlay_is_accepted_by_the_api_server(cluster: Cluster, overlay: str) -> None:
     if overlay != "metrics" and not is_registered("service.spec.internalTrafficPolicy"):
         pytest.skip("a server before 1.21 lacks internalTrafficPolicy")
-    kubectl("apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-k", str(OVERLAYS / overlay))
+    kubectl(
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--warnings-as-errors",
+        "-k",
+        str(OVERLAYS / overlay),
+    )
 
 
 def test_metrics_are_scraped_from_an_unprivileged_pod(metrics: Cluster) -> None:
@@ -125,9 +146,24 @@ def test_rollout_replaces_the_pod_with_a_ready_one(metrics: Cluster) -> None:
 
 def test_pod_starts_a_run_on_the_gpu_assigned_by_the_kubelet(runs: Cluster) -> None:
     burn = f"import time; until = time.monotonic() + {RUN_S}\nwhile time.monotonic() < until: pass"
-    job(runs, "train", "workloads", "run", "--run-id", runs.mark, "-l", "model=probe", "--", "python3", "-c", burn)
+    job(
+        runs,
+        "train",
+        "workloads",
+        "run",
+        "--run-id",
+        runs.mark,
+        "-l",
+        "model=probe",
+        "--",
+        "python3",
+        "-c",
+        burn,
+    )
     assigned = eventually(
-        lambda: runs.metric("wattline_gpu_pod_info"), "the kubelet has assigned GPUs", lambda: phase("train")
+        lambda: runs.metric("wattline_gpu_pod_info"),
+        "the kubelet has assigned GPUs",
+        lambda: phase("train"),
     )
     ((labels, _),) = assigned
     assert (labels["namespace"], labels["pod"], labels["container"]) == (JOBS, "train", "train")
@@ -158,11 +194,15 @@ def test_open_run_and_counters_continue_over_a_rollout(runs: Cluster) -> None:
     assert runs.run(runs.mark)["state"] == "ended"
     assert runs.run(run_id)["state"] == "running"
     kubectl("-n", JOBS, "delete", "pod", "long")
-    ended = eventually(lambda: (run := runs.run(run_id))["state"] == "ended" and run, "it ends with its pod")
+    ended = eventually(
+        lambda: (run := runs.run(run_id))["state"] == "ended" and run, "it ends with its pod"
+    )
     assert ended["outcome"] == "interrupted"
 
 
-def test_scrape_discovers_the_pod_and_continues_after_a_rollout(runs: Cluster, tmp_path: Path) -> None:
+def test_scrape_discovers_the_pod_and_continues_after_a_rollout(
+    runs: Cluster, tmp_path: Path
+) -> None:
     """Use the README's configuration; the pods' addresses are reachable, as on a node.
 
     VictoriaMetrics reads it: Debian's Prometheus is built without Kubernetes.
@@ -174,30 +214,48 @@ def test_scrape_discovers_the_pod_and_continues_after_a_rollout(runs: Cluster, t
         expected["scrape_configs"][0]["kubernetes_sd_configs"][0]["api_server"] = address
         file.write_text(yaml.safe_dump(expected))
         at_once = ["-promscrape.kubernetesSDCheckInterval=1s", "-search.latencyOffset=1s"]
-        with victoria_metrics(tmp_path, [], flags=[f"-promscrape.config={file}", *at_once]) as server:
+        with victoria_metrics(
+            tmp_path, [], flags=[f"-promscrape.config={file}", *at_once]
+        ) as server:
             eventually(lambda: len(query(server, energy)) == 2, "both GPUs are scraped")
             node = kubectl("-n", SPACE, "get", "pod", runs.pod(), "-o=jsonpath={.spec.nodeName}")
             assert query(server, f'up{{instance="{node}"}}') == [1.0]
             runs.roll_out()
             scraped = f"time() - min(timestamp({energy}))"
-            eventually(lambda: query(server, "up") == [1.0] and query(server, scraped) < [5.0], "and the new pod's")
+            eventually(
+                lambda: query(server, "up") == [1.0] and query(server, scraped) < [5.0],
+                "and the new pod's",
+            )
             assert query(server, f"count(count_over_time({energy}[10m]))") == [2.0]
             assert query(server, f"sum(resets({energy}[10m]))") == [0.0]
 
 
 def test_token_file_is_readable_by_its_owner_only(runs: Cluster) -> None:
-    assert kubectl("-n", SPACE, "exec", runs.pod(), "--", "stat", "-Lc", "%a %u", "/etc/wattline/token") == "400 0\n"
+    assert (
+        kubectl(
+            "-n", SPACE, "exec", runs.pod(), "--", "stat", "-Lc", "%a %u", "/etc/wattline/token"
+        )
+        == "400 0\n"
+    )
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(0, "ok"), (3, "failed")])
-def test_pod_without_changes_is_a_run_with_its_gpu_and_outcome(runs: Cluster, code: int, outcome: str) -> None:
+def test_pod_without_changes_is_a_run_with_its_gpu_and_outcome(
+    runs: Cluster, code: int, outcome: str
+) -> None:
     runs.apply("runs", "discovery")
     before = runs.owner_joules()
     uid = plain_pod(
-        runs, f"plain-{code}", "python3", "-c", f"import time; time.sleep({HELD_S}); raise SystemExit({code})"
+        runs,
+        f"plain-{code}",
+        "python3",
+        "-c",
+        f"import time; time.sleep({HELD_S}); raise SystemExit({code})",
     )
     wait_for_completion(f"plain-{code}")
-    ended = eventually(lambda: (run := runs.run(f"pod-{uid}"))["state"] == "ended" and run, "its run ends")
+    ended = eventually(
+        lambda: (run := runs.run(f"pod-{uid}"))["state"] == "ended" and run, "its run ends"
+    )
     assert ended["outcome"] == outcome
     assert ended["workload"] == "kubernetes"
     assert (ended["labels"]["namespace"], ended["labels"]["pod"]) == (JOBS, f"plain-{code}")
@@ -206,5 +264,7 @@ def test_pod_without_changes_is_a_run_with_its_gpu_and_outcome(runs: Cluster, co
     assert joules > 0
     # HELD_S of sleep, and the time in which the container starts and ends
     assert HELD_S <= ended["duration_seconds"] < HELD_S + 30
-    grown = eventually(lambda: runs.owner_joules() - before, "the owner's counter rises", within_s=120)
+    grown = eventually(
+        lambda: runs.owner_joules() - before, "the owner's counter rises", within_s=120
+    )
     assert grown > 0

@@ -28,7 +28,9 @@ def kubectl(*arguments: str, manifest: object = None, within_s: float = READY_S)
     """Return kubectl's output; `given` are objects on its stdin."""
     document = None if manifest is None else json.dumps(manifest)
     command = [require("kubectl", "kubernetes-client"), *arguments]
-    completed = subprocess.run(command, input=document, capture_output=True, text=True, timeout=within_s, check=False)
+    completed = subprocess.run(
+        command, input=document, capture_output=True, text=True, timeout=within_s, check=False
+    )
     assert completed.returncode == 0, f"{arguments}: {completed.stderr}"
     return completed.stdout
 
@@ -44,7 +46,12 @@ def namespace(name: str, **labels: str) -> dict[str, Any]:
 
 def secret(space: str) -> dict[str, Any]:
     metadata = {"name": "wattline-token", "namespace": space}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": TOKEN}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "stringData": {"token": TOKEN},
+    }
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,27 @@ class Cluster:
     """Suffix of run ids, because the node's ledger outlives a cluster."""
 
     def apply(self, overlay: str, *components: str) -> None:
-        """Apply the overlay and components with simulated GPUs, and wait until each node's pod is ready."""
+        """Apply the overlay and components with simulated GPUs, and wait until each node's pod is
+        ready.
+        """
         name, _, tag = self.image.rpartition(":")
-        simulated = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--simulate=2xH200"}]
+        simulated = [
+            {
+                "op": "add",
+                "path": "/spec/template/spec/containers/0/args/-",
+                "value": "--simulate=2xH200",
+            }
+        ]
         patches = [{"target": {"kind": "DaemonSet"}, "patch": json.dumps(simulated)}]
         if overlay != "metrics" and not is_registered("service.spec.internalTrafficPolicy"):
             older = [{"op": "remove", "path": "/spec/internalTrafficPolicy"}]
             patches.append({"target": {"kind": "Service"}, "patch": json.dumps(older)})
         expected = {
             "resources": [os.path.relpath(OVERLAYS / overlay, self.folder)],
-            "components": [os.path.relpath(OVERLAYS.parent / "components" / name, self.folder) for name in components],
+            "components": [
+                os.path.relpath(OVERLAYS.parent / "components" / name, self.folder)
+                for name in components
+            ],
             "images": [{"name": "wattline-exporter", "newName": name, "newTag": tag}],
             "patches": patches,
         }
@@ -75,7 +93,13 @@ class Cluster:
 
     def rolled_out(self) -> None:
         kubectl(
-            "-n", SPACE, "rollout", "status", "daemonset/wattline-exporter", f"--timeout={READY_S:g}s", within_s=200
+            "-n",
+            SPACE,
+            "rollout",
+            "status",
+            "daemonset/wattline-exporter",
+            f"--timeout={READY_S:g}s",
+            within_s=200,
         )
 
     def roll_out(self) -> None:
@@ -86,14 +110,26 @@ class Cluster:
     def pod(self) -> str:
         """Return the pod that is not terminating."""
         pods = json.loads(
-            kubectl("-n", SPACE, "get", "pods", "-l", "app.kubernetes.io/name=wattline-exporter", "-o=json")
+            kubectl(
+                "-n",
+                SPACE,
+                "get",
+                "pods",
+                "-l",
+                "app.kubernetes.io/name=wattline-exporter",
+                "-o=json",
+            )
         )
-        (name,) = [p["metadata"]["name"] for p in pods["items"] if "deletionTimestamp" not in p["metadata"]]
+        (name,) = [
+            p["metadata"]["name"] for p in pods["items"] if "deletionTimestamp" not in p["metadata"]
+        ]
         return str(name)
 
     def get(self, path: str) -> str:
         """Return the pod's response through the API server."""
-        return kubectl("get", "--raw", f"/api/v1/namespaces/{SPACE}/pods/{self.pod()}:9847/proxy{path}")
+        return kubectl(
+            "get", "--raw", f"/api/v1/namespaces/{SPACE}/pods/{self.pod()}:9847/proxy{path}"
+        )
 
     def run(self, run_id: str) -> dict[str, Any]:
         run: dict[str, Any] = json.loads(self.get(f"/api/v1/runs/{run_id}"))
@@ -102,18 +138,28 @@ class Cluster:
     def metric(self, name: str) -> list[tuple[dict[str, str], float]]:
         families = text_string_to_metric_families(self.get("/metrics"))
         return [
-            (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
+            (sample.labels, sample.value)
+            for family in families
+            for sample in family.samples
+            if sample.name == name
         ]
 
     def owner_joules(self) -> float:
         """Return the attributed energy of all pods of the jobs."""
         found = self.metric("wattline_owner_energy_joules_total")
-        return sum(value for labels, value in found if labels["owner"] == JOBS and labels["policy"] == "idle_shared")
+        return sum(
+            value
+            for labels, value in found
+            if labels["owner"] == JOBS and labels["policy"] == "idle_shared"
+        )
 
     def energy_j(self) -> dict[str, float]:
         """Return the energy of each GPU once all are read."""
         result = eventually(
-            lambda: {labels["uuid"]: value for labels, value in self.metric("wattline_gpu_energy_joules_total")},
+            lambda: {
+                labels["uuid"]: value
+                for labels, value in self.metric("wattline_gpu_energy_joules_total")
+            },
             "the GPUs' energy",
         )
         assert len(result) == 2
@@ -125,7 +171,9 @@ def is_registered(field: str) -> bool:
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def device_plugin(cluster: Cluster, text: str, uuids: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def device_plugin(
+    cluster: Cluster, text: str, uuids: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     metadata = {"name": "device-plugin", "namespace": SPACE}
     folder = "/var/lib/kubelet/device-plugins"
     spec = {
@@ -137,7 +185,10 @@ def device_plugin(cluster: Cluster, text: str, uuids: list[str]) -> tuple[dict[s
                 "image": cluster.image,
                 "command": ["python3", "/plugin/device_plugin.py", *uuids],
                 "securityContext": {"runAsUser": 0},
-                "volumeMounts": [{"name": "code", "mountPath": "/plugin"}, {"name": "sockets", "mountPath": folder}],
+                "volumeMounts": [
+                    {"name": "code", "mountPath": "/plugin"},
+                    {"name": "sockets", "mountPath": folder},
+                ],
             }
         ],
         "volumes": [
@@ -145,7 +196,12 @@ def device_plugin(cluster: Cluster, text: str, uuids: list[str]) -> tuple[dict[s
             {"name": "sockets", "hostPath": {"path": folder, "type": "Directory"}},
         ],
     }
-    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"device_plugin.py": text}}
+    code = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"device_plugin.py": text},
+    }
     return code, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -170,7 +226,9 @@ def api() -> Iterator[str]:
 
 def job(cluster: Cluster, name: str, *command: str, gpus: int = 1) -> None:
     """Start a job's pod from the README; its service has an address, for a cluster without DNS."""
-    service = kubectl("-n", SPACE, "get", "service", "wattline-runs", "-o=jsonpath={.spec.clusterIP}")
+    service = kubectl(
+        "-n", SPACE, "get", "service", "wattline-runs", "-o=jsonpath={.spec.clusterIP}"
+    )
     spec = example("containers")
     (container,) = spec["containers"]
     container |= {"image": cluster.job_image, "command": list(command)}
@@ -181,7 +239,12 @@ def job(cluster: Cluster, name: str, *command: str, gpus: int = 1) -> None:
         "hostAliases": [{"ip": service, "hostnames": ["wattline-runs.wattline"]}],
     }
     metadata = {"name": name, "namespace": JOBS}
-    kubectl("apply", "-f", "-", manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    kubectl(
+        "apply",
+        "-f",
+        "-",
+        manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
+    )
 
 
 def plain_pod(cluster: Cluster, name: str, *command: str) -> str:
@@ -194,7 +257,12 @@ def plain_pod(cluster: Cluster, name: str, *command: str) -> str:
     }
     metadata = {"name": name, "namespace": JOBS, "labels": {"app": "probe"}}
     spec = {"restartPolicy": "Never", "containers": [container]}
-    kubectl("apply", "-f", "-", manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    kubectl(
+        "apply",
+        "-f",
+        "-",
+        manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
+    )
     return kubectl("-n", JOBS, "get", "pod", name, "-o=jsonpath={.metadata.uid}")
 
 
@@ -209,6 +277,9 @@ def pod_log(name: str) -> str:
 def wait_for_completion(name: str) -> str:
     """Return the final phase: Succeeded or Failed."""
     eventually(
-        lambda: phase(name) in ("Succeeded", "Failed"), f"{name} is over", lambda: pod_log(name), within_s=READY_S
+        lambda: phase(name) in ("Succeeded", "Failed"),
+        f"{name} is over",
+        lambda: pod_log(name),
+        within_s=READY_S,
     )
     return phase(name)

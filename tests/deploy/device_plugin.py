@@ -28,7 +28,9 @@ def _field(number: int, value: bytes) -> bytes:
 
 def _list(_request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
     """Yield all devices as healthy until the kubelet disconnects."""
-    yield b"".join(_field(1, _field(1, uuid.encode()) + _field(2, b"Healthy")) for uuid in sys.argv[1:])
+    yield b"".join(
+        _field(1, _field(1, uuid.encode()) + _field(2, b"Healthy")) for uuid in sys.argv[1:]
+    )
     while context.is_active():
         time.sleep(1)
 
@@ -47,13 +49,20 @@ def main() -> None:
         "ListAndWatch": grpc.unary_stream_rpc_method_handler(_list),
         "Allocate": one(_allocate),
     }
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)])
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)]
+    )
     (FOLDER / _SOCKET).unlink(missing_ok=True)
     server.add_insecure_port(f"unix:{FOLDER / _SOCKET}")
     server.start()
     with grpc.insecure_channel(f"unix:{FOLDER / 'kubelet.sock'}") as channel:
-        register: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
-        register(_field(1, b"v1beta1") + _field(2, _SOCKET.encode()) + _field(3, RESOURCE.encode()), timeout=30)
+        register: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/v1beta1.Registration/Register"
+        )
+        register(
+            _field(1, b"v1beta1") + _field(2, _SOCKET.encode()) + _field(3, RESOURCE.encode()),
+            timeout=30,
+        )
     server.wait_for_termination()
 
 

@@ -19,7 +19,9 @@ IMAGE = "image.repository=registry.example.org/wattline-exporter"
 
 
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [HELM, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
@@ -29,7 +31,9 @@ def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(completed.stdout) if document]
 
 
-def object_named(objects: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
+def object_named(
+    objects: list[dict[str, Any]], kind: str, name: str = "wattline-exporter"
+) -> dict[str, Any]:
     (one,) = [d for d in objects if d["kind"] == kind and d["metadata"]["name"] == name]
     return one
 

@@ -1,4 +1,5 @@
-"""Machine with a real systemd as its first process: files of a root folder in an overlay, in new namespaces.
+"""Machine with a real systemd as its first process: files of a root folder in an overlay, in new
+namespaces.
 
 It needs root and Debian's `systemd`. Changes to its files are discarded.
 """
@@ -56,10 +57,16 @@ sys.exit(main())
 class Machine:
     """Machine that boots when the context is entered and is killed when it is left."""
 
-    def __init__(self, folder: Path, root: Path = Path("/"), binds: Mapping[Path, Path] | None = None) -> None:
-        """Take the files of `root`, and each folder of the keys of `binds` at the path of its value."""
+    def __init__(
+        self, folder: Path, root: Path = Path("/"), binds: Mapping[Path, Path] | None = None
+    ) -> None:
+        """Take the files of `root`, and each folder of the keys of `binds` at the path of its
+        value.
+        """
         self._folder, self._root = folder, root
-        self._binds = {REPOSITORY: SOURCE, Path(sys.base_prefix): _PYTHON} if binds is None else binds
+        self._binds = (
+            {REPOSITORY: SOURCE, Path(sys.base_prefix): _PYTHON} if binds is None else binds
+        )
         self._group = _cgroups() / f"wattline-machine-{os.getpid()}-{folder.name}"
         self._log = folder / "boot.log"
 
@@ -69,15 +76,30 @@ class Machine:
         self._group.mkdir()
         binds = [str(path) for pair in self._binds.items() for path in pair]
         boot = ["sh", "-c", _BOOT, "boot", str(upper), str(self._root), *binds]
-        spaces = ["unshare", "--pid", "--mount", "--uts", "--ipc", "--net", "--cgroup", "--fork", "--kill-child"]
+        spaces = [
+            "unshare",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--cgroup",
+            "--fork",
+            "--kill-child",
+        ]
         enter = f'echo $$ > "{self._group}/cgroup.procs"; exec "$@"'
         with self._log.open("w") as log:
-            self._outside = subprocess.Popen(["sh", "-c", enter, "sh", *spaces, *boot], stdout=log, stderr=log)
+            self._outside = subprocess.Popen(
+                ["sh", "-c", enter, "sh", *spaces, *boot], stdout=log, stderr=log
+            )
         eventually(self._is_up, "systemd is up", self._log.read_text, within_s=60)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._outside.send_signal(signal.SIGKILL)
         self._outside.wait()
@@ -85,8 +107,23 @@ class Machine:
 
     def run(self, *command: str, input_: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command on the machine as root."""
-        inside = ["nsenter", "-t", str(self._init()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", *command]
-        return subprocess.run(inside, input=input_, capture_output=True, text=True, timeout=60, check=False)
+        inside = [
+            "nsenter",
+            "-t",
+            str(self._init()),
+            "-m",
+            "-u",
+            "-i",
+            "-n",
+            "-p",
+            "-C",
+            "-r",
+            "-w",
+            *command,
+        ]
+        return subprocess.run(
+            inside, input=input_, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def write(self, path: str, text: str, mode: str = "0644") -> None:
         script = f"mkdir -p $(dirname {path}) && cat > {path} && chmod {mode} {path}"
@@ -95,7 +132,9 @@ class Machine:
 
     def _init(self) -> int:
         """Return the PID of its systemd on the host."""
-        children = Path(f"/proc/{self._outside.pid}/task/{self._outside.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{self._outside.pid}/task/{self._outside.pid}/children").read_text().split()
+        )
         return int(children[0]) if children else 0
 
     def _is_up(self) -> bool:
@@ -114,17 +153,33 @@ class Machine:
         return not self._group.exists()
 
     def install_checkout(self) -> None:
-        """Install this checkout in /opt/wattline as the README does; a service cannot see files below /root."""
+        """Install this checkout in /opt/wattline as the README does; a service cannot see files
+        below /root.
+        """
         packages = SOURCE / Path(sysconfig.get_path("purelib")).relative_to(REPOSITORY)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        sources = f"{SOURCE}\n{SOURCE}/workloads/python\n{packages}\n"
-        self.write("/opt/wattline/pyvenv.cfg", f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n")
+        sources = "\n".join(
+            [
+                *(f"{SOURCE}/{name}" for name in ("exporter", "workloads", "analyzer")),
+                f"{packages}",
+                "",
+            ]
+        )
+        self.write(
+            "/opt/wattline/pyvenv.cfg",
+            f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n",
+        )
         self.write(f"/opt/wattline/lib/{python}/site-packages/wattline.pth", sources)
-        self.write("/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n")  # a Python finds its library by its path
+        self.write(
+            "/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n"
+        )  # a Python finds its library by its path
         self.run("ldconfig")
         self.run("mkdir", "/opt/wattline/bin")
         self.run("ln", "-s", f"{_PYTHON}/bin/{python}", "/opt/wattline/bin/python3")
-        for program, module in [("exporter", "exporter.__main__"), ("workloads", "workloads.cli")]:
+        for program, module in [
+            ("exporter", "wattline_exporter.__main__"),
+            ("workloads", "wattline_workloads.cli"),
+        ]:
             self.write(f"/opt/wattline/bin/{program}", _SCRIPT.format(program=module), "0755")
 
 

@@ -14,8 +14,16 @@ ENTRYPOINT ["sh", "-c", "exec vmalert $(echo \"$@\" | sed s,-notifier.blackhole,
 """
 """Debian 12's vmalert lacks that option."""
 _SUBSTITUTES = {
-    "prom/prometheus": ("prometheus", "/prometheus", 'USER nobody\nENTRYPOINT ["/bin/prometheus"]\n'),
-    "victoriametrics/victoria-metrics": ("victoria-metrics", "/none", 'ENTRYPOINT ["/bin/victoria-metrics"]\n'),
+    "prom/prometheus": (
+        "prometheus",
+        "/prometheus",
+        'USER nobody\nENTRYPOINT ["/bin/prometheus"]\n',
+    ),
+    "victoriametrics/victoria-metrics": (
+        "victoria-metrics",
+        "/none",
+        'ENTRYPOINT ["/bin/victoria-metrics"]\n',
+    ),
     "victoriametrics/vmalert": ("vmalert", "/none", _VMALERT),
 }
 _NO_GRAFANA = """\
@@ -33,7 +41,9 @@ def substitute_images(engine: Podman, exporter: str) -> None:
     for file in ("compose.yml", "victoria-metrics.yml"):
         text = (DOCKER / file).read_text()
         for image in {
-            line.partition("image: ")[2].strip() for line in text.splitlines() if "image: docker.io/" in line
+            line.partition("image: ")[2].strip()
+            for line in text.splitlines()
+            if "image: docker.io/" in line
         }:
             name = image.removeprefix("docker.io/").partition(":")[0]
             folder = engine.folder / name.replace("/", "-")
@@ -44,4 +54,12 @@ def substitute_images(engine: Podman, exporter: str) -> None:
                 shutil.copy(require(program), folder / program)
                 text = _DEBIAN.format(program=program, data=data) + rest
             (folder / "Dockerfile").write_text(text)
-            engine("build", "--isolation=chroot", "--layers=false", "--tag", image, str(folder), within_s=180)
+            engine(
+                "build",
+                "--isolation=chroot",
+                "--layers=false",
+                "--tag",
+                image,
+                str(folder),
+                within_s=180,
+            )

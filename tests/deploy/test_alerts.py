@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from exporter.contract import metrics as m
 from tests.servers import require
+from wattline.contract import metrics as m
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 RULES = "wattline.alerts.yml"
@@ -38,13 +38,20 @@ def alerts() -> list[dict[str, Any]]:
 def test_alert_cases_pass_promtool_and_vmalert(command: tuple[str, ...]) -> None:
     program, *arguments = command
     completed = subprocess.run(
-        [require(program), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
+        [require(program), *arguments],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_alert_has_a_firing_and_a_silent_case() -> None:
-    tests = [test for name in TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]]
+    tests = [
+        test for name in TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]
+    ]
     cases = [case for test in tests for case in test["alert_rule_test"]]
     names = {rule["alert"] for rule in alerts()}
     assert {case["alertname"] for case in cases if case.get("exp_alerts")} == names
@@ -55,7 +62,10 @@ def test_alert_links_to_its_runbook_entry() -> None:
     headings = re.findall(r"^## (\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
     assert headings == [rule["alert"] for rule in alerts()]
     for rule in alerts():
-        assert rule["annotations"]["runbook_url"] == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
+        assert (
+            rule["annotations"]["runbook_url"]
+            == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
+        )
 
 
 def test_alert_links_to_a_dashboard_with_its_variables() -> None:
@@ -70,7 +80,12 @@ def test_alert_links_to_a_dashboard_with_its_variables() -> None:
 
 def test_alert_has_a_summary_and_a_description() -> None:
     for rule in alerts():
-        assert set(rule["annotations"]) == {"summary", "description", "dashboard_url", "runbook_url"}
+        assert set(rule["annotations"]) == {
+            "summary",
+            "description",
+            "dashboard_url",
+            "runbook_url",
+        }
         assert rule["annotations"]["description"].endswith(".")
 
 
@@ -80,8 +95,12 @@ def test_alert_links_take_addresses_by_the_documented_command(tmp_path: Path) ->
     shutil.copy(FOLDER / RULES, tmp_path)
     subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True, timeout=10)
     for rule in yaml.safe_load((tmp_path / RULES).read_text())["groups"][0]["rules"]:
-        assert rule["annotations"]["dashboard_url"].startswith("https://grafana.example.org/d/wattline-")
-        assert rule["annotations"]["runbook_url"].startswith("https://git.example.org/wattline/blob/main/deploy/")
+        assert rule["annotations"]["dashboard_url"].startswith(
+            "https://grafana.example.org/d/wattline-"
+        )
+        assert rule["annotations"]["runbook_url"].startswith(
+            "https://git.example.org/wattline/blob/main/deploy/"
+        )
 
 
 def test_alerts_use_existing_metrics() -> None:

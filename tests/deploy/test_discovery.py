@@ -1,4 +1,6 @@
-"""Discovery of runs in Kubernetes: the chart's value and the component of the overlays, and their rights."""
+"""Discovery of runs in Kubernetes: the chart's value and the component of the overlays, and their
+rights.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SLICES = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "ve
 
 
 def with_component(mode: str, namespace: str = "wattline", patch: str = "") -> list[dict[str, Any]]:
-    """Return the objects of an overlay with the component, as a user's kustomization combines them."""
+    """Return the objects of an overlay with the component, as a user's kustomization combines
+    them.
+    """
     content: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -29,7 +33,9 @@ def with_component(mode: str, namespace: str = "wattline", patch: str = "") -> l
         "components": ["../deploy/kubernetes/components/discovery"],
     }
     if patch:
-        content["patches"] = [{"target": {"kind": "DaemonSet", "name": "wattline-exporter"}, "patch": patch}]
+        content["patches"] = [
+            {"target": {"kind": "DaemonSet", "name": "wattline-exporter"}, "patch": patch}
+        ]
     with tempfile.TemporaryDirectory(dir=REPOSITORY, prefix=".overlay-") as folder:
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(content))
         return list(yaml.safe_load_all(render(folder)))
@@ -57,10 +63,16 @@ def test_chart_with_discovery_renders_the_objects_of_the_component(mode: str) ->
 
 @pytest.mark.parametrize("namespace", ["gpu-energy", "wattline"])
 @pytest.mark.parametrize("mode", ["runs", "rapl"])
-def test_component_binds_the_role_in_the_namespace_of_the_kustomization(mode: str, namespace: str) -> None:
+def test_component_binds_the_role_in_the_namespace_of_the_kustomization(
+    mode: str, namespace: str
+) -> None:
     objects = with_component(mode, namespace)
     (subject,) = object_named(objects, "ClusterRoleBinding")["subjects"]
-    assert subject == {"kind": "ServiceAccount", "name": "wattline-exporter", "namespace": namespace}
+    assert subject == {
+        "kind": "ServiceAccount",
+        "name": "wattline-exporter",
+        "namespace": namespace,
+    }
     assert object_named(objects, "ServiceAccount")["metadata"]["namespace"] == namespace
     for document in objects:
         kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
@@ -69,7 +81,9 @@ def test_component_binds_the_role_in_the_namespace_of_the_kustomization(mode: st
 @pytest.mark.parametrize(("mode", "position"), [("runs", 9), ("rapl", 10)])
 def test_documented_patch_removes_the_source_of_pods(mode: str, position: int) -> None:
     (patch,) = (
-        part.partition("```")[0] for part in README.split("```yaml\n")[1:] if "op: test" in part.split("```")[0]
+        part.partition("```")[0]
+        for part in README.split("```yaml\n")[1:]
+        if "op: test" in part.split("```")[0]
     )
     without = with_component(mode, patch=patch.replace("args/9", f"args/{position}"))
 
@@ -82,7 +96,9 @@ def test_documented_patch_removes_the_source_of_pods(mode: str, position: int) -
 @pytest.mark.parametrize("version", VERSIONS)
 def test_discovery_objects_are_valid_for_oldest_and_newest_api(version: str) -> None:
     for pods in ("api", "kubelet", "names"):
-        for document in template("mode=rapl", ENABLED, f"discovery.pods={pods}", "discovery.labels=pod_label:app"):
+        for document in template(
+            "mode=rapl", ENABLED, f"discovery.pods={pods}", "discovery.labels=pod_label:app"
+        ):
             kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -98,13 +114,20 @@ def test_role_is_bound_to_the_service_account_of_the_release() -> None:
     objects = template("mode=runs", ENABLED, namespace="power")
     (subject,) = object_named(objects, "ClusterRoleBinding")["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "wattline-exporter", "namespace": "power"}
-    assert object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    assert (
+        object_named(objects, "DaemonSet")["spec"]["template"]["spec"][
+            "automountServiceAccountToken"
+        ]
+        is True
+    )
 
 
 @pytest.mark.parametrize("mode", ["metrics", "runs", "rapl"])
 def test_node_without_discovery_has_no_token_and_no_rights(mode: str) -> None:
     for objects in (template(f"mode={mode}"), documents(mode)):
-        assert not {"ClusterRole", "ClusterRoleBinding"} & {document["kind"] for document in objects}
+        assert not {"ClusterRole", "ClusterRoleBinding"} & {
+            document["kind"] for document in objects
+        }
         spec = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]
         assert spec["automountServiceAccountToken"] is False
 
@@ -122,14 +145,21 @@ def test_discovery_passes_kinds_labels_and_source_to_the_exporter() -> None:
     for argument in arguments[1:]:
         assert f"| `{argument.partition('=')[0]} " in OPTIONS, argument
     by_names = container(template("mode=runs", ENABLED, "discovery.pods=names"))
-    assert not [argument for argument in by_names["args"] if argument.startswith("--kubernetes.pods")]
-    assert {"name": "pod-logs", "mountPath": "/var/log/pods", "readOnly": True} in by_names["volumeMounts"]
+    assert not [
+        argument for argument in by_names["args"] if argument.startswith("--kubernetes.pods")
+    ]
+    assert {"name": "pod-logs", "mountPath": "/var/log/pods", "readOnly": True} in by_names[
+        "volumeMounts"
+    ]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (("mode=metrics",), "discovery.enabled needs the processes of the host: set mode to runs or rapl"),
+        (
+            ("mode=metrics",),
+            "discovery.enabled needs the processes of the host: set mode to runs or rapl",
+        ),
         (("mode=runs", "discovery.pods=no"), "discovery"),
         (("mode=runs", "discovery.kinds=pods"), "discovery"),
     ],

@@ -20,7 +20,12 @@ def exporter(tmp_path_factory):
 
 def gate(exporter, baseline, candidate, *options):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "WATTLINE_EXPORTER": exporter.url, "WATTLINE_SOURCE": exporter.url}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "WATTLINE_EXPORTER": exporter.url,
+        "WATTLINE_SOURCE": exporter.url,
+    }
     command = [str(CI / "gate.sh"), baseline, candidate, *options]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -20,7 +20,12 @@ OF_THE_RELEASE = {
     "app.kubernetes.io/managed-by": "Helm",
     "helm.sh/chart": "wattline-exporter-0.1.0",
 }
-ALL = ("podMonitor.enabled=true", "vmPodScrape.enabled=true", "rules.kind=PrometheusRule", "dashboards.enabled=true")
+ALL = (
+    "podMonitor.enabled=true",
+    "vmPodScrape.enabled=true",
+    "rules.kind=PrometheusRule",
+    "dashboards.enabled=true",
+)
 
 
 @pytest.mark.parametrize("mode", LEVELS)
@@ -33,7 +38,9 @@ def test_manifests_set_the_name_of_the_node_without_discovery(mode: str) -> None
     for objects in (template(f"mode={mode}"), documents(mode)):
         (container,) = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
         names = [variable for variable in container["env"] if variable["name"] == "NODE_NAME"]
-        assert names == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+        assert names == [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+        ]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,9 @@ def test_manifests_set_the_name_of_the_node_without_discovery(mode: str) -> None
     ],
 )
 def test_chart_monitor_equals_the_component(component: str, value: str, kind: str) -> None:
-    theirs = yaml.safe_load((REPOSITORY / "deploy" / "kubernetes" / "components" / component).read_text())
+    theirs = yaml.safe_load(
+        (REPOSITORY / "deploy" / "kubernetes" / "components" / component).read_text()
+    )
     assert without_release(object_named(template(value), kind)) == without_release(theirs)
 
 
@@ -69,7 +78,9 @@ def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
         "dashboards.enabled=true",
     )
     objects = template(*values)
-    assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {d["kind"] for d in objects}
+    assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {
+        d["kind"] for d in objects
+    }
     for document in objects:
         kubernetes_validate.validate(document, version, strict=True)
     assert {"ports": [{"port": 8428}]} in object_named(objects, "NetworkPolicy")["spec"]["egress"]
@@ -77,9 +88,14 @@ def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
 
 def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
     objects = template(
-        "mode=runs", "clusterDomain=k8s.example.org", "extraArgs={--carbon.provider=gb}", namespace="power"
+        "mode=runs",
+        "clusterDomain=k8s.example.org",
+        "extraArgs={--carbon.provider=gb}",
+        namespace="power",
     )
-    arguments = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    arguments = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0][
+        "args"
+    ]
     hosts = [
         "wattline-runs",
         "wattline-runs.power",
@@ -92,7 +108,12 @@ def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
 
 
 def test_chart_omits_disabled_objects() -> None:
-    off = ("runtimeClassName=", "priorityClass.create=false", "priorityClass.name=", "networkPolicy.enabled=false")
+    off = (
+        "runtimeClassName=",
+        "priorityClass.create=false",
+        "priorityClass.name=",
+        "networkPolicy.enabled=false",
+    )
     objects = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
     spec = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]
     assert not {"runtimeClassName", "priorityClassName", "tolerations", "nodeSelector"} & set(spec)
@@ -110,28 +131,41 @@ def test_chart_rules_and_alerts_equal_the_tested_files(kind: str) -> None:
     objects = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
     for name in ("rules", "alerts"):
         rule = object_named(objects, kind, f"wattline-{name}")
-        theirs = yaml.safe_load((REPOSITORY / "deploy" / "prometheus" / f"wattline.{name}.yml").read_text())
+        theirs = yaml.safe_load(
+            (REPOSITORY / "deploy" / "prometheus" / f"wattline.{name}.yml").read_text()
+        )
         assert rule["spec"] == theirs
         assert rule["metadata"]["labels"]["release"] == "monitoring"
 
 
 def test_chart_alerts_disabled_by_name_are_left_out() -> None:
-    before = object_named(template("rules.kind=PrometheusRule"), "PrometheusRule", "wattline-alerts")
+    before = object_named(
+        template("rules.kind=PrometheusRule"), "PrometheusRule", "wattline-alerts"
+    )
     after = object_named(
-        template("rules.kind=PrometheusRule", "rules.disabledAlerts={WattlineExporterGone,WattlineXid}"),
+        template(
+            "rules.kind=PrometheusRule", "rules.disabledAlerts={WattlineExporterGone,WattlineXid}"
+        ),
         "PrometheusRule",
         "wattline-alerts",
     )
-    alerts = [[rule["alert"] for rule in rules["spec"]["groups"][0]["rules"]] for rules in (before, after)]
+    alerts = [
+        [rule["alert"] for rule in rules["spec"]["groups"][0]["rules"]] for rules in (before, after)
+    ]
     assert set(alerts[0]) - set(alerts[1]) == {"WattlineExporterGone", "WattlineXid"}
     assert len(alerts[0]) - len(alerts[1]) == 2
 
 
 def test_chart_alerts_link_to_the_given_addresses() -> None:
-    addresses = ("rules.grafanaUrl=https://grafana.example.org", "rules.runbookUrl=https://git.example.org/main/")
+    addresses = (
+        "rules.grafanaUrl=https://grafana.example.org",
+        "rules.runbookUrl=https://git.example.org/main/",
+    )
     alerts = object_named(template("rules.kind=VMRule", *addresses), "VMRule", "wattline-alerts")
     for rule in alerts["spec"]["groups"][0]["rules"]:
-        assert rule["annotations"]["dashboard_url"].startswith("https://grafana.example.org/d/wattline-")
+        assert rule["annotations"]["dashboard_url"].startswith(
+            "https://grafana.example.org/d/wattline-"
+        )
         assert rule["annotations"]["runbook_url"].startswith(
             "https://git.example.org/main/deploy/prometheus/runbook.md#"
         )
@@ -205,7 +239,11 @@ def test_chart_monitor_has_its_options(name: str, kind: str, keys: tuple[str, ..
 
 
 def test_chart_dashboards_equal_the_repository() -> None:
-    maps = {d["metadata"]["name"]: d for d in template("dashboards.enabled=true") if d["kind"] == "ConfigMap"}
+    maps = {
+        d["metadata"]["name"]: d
+        for d in template("dashboards.enabled=true")
+        if d["kind"] == "ConfigMap"
+    }
     files = sorted((REPOSITORY / "grafana" / "dashboards").glob("*.json"))
     assert list(maps) == [file.stem for file in files]
     for file in files:
@@ -257,10 +295,16 @@ def test_chart_notes_list_the_remaining_steps(tmp_path: Path) -> None:
     """Render the notes as part of an object, because without a cluster they are not printed."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
-    (chart / "templates" / "notes.yaml").write_text('kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n')
-    completed = helm("template", "wattline", chart, "--namespace", "power", "--set", IMAGE, "--set", "mode=runs")
+    (chart / "templates" / "notes.yaml").write_text(
+        'kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n'
+    )
+    completed = helm(
+        "template", "wattline", chart, "--namespace", "power", "--set", IMAGE, "--set", "mode=runs"
+    )
     assert completed.returncode == 0, completed.stderr
-    (notes,) = [d["text"] for d in yaml.safe_load_all(completed.stdout) if d and d["kind"] == "Notes"]
+    (notes,) = [
+        d["text"] for d in yaml.safe_load_all(completed.stdout) if d and d["kind"] == "Notes"
+    ]
     assert "WATTLINE_EXPORTER=http://wattline-runs.power:9847" in notes
     assert "kubectl -n power create secret generic wattline-token --from-file=token" in notes
     assert "enforce=privileged" in notes

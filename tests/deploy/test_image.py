@@ -50,7 +50,17 @@ def podman() -> Iterator[Podman]:
             "--build-arg=BASE=localhost/base",
         )
         file = str(DOCKER / "Dockerfile")
-        engine("build", *build, *_lent(Path(name)), "--tag", IMAGE, "--file", file, str(REPOSITORY), within_s=540)
+        engine(
+            "build",
+            *build,
+            *_lent(Path(name)),
+            "--tag",
+            IMAGE,
+            "--file",
+            file,
+            str(REPOSITORY),
+            within_s=540,
+        )
         yield engine
         engine("rm", "--all", "--force", "--time=0")
         engine("rmi", "--all", "--force")
@@ -72,7 +82,14 @@ def _base() -> Path:
         mmdebstrap = require("mmdebstrap", "mmdebstrap")
         _BASE.parent.mkdir(exist_ok=True)
         unfinished = _BASE.with_suffix(f".{os.getpid()}.tar")
-        made = [mmdebstrap, "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", "trixie", str(unfinished)]
+        made = [
+            mmdebstrap,
+            "--quiet",
+            "--variant=minbase",
+            "--dpkgopt=force-unsafe-io",
+            "trixie",
+            str(unfinished),
+        ]
         subprocess.run(made, check=True, capture_output=True, timeout=500)
         unfinished.rename(_BASE)
     return _BASE
@@ -84,9 +101,15 @@ def address(podman: Podman) -> str:
 
 
 def _started(
-    podman: Podman, name: str, *more: str, state: str = "--volume=/var/lib/wattline", serve: Sequence[str] = ()
+    podman: Podman,
+    name: str,
+    *more: str,
+    state: str = "--volume=/var/lib/wattline",
+    serve: Sequence[str] = (),
 ) -> str:
-    """Return the address of an exporter in a container without capabilities and with a read-only root."""
+    """Return the address of an exporter in a container without capabilities and with a read-only
+    root.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     storage = ("--tmpfs=/tmp", state)
@@ -96,18 +119,29 @@ def _started(
 
     def _is_read() -> bool:
         try:
-            return "wattline_gpu_power_watts{" in requests.get(f"{address}/metrics", timeout=10).text
+            return (
+                "wattline_gpu_power_watts{" in requests.get(f"{address}/metrics", timeout=10).text
+            )
         except requests.ConnectionError:
             return False
 
-    eventually(_is_read, "it is scraped", lambda: podman("inspect", "--format", "{{.State}}", name), within_s=60)
+    eventually(
+        _is_read,
+        "it is scraped",
+        lambda: podman("inspect", "--format", "{{.State}}", name),
+        within_s=60,
+    )
     return address
 
 
 def test_image_is_scraped_and_keeps_a_run(podman: Podman, address: str) -> None:
-    begun = requests.post(f"{address}/api/v1/runs", json={"workload": "probe", "run_id": "probe"}, timeout=10)
+    begun = requests.post(
+        f"{address}/api/v1/runs", json={"workload": "probe", "run_id": "probe"}, timeout=10
+    )
     assert begun.status_code == 201, begun.text
-    ended = requests.post(f"{address}/api/v1/runs/probe/end", json={"outcome": "ok"}, timeout=10).json()
+    ended = requests.post(
+        f"{address}/api/v1/runs/probe/end", json={"outcome": "ok"}, timeout=10
+    ).json()
     assert sum(ended["energy_joules"]["gpu"].values()) > 0
     assert "state.sqlite" in podman("exec", "exporter", "ls", "/var/lib/wattline")
 
@@ -134,19 +168,44 @@ def test_image_health_check_works_without_a_shell(podman: Podman, address: str) 
 def test_image_sbom_equals_the_installed_packages(podman: Podman, address: str) -> None:
     """Use the README's command on the image in a file."""
     saved = podman.folder / "image.tar"
-    podman("save", "--quiet", "--format=docker-archive", "--output", str(saved), IMAGE, within_s=180)
-    syft = [sysconfig.get_path("scripts") + "/syft", "scan", f"docker-archive:{saved}", "--output=cyclonedx-json"]
+    podman(
+        "save", "--quiet", "--format=docker-archive", "--output", str(saved), IMAGE, within_s=180
+    )
+    syft = [
+        sysconfig.get_path("scripts") + "/syft",
+        "scan",
+        f"docker-archive:{saved}",
+        "--output=cyclonedx-json",
+    ]
     offline = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
     listed = subprocess.run(syft, env=offline, capture_output=True, check=True, timeout=180).stdout
     saved.unlink()
-    result = [(part.get("purl", "").split("/")[0], part) for part in json.loads(listed)["components"]]
-    versions = "import importlib.metadata as m; print(*(f'{d.name}={d.version}' for d in m.distributions()))"
+    result = [
+        (part.get("purl", "").split("/")[0], part) for part in json.loads(listed)["components"]
+    ]
+    versions = (
+        "import importlib.metadata as m; print(*(f'{d.name}={d.version}' for d in "
+        "m.distributions()))"
+    )
     python = podman("exec", "exporter", "python3", "-c", versions).lower().replace("_", "-").split()
-    debian = podman("exec", "exporter", "dpkg-query", "--show", "--showformat=${Package}=${Version}\n").split()
-    assert sorted(f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:pypi") == sorted(python)
-    assert sorted(f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:deb") == sorted(debian)
+    debian = podman(
+        "exec", "exporter", "dpkg-query", "--show", "--showformat=${Package}=${Version}\n"
+    ).split()
+    assert sorted(
+        f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:pypi"
+    ) == sorted(python)
+    assert sorted(
+        f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:deb"
+    ) == sorted(debian)
     names = {part.partition("=")[0] for part in (*python, *debian)}
-    assert {"wattline", "aiohttp", "nvidia-ml-py", "prometheus-client", "grpcio", "ca-certificates"} <= names
+    assert {
+        "wattline",
+        "aiohttp",
+        "nvidia-ml-py",
+        "prometheus-client",
+        "grpcio",
+        "ca-certificates",
+    } <= names
     assert not {"pip", "python3-pip", "python3-pip-whl", "python3-venv", "pandas", "torch"} & names
 
 
@@ -164,7 +223,9 @@ def test_image_stops_within_the_grace_period(podman: Podman, address: str) -> No
 
 
 @pytest.mark.parametrize(("user", "reads"), [("0:0", True), ("65532:65532", False)])
-def test_image_rapl_is_readable_by_root_only(podman: Podman, tmp_path: Path, user: str, reads: bool) -> None:
+def test_image_rapl_is_readable_by_root_only(
+    podman: Podman, tmp_path: Path, user: str, reads: bool
+) -> None:
     """The files belong to root, so the overlay `rapl` needs no capability."""
     tree = Powercap(tmp_path / "sys")
     tree.zone("intel-rapl:0", "package-0", 1_000.0)
@@ -176,8 +237,12 @@ def test_image_rapl_is_readable_by_root_only(podman: Podman, tmp_path: Path, use
     folder.mkdir()
     folder.chmod(0o777)
     state = f"--volume={folder}:/var/lib/wattline"
-    address = _started(podman, name, "--user", user, host, state=state, serve=["--path.sysfs", "/host/sys"])
-    shown = "wattline_cpu_energy_joules_total{" in requests.get(f"{address}/metrics", timeout=10).text
+    address = _started(
+        podman, name, "--user", user, host, state=state, serve=["--path.sysfs", "/host/sys"]
+    )
+    shown = (
+        "wattline_cpu_energy_joules_total{" in requests.get(f"{address}/metrics", timeout=10).text
+    )
     podman("rm", "--force", "--time=0", name)
     assert shown is reads
 
@@ -197,7 +262,11 @@ def node(podman: Podman) -> Iterator[Node]:
 def test_compose_run_survives_down_and_up(node: Node) -> None:
     with node.composed("compose.yml"):
         drawn_j = node.measure("kept")
-        eventually(lambda: node.values(PROMETHEUS, ENDED.format("kept")) == [1.0], "the run is scraped", node.log)
+        eventually(
+            lambda: node.values(PROMETHEUS, ENDED.format("kept")) == [1.0],
+            "the run is scraped",
+            node.log,
+        )
         assert node.reported_j("kept", PROMETHEUS) == pytest.approx(drawn_j, rel=0.02)
         before_j = node.values(PROMETHEUS, ENERGY)
         assert len(before_j) == 2
@@ -207,10 +276,15 @@ def test_compose_run_survives_down_and_up(node: Node) -> None:
         again = f"timestamp(up) > {down_s} and up == 1"
         eventually(lambda: node.values(PROMETHEUS, again), "it is scraped again", node.log)
         after_j = node.values(PROMETHEUS, ENERGY)
-        assert [later > sooner for sooner, later in zip(before_j, after_j, strict=True)] == [True, True]
+        assert [later > sooner for sooner, later in zip(before_j, after_j, strict=True)] == [
+            True,
+            True,
+        ]
         for source in (PROMETHEUS, EXPORTER):
             assert node.reported_j("kept", source) == pytest.approx(drawn_j, rel=0.02)
-        up, rules = node.grafana_finds("prometheus.yml", "{source}/api/v1/query?query=up", "{source}/api/v1/rules")
+        up, rules = node.grafana_finds(
+            "prometheus.yml", "{source}/api/v1/query?query=up", "{source}/api/v1/rules"
+        )
         assert json.loads(up)["data"]["result"][0]["value"][1] == "1"
         assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
 
@@ -219,7 +293,9 @@ def test_compose_works_with_victoria_metrics(node: Node) -> None:
     with node.composed("compose.yml", "victoria-metrics.yml"):
         drawn_j = node.measure("other")
         scraped = ENDED.format("other")
-        eventually(lambda: node.values(VICTORIA_METRICS, scraped) == [1.0], "the run is scraped", node.log)
+        eventually(
+            lambda: node.values(VICTORIA_METRICS, scraped) == [1.0], "the run is scraped", node.log
+        )
         assert node.reported_j("other", VICTORIA_METRICS) == pytest.approx(drawn_j, rel=0.02)
         query = ("{source}/api/v1/query?query=up&nocache=1", "http://vmalert:8880/api/v1/rules")
         up, rules = node.grafana_finds("victoria-metrics.yml", *query)
@@ -236,7 +312,11 @@ def test_compose_simulates_gpus_without_hardware(node: Node) -> None:
 
     def _watts() -> list[float]:
         lines = node.ask(f"{EXPORTER}/metrics").splitlines()
-        return [float(line.split()[-1]) for line in lines if line.startswith("wattline_gpu_power_watts{")]
+        return [
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith("wattline_gpu_power_watts{")
+        ]
 
     with node.composed("compose.yml", "simulated.yml", only="exporter"):
         eventually(lambda: len(_watts()) == 2, "both are read", node.log)

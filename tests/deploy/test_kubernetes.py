@@ -48,7 +48,10 @@ _ACCEPTED_OF_RUNS = {
 def render(overlay: str) -> str:
     kubectl = require("kubectl", "kubernetes-client")
     completed = subprocess.run(
-        [kubectl, "kustomize", FOLDER / "overlays" / overlay], capture_output=True, text=True, check=False
+        [kubectl, "kustomize", FOLDER / "overlays" / overlay],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert completed.returncode == 0, completed.stderr
     return completed.stdout
@@ -72,7 +75,9 @@ def pod(overlay: str) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_valid_for_oldest_and_newest_api(overlay: str, version: str) -> None:
     result = documents(overlay)
-    assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in result}
+    assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {
+        d["kind"] for d in result
+    }
     for document in result:
         kubernetes_validate.validate(document, version, strict=True)
 
@@ -121,7 +126,9 @@ def above_restricted(spec: dict[str, Any]) -> list[str]:
     """
     own = spec["securityContext"]
     volumes = {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
-    broken = [f"host namespace {name}" for name in ("hostPID", "hostIPC", "hostNetwork") if spec.get(name)]
+    broken = [
+        f"host namespace {name}" for name in ("hostPID", "hostIPC", "hostNetwork") if spec.get(name)
+    ]
     allowed = {
         "configMap",
         "csi",
@@ -134,10 +141,14 @@ def above_restricted(spec: dict[str, Any]) -> list[str]:
     }
     broken += [f"volume {kind}" for kind in volumes - allowed]
     broken += [] if own.get("runAsNonRoot") is True and own.get("runAsUser") != 0 else ["root"]
-    broken += [] if own["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost") else ["seccomp"]
+    broken += (
+        [] if own["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost") else ["seccomp"]
+    )
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         context = container["securityContext"]
-        broken += ["privilege escalation"] if context.get("allowPrivilegeEscalation") is not False else []
+        broken += (
+            ["privilege escalation"] if context.get("allowPrivilegeEscalation") is not False else []
+        )
         broken += ["capabilities"] if context.get("capabilities") != {"drop": ["ALL"]} else []
         broken += ["privileged"] if context.get("privileged") else []
         broken += ["host port" for port in container.get("ports", []) if port.get("hostPort")]
@@ -152,7 +163,9 @@ def test_containers_have_no_privileges_and_reserve_no_gpu(overlay: str) -> None:
     assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert spec["automountServiceAccountToken"] is False
-    assert not any("nvidia.com" in name for requested in container["resources"].values() for name in requested)
+    assert not any(
+        "nvidia.com" in name for requested in container["resources"].values() for name in requested
+    )
     written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert written == {"state", "tmp"}
 
@@ -167,7 +180,10 @@ def test_token_is_readable_by_the_owner_only(overlay: str) -> None:
 
 def test_state_is_stored_outside_the_pod() -> None:
     volumes = {volume["name"]: volume for volume in pod("runs")["volumes"]}
-    assert volumes["state"] == {"name": "state", "hostPath": {"path": "/var/lib/wattline", "type": "DirectoryOrCreate"}}
+    assert volumes["state"] == {
+        "name": "state",
+        "hostPath": {"path": "/var/lib/wattline", "type": "DirectoryOrCreate"},
+    }
     assert "emptyDir" in {v["name"]: v for v in pod("metrics")["volumes"]}["state"]
 
 
@@ -176,14 +192,26 @@ def test_job_reaches_its_nodes_exporter_by_an_allowed_name() -> None:
     assert service["spec"]["internalTrafficPolicy"] == "Local"
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     arguments = pod("runs")["containers"][0]["args"]
-    addressed = {name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"}
-    assert addressed == {text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")}
+    addressed = {
+        name,
+        f"{name}.{namespace}",
+        f"{name}.{namespace}.svc",
+        f"{name}.{namespace}.svc.cluster.local",
+    }
+    assert addressed == {
+        text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")
+    }
 
 
 @pytest.mark.parametrize("beside", LEVELS)
 @pytest.mark.parametrize("component", ["prometheus-operator", "victoriametrics-operator"])
-def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside: str, tmp_path: Path) -> None:
-    kinds = {"prometheus": ("PodMonitor", "relabelings"), "victoriametrics": ("VMPodScrape", "relabelConfigs")}
+def test_operator_scrape_selects_pods_and_labels_the_node(
+    component: str, beside: str, tmp_path: Path
+) -> None:
+    kinds = {
+        "prometheus": ("PodMonitor", "relabelings"),
+        "victoriametrics": ("VMPodScrape", "relabelConfigs"),
+    }
     kind, relabels = kinds[component.partition("-")[0]]
     overlay = FOLDER / "overlays" / f"test-{component}-{tmp_path.name}"
     overlay.mkdir()
@@ -195,7 +223,9 @@ def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside
     finally:
         (overlay / "kustomization.yaml").unlink()
         overlay.rmdir()
-    assert scrape["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert (
+        scrape["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    )
     (endpoint,) = scrape["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
     assert endpoint[relabels] == [
@@ -207,7 +237,9 @@ def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside
 
 @pytest.fixture(scope="module")
 def linter_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Return exit code and output of the linter by overlay, from one process, because its start takes seconds."""
+    """Return exit code and output of the linter by overlay, from one process, because its start
+    takes seconds.
+    """
     folder = tmp_path_factory.mktemp("rendered")
     calls = []
     for overlay in LEVELS:
@@ -238,9 +270,13 @@ def test_policy_linter_reports_only_intended_exceptions(
 
 
 def _linter() -> Path:
-    """Return the Python of a separate environment with the linter, because it brings a hundred packages."""
+    """Return the Python of a separate environment with the linter, because it brings a hundred
+    packages.
+    """
     folder = REPOSITORY / "build" / "checkov"
     if not (folder / "bin" / "checkov").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([REPOSITORY / "deploy" / "install.sh", folder, _LINTER], check=True, timeout=500)
+        subprocess.run(
+            [REPOSITORY / "deploy" / "install.sh", folder, _LINTER], check=True, timeout=500
+        )
     return folder / "bin" / "python"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 EXIT_CODES: dict[str, dict[int | str, str]] = {
     "exporter": {
-        0: "Success. `exporter serve` stopped after SIGTERM, SIGINT or, with `--exit-when-idle`, after its last run.",
-        1: "Failure, such as an address in use or a state folder that is not writable. `exporter check`: no source of "
+        0: "Success. `exporter serve` stopped after SIGTERM, SIGINT or, with `--exit-when-idle`, "
+        "after its last run.",
+        1: "Failure, such as an address in use or a state folder that is not writable. `exporter "
+        "check`: no source of "
         "energy works.",
         2: "Usage error: an unknown option, or a value that is not valid.",
         78: "The state folder is of another version of Wattline; a restart does not help.",
@@ -13,10 +15,12 @@ EXIT_CODES: dict[str, dict[int | str, str]] = {
     },
     "workloads": {
         0: "Success.",
-        1: "Failure: a run of a plan or sweep failed, a power limit was not restored, or the exporter refused the run.",
+        1: "Failure: a run of a plan or sweep failed, a power limit was not restored, or the "
+        "exporter refused the run.",
         2: "Usage error: an unknown option, an unknown job, or a plan that is not valid.",
         130: "Ctrl-C.",
-        "other": "`workloads run` and `workloads job` return the exit code of the command, and 128 + n if signal n "
+        "other": "`workloads run` and `workloads job` return the exit code of the command, and 128 "
+        "+ n if signal n "
         "killed it.",
     },
     "analyzer": {

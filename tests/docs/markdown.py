@@ -29,7 +29,12 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, text.count("\n", 0, result.start()) + 1, result[1] or _language(result[2]), result[2])
+        Block(
+            page,
+            text.count("\n", 0, result.start()) + 1,
+            result[1] or _language(result[2]),
+            result[2],
+        )
         for result in _FENCE.finditer(text)
     ]
 
@@ -55,7 +60,8 @@ def prose_words(page: Path) -> int:
 def command_lines(block: Block) -> Iterator[list[str]]:
     """Yield each command as words, without assignments, `sudo` and the `$` of a console.
 
-    A console's output is left out, and a line that is not shell syntax ends the block with ValueError.
+    A console's output is left out, and a line that is not shell syntax ends the block with
+    ValueError.
     """
     text = block.text.replace("\\\n", " ")
     for line in _joined(text.splitlines(), prompt="$ " if block.language == "console" else ""):
@@ -63,7 +69,9 @@ def command_lines(block: Block) -> Iterator[list[str]]:
 
 
 def _joined(lines: list[str], prompt: str) -> Iterator[str]:
-    """Yield the lines after the prompt, each with the rest of a quoted string that spans several lines."""
+    """Yield the lines after the prompt, each with the rest of a quoted string that spans several
+    lines.
+    """
     pending = ""
     for line in lines:
         if not pending and not line.lstrip().startswith(prompt):

@@ -12,15 +12,21 @@ from typing import Any
 
 from typer.main import get_command
 
-from analyzer.cli import command_line
-from exporter.cli.main import cli as exporter_app
-from exporter.contract.command_line import help_record
-from workloads.cli import app as workloads_app
-from workloads.jobs import base as jobs
+from wattline.command_line import help_record
+from wattline_analyzer.cli import command_line
+from wattline_exporter.cli.main import cli as exporter_app
+from wattline_workloads.cli import app as workloads_app
+from wattline_workloads.jobs import base as jobs
 
 PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": command_line()}
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")
-_TYPES = {"str": "TEXT", "path": "PATH", "int range": "INTEGER", "float range": "NUMBER", "float": "NUMBER"}
+_TYPES = {
+    "str": "TEXT",
+    "path": "PATH",
+    "int range": "INTEGER",
+    "float range": "NUMBER",
+    "float": "NUMBER",
+}
 STUDY_COMMANDS = ("recommend", "compare", "gate", "variability", "tenants", "best-start")
 """Commands of the analyzer that compare runs, settings or times; they have a separate page."""
 FLEET_COMMANDS = ("fleet", "usage", "waste", "requests")
@@ -61,7 +67,10 @@ def commands(program: str) -> list[Command]:
 @cache
 def option_names(program: str) -> dict[str, set[str]]:
     """Return each command's options by its name, hidden ones included; "" is the program itself."""
-    return {" ".join(path): _all_names(command) for path, command in _walk(get_command(PROGRAMS[program]), [])}
+    return {
+        " ".join(path): _all_names(command)
+        for path, command in _walk(get_command(PROGRAMS[program]), [])
+    }
 
 
 @cache
@@ -70,7 +79,9 @@ def job_option_names(job: str) -> set[str]:
 
 
 def program_options(program: str, *, without: Collection[str] = ()) -> str:
-    """Return the sections of all commands but `without`, and one of the options that several commands share."""
+    """Return the sections of all commands but `without`, and one of the options that several
+    commands share.
+    """
     known = commands(program)
     shared = _shared_by_commands(known)
     parts = _sections(program, {command.name for command in known} - set(without), "")
@@ -80,7 +91,9 @@ def program_options(program: str, *, without: Collection[str] = ()) -> str:
 
 
 def command_options(program: str, names: Collection[str], shared_page: str) -> str:
-    """Return the sections of some commands; `shared_page` has the options that several commands share."""
+    """Return the sections of some commands; `shared_page` has the options that several commands
+    share.
+    """
     return "\n\n".join(_sections(program, names, shared_page))
 
 
@@ -94,7 +107,9 @@ def _sections(program: str, names: Collection[str], shared_page: str) -> list[st
         parts += [f"## `{program} {command.name}`", command.help]
         base, own = _own_parameters(command, known[:number])
         if base:
-            missing = ", ".join(_code(p.names.split()[0]) for p in base.parameters if p not in command.parameters)
+            missing = ", ".join(
+                _code(p.names.split()[0]) for p in base.parameters if p not in command.parameters
+            )
             without = f", except {missing}" if missing else ""
             parts.append(f"It takes the options of `{program} {base.name}`{without}.")
         common = [p for p in own if p in shared]
@@ -122,15 +137,24 @@ def _table(parameters: Sequence[Parameter]) -> list[str]:
     return ["\n".join([*_HEAD, *(one.row for one in parameters)])] if parameters else []
 
 
-def _own_parameters(command: Command, earlier: Iterable[Command]) -> tuple[Command | None, list[Parameter]]:
+def _own_parameters(
+    command: Command, earlier: Iterable[Command]
+) -> tuple[Command | None, list[Parameter]]:
     for base in earlier:
-        if len(set(base.parameters) & set(command.parameters)) >= _INHERITED and len(base.parameters) > 2 * _INHERITED:
+        if (
+            len(set(base.parameters) & set(command.parameters)) >= _INHERITED
+            and len(base.parameters) > 2 * _INHERITED
+        ):
             return base, [one for one in command.parameters if one not in base.parameters]
     return None, list(command.parameters)
 
 
 def _shared_by_commands(known: Sequence[Command]) -> list[Parameter]:
-    every = list(chain.from_iterable(_own_parameters(command, known[:n])[1] for n, command in enumerate(known)))
+    every = list(
+        chain.from_iterable(
+            _own_parameters(command, known[:n])[1] for n, command in enumerate(known)
+        )
+    )
     return [one for one in dict.fromkeys(every) if one.is_option and every.count(one) >= _SHARED]
 
 
@@ -173,14 +197,23 @@ def _all_names(command: Any) -> set[str]:
 
 def _actions(job: str) -> list[Action]:
     parser = jobs.load_job(job).parser()
-    return [action for action in parser._actions if action.help != SUPPRESS and action.dest != "help"]
+    return [
+        action for action in parser._actions if action.help != SUPPRESS and action.dest != "help"
+    ]
 
 
 def _job_row(action: Action) -> str:
-    metavar = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ()))
+    metavar = (
+        action.metavar
+        if isinstance(action.metavar, str)
+        else "|".join(map(str, action.choices or ()))
+    )
     text, has_default, default = str(action.help or "").partition("default: ")
     names = f"{', '.join(action.option_strings)} {metavar}".strip()
-    return f"| {_code(names)} | {_cell(text.rstrip('; '))} | {_cell(f'`{default}`' if has_default else '')} |"
+    return (
+        f"| {_code(names)} | {_cell(text.rstrip('; '))} | "
+        f"{_cell(f'`{default}`' if has_default else '')} |"
+    )
 
 
 def _code(text: str) -> str:

@@ -8,20 +8,23 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from exporter.contract import metrics
-from exporter.push import hardware_conventions
 from tests.calibration import margins, shares
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, option_tables
 from tests.exam import table
-from tests.exporter.exposition import series_counts
+from tests.exporter.web import series_counts
 from tests.fault_trials import kills
 from tests.fault_trials import table as fault_trials
+from wattline.contract import metrics
+from wattline_exporter.push import hardware_conventions
 
 ROOT = Path(__file__).resolve().parents[2]
-METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
+METRICS_PAGE = ROOT / "exporter/docs/METRICS.md"
 BLOCKS: dict[str, Callable[[], str]] = {
-    **{f"{name} options": partial(option_tables.program_options, name) for name in option_tables.PROGRAMS},
+    **{
+        f"{name} options": partial(option_tables.program_options, name)
+        for name in option_tables.PROGRAMS
+    },
     "analyzer options": partial(
         option_tables.program_options,
         "analyzer",
@@ -50,19 +53,27 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "series counts": series_counts.count_table,
     "series of a fleet": series_counts.fleet_table,
 }
-_BLOCK = re.compile(r"(?P<start><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(
+    r"(?P<start><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
 
 
 def markdown_files() -> list[Path]:
     """Return every Markdown file of the repository, also those not committed yet."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    names = subprocess.run(
+        listed, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     return [path for name in sorted(set(names)) if (path := ROOT / name).is_file()]
 
 
 def generate_pages(text: str) -> str:
-    """Return the page with every generated block up to date; raise KeyError for an unknown block."""
-    return _BLOCK.sub(lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text)
+    """Return the page with every generated block up to date; raise KeyError for an unknown
+    block.
+    """
+    return _BLOCK.sub(
+        lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text
+    )
 
 
 def pages_with_tables() -> list[Path]:

@@ -1,7 +1,7 @@
 """Commands, configuration and links shown in the documents.
 
-Every Markdown page of the repository is checked. Commands of the three programs must parse; those that need no GPU,
-no service and no user's data also run, on simulated GPUs and loopback.
+Every Markdown page of the repository is checked. Commands of the three programs must parse; those
+that need no GPU, no service and no user's data also run, on simulated GPUs and loopback.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import yaml
 
 from tests.docs import markdown, option_tables
 from tests.docs.reference import ROOT, markdown_files
-from workloads.jobs.base import job_names
+from wattline_workloads.jobs.base import job_names
 
 PAGES = markdown_files()
 BLOCKS = [block for page in PAGES for block in markdown.blocks(page)]
@@ -62,7 +62,9 @@ def job_options(job):
 
 def programs_commands(block):
     for words in markdown.command_lines(block):
-        if PurePath(words[0]).name in option_tables.PROGRAMS and not any("…" in word for word in words):
+        if PurePath(words[0]).name in option_tables.PROGRAMS and not any(
+            "…" in word for word in words
+        ):
             yield [PurePath(words[0]).name, *words[1:]]
 
 
@@ -71,18 +73,26 @@ def test_shown_command_has_known_options(block):
     for words in programs_commands(block):
         known, command, _ = options_of(words)
         assert command in known
-        assert command or len(words) == 1 or words[1].startswith("-"), f"unknown command: {shlex.join(words)}"
+        assert command or len(words) == 1 or words[1].startswith("-"), (
+            f"unknown command: {shlex.join(words)}"
+        )
         assert unknown_options(words) == [], shlex.join(words)
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL and b.language != "console"], ids=block_id)
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.language in SHELL and b.language != "console"], ids=block_id
+)
 def test_shown_shell_block_is_valid_syntax(block):
-    checked = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True, check=False)
+    checked = subprocess.run(
+        ["bash", "-n"], input=block.text, text=True, capture_output=True, check=False
+    )
 
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in ("yaml", "yml", "json")], ids=block_id)
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.language in ("yaml", "yml", "json")], ids=block_id
+)
 def test_shown_configuration_parses(block):
     parse = json.loads if block.language == "json" else lambda text: list(yaml.safe_load_all(text))
 
@@ -111,7 +121,9 @@ def test_page_has_at_most_1500_words(page):
 
 
 SHELL_BLOCKS = [block for block in BLOCKS if block.language in SHELL]
-MAKE_TARGETS = {target for b in SHELL_BLOCKS for target in re.findall(r"^make ([a-z]+)", b.text, re.MULTILINE)}
+MAKE_TARGETS = {
+    target for b in SHELL_BLOCKS for target in re.findall(r"^make ([a-z]+)", b.text, re.MULTILINE)
+}
 RUNNABLE = {
     "exporter check": [
         *("--simulate", "2xH200", "--state.path", "state", "--idle-seconds", "0"),
@@ -119,7 +131,7 @@ RUNNABLE = {
     ],
     "exporter regions --carbon.provider gb": [],
     "workloads list": [],
-    "workloads plan workloads/plans/examples/gpt2-caps.yaml --dry-run": [],
+    "workloads plan workloads/docs/examples/gpt2-caps.yaml --dry-run": [],
 }
 """Shown commands that run here, with the options that the test adds."""
 
@@ -131,11 +143,18 @@ def test_shown_make_target_exists(target):
 
 @pytest.mark.parametrize("line", RUNNABLE)
 def test_shown_command_runs(line, tmp_path):
-    assert line in {shlex.join(words) for block in SHELL_BLOCKS for words in programs_commands(block)}
-    program, *arguments = [word.replace("workloads/plans", f"{ROOT}/workloads/plans") for word in shlex.split(line)]
+    assert line in {
+        shlex.join(words) for block in SHELL_BLOCKS for words in programs_commands(block)
+    }
+    program, *arguments = [
+        word.replace("workloads/docs/examples", f"{ROOT}/workloads/docs/examples")
+        for word in shlex.split(line)
+    ]
     script = Path(sys.executable).with_name(program)
     command = [str(script), *arguments, *RUNNABLE[line]]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout

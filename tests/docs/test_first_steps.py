@@ -32,11 +32,15 @@ def shell(exporter, tmp_path):
     """Return a function that runs shell commands with the programs of this environment in PATH."""
     programs = str(Path(sys.executable).parent)
     path = f"{programs}:{environment()['PATH']}"
-    env = environment({"PATH": path, "WATTLINE_EXPORTER": exporter.url, "WATTLINE_SOURCE": exporter.url})
+    env = environment(
+        {"PATH": path, "WATTLINE_EXPORTER": exporter.url, "WATTLINE_SOURCE": exporter.url}
+    )
 
     def run(script):
         command = ["bash", "-euo", "pipefail", "-c", script.replace(SHOWN_ADDRESS, exporter.url)]
-        ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
+        )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
@@ -44,7 +48,9 @@ def shell(exporter, tmp_path):
 
 
 def test_readme_run_and_report_work_as_shown(shell, tmp_path):
-    (block,) = [b for b in markdown.blocks(ROOT / "README.md") if b.text.startswith("workloads run")]
+    (block,) = [
+        b for b in markdown.blocks(ROOT / "README.md") if b.text.startswith("workloads run")
+    ]
     run, runs, report = [shlex.join(words) for words in markdown.command_lines(block)]
     (tmp_path / "train.py").write_text("import time\ntime.sleep(1)\n")
 
@@ -112,7 +118,9 @@ def test_server_of_request_energy_reports_its_requests(shell, exporter, tmp_path
         finally:
             serving.terminate()
 
-    assert [json.loads(line)["id"] for line in answers.splitlines()] == [f"cmpl-{k}" for k in range(1, 6)]
+    assert [json.loads(line)["id"] for line in answers.splitlines()] == [
+        f"cmpl-{k}" for k in range(1, 6)
+    ]
     run = exporter.get(f"/api/v1/runs/{view['run_id']}")[1]
     assert (run["workload"], [gpu["gpu"] for gpu in run["gpus"]]) == ("llm-server", ["0"])
     assert len(server.text.splitlines()) <= 20

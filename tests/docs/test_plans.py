@@ -34,7 +34,9 @@ def test_shown_plans_are_found():
 def test_shown_plan_is_valid(block, tmp_path):
     (tmp_path / "plan.yaml").write_text(block.text)
     command = [str(Path(sys.executable).with_name("workloads")), "plan", "plan.yaml", "--dry-run"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert "workloads job" in ran.stdout

@@ -18,7 +18,9 @@ entry_points(group="console_scripts")[sys.argv.pop(1)].load()()
 
 
 @pytest.mark.parametrize(
-    "path", reference.pages_with_tables(), ids=lambda path: path.relative_to(reference.ROOT).as_posix()
+    "path",
+    reference.pages_with_tables(),
+    ids=lambda path: path.relative_to(reference.ROOT).as_posix(),
 )
 def test_reference_page_is_up_to_date(path):
     assert path.read_text() == reference.pages()[path], "stale; run: make docs"
@@ -37,18 +39,26 @@ def test_every_finding_code_has_a_meaning():
 def test_finding_codes_of_known_findings_have_their_levels():
     result = finding_codes.collect_findings()
 
-    assert (result["stuck_sensor"], result["gap"], result["rapl_wrap"]) == ({"bad"}, {"warning"}, {"note", "warning"})
+    assert (result["stuck_sensor"], result["gap"], result["rapl_wrap"]) == (
+        {"bad"},
+        {"warning"},
+        {"note", "warning"},
+    )
 
 
 def test_hidden_options_are_left_out():
-    check = next(command for command in option_tables.commands("exporter") if command.name == "check")
+    check = next(
+        command for command in option_tables.commands("exporter") if command.name == "check"
+    )
 
     assert "--log.level" in option_tables.option_names("exporter")["check"]
     assert not [one for one in check.parameters if one.names.startswith("--log.level")]
 
 
 def test_options_have_help_and_default():
-    serve = next(command for command in option_tables.commands("exporter") if command.name == "serve")
+    serve = next(
+        command for command in option_tables.commands("exporter") if command.name == "serve"
+    )
     address = next(one for one in serve.parameters if one.names.startswith("--web.listen-address"))
 
     assert address.help
@@ -59,7 +69,11 @@ def test_options_have_help_and_default():
     ("program", "arguments", "code"),
     [
         ("exporter", ["--version"], 0),
-        ("exporter", ["check", "--no-collector.nvml", "--no-collector.rapl", "--no-collector.hwmon"], 1),
+        (
+            "exporter",
+            ["check", "--no-collector.nvml", "--no-collector.rapl", "--no-collector.hwmon"],
+            1,
+        ),
         ("exporter", ["serve", "--unknown"], 2),
         ("workloads", ["list"], 0),
         ("workloads", ["job", "unknown"], 2),
@@ -71,7 +85,9 @@ def test_options_have_help_and_default():
 )
 def test_exit_code_is_the_documented_one(program, arguments, code):
     run = [sys.executable, "-P", "-c", _START, program, *arguments]
-    ended = subprocess.run(run, cwd=reference.ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        run, cwd=reference.ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
 
     assert ended.returncode == code, ended.stderr
     assert code in exit_codes.EXIT_CODES[program]

@@ -10,12 +10,12 @@ from typing import Any
 
 from scipy.stats import binom
 
-from analyzer.assess.run import assess
-from analyzer.model.interval import Interval
-from analyzer.sources.base import FetchError
-from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs import load as runs
 from tests.end_to_end.cluster_node import Node
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.runs import load as runs
+from wattline_analyzer.core.sources.base import FetchError
+from wattline_analyzer.core.sources.prometheus import PrometheusSource
+from wattline_analyzer.report.assess import assess
 
 LONG_S = 10.0
 """Duration from which a run is compared with a tolerance; shorter runs use their interval."""
@@ -26,7 +26,9 @@ MIN_UNSEEN_S = 0.01
 """Seconds of unseen time below which they are rounding."""
 PEAK_W = 700.0
 MAX_HALF_WIDTHS = 2.0
-"""Limit of the deviation in half-widths; 5 % of the runs may lie outside their 95 % interval, but not this far."""
+"""Limit of the deviation in half-widths; 5 % of the runs may lie outside their 95 % interval, but
+not this far.
+"""
 _CHANCE = 0.001
 _CLOCK = runs.Clock(time.time, time.sleep)
 
@@ -53,7 +55,9 @@ class ReportedEnergy:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Energies of one run by source, the ledger first. `trouble` lists problems other than energies."""
+    """Energies of one run by source, the ledger first. `trouble` lists problems other than
+    energies.
+    """
 
     run_id: str
     nodes: int
@@ -70,36 +74,60 @@ class RunComparison:
     @property
     def unseen_s(self) -> float:
         """Return the longest declared unseen time."""
-        return max((energies.unseen_s for energies in self.energies.values() if energies.missing_j), default=0.0)
+        return max(
+            (energies.unseen_s for energies in self.energies.values() if energies.missing_j),
+            default=0.0,
+        )
 
     @property
     def deviation(self) -> float:
         """Return the largest relative deviation from the true value."""
-        offs = [energies.joules / self.true_j - 1 for energies in self.energies.values() if energies.joules is not None]
+        offs = [
+            energies.joules / self.true_j - 1
+            for energies in self.energies.values()
+            if energies.joules is not None
+        ]
         return max(offs, key=abs, default=math.nan)
 
     @property
     def agrees(self) -> bool:
-        """Return True if all sources agree with the true value, without allowance for unseen time."""
-        return all(abs(self._off_j(energies)) <= self._bound_j(energies) for energies in self.energies.values())
+        """Return True if all sources agree with the true value, without allowance for unseen
+        time.
+        """
+        return all(
+            abs(self._off_j(energies)) <= self._bound_j(energies)
+            for energies in self.energies.values()
+        )
 
     @property
     def bounds(self) -> tuple[Interval, ...]:
         """Return the figures from the servers' raw samples."""
-        return tuple(energies.own for energies in self.energies.values() if energies.own is not None)
+        return tuple(
+            energies.own for energies in self.energies.values() if energies.own is not None
+        )
 
     def problems(self) -> Iterator[str]:
         yield from self.trouble
         (_, first), *others = self.energies.items()
         for source, energies in others:
-            if energies.joules is not None and not math.isclose(energies.joules, first.joules or 0.0, rel_tol=ROUNDING):
-                yield f"{source} reports {energies.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
+            if energies.joules is not None and not math.isclose(
+                energies.joules, first.joules or 0.0, rel_tol=ROUNDING
+            ):
+                yield (
+                    f"{source} reports {energies.joules:.1f} J, the ledger "
+                    f"{first.joules or 0.0:.1f} J"
+                )
         for source, energies in self.energies.items():
-            off_j, bound_j = self._off_j(energies), self._bound_j(energies) * (1.0 if self.is_long else MAX_HALF_WIDTHS)
+            off_j, bound_j = (
+                self._off_j(energies),
+                self._bound_j(energies) * (1.0 if self.is_long else MAX_HALF_WIDTHS),
+            )
             if energies.joules is None:
                 yield f"{source} has no such run: {' '.join(energies.notes)}"
             elif off_j > bound_j:
-                yield f"{source} is {off_j:.1f} J above the true value, by more than {bound_j:.1f} J"
+                yield (
+                    f"{source} is {off_j:.1f} J above the true value, by more than {bound_j:.1f} J"
+                )
             elif off_j < -bound_j - energies.missing_j:
                 declared = f"{bound_j:.1f} J, and {energies.unseen_s:.2f} s of a GPU unseen"
                 yield f"{source} is {-off_j:.1f} J below the true value; declared are {declared}"
@@ -119,7 +147,11 @@ class RunComparison:
 def too_many_outside(comparisons: Sequence[RunComparison]) -> bool:
     """Return True if more short runs miss their 95 % intervals than chance explains."""
     sampled = [run for run in comparisons if not run.is_long and not run.unseen_s]
-    return sum(run.is_outside for run in sampled) > binom.isf(_CHANCE, len(sampled), 0.05) if sampled else False
+    return (
+        sum(run.is_outside for run in sampled) > binom.isf(_CHANCE, len(sampled), 0.05)
+        if sampled
+        else False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +168,26 @@ class RunLedgers:
 
 
 def sum_ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> RunLedgers:
-    """Sum the ledgers; `gpus` are the run's GPUs on each node. Without energy if a ledger lacks a GPU."""
+    """Sum the ledgers; `gpus` are the run's GPUs on each node. Without energy if a ledger lacks a
+    GPU.
+    """
     answers = [node.run(run_id) for node in nodes]
     true_by_node_j = [node.true_j(run, gpus) for node, run in zip(nodes, answers, strict=True)]
     energies_j = [run["energy_joules"].get("gpu", {}) for run in answers]
     halves_j = [run["energy_uncertainty_joules"].get("gpu", {}) for run in answers]
     complete = all(
-        set(energy) == set(true_by_gpu_j) for energy, true_by_gpu_j in zip(energies_j, true_by_node_j, strict=True)
+        set(energy) == set(true_by_gpu_j)
+        for energy, true_by_gpu_j in zip(energies_j, true_by_node_j, strict=True)
     )
     energies = ReportedEnergy(
-        math.fsum(joules for energy in energies_j for joules in energy.values()) if complete else None,
+        math.fsum(joules for energy in energies_j for joules in energy.values())
+        if complete
+        else None,
         math.fsum(joules for half in halves_j for joules in half.values()),
-        math.fsum(_unseen_s(run["covered_ratio"].get("gpu", {}), run["duration_seconds"]) for run in answers),
+        math.fsum(
+            _unseen_s(run["covered_ratio"].get("gpu", {}), run["duration_seconds"])
+            for run in answers
+        ),
         notes=tuple(note for run in answers for note in run["notes"]),
     )
     return RunLedgers(
@@ -171,8 +211,14 @@ def server_energy(address: str, run_id: str, labels: Mapping[str, str]) -> Repor
     finally:
         source.close()
     if report.headline is None or report.ended_at_s is None or dict(report.labels) != dict(labels):
-        return ReportedEnergy(None, notes=(f"it ended at {report.ended_at_s}, its labels are {report.labels}",))
+        return ReportedEnergy(
+            None, notes=(f"it ended at {report.ended_at_s}, its labels are {report.labels}",)
+        )
     unseen_s = math.fsum(
-        (1.0 - device.covered_ratio) * device.duration_s for device in report.gpus if device.covered_ratio is not None
+        (1.0 - device.covered_ratio) * device.duration_s
+        for device in report.gpus
+        if device.covered_ratio is not None
     )
-    return ReportedEnergy(report.headline.value, report.headline.half or 0.0, unseen_s, report.from_raw_samples)
+    return ReportedEnergy(
+        report.headline.value, report.headline.half or 0.0, unseen_s, report.from_raw_samples
+    )

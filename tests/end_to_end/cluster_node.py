@@ -13,10 +13,19 @@ from typing import Any
 import psutil
 import requests
 
-from exporter.contract import metrics as m
-from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, clock_s, create, make_gpus
 from tests import daemon, servers
 from tests.bench.node import HIGH_W, LOW_W, boottime_of
+from wattline.contract import metrics as m
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Fault,
+    Simulation,
+    Square,
+    clock_s,
+    create,
+    make_gpus,
+)
 
 PERIODS_S = (1.5, 7.0)
 PATIENCE_S = 60.0
@@ -44,7 +53,12 @@ class Node:
 
     def start(self) -> None:
         """Start the exporter without waiting; see `until_ready`."""
-        options = ("--web.listen-address", self.target, "--simulate", f"{len(self.simulation.gpus)}xH200")
+        options = (
+            "--web.listen-address",
+            self.target,
+            "--simulate",
+            f"{len(self.simulation.gpus)}xH200",
+        )
         self._exporter = daemon.start(self.folder, *options, *_WITHOUT, "--carbon.intensity", "230")
         self._exporter.url = f"http://{self.target}"
 
@@ -75,25 +89,40 @@ class Node:
         self.simulation.set_fault(gpu, Fault.LOST, on=False)
 
     def begin(self, body: Mapping[str, Any]) -> None:
-        """Begin a run and retry while the exporter is down; the run_id makes that harmless. Raise RefusedError."""
-        self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs", json=body, timeout=30))
+        """Begin a run and retry while the exporter is down; the run_id makes that harmless. Raise
+        RefusedError.
+        """
+        self._answered(
+            lambda: requests.post(f"http://{self.target}/api/v1/runs", json=body, timeout=30)
+        )
 
     def end(self, run_id: str) -> None:
-        self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs/{run_id}/end", json={}, timeout=30))
+        self._answered(
+            lambda: requests.post(
+                f"http://{self.target}/api/v1/runs/{run_id}/end", json={}, timeout=30
+            )
+        )
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Return the run from the ledger."""
-        answer = self._answered(lambda: requests.get(f"http://{self.target}/api/v1/runs/{run_id}", timeout=30))
+        answer = self._answered(
+            lambda: requests.get(f"http://{self.target}/api/v1/runs/{run_id}", timeout=30)
+        )
         return dict(answer.json())
 
     def true_j(self, run: Mapping[str, Any], gpus: Sequence[int]) -> dict[str, float]:
         """Return the true energy of GPUs between the ledger's start and end of the run, by UUID."""
         begin_s = boottime_of(run["started_at"])
         end_s = begin_s + run["duration_seconds"]
-        return {self.simulation.gpus[gpu].uuid: self.simulation.energy_j(gpu, begin_s, end_s) for gpu in gpus}
+        return {
+            self.simulation.gpus[gpu].uuid: self.simulation.energy_j(gpu, begin_s, end_s)
+            for gpu in gpus
+        }
 
     def attribution_deviation(self) -> float:
-        """Return the largest relative deviation of attributed plus unattributed energy from the counters."""
+        """Return the largest relative deviation of attributed plus unattributed energy from the
+        counters.
+        """
         assert self._exporter is not None
         series = self._exporter.metrics()
         counters_j = {labels["uuid"]: joules for labels, joules in series[m.GPU_ENERGY.name]}
@@ -107,7 +136,9 @@ class Node:
     def reads(self) -> tuple[float, float]:
         """Return the number of reads of the driver, and of late or failed ones."""
         assert self._exporter is not None
-        series = [(labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]]
+        series = [
+            (labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]
+        ]
         count = {labels["outcome"]: value for labels, value in series if labels["source"] == "nvml"}
         return sum(count.values()), count.get("late", 0.0) + count.get("failed", 0.0)
 
@@ -135,5 +166,7 @@ def make_node(folder: Path, name: str, gpus: int, chance: random.Random) -> Node
     simulation = Simulation.open(state / FILE_NAME)
     for gpu in range(gpus):
         period_s = chance.uniform(*PERIODS_S)
-        simulation.set_load(gpu, Square(LOW_W, HIGH_W, period_s, phase_s=chance.uniform(0.0, period_s)))
+        simulation.set_load(
+            gpu, Square(LOW_W, HIGH_W, period_s, phase_s=chance.uniform(0.0, period_s))
+        )
     return Node(name, folder, servers.free_port(), simulation)

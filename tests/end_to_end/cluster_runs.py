@@ -54,21 +54,31 @@ def random_runs(size: Size, chance: random.Random) -> Iterator[PlannedRun]:
             begin_s = chance.uniform(0.0, size.pause_s)
             number = 0
             while (room_s := size.seconds - begin_s) > SHORTEST_S:
-                length_s = min(math.exp(chance.uniform(math.log(SHORTEST_S), math.log(size.longest_s))), room_s)
+                length_s = min(
+                    math.exp(chance.uniform(math.log(SHORTEST_S), math.log(size.longest_s))), room_s
+                )
                 gpus = chance.sample(range(size.gpus), chance.randint(1, max(1, size.gpus // 2)))
                 name = f"node-{node}-{'ab'[lane]}{number}"
-                yield PlannedRun(name, (node,), tuple(sorted(gpus)), begin_s, length_s, _labels(chance))
+                yield PlannedRun(
+                    name, (node,), tuple(sorted(gpus)), begin_s, length_s, _labels(chance)
+                )
                 begin_s += length_s + chance.uniform(_PAUSE_S, size.pause_s)
                 number += 1
 
 
-def two_node_run(nodes: tuple[int, int], begin_s: float, length_s: float, chance: random.Random) -> PlannedRun:
+def two_node_run(
+    nodes: tuple[int, int], begin_s: float, length_s: float, chance: random.Random
+) -> PlannedRun:
     return PlannedRun("two-nodes", nodes, (0, 1), begin_s, length_s, _labels(chance))
 
 
-def fault_run(name: str, node: int, gpus: tuple[int, ...], begin_s: float, end_s: float) -> PlannedRun:
+def fault_run(
+    name: str, node: int, gpus: tuple[int, ...], begin_s: float, end_s: float
+) -> PlannedRun:
     """Return the planned run that a fault will affect."""
-    return PlannedRun(name, (node,), gpus, begin_s, end_s - begin_s, {"model": name, "user": "fault"})
+    return PlannedRun(
+        name, (node,), gpus, begin_s, end_s - begin_s, {"model": name, "user": "fault"}
+    )
 
 
 def _labels(chance: random.Random) -> dict[str, str]:

@@ -77,7 +77,9 @@ class Scene:
             each.until_ready()
 
     def play(self, chance: random.Random) -> tuple[list[StartedRun], list[str]]:
-        """Return the runs and the requests that exporters rejected (a run that starts on a lost GPU only)."""
+        """Return the runs and the requests that exporters rejected (a run that starts on a lost GPU
+        only).
+        """
         begun_s = time.monotonic()
         with ThreadPoolExecutor(_WORKERS) as pool:
             runs = [_Run(plan, self.nodes) for plan in self._plan(chance)]
@@ -88,7 +90,9 @@ class Scene:
                 futures.append(pool.submit(action))
             for each in futures:
                 each.result()
-        started_runs = [StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
+        started_runs = [
+            StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended
+        ]
         return started_runs, [run.refused for run in runs if run.refused]
 
     def _plan(self, chance: random.Random) -> Iterator[PlannedRun]:
@@ -104,21 +108,45 @@ class Scene:
             fault_times.exporter[1] + 0.15 * length_s,
         )
         yield fault_run(
-            "lost-and-back", 1, (0, 1), fault_times.gpu[0] - 0.1 * length_s, fault_times.gpu[1] + 0.2 * length_s
+            "lost-and-back",
+            1,
+            (0, 1),
+            fault_times.gpu[0] - 0.1 * length_s,
+            fault_times.gpu[1] + 0.2 * length_s,
         )
         yield fault_run(
-            "ended-while-lost", 1, (0, 1), fault_times.gpu[0] - 0.2 * length_s, fault_times.gpu[1] - 0.05 * length_s
+            "ended-while-lost",
+            1,
+            (0, 1),
+            fault_times.gpu[0] - 0.2 * length_s,
+            fault_times.gpu[1] - 0.05 * length_s,
         )
         yield fault_run(
-            "while-both-are-away", 2, (1,), fault_times.victoria_metrics[0] + 1, fault_times.prometheus[1] - 1
+            "while-both-are-away",
+            2,
+            (1,),
+            fault_times.victoria_metrics[0] + 1,
+            fault_times.prometheus[1] - 1,
         )
 
     def _faults(self) -> Iterator[tuple[float, Action]]:
         fault_times, killed, unlucky = faults(self.size.seconds), self.nodes[0], self.nodes[1]
-        yield fault_times.exporter[0], self._logged(f"{killed.name}'s exporter is killed", killed.kill)
-        yield fault_times.exporter[1], self._logged(f"{killed.name}'s exporter is started again", killed.start)
-        yield fault_times.gpu[0], self._logged(f"{unlucky.name} loses GPU 0", lambda: unlucky.lose(0))
-        yield fault_times.gpu[1], self._logged(f"{unlucky.name} has GPU 0 again", lambda: unlucky.find(0))
+        yield (
+            fault_times.exporter[0],
+            self._logged(f"{killed.name}'s exporter is killed", killed.kill),
+        )
+        yield (
+            fault_times.exporter[1],
+            self._logged(f"{killed.name}'s exporter is started again", killed.start),
+        )
+        yield (
+            fault_times.gpu[0],
+            self._logged(f"{unlucky.name} loses GPU 0", lambda: unlucky.lose(0)),
+        )
+        yield (
+            fault_times.gpu[1],
+            self._logged(f"{unlucky.name} has GPU 0 again", lambda: unlucky.find(0)),
+        )
         for server, (from_s, until_s) in zip(
             self.servers, (fault_times.prometheus, fault_times.victoria_metrics), strict=True
         ):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import requests
 
-from analyzer.sources.prometheus import PrometheusSource
-from exporter.contract import metrics as m
 from tests import servers
+from wattline.contract import metrics as m
+from wattline_analyzer.core.sources.prometheus import PrometheusSource
 
 READY_WITHIN_S = 60.0
 
@@ -40,7 +40,9 @@ class Server:
                     return
             assert self._process is not None
             assert self._process.poll() is None, f"{self.name} ended: {self.log_file.read_text()}"
-            assert time.monotonic() < give_up_s, f"{self.name} is not ready: {self.log_file.read_text()}"
+            assert time.monotonic() < give_up_s, (
+                f"{self.name} is not ready: {self.log_file.read_text()}"
+            )
             time.sleep(0.2)
 
     def kill(self) -> None:
@@ -55,7 +57,9 @@ class Server:
         source = PrometheusSource(self.url)
         try:
             while missing := instances - self._scraped(source, after_s):
-                assert time.monotonic() < give_up_s, f"{self.name} has not scraped {sorted(missing)}"
+                assert time.monotonic() < give_up_s, (
+                    f"{self.name} has not scraped {sorted(missing)}"
+                )
                 time.sleep(0.5)
         finally:
             source.close()
@@ -85,4 +89,6 @@ def victoria_metrics(folder: Path, targets: Sequence[str], scrape_interval: str)
         f"-httpListenAddr={address}",
         "-loggerLevel=WARN",
     ]
-    return Server("VictoriaMetrics", f"http://{address}", command, folder / "victoria-metrics.log", "/health")
+    return Server(
+        "VictoriaMetrics", f"http://{address}", command, folder / "victoria-metrics.log", "/health"
+    )

@@ -43,7 +43,9 @@ def test_agreement_short_run_slightly_outside_its_interval_passes():
 
 
 def test_agreement_of_many_short_runs_allows_chance_misses_only():
-    """Use the binomial tail: P(more than 13 of 100) is 0.0005 at 5 % each, P(more than 12) 0.0015."""
+    """Use the binomial tail: P(more than 13 of 100) is 0.0005 at 5 % each, P(more than 12)
+    0.0015.
+    """
     inside, outside = comparison(10_000.0, duration_s=5.0), comparison(10_006.0, duration_s=5.0)
 
     assert not too_many_outside([outside] * 13 + [inside] * 87)
@@ -57,7 +59,10 @@ def test_agreement_server_differing_from_the_ledger_is_a_problem():
 
 
 def test_agreement_run_missing_on_a_server_is_a_problem():
-    energies = {"ledger": ReportedEnergy(10_000.0), "Prometheus": ReportedEnergy(None, notes=("no run 'train-1'",))}
+    energies = {
+        "ledger": ReportedEnergy(10_000.0),
+        "Prometheus": ReportedEnergy(None, notes=("no run 'train-1'",)),
+    }
     result = RunComparison("train-1", 1, 1, 20.0, 10_000.0, energies)
 
     assert list(result.problems()) == ["Prometheus has no such run: no run 'train-1'"]
@@ -65,7 +70,9 @@ def test_agreement_run_missing_on_a_server_is_a_problem():
 
 
 def test_agreement_missing_energy_is_bounded_by_the_unseen_time():
-    assert not list(comparison(8_000.0, unseen_s=3.0).problems())  # 3 s × 700 W = 2,100 J, and 50 J of tolerance
+    assert not list(
+        comparison(8_000.0, unseen_s=3.0).problems()
+    )  # 3 s × 700 W = 2,100 J, and 50 J of tolerance
     assert len(list(comparison(7_800.0, unseen_s=3.0).problems())) == 3
 
 
@@ -74,6 +81,6 @@ def test_agreement_unseen_time_does_not_excuse_excess_energy():
 
 
 def test_agreement_window_contradicted_by_calls_is_a_problem():
-    assert list(comparison(10_000.0, trouble=("its recorded start is -2.0 s from the call",)).problems()) == [
-        "its recorded start is -2.0 s from the call"
-    ]
+    assert list(
+        comparison(10_000.0, trouble=("its recorded start is -2.0 s from the call",)).problems()
+    ) == ["its recorded start is -2.0 s from the call"]

@@ -52,7 +52,9 @@ def test_cluster_two_node_run_adds_the_energy_of_both(by_id):
 
     assert run.nodes == 2
     assert run.gpus == 4
-    assert all(energy.joules == pytest.approx(run.true_j, rel=0.005) for energy in run.energies.values())
+    assert all(
+        energy.joules == pytest.approx(run.true_j, rel=0.005) for energy in run.energies.values()
+    )
 
 
 @pytest.mark.parametrize("run_id", RUNS_WITH_FAULTS)
@@ -68,7 +70,10 @@ def test_cluster_energy_during_exporter_downtime_is_recovered(by_id, run_id):
 def test_cluster_energy_of_a_lost_gpu_is_missing_not_invented(by_id):
     run = by_id["ended-while-lost"]
 
-    assert all(run.true_j - energy.missing_j < energy.joules < 0.995 * run.true_j for energy in run.energies.values())
+    assert all(
+        run.true_j - energy.missing_j < energy.joules < 0.995 * run.true_j
+        for energy in run.energies.values()
+    )
 
 
 def test_cluster_attributed_parts_add_up_to_the_counters(result):

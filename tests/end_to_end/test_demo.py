@@ -52,10 +52,17 @@ def test_demo_prints_hardware_and_report_files(tmp_path):
     output = log.read_text()
     lines = output.splitlines()
     assert demo.returncode == 0, output
-    assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith("Measuring ")
-    assert lines[-3:-1] == [f"report.html: {out}/report/report.html", f"report.png: {out}/report/report.png"]
+    assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith(
+        "Measuring "
+    )
+    assert lines[-3:-1] == [
+        f"report.html: {out}/report/report.html",
+        f"report.png: {out}/report/report.png",
+    ]
     again = lines[-1].removeprefix("To print the report again from the stored history: ")
-    repeated = subprocess.run(shlex.split(again), capture_output=True, text=True, check=False, timeout=60)
+    repeated = subprocess.run(
+        shlex.split(again), capture_output=True, text=True, check=False, timeout=60
+    )
     assert "energy, GPU" in repeated.stdout, repeated
     assert (out / "report/report.png").read_bytes().startswith(b"\x89PNG")
     if lines[0].startswith("SIMULATED"):
@@ -68,7 +75,7 @@ def test_demo_prints_hardware_and_report_files(tmp_path):
 def runs_sgemm(demo: int) -> bool:
     children = psutil.Process(demo).children(recursive=True)
     with suppress(psutil.Error):  # one may have ended meanwhile
-        return any("workloads.jobs.sgemm" in child.cmdline() for child in children)
+        return any("wattline_workloads.jobs.sgemm" in child.cmdline() for child in children)
     return False
 
 
@@ -76,7 +83,11 @@ def runs_sgemm(demo: int) -> bool:
 def test_demo_interrupted_leaves_no_process(tmp_path, sign):
     out, log = tmp_path / "demo", tmp_path / "log"
     with start(out, log) as demo:
-        eventually(lambda: "Running matrix multiplications" in log.read_text(), "the run starts", log.read_text)
+        eventually(
+            lambda: "Running matrix multiplications" in log.read_text(),
+            "the run starts",
+            log.read_text,
+        )
         eventually(lambda: runs_sgemm(demo.pid), "the job runs", log.read_text)
         time.sleep(1)
         demo.send_signal(sign)

@@ -1,7 +1,8 @@
-"""Unmodified programs on a node with the exporter's discovery: each has its true energy without changes to it.
+"""Unmodified programs on a node with the exporter's discovery: each has its true energy without
+changes to it.
 
-A job of a real Slurm on two GPUs, a container of Podman and a user's script run at the same time. The GPUs belong
-to the stand-in driver library, whose energy is known in closed form.
+A job of a real Slurm on two GPUs, a container of Podman and a user's script run at the same time.
+The GPUs belong to the stand-in driver library, whose energy is known in closed form.
 """
 
 import os
@@ -46,12 +47,20 @@ def podman():
         configured("rm", "--all", "--force", "--time=0")
 
 
-def test_job_container_and_script_have_their_energy_within_half_a_percent(cluster, podman, tmp_path):
+def test_job_container_and_script_have_their_energy_within_half_a_percent(
+    cluster, podman, tmp_path
+):
     node = cluster.nodes["n1"]
     job = cluster.submit("-w", "n1", f"--gres=gpu:{JOB_GPUS}", script=cluster.load(SECONDS, LOAD))
-    command = podman.command("run", "--detach", "--network=host", IMAGE, "/bin/busybox", "sleep", "600")
+    command = podman.command(
+        "run", "--detach", "--network=host", IMAGE, "/bin/busybox", "sleep", "600"
+    )
     started = subprocess.run(
-        [*cluster.inside(node), *command], env=podman.environment, capture_output=True, text=True, check=True
+        [*cluster.inside(node), *command],
+        env=podman.environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     container = started.stdout.strip()
     container_pid = podman.state(container)["Pid"]
@@ -65,19 +74,33 @@ def test_job_container_and_script_have_their_energy_within_half_a_percent(cluste
     script.wait()
     node.simulation.release(SCRIPT_GPU, script.pid)
 
-    eventually(lambda: len(ended(node)) == 3, "three ended runs", lambda: f"{summary(node)}\n{cluster.log()}")
+    eventually(
+        lambda: len(ended(node)) == 3,
+        "three ended runs",
+        lambda: f"{summary(node)}\n{cluster.log()}",
+    )
     runs = {run["workload"]: run for run in node.runs().values()}
 
-    assert sorted(run["workload"] for run in node.runs().values()) == ["container", "slurm", "user"], summary(node)
+    assert sorted(run["workload"] for run in node.runs().values()) == [
+        "container",
+        "slurm",
+        "user",
+    ], summary(node)
     assert runs["slurm"]["run_id"] == f"slurm-lab-{job}"
     assert runs["container"]["run_id"] == f"container-{container[:12]}"
     assert runs["user"]["run_id"].startswith("user-nobody-")
-    assert {kind: len(run["gpus"]) for kind, run in runs.items()} == {"slurm": JOB_GPUS, "container": 1, "user": 1}
+    assert {kind: len(run["gpus"]) for kind, run in runs.items()} == {
+        "slurm": JOB_GPUS,
+        "container": 1,
+        "user": 1,
+    }
     for run in runs.values():
         assert run["duration_seconds"] >= 30.0
         true_j, half_j = node.true_j(run), sum(run["energy_uncertainty_joules"]["gpu"].values())
         # on a busy machine a poll at an edge may be late; the run's half-width then includes it
-        assert sum(run["energy_joules"]["gpu"].values()) == pytest.approx(true_j, abs=max(ERROR * true_j, half_j)), run
+        assert sum(run["energy_joules"]["gpu"].values()) == pytest.approx(
+            true_j, abs=max(ERROR * true_j, half_j)
+        ), run
         assert half_j < 0.02 * true_j
     assert_shares_add_up(node)
 
@@ -88,12 +111,23 @@ def ended(node):
 
 def summary(node):
     """Return the exporter's view of each run, for messages."""
-    keys = ("run_id", "workload", "state", "outcome", "started_at", "duration_seconds", "gpus", "notes")
+    keys = (
+        "run_id",
+        "workload",
+        "state",
+        "outcome",
+        "started_at",
+        "duration_seconds",
+        "gpus",
+        "notes",
+    )
     return [{key: run[key] for key in keys} for run in node.runs().values()]
 
 
 def assert_shares_add_up(node):
-    """Compare the shares of each GPU, those of no run included, with its counter on the same page."""
+    """Compare the shares of each GPU, those of no run included, with its counter on the same
+    page.
+    """
     samples = node.samples()
     assert len(samples["wattline_gpu_energy_joules_total"]) == GPUS
     for labels, device_j in samples["wattline_gpu_energy_joules_total"]:

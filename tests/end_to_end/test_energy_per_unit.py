@@ -1,4 +1,6 @@
-"""Energy per unit of a run alone on its GPU and of one on a shared GPU: the same in every command and dashboard."""
+"""Energy per unit of a run alone on its GPU and of one on a shared GPU: the same in every command
+and dashboard.
+"""
 
 import json
 import re
@@ -7,29 +9,37 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from analyzer.assess.run import assess
-from analyzer.live.watch import live_state
-from analyzer.model.sample_table import table_of
-from analyzer.output.live import live_document
-from analyzer.output.studies.compare import comparison_output
-from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
-from analyzer.sources.promql import InstantServer
-from analyzer.studies.comparison.compare import RunGroup, compare_groups, group_member
-from analyzer.studies.comparison.gate import gate_figure
-from analyzer.studies.fleet_groups import fleet
-from exporter.contract import metrics as m
-from exporter.contract.run import PhaseView, RunView
-from exporter.contract.unit_energy import energies_per_unit
-from exporter.contract.work import SHARE_POLICY
 from tests import servers
 from tests.analyzer.fleet_nodes import NodeSeries, write_prometheus_blocks
-from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 from tests.analyzer.run_reports import run_frames, terminal_text
 from tests.fork_server import ForkServer
 from tests.grafana.panel_values import View
 from wattline.client.summary import EndedRun, summary_lines
+from wattline.contract import metrics as m
+from wattline.contract.run import PhaseView, RunView
+from wattline.contract.unit_energy import energies_per_unit
+from wattline.contract.work import SHARE_POLICY
+from wattline_analyzer.compare.comparison import RunGroup, compare_groups, group_member
+from wattline_analyzer.compare.gate import gate_figure
+from wattline_analyzer.compare.output import comparison_output
+from wattline_analyzer.core.sample_table import table_of
+from wattline_analyzer.core.sources.promql import InstantServer
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.usage.groups import fleet
+from wattline_analyzer.usage.results import FleetRequest, fetch_fleet
+from wattline_analyzer.watch.output import live_document
+from wattline_analyzer.watch.watch import live_state
 
-ANALYZER = ForkServer("analyzer.cli", "requests", "rich.table", "scipy.stats")
+ANALYZER = ForkServer("wattline_analyzer.cli", "requests", "rich.table", "scipy.stats")
 DURATION_S, LOAD_S, POWER_W = 60.0, 20.0, 300.0
 WHOLE_J = POWER_W * DURATION_S
 SHARE_J = 12_000.0
@@ -38,7 +48,10 @@ TOKENS = 1_200.0
 PER_TOKEN_J = SHARE_J / TOKENS
 """10 J; of the whole GPU 15 J, and by the share of the whole run in the phase measure 6.7 J."""
 WORK = {"flop": 1e12, "generated_tokens": TOKENS, "padding_tokens": 5e4}
-PHASES = {"load": (LOAD_S, POWER_W * LOAD_S), "measure": (DURATION_S - LOAD_S, POWER_W * (DURATION_S - LOAD_S))}
+PHASES = {
+    "load": (LOAD_S, POWER_W * LOAD_S),
+    "measure": (DURATION_S - LOAD_S, POWER_W * (DURATION_S - LOAD_S)),
+}
 RUN = NodeRun(
     end_s=START_S + DURATION_S,
     labels={"model": "tiny", "experiment": "shared"},
@@ -52,13 +65,23 @@ GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S,
 def share(t):
     """Attributed energy of the run: all of the GPU's in the phase load, half of it afterwards."""
     if t >= START_S:
-        alone_s, shared_s = min(t - START_S, LOAD_S), min(max(t - START_S - LOAD_S, 0.0), DURATION_S - LOAD_S)
-        labels = {"run_id": RUN.run_id, "component": "gpu", "device": GPU.uuid, "policy": SHARE_POLICY}
+        alone_s, shared_s = (
+            min(t - START_S, LOAD_S),
+            min(max(t - START_S - LOAD_S, 0.0), DURATION_S - LOAD_S),
+        )
+        labels = {
+            "run_id": RUN.run_id,
+            "component": "gpu",
+            "device": GPU.uuid,
+            "policy": SHARE_POLICY,
+        }
         yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * (alone_s + shared_s / 2)
         yield m.RUN_POWER_MAX, {"run_id": RUN.run_id, "gpu": GPU.index, "uuid": GPU.uuid}, POWER_W
 
 
-ALONE_GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="1")
+ALONE_GPU = NodeGpu(
+    [(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="1"
+)
 ALONE = NodeRun(
     run_id="alone",
     workload="classify",
@@ -69,7 +92,9 @@ PER_VERDICT_J = WHOLE_J / 900
 """20 J; the job declares verdicts, although it reports generated tokens as well."""
 
 
-PHASED_GPU = NodeGpu([(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="2")
+PHASED_GPU = NodeGpu(
+    [(START_S - 1_000, 60), (START_S, POWER_W), (START_S + DURATION_S, 60)], index="2"
+)
 STEPS = 600.0
 PHASED = NodeRun(
     run_id="phased",
@@ -87,16 +112,34 @@ def all_of_gpu(t):
     """Primary unit of the run, and its attributed energy: all of the GPU's."""
     if t >= START_S:
         yield m.RUN_WORK_UNIT, {"run_id": ALONE.run_id, "unit": "verdicts"}, 1.0
-        labels = {"run_id": ALONE.run_id, "component": "gpu", "device": ALONE_GPU.uuid, "policy": SHARE_POLICY}
+        labels = {
+            "run_id": ALONE.run_id,
+            "component": "gpu",
+            "device": ALONE_GPU.uuid,
+            "policy": SHARE_POLICY,
+        }
         yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * min(t - START_S, DURATION_S)
 
 
 def phased_share(t):
     """Attributed energy: all of the GPU's, and 5 J of a poll at the end of the run."""
     if t >= START_S:
-        labels = {"run_id": PHASED.run_id, "component": "gpu", "device": PHASED_GPU.uuid, "policy": SHARE_POLICY}
-        yield m.RUN_ATTRIBUTED_ENERGY, labels, POWER_W * min(t - START_S, DURATION_S) + 5.0 * (t >= START_S + 60)
-        yield m.RUN_POWER_MAX, {"run_id": PHASED.run_id, "gpu": PHASED_GPU.index, "uuid": PHASED_GPU.uuid}, POWER_W
+        labels = {
+            "run_id": PHASED.run_id,
+            "component": "gpu",
+            "device": PHASED_GPU.uuid,
+            "policy": SHARE_POLICY,
+        }
+        yield (
+            m.RUN_ATTRIBUTED_ENERGY,
+            labels,
+            POWER_W * min(t - START_S, DURATION_S) + 5.0 * (t >= START_S + 60),
+        )
+        yield (
+            m.RUN_POWER_MAX,
+            {"run_id": PHASED.run_id, "gpu": PHASED_GPU.index, "uuid": PHASED_GPU.uuid},
+            POWER_W,
+        )
 
 
 def series(times):
@@ -104,7 +147,9 @@ def series(times):
 
 
 def series_alone(times):
-    return series_of_scrapes(((t, [*scrape([ALONE_GPU], ALONE, t), *all_of_gpu(t)]) for t in times), "other:9847")
+    return series_of_scrapes(
+        ((t, [*scrape([ALONE_GPU], ALONE, t), *all_of_gpu(t)]) for t in times), "other:9847"
+    )
 
 
 def series_phased(times):
@@ -124,7 +169,9 @@ def prometheus(tmp_path_factory):
 
 
 def test_report_and_compare_shared_gpu_use_the_attributed_share(tmp_path):
-    frames = run_frames(tmp_path, RUN, gpus=[GPU], times=scrape_times(1, START_S - 60.5, START_S + 90), extra=share)
+    frames = run_frames(
+        tmp_path, RUN, gpus=[GPU], times=scrape_times(1, START_S - 60.5, START_S + 90), extra=share
+    )
     report = assess(frames)
     figures = {figure.key: value for figure, value in group_member(frames, report).figures.items()}
 
@@ -135,10 +182,16 @@ def test_report_and_compare_shared_gpu_use_the_attributed_share(tmp_path):
     assert figures["energy_per_generated_tokens_joules"].value == pytest.approx(PER_TOKEN_J)
     text = terminal_text(report)
     assert "J per generated token for the whole GPU, with the other users' part" in text
-    assert "Energy per unit is that attributed to the run, since others used its devices as well." in text
+    assert (
+        "Energy per unit is that attributed to the run, since others used its devices as well."
+        in text
+    )
     compared = compare_groups([RunGroup("a", (group_member(frames, report),)), RunGroup("b", ())])
     (table, *_) = comparison_output(compared).parts
-    assert any(note.startswith("Energy per unit of a is that attributed to the runs") for note in table.notes)
+    assert any(
+        note.startswith("Energy per unit of a is that attributed to the runs")
+        for note in table.notes
+    )
 
 
 def test_report_and_compare_put_the_unit_of_the_job_first(tmp_path):
@@ -157,7 +210,8 @@ def test_report_and_compare_put_the_unit_of_the_job_first(tmp_path):
 
 def test_watch_shows_the_unit_of_the_job():
     frame = table_of(
-        (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series_alone([START_S + 50, START_S + 70])
+        (one.labels, *np.array(one.samples, dtype=np.float64).T)
+        for one in series_alone([START_S + 50, START_S + 70])
     )
     (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]
 
@@ -166,7 +220,7 @@ def test_watch_shows_the_unit_of_the_job():
 
 
 def analyzer(*arguments):
-    program = ["-c", "from analyzer.cli import main; main()", *map(str, arguments)]
+    program = ["-c", "from wattline_analyzer.cli import main; main()", *map(str, arguments)]
     return ANALYZER.run(program, {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}).stdout
 
 
@@ -174,7 +228,8 @@ def analyzer(*arguments):
 def history(tmp_path_factory):
     times = scrape_times(15, START_S - 300, START_S + 300)
     return write_history(
-        tmp_path_factory.mktemp("history"), [*series(times), *series_alone(times), *series_phased(times)]
+        tmp_path_factory.mktemp("history"),
+        [*series(times), *series_alone(times), *series_phased(times)],
     )
 
 
@@ -182,13 +237,24 @@ def history(tmp_path_factory):
 @pytest.mark.parametrize("command", ["fleet", "usage"])
 def test_fleet_and_usage_have_the_figures_of_the_reports(request, source, command):
     window = ("--since", str(START_S - 60), "--until", str(START_S + 240))
-    options = ("--by", "workload", "--no-rules", *window, "--source", request.getfixturevalue(source))
+    options = (
+        "--by",
+        "workload",
+        "--no-rules",
+        *window,
+        "--source",
+        request.getfixturevalue(source),
+    )
     groups = json.loads(analyzer(command, *options, "--format", "json"))["groups"]
     table = " ".join(analyzer(command, *options).split())
     by_workload = {group["workload"]: group["work"] for group in groups}
 
-    assert by_workload["classify"]["verdicts"]["energy_per_unit_joules"] == pytest.approx(PER_VERDICT_J)
-    assert by_workload["train"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(PER_TOKEN_J)
+    assert by_workload["classify"]["verdicts"]["energy_per_unit_joules"] == pytest.approx(
+        PER_VERDICT_J
+    )
+    assert by_workload["train"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(
+        PER_TOKEN_J
+    )
     assert by_workload["finetune"]["steps"]["energy_per_unit_joules"] == pytest.approx(PER_STEP_J)
     assert " per generated token " in table
     assert " per verdict " in table
@@ -210,7 +276,8 @@ def test_report_compare_and_dashboard_use_the_phases_of_the_work(tmp_path, prome
 
 def test_watch_uses_the_phases_of_the_work():
     frame = table_of(
-        (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series_phased([START_S + 50, START_S + 70])
+        (one.labels, *np.array(one.samples, dtype=np.float64).T)
+        for one in series_phased([START_S + 50, START_S + 70])
     )
     (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]
 
@@ -220,12 +287,15 @@ def test_watch_uses_the_phases_of_the_work():
 def test_dashboards_show_the_unit_of_the_job(prometheus):
     view = View(prometheus, START_S + 240)
 
-    assert view.table("wattline-runs", "Runs", "run")[ALONE.run_id]["per unit"] == pytest.approx(PER_VERDICT_J)
+    assert view.table("wattline-runs", "Runs", "run")[ALONE.run_id]["per unit"] == pytest.approx(
+        PER_VERDICT_J
+    )
 
 
 def test_watch_shared_gpu_uses_the_attributed_share():
     frame = table_of(
-        (one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series([START_S + 50, START_S + 70])
+        (one.labels, *np.array(one.samples, dtype=np.float64).T)
+        for one in series([START_S + 50, START_S + 70])
     )
     (run,) = live_document(live_state(frame, START_S + 70, {}), "here")["runs"]
 
@@ -247,19 +317,35 @@ def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):
     rows = view.table("wattline-runs", "Energy per unit of work", "run", "unit")
     per_unit = {unit: row for (run_id, unit), row in rows.items() if run_id == RUN.run_id}
 
-    assert view.table("wattline-runs", "Runs", "run")[RUN.run_id]["per unit"] == pytest.approx(PER_TOKEN_J)
+    assert view.table("wattline-runs", "Runs", "run")[RUN.run_id]["per unit"] == pytest.approx(
+        PER_TOKEN_J
+    )
     assert per_unit["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
     assert per_unit["padding_tokens"]["energy per unit"] == pytest.approx(SHARE_J / 5e4)
     by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "unit")
     assert by_gpu["generated_tokens"]["energy per unit"] == pytest.approx(PER_TOKEN_J)
-    assert by_gpu["generated_tokens"]["time per unit"] == pytest.approx((DURATION_S - LOAD_S) / TOKENS)
+    assert by_gpu["generated_tokens"]["time per unit"] == pytest.approx(
+        (DURATION_S - LOAD_S) / TOKENS
+    )
 
 
 def ended_run(**fields):
     """Answer of the run API at the end of a run."""
-    empty = {"energy_uncertainty_joules": {}, "integrated_energy_joules": {}, "covered_ratio": {}, "results": {}}
+    empty = {
+        "energy_uncertainty_joules": {},
+        "integrated_energy_joules": {},
+        "covered_ratio": {},
+        "results": {},
+    }
     times = {"started_at": 0.0, "ended_at": DURATION_S, "duration_seconds": DURATION_S}
-    known = {"run_id": RUN.run_id, "workload": "train", "labels": {}, "gpus": [], "state": "ended", "outcome": "ok"}
+    known = {
+        "run_id": RUN.run_id,
+        "workload": "train",
+        "labels": {},
+        "gpus": [],
+        "state": "ended",
+        "outcome": "ok",
+    }
     lists = {"emissions_grams": [], "notes": [], "phases": []}
     run = RunView.model_validate(empty | times | known | lists | fields)
     return run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
@@ -267,7 +353,9 @@ def ended_run(**fields):
 
 def test_runner_last_line_has_the_unit_of_the_job():
     energy = {"gpu": {ALONE_GPU.uuid: WHOLE_J}}
-    answer = ended_run(run_id=ALONE.run_id, work=ALONE.work, work_unit="verdicts", energy_joules=energy)
+    answer = ended_run(
+        run_id=ALONE.run_id, work=ALONE.work, work_unit="verdicts", energy_joules=energy
+    )
     *_, line = summary_lines(EndedRun.parse(answer), "ok", None)
 
     assert ", 20 J per verdict; wattline report" in line
@@ -293,5 +381,6 @@ def test_runner_shared_gpu_prints_the_attributed_share():
     line = next(iter(summary_lines(EndedRun.parse(answer), "ok", None)))
 
     assert line.startswith(
-        "10 J per generated token over the whole run, attributed to it, since others used its GPUs as well (15 "
+        "10 J per generated token over the whole run, attributed to it, since others used its GPUs "
+        "as well (15 "
     )

@@ -15,17 +15,17 @@ from typing import Any, Self
 
 import pytest
 
-from exporter.model import boottime
-from exporter.simulation import Simulation, Square, create, make_gpus, parse_spec
 from tests import daemon, servers
 from tests.fakes import nvml, powercap
 from tests.fork_server import ForkServer
+from wattline_exporter.sensors.readings import boottime
+from wattline_exporter.simulation import Simulation, Square, create, make_gpus, parse_spec
 
 SPARSE_S = 15
 RUNS_S = (12.0, 10.0, 10.0)
 PACKAGE_W = 120.0
 TICK_S = 0.02
-ANALYZER = ForkServer("analyzer.cli", "jinja2", "requests", "rich.table", "scipy.stats")
+ANALYZER = ForkServer("wattline_analyzer.cli", "jinja2", "requests", "rich.table", "scipy.stats")
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,35 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         options = ("--path.sysfs", str(folder / "sys"), "--carbon.intensity", "230")
         exporter = stack.enter_context(daemon.daemon(folder, *options, env=nvml.environment(state)))
         sources = {"exporter": exporter.url, "history": str(exporter.folder / "history.sqlite")}
-        for name, start in (("prometheus", servers.prometheus), ("victoria-metrics", servers.victoria_metrics)):
+        for name, start in (
+            ("prometheus", servers.prometheus),
+            ("victoria-metrics", servers.victoria_metrics),
+        ):
             for every_s in (1, SPARSE_S):
                 place = folder / f"{name}-{every_s}"
                 place.mkdir()
                 target = exporter.url.removeprefix("http://")
-                sources[f"{name} {every_s} s"] = stack.enter_context(start(place, [target], f"{every_s}s"))
+                sources[f"{name} {every_s} s"] = stack.enter_context(
+                    start(place, [target], f"{every_s}s")
+                )
         time.sleep(SPARSE_S + 1)
         true_j = {}
         for length_s in RUNS_S:
             ended = measured_run(exporter, length_s)
             true_j[ended["run_id"]] = true_energy(simulation, ended)
         run_ids = list(true_j)
-        reports = {(name, run_id): report(url, run_id) for name, url in sources.items() for run_id in run_ids}
+        reports = {
+            (name, run_id): report(url, run_id)
+            for name, url in sources.items()
+            for run_id in run_ids
+        }
         yield Scene(sources, run_ids, true_j, reports, packages)
 
 
 class CountingPackages:
-    """Context in which both packages use PACKAGE_W in real time; `longest_s`: the longest time between two counts."""
+    """Context in which both packages use PACKAGE_W in real time; `longest_s`: the longest time
+    between two counts.
+    """
 
     longest_s = TICK_S
 
@@ -104,19 +115,24 @@ def measured_run(exporter: daemon.Daemon, length_s: float) -> dict[str, Any]:
 def true_energy(simulation: Simulation, run: dict[str, Any]) -> dict[str, float]:
     begin_s = run["started_at"] - (time.time() - boottime())
     return {
-        gpu.uuid: simulation.energy_j(gpu.index, begin_s, begin_s + run["duration_seconds"]) for gpu in simulation.gpus
+        gpu.uuid: simulation.energy_j(gpu.index, begin_s, begin_s + run["duration_seconds"])
+        for gpu in simulation.gpus
     }
 
 
 def report(source: str, run_id: str) -> dict[str, Any]:
     arguments = ("report", "--run-id", run_id, "--source", source, "--format", "json")
-    completed = ANALYZER.run(["-c", "from analyzer.cli import main; main()", *arguments], daemon.environment())
+    completed = ANALYZER.run(
+        ["-c", "from wattline_analyzer.cli import main; main()", *arguments], daemon.environment()
+    )
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
 
 
 def gpus(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {device["device"]: device for device in document["devices"] if device["component"] == "gpu"}
+    return {
+        device["device"]: device for device in document["devices"] if device["component"] == "gpu"
+    }
 
 
 def test_run_energy_is_equal_from_all_sources(scene: Scene):
@@ -124,13 +140,19 @@ def test_run_energy_is_equal_from_all_sources(scene: Scene):
         first = scene.reports["exporter", run_id]
         for name in scene.sources:
             document = scene.reports[name, run_id]
-            assert document["duration_seconds"] == pytest.approx(first["duration_seconds"], rel=1e-9)
+            assert document["duration_seconds"] == pytest.approx(
+                first["duration_seconds"], rel=1e-9
+            )
             for component in ("gpu", "cpu"):
                 for field in ("energy_joules", "energy_uncertainty_joules"):
                     expected = first["energy"][component][field]
-                    assert document["energy"][component][field] == pytest.approx(expected, rel=1e-9), name
+                    assert document["energy"][component][field] == pytest.approx(
+                        expected, rel=1e-9
+                    ), name
             for uuid, device in gpus(document).items():
-                assert device["energy_joules"] == pytest.approx(gpus(first)[uuid]["energy_joules"], rel=1e-9), name
+                assert device["energy_joules"] == pytest.approx(
+                    gpus(first)[uuid]["energy_joules"], rel=1e-9
+                ), name
 
 
 def test_run_energy_interval_covers_the_true_value(scene: Scene):
@@ -157,7 +179,10 @@ def test_run_energy_interval_covers_the_true_value(scene: Scene):
 def test_raw_sample_energy_bound_covers_the_true_value(scene: Scene, name: str):
     for run_id in scene.run_ids:
         for uuid, device in gpus(scene.reports[name, run_id]).items():
-            low_j, high_j = device["raw_samples_energy_low_joules"], device["raw_samples_energy_high_joules"]
+            low_j, high_j = (
+                device["raw_samples_energy_low_joules"],
+                device["raw_samples_energy_high_joules"],
+            )
 
             assert low_j <= scene.true_j[run_id][uuid] <= high_j
             assert high_j - low_j < 0.5 * scene.true_j[run_id][uuid]
@@ -179,11 +204,15 @@ def test_emissions_are_energy_times_intensity(scene: Scene):
     for name in scene.sources:
         document = scene.reports[name, scene.run_ids[0]]
         emissions_g = {
-            e["component"]: e["emissions_grams"] for e in document["emissions"] if e["component"] in ("gpu", "cpu")
+            e["component"]: e["emissions_grams"]
+            for e in document["emissions"]
+            if e["component"] in ("gpu", "cpu")
         }
 
         for component, total_g in emissions_g.items():
-            assert total_g == pytest.approx(document["energy"][component]["energy_joules"] / 3.6e6 * 230, rel=1e-9)
+            assert total_g == pytest.approx(
+                document["energy"][component]["energy_joules"] / 3.6e6 * 230, rel=1e-9
+            )
         assert set(emissions_g) == {"gpu", "cpu"}
 
 
@@ -199,4 +228,7 @@ def test_energy_per_token_is_ratio_of_totals(scene: Scene):
 
 def test_runs_are_fully_covered(scene: Scene):
     for document in scene.reports.values():
-        assert all(device["covered_ratio"] == pytest.approx(1.0, abs=0.02) for device in document["devices"])
+        assert all(
+            device["covered_ratio"] == pytest.approx(1.0, abs=0.02)
+            for device in document["devices"]
+        )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.simulation import Square
 from tests import daemon
 from tests.browser import Page, browser
+from wattline_exporter.simulation import Square
 
 LOADED_FILES = """
 performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:"))
@@ -30,7 +30,16 @@ def report(tmp_path_factory) -> Path:
         daemon.end(exporter, run["run_id"], work={"generated_tokens": 1234}, results={"loss": 0.5})
         threading.Event().wait(2)
         analyzer = Path(sys.executable).with_name("analyzer")
-        command = [analyzer, "report", "--run-id", run["run_id"], "--source", exporter.url, "--out", folder / "out"]
+        command = [
+            analyzer,
+            "report",
+            "--run-id",
+            run["run_id"],
+            "--source",
+            exporter.url,
+            "--out",
+            folder / "out",
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
     return folder / "out"
 

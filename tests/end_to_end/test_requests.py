@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.simulation import Constant
 from tests.daemon import begin, daemon, end
 from tests.exporter.requests.calls import accepted
 from tests.polling import eventually
+from wattline_exporter.simulation import Constant
 
 RUN_S, REQUESTS = 9.0, 30
 IDLE_W, EACH_W, TOKENS_PER_S = 80.0, 50.0, 40.0
@@ -23,14 +23,24 @@ ANALYZER = Path(sys.executable).with_name("analyzer")
 
 
 def analyze(source, *arguments):
-    command = [ANALYZER, "requests", "--run-id", "server", "--source", str(source), *map(str, arguments)]
+    command = [
+        ANALYZER,
+        "requests",
+        "--run-id",
+        "server",
+        "--source",
+        str(source),
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def traffic(begun_at, rng):
-    """Return requests of two users that end in the run; each generates TOKENS_PER_S tokens a second."""
+    """Return requests of two users that end in the run; each generates TOKENS_PER_S tokens a
+    second.
+    """
     for k in range(REQUESTS):
         started_at = begun_at + rng.uniform(0.5, RUN_S - 3)
         seconds = rng.uniform(0.3, 2.5)
@@ -55,7 +65,9 @@ def run_load(simulation, sent, until_at):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Return the state folder, the run, the final answers by id, and the document of the live exporter."""
+    """Return the state folder, the run, the final answers by id, and the document of the live
+    exporter.
+    """
     folder = tmp_path_factory.mktemp("requests")
     options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.window", "10s")
     with daemon(folder, *options) as exporter:
@@ -69,7 +81,10 @@ def served(tmp_path_factory):
         run = end(exporter, "server")
 
         def all_final():
-            return all(exporter.get(f"/api/v1/requests/{each['id']}")[1]["state"] == "final" for each in sent)
+            return all(
+                exporter.get(f"/api/v1/requests/{each['id']}")[1]["state"] == "final"
+                for each in sent
+            )
 
         eventually(all_final, "final energies", exporter.log, 30.0)
         views = {each["id"]: exporter.get(f"/api/v1/requests/{each['id']}")[1] for each in sent}
@@ -82,7 +97,9 @@ def test_requests_and_rest_are_the_meter_of_the_run(served):
     (run_j,) = run["energy_joules"]["gpu"].values()
 
     assert live["measured_energy_joules"] == pytest.approx(run_j, rel=1e-9)
-    assert live["requests_energy_joules"] + live["rest_energy_joules"] == pytest.approx(run_j, rel=1e-9)
+    assert live["requests_energy_joules"] + live["rest_energy_joules"] == pytest.approx(
+        run_j, rel=1e-9
+    )
     assert sum(group["requests"] for group in live["groups"]) == len(views)
     assert {group["user"] for group in live["groups"]} == {"ann", "bob"}
 

@@ -1,7 +1,9 @@
-"""Requests of two servers on one simulated GPU: `analyzer requests` agrees with the exporter from every source.
+"""Requests of two servers on one simulated GPU: `analyzer requests` agrees with the exporter from
+every source.
 
-Both servers report one request a second. The GPU is never idle for long, so its idle power is unknown, and all energy
-is divided by the loads: 5 : 2 while both serve. Server b has no load at first.
+Both servers report one request a second. The GPU is never idle for long, so its idle power is
+unknown, and all energy is divided by the loads: 5 : 2 while both serve. Server b has no load at
+first.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import numpy as np
 import pytest
 import requests
 
-from exporter.simulation import clock_s
 from tests.daemon import begin, daemon, end
 from tests.exporter.requests.calls import accepted
 from tests.polling import eventually
 from tests.servers import prometheus
+from wattline_exporter.simulation import clock_s
 
 SECONDS, B_FROM = 14, 5
 LOADS = {"a": 0.5, "b": 0.2}
@@ -34,11 +36,17 @@ SOURCES = ("exporter", "folder", "prometheus")
 def request(run_id, number, ended_at):
     """Return a request that lasts for one second."""
     own = {"id": f"{run_id}-{number}", "prompt_tokens": 50, "generated_tokens": 40}
-    return own | {"started_at": ended_at - 1, "first_token_at": ended_at - 0.95, "ended_at": ended_at}
+    return own | {
+        "started_at": ended_at - 1,
+        "first_token_at": ended_at - 0.95,
+        "ended_at": ended_at,
+    }
 
 
 def serve(exporter, simulation, pids):
-    """Serve for SECONDS; return the requests by run, and the true energy of the GPU in each second."""
+    """Serve for SECONDS; return the requests by run, and the true energy of the GPU in each
+    second.
+    """
     sent, edges_s = {"a": [], "b": []}, [clock_s()]
     simulation.drive(0, LOADS["a"], pids["a"], 1 << 30)
     begun_at = time.time()
@@ -56,7 +64,9 @@ def serve(exporter, simulation, pids):
 
 
 def has_samples(server):
-    answer = requests.get(f"{server}/api/v1/query", {"query": "wattline_gpu_energy_joules_total"}, timeout=5)
+    answer = requests.get(
+        f"{server}/api/v1/query", {"query": "wattline_gpu_energy_joules_total"}, timeout=5
+    )
     return answer.json()["data"]["result"]
 
 
@@ -67,17 +77,27 @@ def recorded(server, query):
 
 
 class Recorded:
-    """Times of the samples of a server, and the energy of runs by their loads that the exporter divided."""
+    """Times of the samples of a server, and the energy of runs by their loads that the exporter
+    divided.
+    """
 
     def __init__(self, exporter, server):
         self.times, _ = recorded(server, "wattline_gpu_energy_joules_total")
-        self.known = dict(zip(*recorded(exporter, "wattline_run_load_timestamp_seconds"), strict=True))
+        self.known = dict(
+            zip(*recorded(exporter, "wattline_run_load_timestamp_seconds"), strict=True)
+        )
         energy = 'wattline_run_load_energy_joules_total{run_id="%s"}'
-        self.joules = {name: dict(zip(*recorded(exporter, energy % name), strict=True)) for name in "ab"}
+        self.joules = {
+            name: dict(zip(*recorded(exporter, energy % name), strict=True)) for name in "ab"
+        }
 
     def around_j(self, name, at):
-        """Return the energy of a run between the samples and readings of loads around an instant."""
-        points = [(self.known[t], joules) for t, joules in self.joules[name].items() if t in self.known]
+        """Return the energy of a run between the samples and readings of loads around an
+        instant.
+        """
+        points = [
+            (self.known[t], joules) for t, joules in self.joules[name].items() if t in self.known
+        ]
         known, joules = np.array(points).T
         before = min(times[times <= at].max(initial=-np.inf) for times in (self.times, known))
         after = max(times[times >= at].min(initial=np.inf) for times in (self.times, known))
@@ -85,22 +105,48 @@ class Recorded:
 
 
 def analyze(source, run_id, rows, *more):
-    command = [ANALYZER, "requests", "--run-id", run_id, "--source", source, "--format", "json", "--out", rows, *more]
+    command = [
+        ANALYZER,
+        "requests",
+        "--run-id",
+        run_id,
+        "--source",
+        source,
+        "--format",
+        "json",
+        "--out",
+        rows,
+        *more,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     with rows.open(newline="") as file:
-        energies = [(row["id"], row["energy_joules"], row["energy_uncertainty_joules"]) for row in csv.DictReader(file)]
-    return json.loads(done.stdout), {name: (float(joules), float(half_j)) for name, joules, half_j in energies}
+        energies = [
+            (row["id"], row["energy_joules"], row["energy_uncertainty_joules"])
+            for row in csv.DictReader(file)
+        ]
+    return json.loads(done.stdout), {
+        name: (float(joules), float(half_j)) for name, joules, half_j in energies
+    }
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    """Return answers of the exporter by id, true energies, the meter of both runs, and analyses by source and run.
+    """Return answers of the exporter by id, true energies, the meter of both runs, and analyses by
+    source and run.
 
-    Last are the energies of each run, by source, in the time around the begin and the end of its requests.
+    Last are the energies of each run, by source, in the time around the begin and the end of its
+    requests.
     """
     folder = tmp_path_factory.mktemp("shared")
-    options = ("--simulate", "1xH200", "--no-collector.rapl", "--no-collector.host", "--requests.window", "10s")
+    options = (
+        "--simulate",
+        "1xH200",
+        "--no-collector.rapl",
+        "--no-collector.host",
+        "--requests.window",
+        "10s",
+    )
     with ExitStack() as stack:
         exporter = stack.enter_context(daemon(folder, *options))
         simulation = stack.enter_context(exporter.simulation())
@@ -111,10 +157,15 @@ def scene(tmp_path_factory):
         eventually(lambda: has_samples(server), "a scrape", exporter.log)
         for name, process in processes.items():
             begin(exporter, "llm-server", run_id=name, gpus=["0"], pids=[process.pid])
-        sent, true_j = serve(exporter, simulation, {name: process.pid for name, process in processes.items()})
+        sent, true_j = serve(
+            exporter, simulation, {name: process.pid for name, process in processes.items()}
+        )
         runs = [end(exporter, name) for name in "ab"]
         offset_s = clock_s() - time.time()
-        from_at, until_at = min(run["started_at"] for run in runs), max(run["ended_at"] for run in runs)
+        from_at, until_at = (
+            min(run["started_at"] for run in runs),
+            max(run["ended_at"] for run in runs),
+        )
         meter_j = simulation.energy_j(0, from_at + offset_s, until_at + offset_s)
         ids = [each["id"] for served in sent.values() for each in served]
 
@@ -122,7 +173,9 @@ def scene(tmp_path_factory):
             found = [exporter.get(f"/api/v1/requests/{each}")[1] for each in ids]
             return found if all(view["state"] == "final" for view in found) else None
 
-        answers = {view["id"]: view for view in eventually(views, "final energies", exporter.log, 40.0)}
+        answers = {
+            view["id"]: view for view in eventually(views, "final energies", exporter.log, 40.0)
+        }
         found = {}
         for source, address in zip(SOURCES, (exporter.url, folder / "state", server), strict=True):
             for name in "ab":
@@ -149,22 +202,37 @@ def test_requests_of_both_servers_and_rest_add_up_to_the_gpu(scene, source):
     documents = [found[source, name][0] for name in "ab"]
 
     names = ("requests_energy_joules", "rest_energy_joules")
-    edges_j = 2 * 0.2 * max(true_j)  # the load changes at both ends of the runs, between samples that are 0.1 s old
-    assert sum(each[name] for each in documents for name in names) == pytest.approx(meter_j, abs=edges_j)
+    edges_j = (
+        2 * 0.2 * max(true_j)
+    )  # the load changes at both ends of the runs, between samples that are 0.1 s old
+    assert sum(each[name] for each in documents for name in names) == pytest.approx(
+        meter_j, abs=edges_j
+    )
     for document, other in zip(documents, "ba", strict=True):
-        assert any(note.startswith(f"GPUs shared with {other}, whose requests") for note in document["notes"])
+        assert any(
+            note.startswith(f"GPUs shared with {other}, whose requests")
+            for note in document["notes"]
+        )
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_requests_of_each_server_have_the_joules_of_the_exporter(scene, source):
-    """Both divide the energies by load, the analyzer in slots between samples, in which requests begin and end."""
+    """Both divide the energies by load, the analyzer in slots between samples, in which requests
+    begin and end.
+    """
     answers, _, _, found, edges_j = scene
 
     for run_id in "ab":
         joules = {name: own for name, (own, _) in found[source, run_id][1].items()}
-        stated = {name: view["energy_joules"] for name, view in answers.items() if view["run_id"] == run_id}
+        stated = {
+            name: view["energy_joules"]
+            for name, view in answers.items()
+            if view["run_id"] == run_id
+        }
         assert joules.keys() == stated.keys()
-        assert sum(joules.values()) == pytest.approx(sum(stated.values()), abs=edges_j[source, run_id])
+        assert sum(joules.values()) == pytest.approx(
+            sum(stated.values()), abs=edges_j[source, run_id]
+        )
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -175,7 +243,9 @@ def test_each_request_agrees_with_the_exporter_and_the_truth(scene, source):
         run_id, second = name.split("-")
         if 1 < int(second) < SECONDS - 1 and abs(int(second) - B_FROM) > 1:  # no load changes
             share = LOADS[run_id] / sum(LOADS.values()) if int(second) > B_FROM else 1.0
-            stated_j, stated_half_j = (answers[name][key] for key in ("energy_joules", "energy_uncertainty_joules"))
+            stated_j, stated_half_j = (
+                answers[name][key] for key in ("energy_joules", "energy_uncertainty_joules")
+            )
             assert abs(joules - share * true_j[int(second)]) <= half_j, name
             assert abs(stated_j - share * true_j[int(second)]) <= stated_half_j, name
             assert abs(joules - stated_j) <= half_j + stated_half_j, name

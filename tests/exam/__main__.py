@@ -1,7 +1,7 @@
 """Examination of energy meters on simulated GPUs, whose true energy is known.
 
-`make exam METER=NAME` or `python -m tests.exam --meter NAME`. NAME is a known meter, or a command as described in
-exporter/docs/examination-cases.md.
+`make exam METER=NAME` or `python -m tests.exam --meter NAME`. NAME is a known meter, or a command
+as described in exporter/docs/examination-cases.md.
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ WINDOWS_AT_ONCE = 4
 
 
 def examine(
-    examined: Meter, cases: Iterable[Case], repeats: int, folder: Path, at_once: int = WINDOWS_AT_ONCE
+    examined: Meter,
+    cases: Iterable[Case],
+    repeats: int,
+    folder: Path,
+    at_once: int = WINDOWS_AT_ONCE,
 ) -> list[Answer]:
     """Return the answers of `repeats` windows of each case."""
     nvml.library()  # built here, not by several threads
     jobs = list(product(cases, range(repeats)))
     with ThreadPoolExecutor(at_once) as pool:
         windows = pool.map(
-            lambda job: measure(examined, job[0], job[1], folder / f"{job[0].name} {job[1]}".replace("/", " ")), jobs
+            lambda job: measure(
+                examined, job[0], job[1], folder / f"{job[0].name} {job[1]}".replace("/", " ")
+            ),
+            jobs,
         )
         return [answer for window in windows for answer in window]
 
@@ -78,20 +85,33 @@ def _print_answers(answers: Sequence[Answer]) -> None:
     for answer in answers:
         figure, half = answer.figure_j, answer.uncertainty_j
         print(
-            f"{answer.case} GPU {answer.gpu}: true {answer.true_j:.2f} J, figure {figure} ± {half} J: {answer.verdict}"
+            f"{answer.case} GPU {answer.gpu}: true {answer.true_j:.2f} J, figure {figure} ± {half} "
+            f"J: {answer.verdict}"
         )
         for note in answer.notes:
             print(f"  {note}")
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.exam", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.exam", description=__doc__.splitlines()[0]
+    )
     names = ", ".join(METERS)
-    parser.add_argument("--meter", nargs="+", required=True, metavar="NAME", help=f"{names}, or a command")
-    parser.add_argument("--case", nargs="+", choices=CASES, metavar="CASE", help="these cases (default: all)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="windows of each case (default: 3)")
     parser.add_argument(
-        "--at-once", type=int, default=WINDOWS_AT_ONCE, metavar="N", help="windows at once (default: 4)"
+        "--meter", nargs="+", required=True, metavar="NAME", help=f"{names}, or a command"
+    )
+    parser.add_argument(
+        "--case", nargs="+", choices=CASES, metavar="CASE", help="these cases (default: all)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, metavar="N", help="windows of each case (default: 3)"
+    )
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=WINDOWS_AT_ONCE,
+        metavar="N",
+        help="windows at once (default: 4)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the scores to this file")
     parser.add_argument("--answers", action="store_true", help="print every answer")

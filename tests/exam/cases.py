@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 
 import pynvml
 
-from exporter.simulation import PRODUCTS, Constant, Fault, Load, Product, Simulation, Square
 from tests.fakes.nvml_faults import FaultKind, ScheduledFaults
+from wattline_exporter.simulation import (
+    PRODUCTS,
+    Constant,
+    Fault,
+    Load,
+    Product,
+    Simulation,
+    Square,
+)
 
 H200, A100 = PRODUCTS["H200"], PRODUCTS["A100"]
 SLOW_COUNTER = replace(H200, counter_period_s=1.0)
@@ -19,7 +27,9 @@ FOREVER_S = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Fault of GPU 0 with its times, in seconds of CLOCK_BOOTTIME. The window ends at `window_end_s`."""
+    """Fault of GPU 0 with its times, in seconds of CLOCK_BOOTTIME. The window ends at
+    `window_end_s`.
+    """
 
     simulation: Simulation
     scheduled: ScheduledFaults
@@ -34,8 +44,8 @@ class Event:
 class Case:
     """One case. `loads` has one load per GPU.
 
-    `schedule` prepares a fault before it happens; `actions` change the simulation, by seconds after the middle. A job
-    starts and ends within the window; other loads continue before and after it.
+    `schedule` prepares a fault before it happens; `actions` change the simulation, by seconds after
+    the middle. A job starts and ends within the window; other loads continue before and after it.
     """
 
     name: str
@@ -55,7 +65,9 @@ class Case:
 
 def _square(milliseconds: int) -> Case:
     about = f"square wave between 72 and 640 W with a period of {milliseconds} ms"
-    return Case(f"square {milliseconds} ms", about, 5.0, (Square(LOW_W, HIGH_W, milliseconds / 1e3),))
+    return Case(
+        f"square {milliseconds} ms", about, 5.0, (Square(LOW_W, HIGH_W, milliseconds / 1e3),)
+    )
 
 
 def _job(seconds: float) -> Case:
@@ -88,8 +100,15 @@ _CASES = (
     *(_job(seconds) for seconds in (0.3, 1.0, 3.0, 10.0)),
     Case("two GPUs", "bursts on GPU 0 while GPU 1 is idle", 5.0, (BURSTS, Constant(LOW_W))),
     Case("counter at 1 Hz", "energy counter that updates once a second", 5.0, product=SLOW_COUNTER),
-    Case("no counter", "no energy counter; averaged and instant power", 5.0, faults=Fault.NO_COUNTER),
-    Case("average only", "only power averaged over 1 s", 5.0, faults=Fault.NO_COUNTER | Fault.NO_FIELDS),
+    Case(
+        "no counter", "no energy counter; averaged and instant power", 5.0, faults=Fault.NO_COUNTER
+    ),
+    Case(
+        "average only",
+        "only power averaged over 1 s",
+        5.0,
+        faults=Fault.NO_COUNTER | Fault.NO_FIELDS,
+    ),
     Case(
         "quarter window",
         "no counter; power of 25 of each 100 ms, load with a period of 310 ms",
@@ -109,8 +128,18 @@ _CASES = (
         },
     ),
     Case("error 0.1 s", "all calls return UNKNOWN for 0.1 s in the middle", 5.0, schedule=_error),
-    Case("error at end", "all calls return UNKNOWN from 0.05 s before the end, for 0.1 s", 5.0, schedule=_error_at_end),
-    Case("GPU lost", "GPU falls off the bus and does not return", 5.0, actions={0.0: _fault(Fault.LOST, on=True)}),
+    Case(
+        "error at end",
+        "all calls return UNKNOWN from 0.05 s before the end, for 0.1 s",
+        5.0,
+        schedule=_error_at_end,
+    ),
+    Case(
+        "GPU lost",
+        "GPU falls off the bus and does not return",
+        5.0,
+        actions={0.0: _fault(Fault.LOST, on=True)},
+    ),
     Case(
         "GPU hangs",
         "driver calls block for 1.5 s",

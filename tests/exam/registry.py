@@ -1,4 +1,6 @@
-"""Meters that the examination knows, and the environment in which those of other projects are installed."""
+"""Meters that the examination knows, and the environment in which those of other projects are
+installed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ VERSIONS = {
 
 
 class NoMetersError(Exception):
-    """Unknown meter, or meters of other projects that cannot be installed; the text states the cause in one line."""
+    """Unknown meter, or meters of other projects that cannot be installed; the text states the
+    cause in one line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +53,41 @@ class KnownMeter:
 METERS = {
     meter.name: meter
     for meter in (
-        KnownMeter("wattline", "wattline_meter", "", "a run of the exporter, started some seconds before"),
-        KnownMeter("zeus", "zeus_window", "zeus", "`ZeusMonitor`: energy counter; refuses a recent GPU without one"),
         KnownMeter(
-            "codecarbon", "codecarbon_tracker", "codecarbon", "`OfflineEmissionsTracker`; reports the sum of its GPUs"
+            "wattline", "wattline_meter", "", "a run of the exporter, started some seconds before"
+        ),
+        KnownMeter(
+            "zeus",
+            "zeus_window",
+            "zeus",
+            "`ZeusMonitor`: energy counter; refuses a recent GPU without one",
+        ),
+        KnownMeter(
+            "codecarbon",
+            "codecarbon_tracker",
+            "codecarbon",
+            "`OfflineEmissionsTracker`; reports the sum of its GPUs",
         ),
         KnownMeter("pyjoules", "pyjoules_meter", "pyJoules", "`EnergyMeter`: energy counter"),
         KnownMeter(
-            "nvitop", "nvitop_collector", "nvitop", "mean power of `ResourceMetricCollector` × time; claims no energy"
+            "nvitop",
+            "nvitop_collector",
+            "nvitop",
+            "mean power of `ResourceMetricCollector` × time; claims no energy",
         ),
-        KnownMeter("gpustat", "gpustat_polling", "gpustat", "mean power at 1 Hz × time; claims no energy"),
+        KnownMeter(
+            "gpustat", "gpustat_polling", "gpustat", "mean power at 1 Hz × time; claims no energy"
+        ),
         KnownMeter("counter", "counter", NVML, "script: energy counter at both ends"),
-        KnownMeter("polling", "polling", NVML, "script: mean of `nvmlDeviceGetPowerUsage` at 1 Hz × time"),
-        KnownMeter("dcgm-style", "dcgm_style", NVML, "script: energy counter cached once a second, as DCGM watches do"),
+        KnownMeter(
+            "polling", "polling", NVML, "script: mean of `nvmlDeviceGetPowerUsage` at 1 Hz × time"
+        ),
+        KnownMeter(
+            "dcgm-style",
+            "dcgm_style",
+            NVML,
+            "script: energy counter cached once a second, as DCGM watches do",
+        ),
     )
 }
 
@@ -73,13 +99,19 @@ def meter(name_or_command: str, folder: Path) -> Meter:
         command = tuple(shlex.split(name_or_command))
         if not command or shutil.which(command[0]) is None:
             names = ", ".join(METERS)
-            raise NoMetersError(f"exam: unknown meter {name_or_command!r}; use one of {names}, or a command")
+            raise NoMetersError(
+                f"exam: unknown meter {name_or_command!r}; use one of {names}, or a command"
+            )
         return Meter(command, {})
     if not known.package:
-        return Meter((sys.executable, "-P", "-m", f"tests.exam.{known.script}"), {"PYTHONPATH": str(ROOT)})
+        return Meter(
+            (sys.executable, "-P", "-m", f"tests.exam.{known.script}"), {"PYTHONPATH": str(ROOT)}
+        )
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    smi = tools / "nvidia-smi"  # codecarbon looks for GPUs only if this program exists; it does not call it
+    smi = (
+        tools / "nvidia-smi"
+    )  # codecarbon looks for GPUs only if this program exists; it does not call it
     smi.write_text("#!/bin/sh\n")
     smi.chmod(0o755)
     path = f"{tools}:/usr/local/bin:/usr/bin:/bin"
@@ -92,7 +124,15 @@ def _install() -> Path:
     installed = _FOLDER / "installed.txt"
     if not installed.exists() or installed.read_text().split() != expected:
         _call([sys.executable, "-m", "venv", "--clear", str(_FOLDER)])
-        _call([str(_FOLDER / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *expected])
+        _call(
+            [
+                str(_FOLDER / "bin" / "pip"),
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *expected,
+            ]
+        )
         installed.write_text("\n".join(expected))
     return _FOLDER / "bin"
 
@@ -101,4 +141,6 @@ def _call(command: list[str]) -> None:
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode:
         last_line = (completed.stderr or completed.stdout).strip().splitlines() or ["no output"]
-        raise NoMetersError(f"cannot install the other meters: {' '.join(command[:3])}: {last_line[-1]}")
+        raise NoMetersError(
+            f"cannot install the other meters: {' '.join(command[:3])}: {last_line[-1]}"
+        )

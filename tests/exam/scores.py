@@ -16,9 +16,9 @@ TOLERANCE = 0.05
 class Verdict(StrEnum):
     """Verdict on one figure.
 
-    right: the error is at most TOLERANCE. covered: it is larger, and the stated interval contains the true value.
-    declared: the same without such an interval, but with a note, in a case with a fault. refused: no figure. wrong:
-    none of these.
+    right: the error is at most TOLERANCE. covered: it is larger, and the stated interval contains
+    the true value. declared: the same without such an interval, but with a note, in a case with a
+    fault. refused: no figure. wrong: none of these.
     """
 
     RIGHT = "right"
@@ -30,7 +30,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a meter for one GPU, or `sum`, with the true energy. `figure_j` is None where it gave none."""
+    """Answer of a meter for one GPU, or `sum`, with the true energy. `figure_j` is None where it
+    gave none.
+    """
 
     case: str
     gpu: str
@@ -153,7 +155,10 @@ def _coverage(answers: Sequence[Answer]) -> float | None:
 
 def document(answers: Sequence[Answer]) -> dict[str, Any]:
     """Return the scores as JSON data."""
-    rounded = {"summary": asdict(score(answers)), "cases": [asdict(case) for case in by_case(answers)]}
+    rounded = {
+        "summary": asdict(score(answers)),
+        "cases": [asdict(case) for case in by_case(answers)],
+    }
     return dict(_rounded(rounded))
 
 

@@ -26,20 +26,35 @@ def percent(value: float | None) -> str:
 
 
 def _cpu(share: float | None) -> str:
-    """Return a share of one core as percent; the kernel counts steps of 10 ms in windows of about 5 s."""
+    """Return a share of one core as percent; the kernel counts steps of 10 ms in windows of about 5
+    s.
+    """
     return "< 0.2 %" if share is not None and share < CPU_STEP else percent(share)
 
 
 def one_meter(name: str, result: Mapping[str, Any]) -> str:
     """Return the scores of one meter as text."""
-    head = ("case", "points", "median error", "worst error", "interval contains", "wrong", "declared")
+    head = (
+        "case",
+        "points",
+        "median error",
+        "worst error",
+        "interval contains",
+        "wrong",
+        "declared",
+    )
     rows = [head, *(_case_row(case) for case in result["cases"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     of = result["summary"]
     summary = (
-        f"{name}: {of['points']:.0f} of 100 points; median error {percent(of['median_error'])} without a fault; wrong "
-        f"without a warning {percent(of['wrong'])}; interval contains the true energy {percent(of['covered'])}; CPU of "
+        f"{name}: {of['points']:.0f} of 100 points; median error {percent(of['median_error'])} "
+        "without a fault; wrong "
+        f"without a warning {percent(of['wrong'])}; interval contains the true energy "
+        f"{percent(of['covered'])}; CPU of "
         f"one core {_cpu(of['cpu'])}"
     )
     return "\n".join([*lines, summary])
@@ -62,7 +77,11 @@ def summary_table() -> str:
     """Return the summary of the recorded results as Markdown."""
     results = json.loads(RESULTS.read_text())
     lines = [
-        "| meter | version | points | median error | wrong, no warning | interval contains | false alarms | CPU |",
+        (
+            "| meter | version | points | median error | wrong, no warning | interval contains | "
+            "false "
+            "alarms | CPU |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, result in sorted(results.items(), key=lambda item: -item[1]["summary"]["points"]):
@@ -72,7 +91,13 @@ def summary_table() -> str:
         lines.append(f"| {name} | {result['version']} | {of['points']:.0f} | {' | '.join(cells)} |")
     dates = sorted({result["date"] for result in results.values()})
     repeats = sorted({result["repeats"] for result in results.values()})
-    lines += ["", f"Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. Windows of each case: {repeats[0]}."]
+    lines += [
+        "",
+        (
+            f"Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. Windows of each case: "
+            f"{repeats[0]}."
+        ),
+    ]
     return "\n".join(lines)
 
 
@@ -106,5 +131,8 @@ def meaning_table() -> str:
 def meter_table() -> str:
     """Return how each known meter measures, as Markdown."""
     lines = ["| meter | package | method |", "|---|---|---|"]
-    lines += [f"| {meter.name} | {meter.package or 'wattline'} | {meter.method} |" for meter in METERS.values()]
+    lines += [
+        f"| {meter.name} | {meter.package or 'wattline'} | {meter.method} |"
+        for meter in METERS.values()
+    ]
     return "\n".join(lines)

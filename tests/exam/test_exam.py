@@ -6,20 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.simulation import Constant
 from tests.exam.__main__ import examine
 from tests.exam.cases import CASES
 from tests.exam.registry import METERS, ROOT, NoMetersError, meter
 from tests.exam.scores import Verdict
 from tests.exam.table import RESULTS
 from tests.exam.window import Meter, window
+from wattline_exporter.simulation import Constant
 
 CONSTANT = replace(CASES["constant"], seconds=0.5, loads=(Constant(500.0),))
 
 
 def stating(text):
     """Return a meter that answers with this text."""
-    program = f"import sys; print('starting'); print('ready', flush=True); sys.stdin.read(); print('''{text}''')"
+    program = (
+        "import sys; print('starting'); print('ready', flush=True); sys.stdin.read(); "
+        f"print('''{text}''')"
+    )
     return Meter((sys.executable, "-c", program), {})
 
 
@@ -41,12 +44,16 @@ def test_exam_energy_counter_of_a_constant_load_is_right(tmp_path):
 
 
 def test_exam_unknown_meter_names_the_known_ones(tmp_path):
-    with pytest.raises(NoMetersError, match=r"unknown meter 'nosuch'; use one of wattline, zeus, .*, or a command"):
+    with pytest.raises(
+        NoMetersError, match=r"unknown meter 'nosuch'; use one of wattline, zeus, .*, or a command"
+    ):
         meter("nosuch", tmp_path)
 
 
 def test_exam_wrong_meter_scores_nothing(tmp_path):
-    assert verdicts(stating('{"energy_joules": {"0": 1}}'), CONSTANT, folder=tmp_path) == [Verdict.WRONG]
+    assert verdicts(stating('{"energy_joules": {"0": 1}}'), CONSTANT, folder=tmp_path) == [
+        Verdict.WRONG
+    ]
 
 
 def test_exam_meter_with_a_wide_interval_is_covered(tmp_path):
@@ -64,7 +71,14 @@ def test_exam_sum_of_two_gpus_is_compared_with_the_true_sum(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", '{"energy_joules": {}}', '{"energy_joules": {"0": null}}', '{"energy_joules": {"0": NaN}}']
+    "text",
+    [
+        "",
+        "{",
+        '{"energy_joules": {}}',
+        '{"energy_joules": {"0": null}}',
+        '{"energy_joules": {"0": NaN}}',
+    ],
 )
 def test_exam_meter_without_a_figure_has_refused(text, tmp_path):
     assert verdicts(stating(text), CONSTANT, folder=tmp_path) == [Verdict.REFUSED]
@@ -85,7 +99,9 @@ def test_exam_fast_counter_makes_a_script_wrong(tmp_path):
     (answer,) = examine(script("counter"), [fast], 1, tmp_path)
 
     assert answer.verdict == Verdict.WRONG
-    assert answer.error == pytest.approx(0.15, abs=0.07)  # 30 % in 40 to 60 % of the time, ± 3 % at the edges
+    assert answer.error == pytest.approx(
+        0.15, abs=0.07
+    )  # 30 % in 40 to 60 % of the time, ± 3 % at the edges
 
 
 def test_exam_wattline_short_job_is_inside_its_interval(tmp_path):

@@ -28,7 +28,11 @@ def test_answer_has_verdict_and_points(given, verdict, points):
 
 
 def test_score_of_several_cases_weights_cases_equally():
-    answers = [answer(1_000.0), answer(500.0), answer(1_200.0, 300.0, "reset", fault=True, case="counter restarts")]
+    answers = [
+        answer(1_000.0),
+        answer(500.0),
+        answer(1_200.0, 300.0, "reset", fault=True, case="counter restarts"),
+    ]
     total = score(answers)
 
     assert total.points == pytest.approx(100 * (0.5 + 0.5) / 2)

@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from exporter.simulation import ENVIRONMENT, Simulation
 from tests.bench.node import boottime_of
 from tests.bench.wattline import start_exporter
+from wattline_exporter.simulation import ENVIRONMENT, Simulation
 
 RUNNING_FOR_S = 4.0
 
@@ -30,9 +30,12 @@ def main() -> None:
             run = exporter.end(run_id)
             begin_s = boottime_of(run["started_at"])
             answer = {
-                "energy_joules": {gpus[uuid]: joules for uuid, joules in run["energy_joules"]["gpu"].items()},
+                "energy_joules": {
+                    gpus[uuid]: joules for uuid, joules in run["energy_joules"]["gpu"].items()
+                },
                 "uncertainty_joules": {
-                    gpus[uuid]: joules for uuid, joules in run["energy_uncertainty_joules"]["gpu"].items()
+                    gpus[uuid]: joules
+                    for uuid, joules in run["energy_uncertainty_joules"]["gpu"].items()
                 },
                 "notes": run["notes"],
                 "begin_s": begin_s,

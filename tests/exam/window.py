@@ -18,11 +18,11 @@ from typing import IO, Any
 
 import psutil
 
-from exporter.simulation import Constant, Simulation, Square, clock_s, create, make_gpus
 from tests.exam.cases import LOW_W, Case, Event
 from tests.exam.scores import Answer
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
+from wattline_exporter.simulation import Constant, Simulation, Square, clock_s, create, make_gpus
 
 SUM = "sum"
 """Key of the energy of a meter that reports only the sum of its GPUs."""
@@ -44,7 +44,9 @@ class MeterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Command that measures energy (exporter/docs/examination-cases.md). `environment` is added to the simulation's."""
+    """Command that measures energy (exporter/docs/examination-cases.md). `environment` is added to
+    the simulation's.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -70,9 +72,17 @@ def measure(meter: Meter, case: Case, seed: int, folder: Path) -> list[Answer]:
     with Simulation.open(path) as simulation, ScheduledFaults(folder / "faults") as scheduled:
         for gpu, load in enumerate(case.loads):
             simulation.set_fault(gpu, case.faults, on=True)
-            shifted = replace(load, phase_s=chance.uniform(0, load.period_s)) if isinstance(load, Square) else load
+            shifted = (
+                replace(load, phase_s=chance.uniform(0, load.period_s))
+                if isinstance(load, Square)
+                else load
+            )
             simulation.set_load(gpu, Constant(LOW_W) if case.is_job else shifted, at=created_s)
-        environment = {**nvml.environment(path), nvml_faults.ENVIRONMENT: str(scheduled.path), **meter.environment}
+        environment = {
+            **nvml.environment(path),
+            nvml_faults.ENVIRONMENT: str(scheduled.path),
+            **meter.environment,
+        }
         with (folder / "meter.err").open("wb") as output:
             process = subprocess.Popen(
                 meter.command,
@@ -184,8 +194,12 @@ def _answers(
     ]
 
 
-def window(result: Mapping[str, Any], ready_s: float, ended_s: float, answered_s: float) -> tuple[float, float]:
-    """Return the window of the true energy: the one that the meter states, if it agrees with the calls, else theirs."""
+def window(
+    result: Mapping[str, Any], ready_s: float, ended_s: float, answered_s: float
+) -> tuple[float, float]:
+    """Return the window of the true energy: the one that the meter states, if it agrees with the
+    calls, else theirs.
+    """
     begin_s, end_s = _number(result.get("begin_s")), _number(result.get("end_s"))
     if begin_s is None or not ready_s - _BEGIN_WITHIN_S <= begin_s <= ready_s + _STATED_WITHIN_S:
         begin_s = ready_s

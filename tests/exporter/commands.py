@@ -4,11 +4,16 @@ from tests.daemon import environment
 from tests.fork_server import ForkServer
 
 SIMULATED = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
-NURSERY = ForkServer("exporter.cli.main", "exporter.cli.daemon", "exporter.cli.check", "exporter.cli.sources")
+NURSERY = ForkServer(
+    "wattline_exporter.cli.main",
+    "wattline_exporter.cli.daemon",
+    "wattline_exporter.cli.check",
+    "wattline_exporter.cli.sources",
+)
 
 
 def exporter(*arguments, **env):
-    return NURSERY.run(["-m", "exporter", *arguments], environment(env), timeout_s=60)
+    return NURSERY.run(["-m", "wattline_exporter", *arguments], environment(env), timeout_s=60)
 
 
 def assert_one_line(result, code, *words):

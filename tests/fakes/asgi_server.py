@@ -33,7 +33,9 @@ class StreamingServer:
                 await self._stream(send)
             else:
                 await asyncio.sleep(self._seconds)
-                await self._answer(send, {"id": new_id(), "model": "tiny", "choices": [], "usage": USAGE})
+                await self._answer(
+                    send, {"id": new_id(), "model": "tiny", "choices": [], "usage": USAGE}
+                )
 
     async def _answer(self, send, document):
         await begin(send, b"application/json")
@@ -45,7 +47,9 @@ class StreamingServer:
         for _ in range(TOKENS):
             await asyncio.sleep(self._seconds / TOKENS)
             await event(send, {**answer, "choices": [{"index": 0, "delta": {"content": "a"}}]})
-        await event(send, {**answer, "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+        await event(
+            send, {**answer, "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+        )
         await event(send, {**answer, "choices": [], "usage": USAGE})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
@@ -60,7 +64,11 @@ async def begin(send, kind):
 
 async def event(send, document):
     await send(
-        {"type": "http.response.body", "body": b"data: %b\n\n" % json.dumps(document).encode(), "more_body": True}
+        {
+            "type": "http.response.body",
+            "body": b"data: %b\n\n" % json.dumps(document).encode(),
+            "more_body": True,
+        }
     )
 
 

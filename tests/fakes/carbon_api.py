@@ -25,7 +25,8 @@ BODIES = web_api.BODIES | {
 
 @dataclass
 class CarbonApi(WebApi):
-    """API with forecasts of 200, and actuals of 190 for slots that ended before `now` less half an hour.
+    """API with forecasts of 200, and actuals of 190 for slots that ended before `now` less half an
+    hour.
 
     `actuals` overrides values by `from`.
     """
@@ -43,9 +44,12 @@ class CarbonApi(WebApi):
         ]
 
     def periods(self, request: web.Request, *, national: bool) -> list[dict[str, Any]]:
-        """Return slots of half an hour, starting, like the real API, with the slot that ends at `start`."""
+        """Return slots of half an hour, starting, like the real API, with the slot that ends at
+        `start`.
+        """
         start, end = (
-            datetime.strptime(request.match_info[name], FORMAT).replace(tzinfo=UTC) for name in ("start", "end")
+            datetime.strptime(request.match_info[name], FORMAT).replace(tzinfo=UTC)
+            for name in ("start", "end")
         )
         count = (end - start) // HALF_HOUR + 1
         return [self.period(start + (n - 1) * HALF_HOUR, national=national) for n in range(count)]
@@ -55,10 +59,17 @@ class CarbonApi(WebApi):
         period: dict[str, Any] = {"from": key, "to": (begin + HALF_HOUR).strftime(FORMAT)}
         if not national:
             mix = [{"fuel": "gas", "perc": 43.6}, {"fuel": "wind", "perc": 56.4}]
-            return {**period, "intensity": {"forecast": self.forecast, "index": "moderate"}, "generationmix": mix}
+            return {
+                **period,
+                "intensity": {"forecast": self.forecast, "index": "moderate"},
+                "generationmix": mix,
+            }
         known = begin + 2 * HALF_HOUR <= self.now
         actual = self.actuals.get(key, 190 if known else None)
-        return {**period, "intensity": {"forecast": self.forecast, "actual": actual, "index": "moderate"}}
+        return {
+            **period,
+            "intensity": {"forecast": self.forecast, "actual": actual, "index": "moderate"},
+        }
 
     async def national(self, request: web.Request) -> web.StreamResponse:
         return await self.answer(request, {"data": self.periods(request, national=True)})

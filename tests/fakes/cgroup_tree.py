@@ -1,4 +1,6 @@
-"""Cgroup file system of plain files, v2 by default, with the layouts of programs that create cgroups."""
+"""Cgroup file system of plain files, v2 by default, with the layouts of programs that create
+cgroups.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ UID = "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c01"
 
 @dataclass
 class CgroupTree:
-    """Tree of cgroups. `seen_from_inside`: the root is a container's cgroup, as in a cgroup namespace."""
+    """Tree of cgroups. `seen_from_inside`: the root is a container's cgroup, as in a cgroup
+    namespace.
+    """
 
     root: Path
     seen_from_inside: bool = False
@@ -50,7 +54,9 @@ class V1Tree:
 
     root: Path
 
-    def group(self, path: str, *pids: int, controllers: tuple[str, ...], usage_s: float | None = None) -> None:
+    def group(
+        self, path: str, *pids: int, controllers: tuple[str, ...], usage_s: float | None = None
+    ) -> None:
         """Create or change a group in these hierarchies, and its parents."""
         for controller in controllers:
             folder = self.root / controller
@@ -98,7 +104,9 @@ def podman_cgroupfs(tree: CgroupTree) -> str:
 
 def kubernetes_containerd_systemd(tree: CgroupTree) -> str:
     slices = "/kubepods.slice/kubepods-besteffort.slice"
-    path = f"{slices}/kubepods-besteffort-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope"
+    path = (
+        f"{slices}/kubepods-besteffort-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope"
+    )
     tree.group(path, 101)
     return path
 

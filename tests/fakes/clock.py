@@ -13,7 +13,16 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("clock") / "clock.c"
 _BUILDS = Path(__file__).parents[2] / "build" / "fakes"
-_FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden")
+_FLAGS = (
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-std=c11",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+)
 _SHIFTS = struct.Struct("=2q")
 
 
@@ -24,9 +33,13 @@ def library() -> Path:
     if not built.exists():
         compiler = shutil.which("cc")
         if compiler is None:
-            raise RuntimeError("the shifted clock is built from C; install a C compiler: apt install gcc")
+            raise RuntimeError(
+                "the shifted clock is built from C; install a C compiler: apt install gcc"
+            )
         built.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = built.with_suffix(f".{os.getpid()}")  # renamed when complete: others may build it, too
+        unfinished = built.with_suffix(
+            f".{os.getpid()}"
+        )  # renamed when complete: others may build it, too
         subprocess.run([compiler, *_FLAGS, "-o", unfinished, SOURCE, "-ldl"], check=True)
         unfinished.replace(built)
     return built
@@ -67,4 +80,6 @@ class Clock:
 
     def _shift(self, realtime_s: float, boottime_s: float) -> None:
         realtime_ns, boottime_ns = self._shifts_ns()
-        self._map[:] = _SHIFTS.pack(realtime_ns + round(realtime_s * 1e9), boottime_ns + round(boottime_s * 1e9))
+        self._map[:] = _SHIFTS.pack(
+            realtime_ns + round(realtime_s * 1e9), boottime_ns + round(boottime_s * 1e9)
+        )

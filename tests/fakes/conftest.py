@@ -3,7 +3,8 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.simulation import (
+from tests.fakes.nvml_process import NvmlProcess
+from wattline_exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
     Constant,
@@ -15,8 +16,7 @@ from exporter.simulation import (
     create,
     make_gpus,
 )
-from exporter.sources.simulated import SimulatedNvml
-from tests.fakes.nvml_process import NvmlProcess
+from wattline_exporter.simulation.nvml import SimulatedNvml
 
 NOW = 5_000.0
 GIB = 1 << 30

@@ -92,7 +92,9 @@ class Containerd:
         config += b"".join(field_of(6, label) for label in _labels(name, uid))
         return PodSandbox(uid, self._call("RunPodSandbox", field_of(1, config)), config)
 
-    def container(self, pod: PodSandbox, script: str, name: str = "main", attempt: int = 0, memory: int = 0) -> str:
+    def container(
+        self, pod: PodSandbox, script: str, name: str = "main", attempt: int = 0, memory: int = 0
+    ) -> str:
         """Start a container that runs the script, with at most `memory` bytes; return its id."""
         metadata = field_of(1, name) + number_of(2, attempt)
         config = field_of(1, metadata) + field_of(2, field_of(1, IMAGE))
@@ -100,14 +102,27 @@ class Containerd:
         config += b"".join(field_of(9, label) for label in _labels(name, pod.uid))
         if memory:
             config += field_of(15, field_of(1, number_of(4, memory)))
-        identity = self._call("CreateContainer", field_of(1, pod.id) + field_of(2, config) + field_of(3, pod.config))
+        identity = self._call(
+            "CreateContainer", field_of(1, pod.id) + field_of(2, config) + field_of(3, pod.config)
+        )
         self._call("StartContainer", field_of(1, identity))
         return identity
 
     def pid(self, container: str) -> int:
         """Return the pid of a container, 0 for one that has ended."""
-        rows = [line.split() for space in _NAMESPACES for line in self.ctr("-n", space, "tasks", "list").splitlines()]
-        return next((int(pid) for identity, pid, state in rows if identity == container and state == "RUNNING"), 0)
+        rows = [
+            line.split()
+            for space in _NAMESPACES
+            for line in self.ctr("-n", space, "tasks", "list").splitlines()
+        ]
+        return next(
+            (
+                int(pid)
+                for identity, pid, state in rows
+                if identity == container and state == "RUNNING"
+            ),
+            0,
+        )
 
     def stop(self, pod: PodSandbox) -> None:
         """End the sandbox and all containers of a pod, which keep their statuses."""
@@ -135,7 +150,11 @@ class Containerd:
 
 
 def _labels(name: str, uid: str) -> Iterator[bytes]:
-    labels = {"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.namespace": "ml", "io.kubernetes.container.name": name}
+    labels = {
+        "io.kubernetes.pod.uid": uid,
+        "io.kubernetes.pod.namespace": "ml",
+        "io.kubernetes.container.name": name,
+    }
     yield from (field_of(1, key) + field_of(2, value) for key, value in labels.items())
 
 
@@ -154,7 +173,9 @@ def containerd_service() -> Iterator[Containerd]:
         (folder / "cni").mkdir()
         (folder / "config.toml").write_text(_CONF.format(folder=folder, image=IMAGE))
         with (folder / "log").open("wb") as log:
-            service = subprocess.Popen([binary, "--config", str(folder / "config.toml")], stdout=log, stderr=log)
+            service = subprocess.Popen(
+                [binary, "--config", str(folder / "config.toml")], stdout=log, stderr=log
+            )
             channel = grpc.insecure_channel(f"unix:{folder}/containerd.sock")
             runtime = Containerd(folder, channel)
             try:
@@ -206,5 +227,7 @@ def _await(service: subprocess.Popen[bytes], runtime: Containerd) -> None:
             runtime.ctr("version")
             return
         if service.poll() is not None or time.monotonic() > give_up_s:
-            pytest.skip(f"containerd does not start here: {(runtime.folder / 'log').read_text()[-500:]}")
+            pytest.skip(
+                f"containerd does not start here: {(runtime.folder / 'log').read_text()[-500:]}"
+            )
         time.sleep(0.1)

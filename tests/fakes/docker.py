@@ -30,7 +30,11 @@ class Docker:
 
     def __call__(self, *arguments: str) -> str:
         completed = subprocess.run(
-            ["docker", "--host", self.host, *arguments], capture_output=True, text=True, timeout=60, check=False
+            ["docker", "--host", self.host, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
@@ -42,7 +46,9 @@ class Docker:
 @contextlib.contextmanager
 def docker_service() -> Iterator[Docker]:
     if os.getuid() != 0 or not shutil.which("dockerd") or not shutil.which("docker"):
-        pytest.skip("cannot start a separate Docker: not root, or no dockerd (apt-get install docker.io)")
+        pytest.skip(
+            "cannot start a separate Docker: not root, or no dockerd (apt-get install docker.io)"
+        )
     with tempfile.TemporaryDirectory(prefix="docker-") as name:
         docker = Docker(Path(name))
         options = [f"--{option}={name}/{option}" for option in ("data-root", "exec-root")]
@@ -50,7 +56,9 @@ def docker_service() -> Iterator[Docker]:
         command = ["dockerd", *options, *plain, "--host", docker.host, "--pidfile", f"{name}/pid"]
         path = f"{_nvidias_hook(docker.folder)}:{os.environ['PATH']}"
         with (docker.folder / "dockerd.log").open("wb") as log:
-            daemon = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PATH": path})
+            daemon = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "PATH": path}
+            )
             try:
                 _await(daemon, docker)
                 docker("import", str(root_files(docker.folder)), IMAGE)
@@ -58,12 +66,14 @@ def docker_service() -> Iterator[Docker]:
             finally:
                 daemon.terminate()
                 daemon.wait(_READY_S)
-                subprocess.run(["umount", f"{name}/exec-root/netns/default"], capture_output=True, check=False)
+                subprocess.run(
+                    ["umount", f"{name}/exec-root/netns/default"], capture_output=True, check=False
+                )
 
 
 def _nvidias_hook(folder: Path) -> Path:
-    """With it Docker takes requests for GPUs: it names them in the container's NVIDIA_VISIBLE_DEVICES for the hook,
-    which would mount the devices, and here does nothing.
+    """With it Docker takes requests for GPUs: it names them in the container's
+    NVIDIA_VISIBLE_DEVICES for the hook, which would mount the devices, and here does nothing.
     """
     hook = folder / "bin/nvidia-container-runtime-hook"
     hook.parent.mkdir()
@@ -79,5 +89,7 @@ def _await(daemon: subprocess.Popen[bytes], docker: Docker) -> None:
             docker("version")
             return
         if daemon.poll() is not None or time.monotonic() > give_up_s:
-            pytest.skip(f"dockerd does not start here: {(docker.folder / 'dockerd.log').read_text()[-500:]}")
+            pytest.skip(
+                f"dockerd does not start here: {(docker.folder / 'dockerd.log').read_text()[-500:]}"
+            )
         time.sleep(0.2)

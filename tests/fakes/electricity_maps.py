@@ -1,4 +1,6 @@
-"""Electricity Maps v3 on loopback: 300 g measured until three hours ago, 320 estimated since, 350 forecast."""
+"""Electricity Maps v3 on loopback: 300 g measured until three hours ago, 320 estimated since, 350
+forecast.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ZONES = {
 
 @dataclass
 class ElectricityMapsApi(WebApi):
-    """API with hourly slots. `free` is a token without forecasts; `late` is the delay of the latest slot in hours."""
+    """API with hourly slots. `free` is a token without forecasts; `late` is the delay of the latest
+    slot in hours.
+    """
 
     free: bool = False
     late: int = 0
@@ -66,17 +70,24 @@ class ElectricityMapsApi(WebApi):
 
     async def forecast(self, request: web.Request) -> web.StreamResponse:
         if self.free or self.extra_fault:
-            return await self.answer(request, {"error": "not in your plan"}, status=int(self.extra_fault or 401))
+            return await self.answer(
+                request, {"error": "not in your plan"}, status=int(self.extra_fault or 401)
+            )
         moments = [(self.hour + n * HOUR).strftime("%Y-%m-%dT%H:%M:%S.000Z") for n in range(49)]
         return await self._of_zone(
-            request, {"forecast": [{"carbonIntensity": 350, "datetime": moment} for moment in moments]}
+            request,
+            {"forecast": [{"carbonIntensity": 350, "datetime": moment} for moment in moments]},
         )
 
     async def _of_zone(self, request: web.Request, document: dict[str, Any]) -> web.StreamResponse:
         if request.headers.get("auth-token") != TOKEN:
-            return await self.answer(request, {"status": "error", "message": "Invalid auth-token"}, status=401)
+            return await self.answer(
+                request, {"status": "error", "message": "Invalid auth-token"}, status=401
+            )
         zone = self.answers_for or request.query["zone"]
-        return await self.answer(request, {**document, "zone": zone, "temporalGranularity": self.granularity})
+        return await self.answer(
+            request, {**document, "zone": zone, "temporalGranularity": self.granularity}
+        )
 
     async def zones(self, request: web.Request) -> web.StreamResponse:
         return await self.answer(request, ZONES)

@@ -1,4 +1,6 @@
-"""Energy-Charts on loopback: quarter hours, 400 g measured until an hour ago, then 450 g forecast."""
+"""Energy-Charts on loopback: quarter hours, 400 g measured until an hour ago, then 450 g
+forecast.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,18 @@ import os
 from pathlib import Path
 
 
-def chip(root: Path, number: int, name: str, device: str, files: dict[str, str], *, in_device: bool = False) -> Path:
-    """Create hwmonN of driver `name` on `device` (`i2c/1-0040`); ACPI meters have files in the device folder."""
+def chip(
+    root: Path,
+    number: int,
+    name: str,
+    device: str,
+    files: dict[str, str],
+    *,
+    in_device: bool = False,
+) -> Path:
+    """Create hwmonN of driver `name` on `device` (`i2c/1-0040`); ACPI meters have files in the
+    device folder.
+    """
     place = root / "devices" / device
     folder = place / "hwmon" / f"hwmon{number}"
     folder.mkdir(parents=True)
@@ -21,8 +31,12 @@ def chip(root: Path, number: int, name: str, device: str, files: dict[str, str],
     return place if in_device else folder
 
 
-def meter(root: Path, number: int, oem_info: str, watts: float, instance: int | None = None) -> Path:
-    """Create an ACPI power meter; `instance` is its position, independent of the number of the hwmon."""
+def meter(
+    root: Path, number: int, oem_info: str, watts: float, instance: int | None = None
+) -> Path:
+    """Create an ACPI power meter; `instance` is its position, independent of the number of the
+    hwmon.
+    """
     files = {
         "power1_average": str(round(watts * 1e6)),
         "power1_oem_info": oem_info,
@@ -34,13 +48,20 @@ def meter(root: Path, number: int, oem_info: str, watts: float, instance: int | 
 
 
 def grace_hopper(root: Path) -> list[Path]:
-    """Create the meters of a GH200: the module contains its Grace, which contains the rails of cores and SoC."""
+    """Create the meters of a GH200: the module contains its Grace, which contains the rails of
+    cores and SoC.
+    """
     names = [("Module", 520.0), ("Grace", 150.0), ("CPU", 110.0), ("SysIO", 25.0)]
-    return [meter(root, number, f"{name} Power Socket 0", watts) for number, (name, watts) in enumerate(names)]
+    return [
+        meter(root, number, f"{name} Power Socket 0", watts)
+        for number, (name, watts) in enumerate(names)
+    ]
 
 
 def jetson(root: Path) -> Path:
-    """Create the INA3221 of an Orin: two rails, a disabled channel, shunt voltages and the sum of currents."""
+    """Create the INA3221 of an Orin: two rails, a disabled channel, shunt voltages and the sum of
+    currents.
+    """
     return chip(
         root,
         1,

@@ -1,4 +1,6 @@
-"""Pod-resources API v1 of a kubelet: a gRPC server on a Unix socket that encodes protobuf by hand."""
+"""Pod-resources API v1 of a kubelet: a gRPC server on a Unix socket that encodes protobuf by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -31,33 +33,53 @@ def number_of(number: int, value: int) -> bytes:
 
 def devices(resource: str, *ids: str) -> bytes:
     """Return devices with a topology (3), which the exporter ignores."""
-    return field_of(1, resource) + b"".join(field_of(2, id_) for id_ in ids) + field_of(3, field_of(1, b"\x08\x01"))
+    return (
+        field_of(1, resource)
+        + b"".join(field_of(2, id_) for id_ in ids)
+        + field_of(3, field_of(1, b"\x08\x01"))
+    )
 
 
 def claim(namespace: str, name: str, *of_devices: bytes) -> bytes:
     """Return the devices of a ResourceClaim (DynamicResource), for `container(claims=…)`."""
-    return field_of(2, name) + field_of(3, namespace) + b"".join(field_of(4, one) for one in of_devices)
+    return (
+        field_of(2, name)
+        + field_of(3, namespace)
+        + b"".join(field_of(4, one) for one in of_devices)
+    )
 
 
 def claimed(pool: str, device: str, driver: str = "gpu.nvidia.com") -> bytes:
-    """Return a device of a claim (ClaimResource) with the CDI device and share id that the exporter ignores."""
+    """Return a device of a claim (ClaimResource) with the CDI device and share id that the exporter
+    ignores.
+    """
     cdi = field_of(1, field_of(1, f"k8s.{driver}/claim=7f3a-{device}"))
     return cdi + field_of(2, driver) + field_of(3, pool) + field_of(4, device) + field_of(5, "9c1e")
 
 
 def claimed_by_cdi(name: str) -> bytes:
-    """Return a device of a claim as a kubelet before 1.31 has it, with the name of the CDI device only."""
+    """Return a device of a claim as a kubelet before 1.31 has it, with the name of the CDI device
+    only.
+    """
     return field_of(1, field_of(1, name))
 
 
 def container(name: str, *of_devices: bytes, claims: tuple[bytes, ...] = ()) -> bytes:
     """Return a container with the numbers of its CPUs (4, packed)."""
-    fields = field_of(1, name) + b"".join(field_of(2, one) for one in of_devices) + field_of(4, b"\x01\x02\x80\x01")
+    fields = (
+        field_of(1, name)
+        + b"".join(field_of(2, one) for one in of_devices)
+        + field_of(4, b"\x01\x02\x80\x01")
+    )
     return fields + b"".join(field_of(5, one) for one in claims)
 
 
 def pod(namespace: str, name: str, *containers: bytes) -> bytes:
-    return field_of(1, name) + field_of(2, namespace) + b"".join(field_of(3, one) for one in containers)
+    return (
+        field_of(1, name)
+        + field_of(2, namespace)
+        + b"".join(field_of(3, one) for one in containers)
+    )
 
 
 @dataclass
@@ -78,7 +100,9 @@ class FakeKubelet:
             pass
         if self.refusal:
             context.abort(self.refusal, "the API is\nswitched off")
-        return b"".join(field_of(1, one) for one in self.pods) if self.answer is None else self.answer
+        return (
+            b"".join(field_of(1, one) for one in self.pods) if self.answer is None else self.answer
+        )
 
 
 @contextmanager
@@ -87,7 +111,9 @@ def kubelet_server(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
     pool = ThreadPoolExecutor(4)
     server = grpc.server(pool)
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(kubelet.list)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),)
+    )
     server.add_insecure_port(f"unix:{socket}")
     server.start()
     try:

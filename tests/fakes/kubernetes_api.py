@@ -1,4 +1,6 @@
-"""API server and kubelet of one node over HTTPS: pods and ResourceSlices, for callers with a token and its rights."""
+"""API server and kubelet of one node over HTTPS: pods and ResourceSlices, for callers with a token
+and its rights.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ TOKEN = "ey.service.account"
 NODE = "gpu-7"
 
 
-def resource_slice(pool: str, *devices: dict[str, Any], driver: str = "gpu.nvidia.com", generation: int = 1) -> Any:
+def resource_slice(
+    pool: str, *devices: dict[str, Any], driver: str = "gpu.nvidia.com", generation: int = 1
+) -> Any:
     """Return a ResourceSlice of resource.k8s.io/v1 as NVIDIA's driver publishes it."""
     return {
         "metadata": {"name": f"{pool}-{driver}-x7k2p"},
@@ -51,14 +55,20 @@ def pod_object(uid: str, namespace: str, name: str, **status: Any) -> dict[str, 
 def container_status(name: str, exit_code: int | None = None, reason: str = "") -> dict[str, Any]:
     """Return the status of a container that runs, or that ended with the code."""
     if exit_code is None:
-        return {"name": name, "state": {"running": {"startedAt": "2026-11-23T10:00:00Z"}}, "lastState": {}}
+        return {
+            "name": name,
+            "state": {"running": {"startedAt": "2026-11-23T10:00:00Z"}},
+            "lastState": {},
+        }
     ended = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed")}
     return {"name": name, "state": {"terminated": ended}, "lastState": {}}
 
 
 @dataclass
 class KubernetesApi:
-    """Server with objects. `versions`: served versions of resource.k8s.io; `denied`: resources that are forbidden."""
+    """Server with objects. `versions`: served versions of resource.k8s.io; `denied`: resources that
+    are forbidden.
+    """
 
     folder: Path
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -90,31 +100,44 @@ class KubernetesApi:
         if self.body is not None:
             return 200, self.body
         if parts.path in ("/pods", "/api/v1/pods"):
-            items = [p for p in self.pods if p["spec"]["nodeName"] == wanted.get("spec.nodeName", NODE)]
+            items = [
+                p for p in self.pods if p["spec"]["nodeName"] == wanted.get("spec.nodeName", NODE)
+            ]
             return 200, json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
         for version in self.versions:
             if parts.path == f"/apis/resource.k8s.io/{version}/resourceslices":
-                return 200, json.dumps({"kind": "ResourceSliceList", "items": self._slices(wanted, version)}).encode()
+                return 200, json.dumps(
+                    {"kind": "ResourceSliceList", "items": self._slices(wanted, version)}
+                ).encode()
         return 404, b"404 page not found"
 
     def _slices(self, wanted: dict[str, str], version: str) -> list[Any]:
         chosen = [
-            one for one in self.slices if all(one["spec"][key.removeprefix("spec.")] == v for key, v in wanted.items())
+            one
+            for one in self.slices
+            if all(one["spec"][key.removeprefix("spec.")] == v for key, v in wanted.items())
         ]
         return [_as_beta1(one) for one in chosen] if version == "v1beta1" else chosen
 
 
 def _as_beta1(one: Any) -> Any:
     devices = [
-        {"name": device["name"], "basic": {key: value for key, value in device.items() if key != "name"}}
+        {
+            "name": device["name"],
+            "basic": {key: value for key, value in device.items() if key != "name"},
+        }
         for device in one["spec"]["devices"]
     ]
     return {**one, "spec": {**one["spec"], "devices": devices}}
 
 
 @contextmanager
-def kubernetes_api(folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)) -> Iterator[KubernetesApi]:
-    """Serve HTTPS on loopback with a certificate for `names`, and write the credentials into the folder."""
+def kubernetes_api(
+    folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
+) -> Iterator[KubernetesApi]:
+    """Serve HTTPS on loopback with a certificate for `names`, and write the credentials into the
+    folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
@@ -141,7 +164,9 @@ def kubernetes_api(folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)) -> 
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
     api.url = f"https://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()

@@ -1,8 +1,9 @@
 """Fake of nvidia-cuda-mps-control: a daemon that serves the `control` socket in the pipe folder.
 
-A process that connects and sends `attach` (as `mps_client()` does in place of CUDA) is a client until the connection is
-closed; the first client starts a server process. FAKE_MPS_FAULT: `refuses` and `silent` (no daemon, with and without a
-message), `no-clients` (an empty list), `late` (it quits after three seconds), `deaf` (it never quits).
+A process that connects and sends `attach` (as `mps_client()` does in place of CUDA) is a client
+until the connection is closed; the first client starts a server process. FAKE_MPS_FAULT: `refuses`
+and `silent` (no daemon, with and without a message), `no-clients` (an empty list), `late` (it quits
+after three seconds), `deaf` (it never quits).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def install_mps_control(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def mps_client() -> Iterator[bool]:
-    """Attach as a CUDA program does: as a client where there is a daemon, else silently without it."""
+    """Attach as a CUDA program does: as a client where there is a daemon, else silently without
+    it.
+    """
     folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -77,7 +80,9 @@ class _Control:
             self._quit()
 
     def _attach(self, connection: socket.socket) -> None:
-        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, _, _ = struct.unpack(
+            "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
         if not self._server:
             self._server = os.fork()
             if self._server == 0:

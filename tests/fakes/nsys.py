@@ -16,9 +16,13 @@ _FAULT = os.environ.get("FAKE_NSYS_FAULT", "")
 
 
 def install_nsys(folder: Path) -> Path:
-    """Return a folder for PATH with the fake as nsys; it writes its arguments to `nsys.jsonl` there."""
+    """Return a folder for PATH with the fake as nsys; it writes its arguments to `nsys.jsonl`
+    there.
+    """
     program = folder / "nsys"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "{folder}/nsys.jsonl" "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "{folder}/nsys.jsonl" "$@"\n'
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
 

@@ -1,4 +1,6 @@
-"""Loadable libnvidia-ml.so.1 with simulated GPUs, for pynvml in a separate process and for other tools."""
+"""Loadable libnvidia-ml.so.1 with simulated GPUs, for pynvml in a separate process and for other
+tools.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from exporter.simulation import ENVIRONMENT
+from wattline_exporter.simulation import ENVIRONMENT
 
 SOURCES = Path(__file__).with_name("nvml")
 _BUILDS = Path(__file__).parents[2] / "build" / "fakes"
@@ -21,18 +23,24 @@ _FLAGS = (
 def library() -> Path:
     """Return the library, built once for each content of its sources."""
     sources = sorted(SOURCES.glob("*.[ch]"))
-    digest = hashlib.sha256(b"\0".join([" ".join(_FLAGS).encode(), *(path.read_bytes() for path in sources)]))
+    digest = hashlib.sha256(
+        b"\0".join([" ".join(_FLAGS).encode(), *(path.read_bytes() for path in sources)])
+    )
     built = _BUILDS / digest.hexdigest()[:16] / "libnvidia-ml.so.1"
     if not built.exists():
         compiler = shutil.which("cc")
         if compiler is None:
-            raise RuntimeError("the fake libnvidia-ml.so.1 is built from C; install a C compiler: apt install gcc")
+            raise RuntimeError(
+                "the fake libnvidia-ml.so.1 is built from C; install a C compiler: apt install gcc"
+            )
         built.parent.mkdir(parents=True, exist_ok=True)
         unfinished = built.with_suffix(
             f".{os.getpid()}"
         )  # renamed when complete: other test processes may build it, too
         inputs = [path for path in sources if path.suffix == ".c"]
-        subprocess.run([compiler, *_FLAGS, "-o", unfinished, *inputs, "-lm", "-lpthread"], check=True)
+        subprocess.run(
+            [compiler, *_FLAGS, "-o", unfinished, *inputs, "-lm", "-lpthread"], check=True
+        )
         unfinished.replace(built)
     return built
 

@@ -1,4 +1,5 @@
-"""Program that calls pynvml for each line of stdin, JSON `[function, GPU or null, *arguments]`, and prints JSON.
+"""Program that calls pynvml for each line of stdin, JSON `[function, GPU or null, *arguments]`, and
+prints JSON.
 
 A GPU is given by its index, or as `[index, index of the MIG instance]`.
 """

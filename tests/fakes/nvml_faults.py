@@ -1,4 +1,6 @@
-"""Faults of the loadable driver with begin and end; `tests/fakes/nvml/scheduled_faults.c` reads their file."""
+"""Faults of the loadable driver with begin and end; `tests/fakes/nvml/scheduled_faults.c` reads
+their file.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,15 @@ class Quantity(IntEnum):
 class FaultKind(IntEnum):
     """Kinds of faults, with their value and a second one, which is 0 by default.
 
-    ERROR: calls fail with an NVML error code, a share of them unless that is 0. POWER: watts that are reported.
-    COUNTER_SLOPE: ratio to the true slope from the begin on. COUNTER_STEP: joules that are added once, or each time a
-    second value in seconds has passed. COUNTER_RESTART: joules at the begin. COUNTER_SCALE: ratio to the true counter.
-    COUNTER_READS: joules, below 0 for 2^64-1 mJ, in a share of the calls. COUNTER_NOISE: largest error in joules.
-    COUNTER_LATE: delay in seconds. POWER_SCALE: ratio to the true power. POWER_RANDOM: highest watts.
-    FIELD_ERROR: NVML error code of a Quantity. FIELD_TYPE: value type. FIELD_TIME: timestamp. SLOW: seconds of each
-    call. SPIN: calls use the CPU until the end of the fault. END: calls end the process by a signal; 0: by exit(0).
-    UUID: another UUID. PROCESSES: number of further processes.
+    ERROR: calls fail with an NVML error code, a share of them unless that is 0. POWER: watts that
+    are reported. COUNTER_SLOPE: ratio to the true slope from the begin on. COUNTER_STEP: joules
+    that are added once, or each time a second value in seconds has passed. COUNTER_RESTART: joules
+    at the begin. COUNTER_SCALE: ratio to the true counter. COUNTER_READS: joules, below 0 for
+    2^64-1 mJ, in a share of the calls. COUNTER_NOISE: largest error in joules. COUNTER_LATE: delay
+    in seconds. POWER_SCALE: ratio to the true power. POWER_RANDOM: highest watts. FIELD_ERROR: NVML
+    error code of a Quantity. FIELD_TYPE: value type. FIELD_TIME: timestamp. SLOW: seconds of each
+    call. SPIN: calls use the CPU until the end of the fault. END: calls end the process by a
+    signal; 0: by exit(0). UUID: another UUID. PROCESSES: number of further processes.
     """
 
     ERROR = 1
@@ -69,7 +72,13 @@ class ScheduledFaults:
         self._count = 0
 
     def add(  # noqa: PLR0917  # the members of a record
-        self, gpu: int, kind: FaultKind, begin_s: float, end_s: float, value: float = 0.0, second: float = 0.0
+        self,
+        gpu: int,
+        kind: FaultKind,
+        begin_s: float,
+        end_s: float,
+        value: float = 0.0,
+        second: float = 0.0,
     ) -> None:
         """Let the fault last from `begin_s` to `end_s`, in seconds of CLOCK_BOOTTIME."""
         start = self._count * _RECORD.size

@@ -20,7 +20,11 @@ class NvmlProcess:
         environment = {**os.environ, **nvml.environment(state_file)}
         program = Path(__file__).with_name("nvml_calls.py")
         self._child = subprocess.Popen(
-            [sys.executable, str(program)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(program)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._child.stdin
         assert self._child.stdout

@@ -1,7 +1,7 @@
 """Reader of simulated GPUs with the exporter's NVML source, also as a program with pynvml.
 
-The program takes the state file as its argument and lines of JSON, `[method of Reader, *arguments]`, on stdin. It
-prints results in JSON.
+The program takes the state file as its argument and lines of JSON, `[method of Reader,
+*arguments]`, on stdin. It prints results in JSON.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from exporter.simulation import Simulation
-from exporter.sources.nvml.driver import Nvml, XidWatch
-from exporter.sources.nvml.gpu import NvmlGpu
+from wattline_exporter.sensors.nvml.driver import Nvml, XidWatch
+from wattline_exporter.sensors.nvml.gpu import NvmlGpu
+from wattline_exporter.simulation import Simulation
 
 Rows = dict[str, float]
 
 
 class Reader:
-    """Reader with the simulation's clock, which tests set. GPUs are attached when they are first used."""
+    """Reader with the simulation's clock, which tests set. GPUs are attached when they are first
+    used.
+    """
 
     def __init__(self, api: Any, simulation: Simulation) -> None:
         self.nvml = Nvml(api, now=simulation.now)
@@ -33,7 +35,9 @@ class Reader:
         return self._gpus[index]
 
     def readings(self, index: int) -> Rows:
-        """Return values by `metric labels`, without the prefix and without the GPU's own index and UUID."""
+        """Return values by `metric labels`, without the prefix and without the GPU's own index and
+        UUID.
+        """
         rows: Rows = {}
         own = (str(index), self.gpu(index).info.uuid)
         for metric, labels, value, _ in self.gpu(index).readings():

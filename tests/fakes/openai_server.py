@@ -44,11 +44,15 @@ class ReceivedRequest:
 
 @dataclass
 class OpenAiServer(WebApi):
-    """Server that responds to request n with `script(n)`; `slots` limits the number of concurrent responses."""
+    """Server that responds to request n with `script(n)`; `slots` limits the number of concurrent
+    responses.
+    """
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     script: Callable[[int], Script] = lambda _: Script([text("a"), finish(), usage(3, 1), DONE])
-    models: Any = field(default_factory=lambda: {"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
+    models: Any = field(
+        default_factory=lambda: {"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]}
+    )
     models_status: int = 200
     slots: int = 1_000
     requests: list[ReceivedRequest] = field(default_factory=list)
@@ -67,7 +71,9 @@ class OpenAiServer(WebApi):
         return web.json_response(self.models, status=self.models_status)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        received = ReceivedRequest(time.monotonic(), request.path, await request.json(), dict(request.headers))
+        received = ReceivedRequest(
+            time.monotonic(), request.path, await request.json(), dict(request.headers)
+        )
         self.requests.append(received)
         script = self.script(len(self.requests) - 1)
         try:
@@ -80,7 +86,9 @@ class OpenAiServer(WebApi):
             received.ended_s = time.monotonic()
             self.finished.set()
 
-    async def _play(self, request: web.Request, script: Script, received: ReceivedRequest) -> web.StreamResponse:
+    async def _play(
+        self, request: web.Request, script: Script, received: ReceivedRequest
+    ) -> web.StreamResponse:
         headers = {"Content-Type": script.content_type, **script.headers}
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)
@@ -119,7 +127,13 @@ def role() -> bytes:
 
 def text(content: str) -> bytes:
     """Return a chunk of text, as a chat's delta and as a completion's text."""
-    return event({"choices": [{"index": 0, "delta": {"content": content}, "text": content, "finish_reason": None}]})
+    return event(
+        {
+            "choices": [
+                {"index": 0, "delta": {"content": content}, "text": content, "finish_reason": None}
+            ]
+        }
+    )
 
 
 def finish(reason: Any = "length") -> bytes:
@@ -127,7 +141,11 @@ def finish(reason: Any = "length") -> bytes:
 
 
 def usage(prompt: int, generated: int, **details: Any) -> bytes:
-    counts = {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+    counts = {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+    }
     return event({"choices": [], "usage": {**counts, **details}})
 
 

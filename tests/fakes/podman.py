@@ -63,7 +63,12 @@ class Podman:
     def __call__(self, *arguments: str, within_s: float = 60.0) -> str:
         command = self.command(*arguments)
         completed = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
         )
         assert completed.returncode == 0, f"{completed.stderr}{completed.stdout}"
         return completed.stdout
@@ -117,7 +122,9 @@ def podman_service() -> Iterator[Podman]:
 
 @contextlib.contextmanager
 def _described(gpu: str) -> Iterator[None]:
-    """Describe the GPU in a file of the Container Device Interface, for which Podman reads only a system folder."""
+    """Describe the GPU in a file of the Container Device Interface, for which Podman reads only a
+    system folder.
+    """
     if os.getuid() != 0:
         yield
         return
@@ -145,7 +152,9 @@ def root_files(folder: Path) -> Path:
     for name in ("bin", "dev", "etc", "old", "proc", "root", "sys", "tmp"):
         (root / name).mkdir(parents=True)
     shutil.copy(busybox, root / "bin/busybox")
-    for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+    for name in subprocess.run(
+        [busybox, "--list"], capture_output=True, text=True, check=True
+    ).stdout.split():
         if not (root / "bin" / name).exists():
             (root / "bin" / name).symlink_to("busybox")
     score = root / "old/metrics.yml"

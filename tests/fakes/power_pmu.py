@@ -1,7 +1,8 @@
 """Energy PMUs of the kernel: their folders in sysfs, and a fake of opening their counters.
 
-`FakeKernel.open_event` gives the read end of a pipe, into which each `draw` writes the count as the kernel would give
-it: eight bytes to a read. A reader that asks twice between two draws gets EAGAIN, and so is found out.
+`FakeKernel.open_event` gives the read end of a pipe, into which each `draw` writes the count as the
+kernel would give it: eight bytes to a read. A reader that asks twice between two draws gets EAGAIN,
+and so is found out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from pathlib import Path
 
 SCALE = "2.3283064365386962890625e-10"
 UNITS_PER_J = 2**32
-CODES = {"energy-cores": 1, "energy-pkg": 2, "energy-ram": 3, "energy-gpu": 4, "energy-psys": 5, "energy-core": 1}
+CODES = {
+    "energy-cores": 1,
+    "energy-pkg": 2,
+    "energy-ram": 3,
+    "energy-gpu": 4,
+    "energy-psys": 5,
+    "energy-core": 1,
+}
 
 
 def pmu(root: Path, name: str, pmu_type: int, cpumask: str, events: Iterable[str]) -> Path:

@@ -1,4 +1,6 @@
-"""Powercap tree in the kernel's layout: flat links in class/powercap to zones nested in devices/virtual."""
+"""Powercap tree in the kernel's layout: flat links in class/powercap to zones nested in
+devices/virtual.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Powercap:
     range_uj: dict[str, int] = field(default_factory=dict)
 
     def zone(self, entry: str, name: str, energy_j: float = 0.0, range_uj: int = RANGE_UJ) -> None:
-        """Create a zone with the kernel's entry name: `intel-rapl:0`, `intel-rapl:0:1`, `intel-rapl-mmio:0`."""
+        """Create a zone with the kernel's entry name: `intel-rapl:0`, `intel-rapl:0:1`,
+        `intel-rapl-mmio:0`.
+        """
         control, *numbers = entry.split(":")
         folder = self.root / "devices/virtual/powercap" / control
         for depth in range(len(numbers)):
@@ -30,7 +34,9 @@ class Powercap:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(folder, link.parent))
         if not (link.parent / control).exists():
-            (link.parent / control).symlink_to(os.path.relpath(folder.parents[len(numbers) - 1], link.parent))
+            (link.parent / control).symlink_to(
+                os.path.relpath(folder.parents[len(numbers) - 1], link.parent)
+            )
         self.range_uj[entry] = range_uj
 
     def energy_file(self, entry: str) -> Path:
@@ -46,7 +52,9 @@ class Powercap:
         self._show(entry, round(joules * 1e6))
 
     def _show(self, entry: str, energy_uj: int) -> None:
-        """Write the value atomically, as sysfs does: concurrent readers get the old or the new value."""
+        """Write the value atomically, as sysfs does: concurrent readers get the old or the new
+        value.
+        """
         file = self.energy_file(entry)
         unseen = file.with_name("energy_uj.new")
         unseen.write_text(f"{energy_uj}\n")

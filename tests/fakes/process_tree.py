@@ -34,7 +34,11 @@ class FakeProcess:
         fields[6] = str(0x0020_8040 if self.is_kernel else 0x0040_0100)
         fields[11], fields[12] = str(self.own - self.own // 3), str(self.own // 3)
         fields[13], fields[14] = str(self.waited - self.waited // 2), str(self.waited // 2)
-        fields[17], fields[19], fields[21] = str(self.threads), str(self.started), str(self.rss_bytes // PAGE)
+        fields[17], fields[19], fields[21] = (
+            str(self.threads),
+            str(self.started),
+            str(self.rss_bytes // PAGE),
+        )
         return f"{self.pid} ({self.name}) {' '.join(fields)}\n"
 
 
@@ -55,7 +59,9 @@ class ProcessTree:
 
     def busy(self, ticks: int, idle: int = 0, steal: int = 0) -> None:
         """Add CPU time of the node, in ticks."""
-        (self.root / "stat").write_text(f"cpu  {ticks} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+        (self.root / "stat").write_text(
+            f"cpu  {ticks} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+        )
 
     def put(self, process: FakeProcess) -> FakeProcess:
         self.processes[process.pid] = process
@@ -66,7 +72,9 @@ class ProcessTree:
         return self.put(FakeProcess(pid, parent, started, **more))  # type: ignore[arg-type]  # the fields of FakeProcess
 
     def add_quietly(self, pid: int, parent: int = 1, started: int = 1, **more: object) -> None:
-        """Add a process without writing files, since writing all after each of a thousand takes long."""
+        """Add a process without writing files, since writing all after each of a thousand takes
+        long.
+        """
         self.processes[pid] = FakeProcess(pid, parent, started, **more)  # type: ignore[arg-type]  # the fields of FakeProcess
 
     def remove(self, pid: int) -> None:
@@ -94,7 +102,9 @@ class ProcessTree:
         clean, dirty = uss_kb // 4, uss_kb - uss_kb // 4
         file.write_text(
             "55d0c0000000-7ffd00000000 ---p 00000000 00:00 0    [rollup]\n"
-            f"Rss:            {pss_kb * 2:8} kB\nPss:            {pss_kb:8} kB\nPss_Dirty:      {dirty:8} kB\n"
-            f"Shared_Clean:          4 kB\nPrivate_Clean:  {clean:8} kB\nPrivate_Dirty:  {dirty:8} kB\n"
+            f"Rss:            {pss_kb * 2:8} kB\nPss:            {pss_kb:8} kB\nPss_Dirty:      "
+            f"{dirty:8} kB\n"
+            f"Shared_Clean:          4 kB\nPrivate_Clean:  {clean:8} kB\nPrivate_Dirty:  {dirty:8} "
+            "kB\n"
         )
         return file

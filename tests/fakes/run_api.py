@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from exporter.contract.run import (
+from wattline.contract.run import (
     BeginRequest,
     EndRequest,
     Gpus,
@@ -28,7 +28,7 @@ from exporter.contract.run import (
     RunView,
     WorkRequest,
 )
-from exporter.contract.work import is_declaration
+from wattline.contract.work import is_declaration
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,17 @@ def reported_requests(body: dict[str, Any]) -> list[dict[str, Any]]:
     if isinstance(found, list):
         return found
     labels = [found["labels"][number] for number in found["label_set"]]
-    fields = {name: values for name, values in found.items() if name not in ("labels", "label_set")} | {
-        "labels": labels
-    }
+    fields = {
+        name: values for name, values in found.items() if name not in ("labels", "label_set")
+    } | {"labels": labels}
     requests = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
     return [{name: value for name, value in one.items() if value is not None} for one in requests]
 
 
 class RunApi:
-    """Run API in memory. `known_gpus` are UUIDs by index; work is summed over contributors, as in the exporter."""
+    """Run API in memory. `known_gpus` are UUIDs by index; work is summed over contributors, as in
+    the exporter.
+    """
 
     def __init__(self, known_gpus: tuple[str, ...] = (), simulation: str | None = None) -> None:
         self.known_gpus = known_gpus
@@ -73,7 +75,9 @@ class RunApi:
         """Refuse processes, as an exporter in another PID namespace does."""
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
         self.served: dict[str, dict[str, Any]] = {}
-        """Requests that servers reported, by id; one with negative tokens is refused with its batch."""
+        """Requests that servers reported, by id; one with negative tokens is refused with its
+        batch.
+        """
         self.server_of: dict[str, str] = {}
         """Run that reported a request last, by the request's id."""
         self.energies: dict[str, float] = {}
@@ -105,7 +109,10 @@ class RunApi:
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
             request_id, _, query = path.removeprefix("/api/v1/requests/").partition("?")
-            if request_id in self.served and query in ("", f"run_id={self.server_of.get(request_id)}"):
+            if request_id in self.served and query in (
+                "",
+                f"run_id={self.server_of.get(request_id)}",
+            ):
                 return 200, {"id": request_id, **self.energies}
             match = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
             if not match or match[1] not in self.runs:
@@ -123,7 +130,9 @@ class RunApi:
             if self.refuses_pids and request.pids:
                 raise ProblemError(422, "pids: they are of another PID namespace")
             self.begun[run_id] = request
-            self.runs[run_id] = _new_run(run_id, request, self._resolved(request.gpus), self.simulation)
+            self.runs[run_id] = _new_run(
+                run_id, request, self._resolved(request.gpus), self.simulation
+            )
             if request.pids:
                 self.pids[run_id] = list(request.pids)
         return status, self.runs[run_id].model_dump()
@@ -162,7 +171,12 @@ class RunApi:
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
                 now = end.ended_at or time.time()
-                run.state, run.outcome, run.ended_at, run.results = "ended", end.outcome, now, end.results
+                run.state, run.outcome, run.ended_at, run.results = (
+                    "ended",
+                    end.outcome,
+                    now,
+                    end.results,
+                )
                 run.duration_seconds = now - run.started_at
 
     def _work(self, run: RunView, request: WorkRequest) -> None:
@@ -181,7 +195,9 @@ class RunApi:
                 run.work[unit] = run.work.get(unit, 0) + amount
 
 
-def _new_run(run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None) -> RunView:
+def _new_run(
+    run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None
+) -> RunView:
     return RunView(
         run_id=run_id,
         workload=request.workload,
@@ -223,10 +239,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             kind = "application/problem+json"
             status = error.status if isinstance(error, ProblemError) else 422
             retry_after = getattr(error, "retry_after", "")
-            body = {"type": "about:blank", "title": "refused", "status": status, "detail": str(error)}
+            body = {
+                "type": "about:blank",
+                "title": "refused",
+                "status": status,
+                "detail": str(error),
+            }
         self._send(status, kind, body, retry_after)
 
-    def _send(self, status: int, kind: str, body: dict[str, Any] | BaseModel, retry_after: str = "") -> None:
+    def _send(
+        self, status: int, kind: str, body: dict[str, Any] | BaseModel, retry_after: str = ""
+    ) -> None:
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
-from exporter.sources.simulated import SimulatedNvml
 from tests.fakes.conftest import GIB, NOW
 from tests.fakes.nvml_calls import call
 from tests.fakes.nvml_process import NvmlProcess
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    create,
+    make_gpus,
+)
+from wattline_exporter.simulation.nvml import SimulatedNvml
 
 FIELDS = [83, 185, 186]
 
@@ -19,19 +27,52 @@ def calls(count):
     yield ["nvmlDeviceGetCount"]
     for gpu in range(count):
         for function in (
-            *("UUID", "Name", "Architecture", "PciInfo", "TotalEnergyConsumption", "PowerUsage", "EnforcedPowerLimit"),
-            *("PowerManagementLimit", "PowerManagementDefaultLimit", "PowerManagementLimitConstraints"),
+            *(
+                "UUID",
+                "Name",
+                "Architecture",
+                "PciInfo",
+                "TotalEnergyConsumption",
+                "PowerUsage",
+                "EnforcedPowerLimit",
+            ),
+            *(
+                "PowerManagementLimit",
+                "PowerManagementDefaultLimit",
+                "PowerManagementLimitConstraints",
+            ),
             *("UtilizationRates", "MemoryInfo", "CurrentClocksEventReasons", "PerformanceState"),
             "ComputeRunningProcesses",
         ):
             yield [f"nvmlDeviceGet{function}", gpu]
         yield ["nvmlDeviceGetFieldValues", gpu, FIELDS]
         yield ["nvmlDeviceGetFieldValues", gpu, [[186, 0], [186, 1], 82]]
-        yield ["nvmlDeviceGetFieldValues", gpu, [3, 4, 5, 6, 74, 75, 76, 197, 198, 251, 269, 270, 271]]
+        yield [
+            "nvmlDeviceGetFieldValues",
+            gpu,
+            [3, 4, 5, 6, 74, 75, 76, 197, 198, 251, 269, 270, 271],
+        ]
         for function in (
-            *("EncoderUtilization", "DecoderUtilization", "MarginTemperature", "SupportedClocksEventReasons"),
-            *("NumFans", "FanSpeed", "MigMode", "MaxMigDeviceCount", "SupportedEventTypes", "CudaComputeCapability"),
-            *("GraphicsRunningProcesses", "MPSComputeRunningProcesses", "GpuInstanceId", "ComputeInstanceId"),
+            *(
+                "EncoderUtilization",
+                "DecoderUtilization",
+                "MarginTemperature",
+                "SupportedClocksEventReasons",
+            ),
+            *(
+                "NumFans",
+                "FanSpeed",
+                "MigMode",
+                "MaxMigDeviceCount",
+                "SupportedEventTypes",
+                "CudaComputeCapability",
+            ),
+            *(
+                "GraphicsRunningProcesses",
+                "MPSComputeRunningProcesses",
+                "GpuInstanceId",
+                "ComputeInstanceId",
+            ),
         ):
             yield [f"nvmlDeviceGet{function}", gpu]
         yield ["nvmlGpmQueryDeviceSupport", gpu]
@@ -53,13 +94,22 @@ def calls(count):
 def instance_calls():
     for gpu in ([6, 0], [6, 1], [6, 2], [0, 0], [6, 7]):
         for function in (
-            *("UUID", "Name", "GpuInstanceId", "ComputeInstanceId", "MemoryInfo", "ComputeRunningProcesses"),
+            *(
+                "UUID",
+                "Name",
+                "GpuInstanceId",
+                "ComputeInstanceId",
+                "MemoryInfo",
+                "ComputeRunningProcesses",
+            ),
             *("PowerUsage", "UtilizationRates", "TotalEnergyConsumption"),
         ):
             yield [f"nvmlDeviceGet{function}", gpu]
 
 
-NON_BLOCKING_FAULTS = [fault for fault in Fault if fault not in {Fault.HANG, Fault.INIT_HANG, Fault.UNBOUND}]
+NON_BLOCKING_FAULTS = [
+    fault for fault in Fault if fault not in {Fault.HANG, Fault.INIT_HANG, Fault.UNBOUND}
+]
 
 
 @pytest.mark.parametrize("fault", [Fault.NONE, *NON_BLOCKING_FAULTS])
@@ -98,7 +148,11 @@ def test_library_fields_equal_the_model_in_milli_units(simulation, start, gpu):
     process = start()
     for now in (NOW, NOW + 0.06, NOW + 12.345):
         simulation.set_clock(now)
-        expected = [simulation.counter_j(gpu, now), simulation.average_w(gpu, now), simulation.instant_w(gpu, now)]
+        expected = [
+            simulation.counter_j(gpu, now),
+            simulation.average_w(gpu, now),
+            simulation.instant_w(gpu, now),
+        ]
         read = process.call("nvmlDeviceGetFieldValues", gpu, FIELDS)
         assert [field["value"] for field in read] == [round(value * 1e3) for value in expected]
         assert [field["type"] for field in read] == [
@@ -114,7 +168,9 @@ def test_library_300_w_for_10_s_count_as_3000_j(simulation, start):
     before_mj = process.call("nvmlDeviceGetTotalEnergyConsumption", 0)
     simulation.set_clock(4_110.0)
 
-    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) - before_mj == pytest.approx(3_000_000, abs=1)
+    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) - before_mj == pytest.approx(
+        3_000_000, abs=1
+    )
 
 
 def test_library_running_clock_value_is_of_the_time_of_the_call(simulation, start):
@@ -125,7 +181,11 @@ def test_library_running_clock_value_is_of_the_time_of_the_call(simulation, star
     read_mj = process.call("nvmlDeviceGetTotalEnergyConsumption", 1)
     after = simulation.now()
 
-    assert simulation.counter_j(1, before) * 1e3 - 1 <= read_mj <= simulation.counter_j(1, after) * 1e3 + 1
+    assert (
+        simulation.counter_j(1, before) * 1e3 - 1
+        <= read_mj
+        <= simulation.counter_j(1, after) * 1e3 + 1
+    )
 
 
 def test_library_processes_share_gpus_and_limits(simulation, start):
@@ -134,7 +194,11 @@ def test_library_processes_share_gpus_and_limits(simulation, start):
 
     assert second.call("nvmlDeviceGetEnforcedPowerLimit", 6) == 250_000
     assert simulation.gpus[6].limit_w == 250
-    assert first.call("nvmlDeviceGetUUID", 6) == second.call("nvmlDeviceGetUUID", 6) == simulation.gpus[6].uuid
+    assert (
+        first.call("nvmlDeviceGetUUID", 6)
+        == second.call("nvmlDeviceGetUUID", 6)
+        == simulation.gpus[6].uuid
+    )
 
 
 def test_library_new_limit_applies_at_once(simulation, start):
@@ -169,11 +233,15 @@ def test_library_clock_lock_must_be_supported(simulation, start):
     }
 
 
-@pytest.mark.parametrize("arguments", [["PowerManagementLimit", 0, 300_000], ["GpuLockedClocks", 0, 990, 990]])
+@pytest.mark.parametrize(
+    "arguments", [["PowerManagementLimit", 0, 300_000], ["GpuLockedClocks", 0, 990, 990]]
+)
 def test_library_forbidden_setting_fails_and_unmoved_has_no_effect(simulation, start, arguments):
     process = start()
     simulation.set_fault(0, Fault.FORBIDDEN, on=True)
-    assert process.call(f"nvmlDeviceSet{arguments[0]}", *arguments[1:]) == {"error": pynvml.NVML_ERROR_NO_PERMISSION}
+    assert process.call(f"nvmlDeviceSet{arguments[0]}", *arguments[1:]) == {
+        "error": pynvml.NVML_ERROR_NO_PERMISSION
+    }
     simulation.set_fault(0, Fault.FORBIDDEN, on=False)
     simulation.set_fault(0, Fault.UNMOVED, on=True)
 
@@ -185,7 +253,11 @@ def test_library_forbidden_setting_fails_and_unmoved_has_no_effect(simulation, s
 def test_library_limit_out_of_range_is_an_invalid_argument(simulated, start, milliwatts):
     arguments = ["nvmlDeviceSetPowerManagementLimit", 0, milliwatts]
 
-    assert call(simulated, *arguments) == start().call(*arguments) == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    assert (
+        call(simulated, *arguments)
+        == start().call(*arguments)
+        == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    )
 
 
 def test_simulated_nvml_sets_the_limit(simulation, simulated):
@@ -197,18 +269,27 @@ def test_simulated_nvml_sets_the_limit(simulation, simulated):
 def test_library_capped_gpu_reports_reason_and_lower_clock(simulation, start):
     process = start()
 
-    assert process.call("nvmlDeviceGetCurrentClocksEventReasons", 4) == pynvml.nvmlClocksEventReasonSwPowerCap
+    assert (
+        process.call("nvmlDeviceGetCurrentClocksEventReasons", 4)
+        == pynvml.nvmlClocksEventReasonSwPowerCap
+    )
     # two processes demand 0.7 + 0.4, so 700 W; 450 W leave (450 - 78) / 622 of its dynamic part
     assert process.call("nvmlDeviceGetClockInfo", 4, 1) == round(1_980 * (372 / 622) ** (1 / 3))
     assert process.call("nvmlDeviceGetUtilizationRates", 4)["gpu"] == 100
-    assert process.call("nvmlDeviceGetCurrentClocksEventReasons", 7) == pynvml.nvmlClocksEventReasonGpuIdle
+    assert (
+        process.call("nvmlDeviceGetCurrentClocksEventReasons", 7)
+        == pynvml.nvmlClocksEventReasonGpuIdle
+    )
 
 
 def test_library_processes_are_listed_with_memory(start):
     process = start()
     listed = process.call("nvmlDeviceGetComputeRunningProcesses", 4)
 
-    assert [(entry["pid"], entry["usedGpuMemory"]) for entry in listed] == [(4711, 3 * GIB), (4712, GIB)]
+    assert [(entry["pid"], entry["usedGpuMemory"]) for entry in listed] == [
+        (4711, 3 * GIB),
+        (4712, GIB),
+    ]
     assert process.call("nvmlDeviceGetMemoryInfo", 4)["used"] == 4 * GIB
     assert process.call("nvmlDeviceGetGraphicsRunningProcesses", 4) == []
 
@@ -221,8 +302,13 @@ def test_library_ga100_reports_instantaneous_power(tmp_path):
         simulation.set_clock(NOW)
         process.call("nvmlInit")
 
-        assert process.call("nvmlDeviceGetPowerUsage", 0) == round(simulation.instant_w(0, NOW) * 1e3)
-        assert process.call("nvmlDeviceGetFieldValues", 0, [185])[0]["error"] == pynvml.NVML_ERROR_NOT_SUPPORTED
+        assert process.call("nvmlDeviceGetPowerUsage", 0) == round(
+            simulation.instant_w(0, NOW) * 1e3
+        )
+        assert (
+            process.call("nvmlDeviceGetFieldValues", 0, [185])[0]["error"]
+            == pynvml.NVML_ERROR_NOT_SUPPORTED
+        )
     process.end()
 
 
@@ -247,6 +333,8 @@ def test_library_calls_of_other_tools_are_supported(start, arguments, expected):
 
 
 def test_simulated_nvml_other_functions_are_not_found(simulated):
-    assert call(simulated, "nvmlDeviceGetSerial", 0) == {"error": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+    assert call(simulated, "nvmlDeviceGetSerial", 0) == {
+        "error": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+    }
     assert simulated.NVML_SUCCESS == 0
     assert simulated.NVMLError is pynvml.NVMLError

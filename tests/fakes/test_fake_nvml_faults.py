@@ -5,11 +5,11 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.simulation import Constant, Fault
-from exporter.sources.simulated import SimulatedNvml
 from tests.fakes.conftest import NOW
 from tests.fakes.nvml_calls import call
 from tests.fakes.nvml_process import NvmlProcess
+from wattline_exporter.simulation import Constant, Fault
+from wattline_exporter.simulation.nvml import SimulatedNvml
 
 FIELDS = [83, 185, 186]
 
@@ -71,13 +71,16 @@ def test_library_lost_gpu_fails_and_its_neighbour_works(simulation, start):
 
 
 @pytest.mark.parametrize(
-    ("fault", "unsupported"), [(Fault.NO_COUNTER, {83}), (Fault.NO_AVERAGE, {185}), (Fault.NO_FIELDS, {83, 185, 186})]
+    ("fault", "unsupported"),
+    [(Fault.NO_COUNTER, {83}), (Fault.NO_AVERAGE, {185}), (Fault.NO_FIELDS, {83, 185, 186})],
 )
 def test_library_missing_field_is_unsupported(simulation, start, fault, unsupported):
     simulation.set_fault(0, fault, on=True)
     fields = start().call("nvmlDeviceGetFieldValues", 0, FIELDS)
 
-    assert {field["field"] for field in fields if field.get("error") == pynvml.NVML_ERROR_NOT_SUPPORTED} == unsupported
+    assert {
+        field["field"] for field in fields if field.get("error") == pynvml.NVML_ERROR_NOT_SUPPORTED
+    } == unsupported
 
 
 def test_library_without_fields_older_calls_work(simulation, start):
@@ -85,7 +88,9 @@ def test_library_without_fields_older_calls_work(simulation, start):
     process = start()
 
     assert process.call("nvmlDeviceGetPowerUsage", 0) == round(simulation.average_w(0, NOW) * 1e3)
-    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) == round(simulation.counter_j(0, NOW) * 1e3)
+    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) == round(
+        simulation.counter_j(0, NOW) * 1e3
+    )
 
 
 def test_library_without_counter_older_call_is_unsupported(simulation, start):
@@ -141,14 +146,20 @@ def test_library_slow_calls_return_the_same_values(simulation, simulated, start)
     simulation.set_call_latency(0.0005)
     process = start()
 
-    assert process.call("nvmlDeviceGetPowerUsage", 0) == call(simulated, "nvmlDeviceGetPowerUsage", 0)
+    assert process.call("nvmlDeviceGetPowerUsage", 0) == call(
+        simulated, "nvmlDeviceGetPowerUsage", 0
+    )
 
 
 def test_library_unknown_gpu_is_an_invalid_argument(simulated, start):
     function, unknown_gpu = "nvmlDeviceGetName", 8
     result = start().call(function, unknown_gpu)
 
-    assert result == call(simulated, function, unknown_gpu) == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    assert (
+        result
+        == call(simulated, function, unknown_gpu)
+        == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    )
 
 
 def test_library_without_state_file_has_no_driver(tmp_path):

@@ -50,8 +50,14 @@ def test_scheduled_slope_scales_the_counter_from_its_begin(simulation, scheduled
     ("fault", "expected"),
     [
         ((FaultKind.COUNTER_STEP, 900.0, 0.0), lambda true_mj, _: true_mj + 900_000),
-        ((FaultKind.COUNTER_STEP, -5.0, 4.0), lambda true_mj, _: true_mj - 15_000),  # at 0, 4 and 8 s
-        ((FaultKind.COUNTER_RESTART, 3_000.0, 0.0), lambda true_mj, before_mj: true_mj - before_mj + 3_000_000),
+        (
+            (FaultKind.COUNTER_STEP, -5.0, 4.0),
+            lambda true_mj, _: true_mj - 15_000,
+        ),  # at 0, 4 and 8 s
+        (
+            (FaultKind.COUNTER_RESTART, 3_000.0, 0.0),
+            lambda true_mj, before_mj: true_mj - before_mj + 3_000_000,
+        ),
         ((FaultKind.COUNTER_SCALE, 0.5, 0.0), lambda true_mj, _: true_mj // 2),
         ((FaultKind.COUNTER_READS, -1.0, 0.0), lambda *_: 2**64 - 1),
         ((FaultKind.COUNTER_LATE, 10.0, 0.0), lambda _, before_mj: before_mj),
@@ -65,7 +71,9 @@ def test_scheduled_counter_fault_changes_the_counter(simulation, scheduled, star
     true_mj = process.call("nvmlDeviceGetTotalEnergyConsumption", 0)
     scheduled.add(0, kind, now_s, now_s + 1e6, *values)
 
-    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) == pytest.approx(expected(true_mj, before_mj), abs=1)
+    assert process.call("nvmlDeviceGetTotalEnergyConsumption", 0) == pytest.approx(
+        expected(true_mj, before_mj), abs=1
+    )
 
 
 def test_scheduled_error_of_the_driver_fails_calls_of_all_gpus(simulation, scheduled, start):
@@ -81,7 +89,9 @@ def test_scheduled_error_of_the_driver_fails_calls_of_all_gpus(simulation, sched
 def test_scheduled_field_error_fails_one_quantity(simulation, scheduled, start):
     process = start()
     now_s = simulation.now()
-    scheduled.add(0, FaultKind.FIELD_ERROR, now_s - 1, now_s + 1, pynvml.NVML_ERROR_NO_DATA, Quantity.COUNTER)
+    scheduled.add(
+        0, FaultKind.FIELD_ERROR, now_s - 1, now_s + 1, pynvml.NVML_ERROR_NO_DATA, Quantity.COUNTER
+    )
 
     energy, power = process.call("nvmlDeviceGetFieldValues", 0, [83, 186])
     assert energy == {"field": 83, "error": pynvml.NVML_ERROR_NO_DATA}

@@ -1,4 +1,6 @@
-"""WattTime v3 on loopback: 1,000 lbs/MWh forecast and 900 historical; login with expiring tokens."""
+"""WattTime v3 on loopback: 1,000 lbs/MWh forecast and 900 historical; login with expiring
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FIVE = timedelta(minutes=5)
 
 @dataclass
 class WattTimeApi(WebApi):
-    """API with slots of 5 minutes. `regions` and `history` are included in the account's plan; `tokens` are valid."""
+    """API with slots of 5 minutes. `regions` and `history` are included in the account's plan;
+    `tokens` are valid.
+    """
 
     regions: tuple[str, ...] = ("CAISO_NORTH",)
     history: bool = True
@@ -45,7 +49,9 @@ class WattTimeApi(WebApi):
         return await self.answer(request, {"token": token})
 
     def _points(self, begin: datetime, count: int, value: float) -> list[dict[str, Any]]:
-        return [{"point_time": (begin + n * FIVE).isoformat(), "value": value} for n in range(count)]
+        return [
+            {"point_time": (begin + n * FIVE).isoformat(), "value": value} for n in range(count)
+        ]
 
     async def forecast(self, request: web.Request) -> web.StreamResponse:
         count = int(request.query["horizon_hours"]) * 12
@@ -59,7 +65,9 @@ class WattTimeApi(WebApi):
         end = min(datetime.fromisoformat(request.query["end"]), self.now - FIVE)
         return await self._signal(request, self._points(begin, int((end - begin) / FIVE), 900))
 
-    async def _signal(self, request: web.Request, points: list[dict[str, Any]]) -> web.StreamResponse:
+    async def _signal(
+        self, request: web.Request, points: list[dict[str, Any]]
+    ) -> web.StreamResponse:
         if not self._knows(request):
             return await self.answer(request, {"error": "token"}, status=401)
         if request.query["region"] not in self.regions:
@@ -87,7 +95,11 @@ class WattTimeApi(WebApi):
     async def my_access(self, request: web.Request) -> web.StreamResponse:
         if not self._knows(request):
             return await self.answer(request, {"error": "token"}, status=401)
-        region = {"region": "CAISO_NORTH", "region_full_name": "California ISO Northern", "parent": "CAISO"}
+        region = {
+            "region": "CAISO_NORTH",
+            "region_full_name": "California ISO Northern",
+            "parent": "CAISO",
+        }
         health = {"region": "PJM_NJ", "region_full_name": "PJM New Jersey", "parent": "PJM"}
         marginal = {"signal_type": "co2_moer", "regions": [region]}
         damage = {"signal_type": "health_damage", "regions": [health]}

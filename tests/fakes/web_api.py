@@ -21,12 +21,16 @@ BODIES = {
     "garbage": "\x00\x01\ufffd}{",
     "error with 200": '{"error": {"code": "400 Bad Request", "message": "no"}}',
 }
-"""Faults with a wrong body and status 200; others are a status, or `truncated`, `cut off`, `slow`, `huge`."""
+"""Faults with a wrong body and status 200; others are a status, or `truncated`, `cut off`, `slow`,
+`huge`.
+"""
 
 
 @dataclass
 class WebApi:
-    """Web API. `requested_paths` include queries; `retry_after` is sent with each fault that is a status."""
+    """Web API. `requested_paths` include queries; `retry_after` is sent with each fault that is a
+    status.
+    """
 
     now: datetime
     fault: str = ""
@@ -39,7 +43,9 @@ class WebApi:
     def routes(self) -> list[web.RouteDef]:
         raise NotImplementedError
 
-    async def answer(self, request: web.Request, document: Any, status: int = 200) -> web.StreamResponse:
+    async def answer(
+        self, request: web.Request, document: Any, status: int = 200
+    ) -> web.StreamResponse:
         self.requested_paths.append(str(request.rel_url))
         text = json.dumps(document)
         if self.fault == "cut off":

@@ -1,7 +1,7 @@
 """Faults in the loadable driver, while real exporters measure runs: `make faults`.
 
-Each trial is one fault during a run on one GPU. The command prints a line for each kind of fault. It returns 1 if a
-figure is outside of its interval without a note, or if a healthy GPU is affected.
+Each trial is one fault during a run on one GPU. The command prints a line for each kind of fault.
+It returns 1 if a figure is outside of its interval without a note, or if a healthy GPU is affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ def nodes(cases: Sequence[Case], trials: int, rng: random.Random) -> Iterator[li
 
 
 def run_trials(
-    cases: Sequence[Case], trials: int, seed: int, folder: Path, at_once: int, *, shows: bool = False
+    cases: Sequence[Case],
+    trials: int,
+    seed: int,
+    folder: Path,
+    at_once: int,
+    *,
+    shows: bool = False,
 ) -> list[Outcome]:
     """Return the outcomes of all trials."""
     nvml.library()  # built here, not by several threads
@@ -45,7 +51,11 @@ def run_trials(
         number, failing = job
         found = measure(failing, seed + number, folder / str(number))
         for outcome in found if shows else ():
-            if outcome.is_outside or outcome.is_first_outside or (not outcome.case and outcome.is_declared):
+            if (
+                outcome.is_outside
+                or outcome.is_first_outside
+                or (not outcome.case and outcome.is_declared)
+            ):
                 print(number, outcome, file=sys.stderr, flush=True)
         return found
 
@@ -55,15 +65,23 @@ def run_trials(
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault_trials", description=__doc__)
-    parser.add_argument("--case", nargs="+", choices=CASES, metavar="CASE", help="these kinds (default: all)")
-    parser.add_argument("--trials", type=int, default=1, metavar="N", help="trials of each kind (default: 1)")
+    parser.add_argument(
+        "--case", nargs="+", choices=CASES, metavar="CASE", help="these kinds (default: all)"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=1, metavar="N", help="trials of each kind (default: 1)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of loads and times")
-    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="nodes at once (default: 4)")
+    parser.add_argument(
+        "--at-once", type=int, default=4, metavar="N", help="nodes at once (default: 4)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     given = parser.parse_args()
     cases = [CASES[name] for name in given.case] if given.case else list(CASES.values())
     with tempfile.TemporaryDirectory(prefix="wattline-faults-") as folder:
-        outcomes = run_trials(cases, given.trials, given.seed, Path(folder), given.at_once, shows=True)
+        outcomes = run_trials(
+            cases, given.trials, given.seed, Path(folder), given.at_once, shows=True
+        )
     result = table.summarize(outcomes, time.strftime("%Y-%m-%d"))
     print(table.text(result))
     if given.json:

@@ -1,4 +1,6 @@
-"""Faults of sensors, driver calls and driver, each with a name and its schedule in the loadable driver."""
+"""Faults of sensors, driver calls and driver, each with a name and its schedule in the loadable
+driver.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import pynvml
 
-from exporter.simulation import Fault, Simulation
 from tests.fakes.nvml_faults import ALL_GPUS, FaultKind, Quantity, ScheduledFaults
+from wattline_exporter.simulation import Fault, Simulation
 
 FOREVER_S = 1e6
 SHORT_S = 0.1
@@ -35,9 +37,10 @@ Action = Callable[[Event], None]
 class Case:
     """One kind of fault.
 
-    `schedule` prepares it; `actions` change the simulation, by seconds after the time of the fault. `initial` are
-    properties of the GPU from the start. A case with an own node may disturb the worker process; with `affects_all`, it
-    affects all GPUs. The run lasts between the two `seconds`.
+    `schedule` prepares it; `actions` change the simulation, by seconds after the time of the fault.
+    `initial` are properties of the GPU from the start. A case with an own node may disturb the
+    worker process; with `affects_all`, it affects all GPUs. The run lasts between the two
+    `seconds`.
     """
 
     name: str
@@ -49,7 +52,9 @@ class Case:
     seconds: tuple[float, float] = (8.0, 11.0)
 
 
-def _case(name: str, kind: FaultKind, seconds: float, value: float = 0.0, second: float = 0.0) -> Case:
+def _case(
+    name: str, kind: FaultKind, seconds: float, value: float = 0.0, second: float = 0.0
+) -> Case:
     return Case(name, lambda event: event.add(kind, seconds, value, second))
 
 
@@ -72,11 +77,17 @@ def _driver_error(code: str, number: int) -> Case:
         event.scheduled.add(ALL_GPUS, FaultKind.ERROR, event.at_s, event.at_s + 5.0, number)
 
     return Case(
-        f"all calls and GPUs {code} for 5 s", schedule, has_own_node=True, affects_all=True, seconds=(12.0, 14.0)
+        f"all calls and GPUs {code} for 5 s",
+        schedule,
+        has_own_node=True,
+        affects_all=True,
+        seconds=(12.0, 14.0),
     )
 
 
-def _field_error(name: str, quantity: Quantity, seconds: float, code: int = pynvml.NVML_ERROR_NOT_SUPPORTED) -> Case:
+def _field_error(
+    name: str, quantity: Quantity, seconds: float, code: int = pynvml.NVML_ERROR_NOT_SUPPORTED
+) -> Case:
     return _case(name, FaultKind.FIELD_ERROR, seconds, code, quantity)
 
 
@@ -98,7 +109,13 @@ def _load(event: Event) -> None:
 
 
 def _reload(name: str, after_s: float) -> Case:
-    return Case(name, actions={0.0: _unload, after_s: _load}, has_own_node=True, affects_all=True, seconds=(12.0, 14.0))
+    return Case(
+        name,
+        actions={0.0: _unload, after_s: _load},
+        has_own_node=True,
+        affects_all=True,
+        seconds=(12.0, 14.0),
+    )
 
 
 def _reload_slowly(event: Event) -> None:
@@ -107,11 +124,27 @@ def _reload_slowly(event: Event) -> None:
 
 
 CODES = {
-    "UNINITIALIZED": 1, "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "NOT_FOUND": 6,
-    "INSUFFICIENT_POWER": 8, "DRIVER_NOT_LOADED": 9, "TIMEOUT": 10, "IRQ_ISSUE": 11, "FUNCTION_NOT_FOUND": 13,
-    "CORRUPTED_INFOROM": 14, "GPU_IS_LOST": 15, "RESET_REQUIRED": 16, "OPERATING_SYSTEM": 17, "IN_USE": 19,
-    "MEMORY": 20, "NO_DATA": 21, "ARGUMENT_VERSION_MISMATCH": 25, "NOT_READY": 27, "UNKNOWN": 999,
-}  # fmt: skip
+    "UNINITIALIZED": 1,
+    "INVALID_ARGUMENT": 2,
+    "NOT_SUPPORTED": 3,
+    "NO_PERMISSION": 4,
+    "NOT_FOUND": 6,
+    "INSUFFICIENT_POWER": 8,
+    "DRIVER_NOT_LOADED": 9,
+    "TIMEOUT": 10,
+    "IRQ_ISSUE": 11,
+    "FUNCTION_NOT_FOUND": 13,
+    "CORRUPTED_INFOROM": 14,
+    "GPU_IS_LOST": 15,
+    "RESET_REQUIRED": 16,
+    "OPERATING_SYSTEM": 17,
+    "IN_USE": 19,
+    "MEMORY": 20,
+    "NO_DATA": 21,
+    "ARGUMENT_VERSION_MISMATCH": 25,
+    "NOT_READY": 27,
+    "UNKNOWN": 999,
+}
 _ENDS_WORKER = {"UNINITIALIZED", "DRIVER_NOT_LOADED"}
 
 
@@ -120,7 +153,9 @@ def _of_codes() -> list[Case]:
     for name, code in CODES.items():
         short = _error(f"{name} for 0.1 s", code, SHORT_S)
         is_driver = name in _ENDS_WORKER
-        found.append(Case(short.name, short.schedule, has_own_node=is_driver, affects_all=is_driver))
+        found.append(
+            Case(short.name, short.schedule, has_own_node=is_driver, affects_all=is_driver)
+        )
     return found
 
 
@@ -137,9 +172,15 @@ def _of_integral() -> list[Case]:
         _case("power stuck at 300 W", FaultKind.POWER, FOREVER_S, 300.0),
         _case("power 2^32-1 mW", FaultKind.POWER, FOREVER_S, 1e9),
         _case("power in W instead of mW", FaultKind.POWER_SCALE, FOREVER_S, 0.001),
-        Case("lost for 6 s", actions={0.0: _set(Fault.LOST, on=True), 6.0: _set(Fault.LOST, on=False)}),
+        Case(
+            "lost for 6 s",
+            actions={0.0: _set(Fault.LOST, on=True), 6.0: _set(Fault.LOST, on=False)},
+        ),
         _error("UNKNOWN in 10 % of calls", CODES["UNKNOWN"], FOREVER_S, 0.1),
-        Case("hang for 6 s", actions={0.0: _set(Fault.HANG, on=True), 6.0: _set(Fault.HANG, on=False)}),
+        Case(
+            "hang for 6 s",
+            actions={0.0: _set(Fault.HANG, on=True), 6.0: _set(Fault.HANG, on=False)},
+        ),
     ]
 
 
@@ -192,7 +233,12 @@ _CASES = (
     _case("power 2^32-1 mW", FaultKind.POWER, FOREVER_S, 1e9),
     _case("power stuck at 300 W", FaultKind.POWER, FOREVER_S, 300.0),
     _case("field timestamps -1", FaultKind.FIELD_TIME, FOREVER_S, -1.0),
-    _case("field type unsigned long", FaultKind.FIELD_TYPE, FOREVER_S, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG),
+    _case(
+        "field type unsigned long",
+        FaultKind.FIELD_TYPE,
+        FOREVER_S,
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG,
+    ),
     _case("field type double", FaultKind.FIELD_TYPE, FOREVER_S, pynvml.NVML_VALUE_TYPE_DOUBLE),
     _case("field type 99", FaultKind.FIELD_TYPE, FOREVER_S, 99),
     _ended("abort in calls for 1 s", signal.SIGABRT, 1.0),
@@ -216,13 +262,21 @@ _CASES = (
     _driver_error("UNKNOWN", 999),
     _reload("driver unloaded for 5 s, counters from 0", 5.0),
     _reload("driver unloaded for 0.6 s, counters from 0", 0.6),
-    Case("another GPU unplugged", actions={0.0: _set_other(Fault.UNBOUND, on=True)}, has_own_node=True),
+    Case(
+        "another GPU unplugged",
+        actions={0.0: _set_other(Fault.UNBOUND, on=True)},
+        has_own_node=True,
+    ),
     Case(
         "another GPU unplugged, then plugged in",
         actions={0.0: _set_other(Fault.UNBOUND, on=True), 3.0: _set_other(Fault.UNBOUND, on=False)},
         has_own_node=True,
     ),
-    Case("GPU unplugged, indices shift", actions={0.0: _set(Fault.UNBOUND, on=True)}, has_own_node=True),
+    Case(
+        "GPU unplugged, indices shift",
+        actions={0.0: _set(Fault.UNBOUND, on=True)},
+        has_own_node=True,
+    ),
     Case(
         "driver unloaded for 2 s, then 8 s to initialize",
         actions={0.0: _unload, 2.0: _reload_slowly, 10.0: _set(Fault.INIT_HANG, on=False)},

@@ -1,7 +1,9 @@
-"""Kills and pauses of the exporter's processes, while clients report runs: `python -m tests.fault_trials.kills`.
+"""Kills and pauses of the exporter's processes, while clients report runs: `python -m
+tests.fault_trials.kills`.
 
-Eight clients begin runs, report phases and work, and end them. The command prints the number of acknowledged
-runs, phases and units of work that are missing, and of energies outside of their interval.
+Eight clients begin runs, report phases and work, and end them. The command prints the number of
+acknowledged runs, phases and units of work that are missing, and of energies outside of their
+interval.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from typing import Any
 
 import psutil
 
-from exporter.simulation import FILE_NAME, Simulation, Square
 from tests.daemon import Daemon, start, wait_until_it_serves
 from tests.exporter.daemon.run_clients import Acknowledged, Client, figures
+from wattline_exporter.simulation import FILE_NAME, Simulation, Square
 
 RESULTS = Path(__file__).with_name("kills.json")
 CLIENTS, GPUS = 8, 8
@@ -37,7 +39,10 @@ OPTIONS = ("--simulate", f"{GPUS}xH200", "--no-collector.rapl", "--no-collector.
 
 def _worker(exporter: Daemon) -> psutil.Process | None:
     with suppress(psutil.NoSuchProcess):
-        return next((child for child in exporter.children() if "nvml_worker" in " ".join(child.cmdline())), None)
+        return next(
+            (child for child in exporter.children() if "nvml_worker" in " ".join(child.cmdline())),
+            None,
+        )
     return None
 
 
@@ -84,7 +89,10 @@ def measure(kind: str, count: int, seed: int, folder: Path) -> dict[str, Any]:
     """Return what `count` kills or pauses of this kind have cost."""
     act, rng = KINDS[kind][0], random.Random(f"{kind} {seed}")
     folder.mkdir()
-    clients = [Client(f"client-{number}", random.Random(rng.random()), PAUSE_S) for number in range(CLIENTS)]
+    clients = [
+        Client(f"client-{number}", random.Random(rng.random()), PAUSE_S)
+        for number in range(CLIENTS)
+    ]
     done = 0
     while done < count:
         exporter = _start(folder, has_load=done > 0)
@@ -102,7 +110,11 @@ def measure(kind: str, count: int, seed: int, folder: Path) -> dict[str, Any]:
             exporter.process.wait(30)
             for client in using:
                 client.result()
-    return {"kind": kind, "count": count, **_check(folder, [run for client in clients for run in client.runs])}
+    return {
+        "kind": kind,
+        "count": count,
+        **_check(folder, [run for client in clients for run in client.runs]),
+    }
 
 
 def _start(folder: Path, *, has_load: bool) -> Daemon:
@@ -118,7 +130,13 @@ def _start(folder: Path, *, has_load: bool) -> Daemon:
 def _check(folder: Path, acknowledged: Sequence[Acknowledged]) -> dict[str, Any]:
     """End all runs with a last exporter; return the numbers of missing and of wrong values."""
     exporter = _start(folder, has_load=True)
-    found = {"runs": len(acknowledged), "lost_runs": 0, "lost_phases": 0, "lost_work": 0, "changed_ends": 0}
+    found = {
+        "runs": len(acknowledged),
+        "lost_runs": 0,
+        "lost_phases": 0,
+        "lost_work": 0,
+        "changed_ends": 0,
+    }
     runs = []
     try:
         for run in acknowledged:
@@ -130,12 +148,16 @@ def _check(folder: Path, acknowledged: Sequence[Acknowledged]) -> dict[str, Any]
             names = {phase["name"] for phase in ended["phases"]}
             found["lost_phases"] += len(set(run.phases) - names)
             found["lost_work"] += ended["work"].get("steps", 0.0) < sum(run.work.values())
-            found["changed_ends"] += run.end is not None and run.end["energy_joules"] != ended["energy_joules"]
+            found["changed_ends"] += (
+                run.end is not None and run.end["energy_joules"] != ended["energy_joules"]
+            )
         time.sleep(FINAL_S)
         final = [exporter.get(f"/api/v1/runs/{run_id}")[1] for run_id in runs]
         offsets_s = {run.run_id: run.offset_s for run in acknowledged}
         with Simulation.open(exporter.folder / FILE_NAME) as simulation:
-            energies = [one for run in final for one in figures(simulation, run, offsets_s[run["run_id"]])]
+            energies = [
+                one for run in final for one in figures(simulation, run, offsets_s[run["run_id"]])
+            ]
     finally:
         exporter.stop()
     outside = [one for one in energies if one.error > 1.0]
@@ -163,11 +185,19 @@ def _phases_exceed(run: dict[str, Any]) -> bool:
 
 
 _HEAD = {
-    "kind": "what", "count": "number", "runs": "runs", "lost_runs": "runs lost", "lost_phases": "phases lost",
-    "lost_work": "runs with lost work", "changed_ends": "changed ends", "phases_above_run": "phases above their run",
-    "energies": "energies", "outside": "outside", "silent": "outside without a note",
+    "kind": "what",
+    "count": "number",
+    "runs": "runs",
+    "lost_runs": "runs lost",
+    "lost_phases": "phases lost",
+    "lost_work": "runs with lost work",
+    "changed_ends": "changed ends",
+    "phases_above_run": "phases above their run",
+    "energies": "energies",
+    "outside": "outside",
+    "silent": "outside without a note",
     "worst": "largest error / half-width",
-}  # fmt: skip
+}
 
 
 def stored_results() -> list[dict[str, Any]]:
@@ -178,19 +208,34 @@ def markdown(rows: Sequence[dict[str, Any]] = ()) -> str:
     """Return the table of these rows, by default of the stored ones."""
     rows = rows or stored_results()
     lines = [f"| {' | '.join(_HEAD.values())} |", f"|---{'|--:' * (len(_HEAD) - 1)}|"]
-    return "\n".join([*lines, *(f"| {' | '.join(str(row[key]) for key in _HEAD)} |" for row in rows)])
+    return "\n".join(
+        [*lines, *(f"| {' | '.join(str(row[key]) for key in _HEAD)} |" for row in rows)]
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault_trials.kills", description=__doc__)
-    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="default: all")
-    parser.add_argument("--share", type=float, default=1.0, help="number of kills as a share of the usual one")
+    parser.add_argument(
+        "--kind", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="default: all"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="number of kills as a share of the usual one"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="wattline-kills-") as folder, ThreadPoolExecutor(len(given.kind)) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="wattline-kills-") as folder,
+        ThreadPoolExecutor(len(given.kind)) as pool,
+    ):
         jobs = [
-            pool.submit(measure, kind, max(1, round(given.share * KINDS[kind][1])), given.seed, Path(folder, str(at)))
+            pool.submit(
+                measure,
+                kind,
+                max(1, round(given.share * KINDS[kind][1])),
+                given.seed,
+                Path(folder, str(at)),
+            )
             for at, kind in enumerate(given.kind)
         ]
         rows = [job.result() for job in jobs]

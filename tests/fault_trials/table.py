@@ -15,7 +15,10 @@ RESULTS = Path(__file__).with_name("results.json")
 def summarize(outcomes: Sequence[Outcome], date: str) -> dict[str, Any]:
     """Return one row for each kind of fault, and one for the healthy GPUs."""
     names = dict.fromkeys(outcome.case for outcome in outcomes if outcome.case)
-    rows = [{"case": name, **_row([one for one in outcomes if one.case == name])} for name in sorted(names)]
+    rows = [
+        {"case": name, **_row([one for one in outcomes if one.case == name])}
+        for name in sorted(names)
+    ]
     return {"date": date, "rows": rows, "healthy": _row([one for one in outcomes if not one.case])}
 
 
@@ -39,7 +42,13 @@ _HEAD = "fault", "trials", "worst error", "widest half-width", "with a note", "o
 
 def _cells(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
     error, half = f"{100 * row['worst']:+.2f} %", f"{100 * row['half_width']:.2f} %"
-    return (name, str(row["trials"]), error, half, *(str(row[key]) for key in ("declared", "outside", "silent")))
+    return (
+        name,
+        str(row["trials"]),
+        error,
+        half,
+        *(str(row[key]) for key in ("declared", "outside", "silent")),
+    )
 
 
 def _lines(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -51,17 +60,25 @@ def text(result: Mapping[str, Any]) -> str:
     """Return the table for a terminal, and a summary."""
     rows = [_HEAD, *_lines(result)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return "\n".join([*lines, summary(result)])
 
 
 def summary(result: Mapping[str, Any]) -> str:
     """Return the totals in one sentence."""
     rows, healthy = result["rows"], result["healthy"]
-    total = {key: sum(row[key] for row in rows) for key in ("trials", "outside", "silent", "outside_at_end")}
+    total = {
+        key: sum(row[key] for row in rows)
+        for key in ("trials", "outside", "silent", "outside_at_end")
+    }
     return (
-        f"{total['trials']} trials of {len(rows)} kinds: {total['outside']} outside of their interval, "
-        f"{total['silent']} of them without a note; in the answer to the end of the run, {total['outside_at_end']} "
+        f"{total['trials']} trials of {len(rows)} kinds: {total['outside']} outside of their "
+        "interval, "
+        f"{total['silent']} of them without a note; in the answer to the end of the run, "
+        f"{total['outside_at_end']} "
         f"outside. {healthy['trials']} runs on healthy GPUs: {healthy['outside']} outside, "
         f"{healthy['declared']} with a note."
     )

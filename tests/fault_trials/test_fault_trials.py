@@ -34,7 +34,13 @@ def test_table_counts_energies_outside_and_without_a_note():
     result = table.summarize(outcomes, "2026-11-23")
 
     (row,) = result["rows"]
-    assert (row["trials"], row["outside"], row["silent"], row["declared"], row["without_energy"]) == (4, 2, 1, 1, 1)
+    assert (
+        row["trials"],
+        row["outside"],
+        row["silent"],
+        row["declared"],
+        row["without_energy"],
+    ) == (4, 2, 1, 1, 1)
     assert row["worst"] == pytest.approx(-0.2)
     assert row["half_width"] == pytest.approx(0.15)
     assert result["healthy"]["outside"] == 0

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.runs.marks import DOUBTED_S
-from exporter.simulation import Constant, Load, Simulation, Square, clock_s, create, make_gpus
 from tests.bench.node import H200, boottime_of
 from tests.bench.wattline import Exporter, start_exporter
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
 from tests.fault_trials.cases import Action, Case, Event
+from wattline_exporter.runs.marks import DOUBTED_S
+from wattline_exporter.simulation import (
+    Constant,
+    Load,
+    Simulation,
+    Square,
+    clock_s,
+    create,
+    make_gpus,
+)
 
 HEALTHY = 2
 """GPUs without a fault at the end of each node; the last one has no run."""
@@ -94,11 +102,17 @@ def _random_load(rng: random.Random) -> Load:
     if rng.random() < 0.5:
         return Constant(rng.uniform(150.0, 690.0))
     period_s = rng.choice([0.31, 1.73, 7.0])
-    return Square(72.0, rng.uniform(300.0, 690.0), period_s, rng.uniform(0.3, 0.7), rng.uniform(0, period_s))
+    return Square(
+        72.0, rng.uniform(300.0, 690.0), period_s, rng.uniform(0.3, 0.7), rng.uniform(0, period_s)
+    )
 
 
 def _run(
-    exporter: Exporter, simulation: Simulation, scheduled: ScheduledFaults, cases: Sequence[Case], rng: random.Random
+    exporter: Exporter,
+    simulation: Simulation,
+    scheduled: ScheduledFaults,
+    cases: Sequence[Case],
+    rng: random.Random,
 ) -> list[Outcome]:
     """Begin a run on each GPU but the last, inject the faults, and end the runs."""
     measured = len(simulation.gpus) - 1
@@ -130,17 +144,23 @@ def _run(
     affected = [case.name for case in cases] * (2 if cases and cases[0].affects_all else 1)
     final = [_find(exporter, run_id) for run_id in runs]
     return [
-        _outcome(affected[gpu] if gpu < len(affected) else "", simulation, gpu, first[gpu], final[gpu])
+        _outcome(
+            affected[gpu] if gpu < len(affected) else "", simulation, gpu, first[gpu], final[gpu]
+        )
         for gpu in range(measured)
     ]
 
 
 def _find(exporter: Exporter, run_id: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/api/v1/runs/{run_id}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{exporter.port}/api/v1/runs/{run_id}", timeout=10
+    ) as answer:
         return dict(json.load(answer))
 
 
-def _outcome(case: str, simulation: Simulation, gpu: int, first: dict[str, Any], final: dict[str, Any]) -> Outcome:
+def _outcome(
+    case: str, simulation: Simulation, gpu: int, first: dict[str, Any], final: dict[str, Any]
+) -> Outcome:
     begin_s = boottime_of(final["started_at"])
     uuid = simulation.gpus[gpu].uuid
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter import simulation
-from exporter.simulation import Constant, Simulation, Square
 from tests.bench.program import Program
 from tests.fakes import nvml
 from tests.gpu.load import PERIOD_S
 from tests.gpu.probe import EXIT_NVML
+from wattline_exporter import simulation
+from wattline_exporter.simulation import Constant, Simulation, Square
 
 ROOT = Path(__file__).parents[2]
 _RESPONDS_WITHIN_S = 60.0
@@ -55,7 +55,9 @@ class GpuUnderTest:
         if done.returncode == EXIT_NVML:
             raise NoGpuError(done.stderr.strip().splitlines()[-1])
         if done.returncode:
-            raise RuntimeError(f"the probe {quantity!r} ended with {done.returncode}:\n{done.stderr}")
+            raise RuntimeError(
+                f"the probe {quantity!r} ended with {done.returncode}:\n{done.stderr}"
+            )
         return json.loads(done.stdout)
 
     @contextmanager
@@ -84,7 +86,9 @@ def find_gpu() -> GpuUnderTest:
     else:
         path = Path(state_path).absolute()
         if not path.exists():
-            simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.clock_s())
+            simulation.create(
+                path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.clock_s()
+            )
         gpu = GpuUnderTest(nvml.environment(path), path)
     gpu.probe("identity")
     return gpu
@@ -92,6 +96,9 @@ def find_gpu() -> GpuUnderTest:
 
 def torch_cuda_problem() -> str | None:
     """Return the reason why torch has no CUDA, or None."""
-    code = "import torch, sys; sys.exit(None if torch.cuda.is_available() else 'torch finds no CUDA device')"
+    code = (
+        "import torch, sys; sys.exit(None if torch.cuda.is_available() else 'torch finds no "
+        "CUDA device')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1] if done.returncode else None

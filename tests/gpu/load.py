@@ -1,6 +1,8 @@
-"""Load on the GPU of CUDA_VISIBLE_DEVICES until it is stopped: `python -m tests.gpu.load DUTY`, with torch on CUDA.
+"""Load on the GPU of CUDA_VISIBLE_DEVICES until it is stopped: `python -m tests.gpu.load DUTY`,
+with torch on CUDA.
 
-A duty of 1 is continuous; less gives bursts with the period of the benchmark. It prints `ready` once the GPU is busy.
+A duty of 1 is continuous; less gives bursts with the period of the benchmark. It prints `ready`
+once the GPU is busy.
 """
 
 from __future__ import annotations

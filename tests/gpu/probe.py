@@ -1,7 +1,8 @@
-"""Read-only probe of the first GPU's driver, printed as JSON: `python -m tests.gpu.probe QUANTITY SECONDS`.
+"""Read-only probe of the first GPU's driver, printed as JSON: `python -m tests.gpu.probe QUANTITY
+SECONDS`.
 
-It is a separate process, so that a hanging driver can be abandoned and a simulated one substituted. It never sets a
-power limit, clock or mode.
+It is a separate process, so that a hanging driver can be abandoned and a simulated one substituted.
+It never sets a power limit, clock or mode.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 
 import pynvml
 
-from exporter.model import boottime
-from exporter.sources.nvml.driver import Nvml
 from tests.bench.window_errors import quantile
 from tests.gpu.sensor import TimedPoll, update_period
+from wattline_exporter.sensors.nvml.driver import Nvml
+from wattline_exporter.sensors.readings import boottime
 
 FAST_S = 0.001
 EXIT_NVML = 3
@@ -95,7 +96,9 @@ def calls(_: float) -> dict[str, Any]:
         gpu.pids()
         time.sleep(0.002)
     return {
-        "functions": {name: _cost(seconds, timed.raised.get(name)) for name, seconds in timed.seconds.items()},
+        "functions": {
+            name: _cost(seconds, timed.raised.get(name)) for name, seconds in timed.seconds.items()
+        },
         "poll": _cost(polls_s, None),
     }
 
@@ -119,7 +122,9 @@ def updates(seconds: float) -> dict[str, Any]:
 
 
 def integral(seconds: float) -> dict[str, Any]:
-    """Return the counter's difference and the trapezoids of both powers from the same polls at 100 Hz."""
+    """Return the counter's difference and the trapezoids of both powers from the same polls at 100
+    Hz.
+    """
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     rows: list[tuple[float, ...]] = []
@@ -129,9 +134,14 @@ def integral(seconds: float) -> dict[str, Any]:
         known = [_value(field) for field in values]
         rows.append((boottime(), *(math.nan if value is None else value for value in known)))
         time.sleep(0.01)
-    results: dict[str, Any] = {"seconds": rows[-1][0] - rows[0][0], "counter_joules": _known(rows[-1][1] - rows[0][1])}
+    results: dict[str, Any] = {
+        "seconds": rows[-1][0] - rows[0][0],
+        "counter_joules": _known(rows[-1][1] - rows[0][1]),
+    }
     for column, name in ((2, "instant_joules"), (3, "average_joules")):
-        results[name] = _known(sum((a[column] + b[column]) / 2 * (b[0] - a[0]) for a, b in pairwise(rows)))
+        results[name] = _known(
+            sum((a[column] + b[column]) / 2 * (b[0] - a[0]) for a, b in pairwise(rows))
+        )
     return results
 
 
@@ -177,7 +187,9 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-QUANTITIES = {function.__name__: function for function in (identity, calls, updates, integral, samples)}
+QUANTITIES = {
+    function.__name__: function for function in (identity, calls, updates, integral, samples)
+}
 
 
 def main() -> None:

@@ -10,7 +10,11 @@ Record = dict[str, Any]
 
 def render_page(record: Record) -> str:
     title = ("SIMULATED, no measurement: " if record["simulated"] else "") + record["gpu"]["name"]
-    lines = [f"# {title}", "", f"Driver {record['gpu']['driver']}, Python {record['python']}, {record['measured_on']}."]
+    lines = [
+        f"# {title}",
+        "",
+        f"Driver {record['gpu']['driver']}, Python {record['python']}, {record['measured_on']}.",
+    ]
     for section, lines_of in _SECTIONS.items():
         if section in record:
             lines += ["", *lines_of(record[section])]
@@ -22,7 +26,8 @@ def _attach(results: Record) -> Iterator[str]:
     yield ""
     yield (
         f"`nvmlInitWithFlags(NO_ATTACH)` took {results['no_attach_init_seconds'] * 1e3:.1f} ms, "
-        f"`nvmlDeviceGetHandleByIndex` then took {results['attach_one_seconds'] * 1e3:.1f} ms, and the GPU responds."
+        f"`nvmlDeviceGetHandleByIndex` then took {results['attach_one_seconds'] * 1e3:.1f} ms, and "
+        "the GPU responds."
     )
 
 
@@ -37,15 +42,33 @@ def _updates(results: Record) -> Iterator[str]:
                 continue
             spread = f"{period['p05_seconds'] * 1e3:.1f} to {period['p95_seconds'] * 1e3:.1f} ms"
             learned = period["learned_period_seconds"]
-            shown = f"{learned * 1e3:.3f} ± {period['learned_slack_seconds'] * 1e3:.3f} ms" if learned else "none"
-            rows.append((load, name, f"{period['median_seconds'] * 1e3:.1f} ms", spread, str(period["changes"]), shown))
-    yield from _table(("load", "value", "median", "5 to 95 %", "changes", "period fitted by the exporter"), rows)
+            shown = (
+                f"{learned * 1e3:.3f} ± {period['learned_slack_seconds'] * 1e3:.3f} ms"
+                if learned
+                else "none"
+            )
+            rows.append(
+                (
+                    load,
+                    name,
+                    f"{period['median_seconds'] * 1e3:.1f} ms",
+                    spread,
+                    str(period["changes"]),
+                    shown,
+                )
+            )
+    yield from _table(
+        ("load", "value", "median", "5 to 95 %", "changes", "period fitted by the exporter"), rows
+    )
 
 
 def _calls(results: Record) -> Iterator[str]:
     yield "## Cost of each NVML call"
     yield ""
-    yield f"One poll of energy and power: p50 {_us(results['poll'], 'p50')}, p99 {_us(results['poll'], 'p99')}."
+    yield (
+        f"One poll of energy and power: p50 {_us(results['poll'], 'p50')}, p99 "
+        f"{_us(results['poll'], 'p99')}."
+    )
     yield ""
     rows = [
         (
@@ -74,7 +97,9 @@ def _energy(results: Record) -> Iterator[str]:
                     *(_with_deviation(energy, energies[0]) for energy in energies),
                 )
             )
-    yield from _table(("load", "read by", "time", "counter", "integral of average", "integral of instant"), rows)
+    yield from _table(
+        ("load", "read by", "time", "counter", "integral of average", "integral of instant"), rows
+    )
 
 
 def _with_deviation(energy_j: float | None, counter_j: float | None) -> str:
@@ -109,7 +134,10 @@ def _samples(results: Record) -> Iterator[str]:
             if results["median_step_seconds"]
             else ""
         )
-        yield f"`nvmlDeviceGetSamples` gives {results['count']} samples over {results['span_seconds']:.2f} s{step}."
+        yield (
+            f"`nvmlDeviceGetSamples` gives {results['count']} samples over "
+            f"{results['span_seconds']:.2f} s{step}."
+        )
 
 
 def _sgemm(results: Record) -> Iterator[str]:
@@ -118,7 +146,10 @@ def _sgemm(results: Record) -> Iterator[str]:
     energy, work = results["energy"]["gpu"], results["work"].get("flop", {})
     rows = [
         ("duration", f"{results['duration_seconds']:.2f} s"),
-        ("GPU energy", f"{energy['energy_joules']:.1f} ± {energy['energy_uncertainty_joules']:.1f} J"),
+        (
+            "GPU energy",
+            f"{energy['energy_joules']:.1f} ± {energy['energy_uncertainty_joules']:.1f} J",
+        ),
         ("integral", f"{results['gpu']['integrated_energy_joules']:.1f} J"),
     ]
     if work:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from exporter.energy import sensor_clock as update_clock
 from tests.bench.window_errors import quantile
+from wattline_exporter.meter import sensor_clock as update_clock
 
 _MIN_CHANGES = 8
 
@@ -22,9 +22,11 @@ class TimedPoll:
 
 
 def update_period(polls: list[TimedPoll]) -> dict[str, Any] | None:
-    """Return the time between changes and the clock that the exporter would learn, or None for too few changes.
+    """Return the time between changes and the clock that the exporter would learn, or None for too
+    few changes.
 
-    A change to an equal value is invisible, so single steps can be multiples of the period; the median counts.
+    A change to an equal value is invisible, so single steps can be multiples of the period; the
+    median counts.
     """
     changes = [(a.before_s, b.after_s) for a, b in pairwise(polls) if a.value != b.value]
     if len(changes) < _MIN_CHANGES:

@@ -1,7 +1,7 @@
 """Measurement path on a real GPU: `make gpu`. It only reads.
 
-With WATTLINE_SIMULATION=FILE it runs on simulated GPUs and writes its page, marked as simulated, to pytest's folder.
-WATTLINE_GPU_SECONDS shortens the windows of a minute.
+With WATTLINE_SIMULATION=FILE it runs on simulated GPUs and writes its page, marked as simulated, to
+pytest's folder. WATTLINE_GPU_SECONDS shortens the windows of a minute.
 """
 
 from __future__ import annotations
@@ -98,7 +98,12 @@ def test_exporter_cost_is_small(gpu, record, exporter):
     pss_bytes = exporter.program.memory().pss_bytes
     exporter.end(run_id)
     gpus = gpu.probe("identity")["gpus"]
-    record["cost"] = {"gpus": gpus, "idle_cpu_ratio": idle, "run_cpu_ratio": with_run, "pss_bytes": pss_bytes}
+    record["cost"] = {
+        "gpus": gpus,
+        "idle_cpu_ratio": idle,
+        "run_cpu_ratio": with_run,
+        "pss_bytes": pss_bytes,
+    }
 
     assert pss_bytes < 80e6
 
@@ -115,9 +120,28 @@ def test_sgemm_run_is_reported(gpu, record, exporter):
         pytest.skip(f"sgemm would run on the CPU: {problem}")
     address = f"http://127.0.0.1:{exporter.port}"
     options = ["--size", "1024"] if gpu.simulated else []
-    job = ["-m", "workloads", "job", "sgemm", "--gpus", "0", "--exporter", address, "--run-id", "sgemm"]
+    job = [
+        "-m",
+        "wattline_workloads",
+        "job",
+        "sgemm",
+        "--gpus",
+        "0",
+        "--exporter",
+        address,
+        "--run-id",
+        "sgemm",
+    ]
     _command(gpu, *job, "--duration", str(min(20.0, SECONDS)), *options)
-    report = ["-c", "from analyzer.cli import main; main()", "report", "--run-id", "sgemm", "--source", address]
+    report = [
+        "-c",
+        "from wattline_analyzer.cli import main; main()",
+        "report",
+        "--run-id",
+        "sgemm",
+        "--source",
+        address,
+    ]
     results = record["sgemm"] = json.loads(_command(gpu, *report, "--format", "json"))
 
     assert results["outcome"] == "ok"
@@ -136,5 +160,7 @@ def _command(gpu, *arguments):
         check=False,
     )
     if done.returncode:
-        raise ProgramError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+        raise ProgramError(
+            f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}"
+        )
     return done.stdout

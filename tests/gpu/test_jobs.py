@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.run import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
 from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
+from wattline.contract.run import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -18,9 +18,18 @@ JOBS = {
     "dgemm": ("flop", ["--size", "2048", "--duration", "5"]),
     "memcpy": ("bytes", ["--size", "256MiB", "--duration", "5"]),
     "resnet": ("images", ["--batch-size", "32", "--iterations", "10"]),
-    "llm-forward": ("samples", ["--random", "distilgpt2", "--seq-len", "128", "--iterations", "50"]),
-    "llm-generate": ("generated_tokens", ["--random", "gpt2", "--batch-size", "8", "--iterations", "2"]),
-    "llm-train": ("trained_tokens", ["--random", "gpt2", "--batch-size", "4", "--iterations", "10"]),
+    "llm-forward": (
+        "samples",
+        ["--random", "distilgpt2", "--seq-len", "128", "--iterations", "50"],
+    ),
+    "llm-generate": (
+        "generated_tokens",
+        ["--random", "gpt2", "--batch-size", "8", "--iterations", "2"],
+    ),
+    "llm-train": (
+        "trained_tokens",
+        ["--random", "gpt2", "--batch-size", "4", "--iterations", "10"],
+    ),
 }
 
 
@@ -34,7 +43,7 @@ def test_job_reports_work_and_energy(gpu, record, exporter, tmp_path, job):
     command = ["job", job, "--gpus", uuid, "--out", str(tmp_path), "--run-id", job, *options]
     address = f"http://127.0.0.1:{exporter.port}"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "workloads", *command, "--exporter", address],
+        [sys.executable, "-P", "-m", "wattline_workloads", *command, "--exporter", address],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -44,10 +53,17 @@ def test_job_reports_work_and_energy(gpu, record, exporter, tmp_path, job):
 
     assert done.returncode == 0, done.stderr
     metrics = yaml.safe_load((tmp_path / job / METRICS_FILE).read_text())
-    events = [RECORD_EVENT.validate_json(line) for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()]
-    iterations = [event for event in events if isinstance(event, IterationEvent) and event.phase == "measure"]
+    events = [
+        RECORD_EVENT.validate_json(line)
+        for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()
+    ]
+    iterations = [
+        event for event in events if isinstance(event, IterationEvent) and event.phase == "measure"
+    ]
     assert iterations
-    assert metrics["work"][unit] == pytest.approx(sum(event.work.get(unit, 0.0) for event in iterations))
+    assert metrics["work"][unit] == pytest.approx(
+        sum(event.work.get(unit, 0.0) for event in iterations)
+    )
     measured = next(phase for phase in metrics["phases"] if phase["name"] == "measure")
     assert measured["work"][unit] == pytest.approx(metrics["work"][unit])
     assert measured["energy_joules"]["gpu"] > 0

@@ -10,12 +10,14 @@ import sys
 import pytest
 
 from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
-from workloads.mps import session as mps
-from workloads.mps.daemon import MpsError
+from wattline_workloads.mps import session as mps
+from wattline_workloads.mps.daemon import MpsError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
-_CANNOT_START = re.compile("cannot start MPS: (?!a daemon of user )")  # that daemon can and should be stopped
+_CANNOT_START = re.compile(
+    "cannot start MPS: (?!a daemon of user )"
+)  # that daemon can and should be stopped
 _CLIENT = """
 import sys
 import torch
@@ -33,9 +35,13 @@ def test_mps_daemon_lists_cuda_processes_as_clients_only(gpu, tmp_path):
         with mps.run_mps_daemon(tmp_path, os.environ) as session:
             environment = {**os.environ, **session.environment}
             clients = [_start_process(_CLIENT, environment) for _ in range(2)]
-            other = _start_process("import sys; print(True, flush=True); sys.stdin.read()", environment)
+            other = _start_process(
+                "import sys; print(True, flush=True); sys.stdin.read()", environment
+            )
             try:
-                assert [process.stdout.readline() for process in (*clients, other)] == ["True\n"] * 3
+                assert [process.stdout.readline() for process in (*clients, other)] == [
+                    "True\n"
+                ] * 3
                 session.verify([client.pid for client in clients], within_s=60)
                 with pytest.raises(MpsError, match=f"process {other.pid} is not an MPS client"):
                     session.verify([other.pid], within_s=2)

@@ -1,4 +1,6 @@
-"""Synthetic hour of two nodes, one in a named cluster; energy, tokens and emissions are known by hand."""
+"""Synthetic hour of two nodes, one in a named cluster; energy, tokens and emissions are known by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
 from tests.analyzer.fleet_nodes import NodeSeries
 from tests.analyzer.node import NodeGpu
 from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, ExportedValue, exporter_series
 from tests.grafana.waste_series import waits, waste_series
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric
 
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 3_600
@@ -28,7 +30,9 @@ _G_PER_JOULE = G_PER_KWH / 3.6e6
 
 @dataclass(frozen=True)
 class JobRun:
-    """Run on one GPU of one node. `phases` are durations in order; work is done in the last phase only."""
+    """Run on one GPU of one node. `phases` are durations in order; work is done in the last phase
+    only.
+    """
 
     run_id: str
     gpu: str
@@ -69,8 +73,17 @@ def _capped(cap_w: int, gpu: str, after_s: float, watts: float, tokens_per_secon
 
 
 def _tenant(name: str, model: str, per_second: float) -> JobRun:
-    labels = {"experiment": "pair", "tenant": name, "mps": "on", "model": model, "user": "ben", "namespace": "web"}
-    return JobRun(f"tenant-{name}", "0", 1_800, None, 500, {"generated_tokens": per_second}, labels, share=0.5)
+    labels = {
+        "experiment": "pair",
+        "tenant": name,
+        "mps": "on",
+        "model": model,
+        "user": "ben",
+        "namespace": "web",
+    }
+    return JobRun(
+        f"tenant-{name}", "0", 1_800, None, 500, {"generated_tokens": per_second}, labels, share=0.5
+    )
 
 
 SERVE = JobRun(
@@ -114,7 +127,9 @@ def series(nodes: Nodes = NODES, hour_s: float = BEGIN_S) -> list[NodeSeries]:
     return [one for instance in nodes for one in _node(instance, *nodes[instance], hour_s)]
 
 
-def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s: float) -> Iterator[NodeSeries]:
+def _node(
+    instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s: float
+) -> Iterator[NodeSeries]:
     end_s = hour_s + 3_600
     times = np.round(np.arange(hour_s + OFFSET_S, end_s + 60, SCRAPE_S), 3)
 
@@ -126,16 +141,26 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
         return NodeSeries(text, times[there], np.round(known, 6))
 
     found = list(exporter_series(end_s))
-    powered = {index: _powered(instance, index, [run for run in runs if run.gpu == index], hour_s) for index in "01"}
+    powered = {
+        index: _powered(instance, index, [run for run in runs if run.gpu == index], hour_s)
+        for index in "01"
+    }
     if hour_s == BEGIN_S:
         found += _owners(powered, runs, hour_s)
     for index, gpu in powered.items():
         own = [run for run in runs if run.gpu == index]
         found += _gpu(
-            gpu, own, end_s, waiting=lambda t, at=index: waits(at, t, hour_s, cluster=bool(more) and hour_s == BEGIN_S)
+            gpu,
+            own,
+            end_s,
+            waiting=lambda t, at=index: waits(
+                at, t, hour_s, cluster=bool(more) and hour_s == BEGIN_S
+            ),
         )
         if hour_s == BEGIN_S:
-            found += waste_series(index, {"gpu": gpu.index, "uuid": gpu.uuid}, hour_s, cluster=bool(more))
+            found += waste_series(
+                index, {"gpu": gpu.index, "uuid": gpu.uuid}, hour_s, cluster=bool(more)
+            )
         for run in own:
             found += _run(gpu, run)
     if not more:
@@ -146,7 +171,11 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
 def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -> NodeGpu:
     steps = [(hour_s - 60, IDLE_W)]
     for run in sorted(runs, key=lambda each: each.after_s):
-        end_s, t, ripple = run.end_s or hour_s + 3_720, run.begin_s, RIPPLE_W if run.phases or run.share < 1 else 0.0
+        end_s, t, ripple = (
+            run.end_s or hour_s + 3_720,
+            run.begin_s,
+            RIPPLE_W if run.phases or run.share < 1 else 0.0,
+        )
         while t < end_s:
             steps.append((t, run.watts + ripple))
             t, ripple = t + SCRAPE_S, -ripple
@@ -159,10 +188,19 @@ def _gpu(
     gpu: NodeGpu, runs: Sequence[JobRun], end_s: float, waiting: Callable[[float], bool]
 ) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     where = {"gpu": gpu.index, "uuid": gpu.uuid}
-    model = {"name": "NVIDIA H100", "architecture": "hopper", "pci_bus_id": f"0:{gpu.index}", "driver_version": "560"}
+    model = {
+        "name": "NVIDIA H100",
+        "architecture": "hopper",
+        "pci_bus_id": f"0:{gpu.index}",
+        "driver_version": "560",
+    }
 
     def cap_w(t: float) -> float:
-        caps = [run.labels.get("power_limit_watts", "700") for run in runs if run.begin_s <= t < (run.end_s or end_s)]
+        caps = [
+            run.labels.get("power_limit_watts", "700")
+            for run in runs
+            if run.begin_s <= t < (run.end_s or end_s)
+        ]
         return float(caps[0]) if caps else 700.0
 
     def busy(t: float) -> bool:
@@ -178,19 +216,34 @@ def _gpu(
     yield m.GPU_MEMORY_USED, where, lambda t: 60e9 if busy(t) or waiting(t) else 1e9
     yield m.GPU_MEMORY_TOTAL, where, 80e9
     for sensor, warmer_c in (("gpu", 0.0), ("memory", 9.0)):
-        yield m.GPU_TEMPERATURE, where | {"sensor": sensor}, lambda t, w=warmer_c: 30 + w + gpu.power_w(t) / 12
+        yield (
+            m.GPU_TEMPERATURE,
+            where | {"sensor": sensor},
+            lambda t, w=warmer_c: 30 + w + gpu.power_w(t) / 12,
+        )
     yield (
         m.GPU_CLOCK,
         where | {"domain": "sm"},
         lambda t: (2e9 - 1e8 * int(gpu.index)) if busy(t) or waiting(t) else 3.45e8,
     )
     yield m.GPU_CLOCK, where | {"domain": "memory"}, 2.619e9
-    yield m.GPU_CLOCK_EVENT_SECONDS, where | {"reason": "sw_power_cap"}, lambda t: gpu.energy_j(t) / 1_000
-    yield m.GPU_ENERGY_SUSPECT, where | {"reason": "disagrees"}, lambda t: float(gpu.index == "1" and t > end_s - 600)
+    yield (
+        m.GPU_CLOCK_EVENT_SECONDS,
+        where | {"reason": "sw_power_cap"},
+        lambda t: gpu.energy_j(t) / 1_000,
+    )
+    yield (
+        m.GPU_ENERGY_SUSPECT,
+        where | {"reason": "disagrees"},
+        lambda t: float(gpu.index == "1" and t > end_s - 600),
+    )
     device = {"component": "gpu", "device": gpu.uuid}
     yield m.EMISSIONS, device | _KIND, lambda t: gpu.energy_j(t) * _G_PER_JOULE
-    rest = lambda t: gpu.energy_j(t) - sum(run.share * (_run_joules(gpu, run, t) or 0.0) for run in runs)  # noqa: E731
-    yield m.RUN_ATTRIBUTED_ENERGY, device | {"run_id": "", "policy": "idle_shared"}, rest
+
+    def rest_j(t: float) -> float:
+        return gpu.energy_j(t) - sum(run.share * (_run_joules(gpu, run, t) or 0.0) for run in runs)
+
+    yield m.RUN_ATTRIBUTED_ENERGY, device | {"run_id": "", "policy": "idle_shared"}, rest_j
 
 
 def _owners(
@@ -209,7 +262,9 @@ def _owners(
         return sum(run.share * max(min(t, run.end_s or t) - run.begin_s, 0.0) for run in own)
 
     def free_joules(t: float) -> float:
-        return sum(gpu.energy_j(t) - gpu.energy_j(hour_s) for gpu in powered.values()) - joules(runs, t)
+        return sum(gpu.energy_j(t) - gpu.energy_j(hour_s) for gpu in powered.values()) - joules(
+            runs, t
+        )
 
     policy = {"component": "gpu", "policy": "idle_shared"}
     for names, own in owners.items():
@@ -221,7 +276,8 @@ def _owners(
 
 _OWNER_LABELS = ("kind", "owner", "account", "workload")
 _OWNERS = {"ann": ("slurm", "ann", "physics"), "ben": ("kubernetes", "web", "")}
-"""Kind, owner and account of users whose runs were discovered; the owner of a pod is its namespace."""
+"""Kind, owner and account of users whose runs were discovered; the owner of a pod is its namespace.
+"""
 _KIND = {"basis": "average", "quality": "actual"}
 
 
@@ -232,7 +288,9 @@ def _run_joules(gpu: NodeGpu, run: JobRun, t: float) -> float | None:
     return gpu.energy_j(min(t, run.end_s or t)) - gpu.energy_j(run.begin_s)
 
 
-def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
+def _run(
+    gpu: NodeGpu, run: JobRun
+) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     own, device = {"run_id": run.run_id}, {"component": "gpu", "device": gpu.uuid}
 
     def shown(value: ExportedValue) -> ExportedValue:
@@ -242,19 +300,38 @@ def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Ex
     def joules(t: float) -> float:
         return gpu.energy_j(t) - gpu.energy_j(run.begin_s)
 
-    info = {"workload": run.workload, **{f"label_{name}": text for name, text in run.labels.items()}}
+    info = {
+        "workload": run.workload,
+        **{f"label_{name}": text for name, text in run.labels.items()},
+    }
     yield m.RUN_INFO, own | info, shown(lambda _: 1.0)
     yield m.RUN_GPU_INFO, own | {"gpu": gpu.index, "uuid": gpu.uuid}, shown(lambda _: 1.0)
     yield m.RUN_START, own, shown(lambda _: run.begin_s)
     yield m.RUN_DURATION, own, shown(lambda t: t - run.begin_s)
     yield m.RUN_ENERGY, own | device, shown(joules)
-    yield m.RUN_ENERGY, own | {"component": "cpu", "device": "0"}, shown(lambda t: PACKAGE_W * (t - run.begin_s))
-    yield m.RUN_ATTRIBUTED_ENERGY, own | device | {"policy": "idle_shared"}, shown(lambda t: run.share * joules(t))
-    yield m.RUN_EMISSIONS, own | {"component": "gpu"} | _KIND, shown(lambda t: joules(t) * _G_PER_JOULE)
+    yield (
+        m.RUN_ENERGY,
+        own | {"component": "cpu", "device": "0"},
+        shown(lambda t: PACKAGE_W * (t - run.begin_s)),
+    )
+    yield (
+        m.RUN_ATTRIBUTED_ENERGY,
+        own | device | {"policy": "idle_shared"},
+        shown(lambda t: run.share * joules(t)),
+    )
+    yield (
+        m.RUN_EMISSIONS,
+        own | {"component": "gpu"} | _KIND,
+        shown(lambda t: joules(t) * _G_PER_JOULE),
+    )
     end_s = run.end_s
     if end_s is not None:
         yield m.RUN_END, own, shown(lambda t: end_s if t >= end_s else None)
-        yield m.RUN_OUTCOME, own | {"outcome": run.outcome}, shown(lambda t: 1.0 if t >= end_s else None)
+        yield (
+            m.RUN_OUTCOME,
+            own | {"outcome": run.outcome},
+            shown(lambda t: 1.0 if t >= end_s else None),
+        )
     for name, value in run.results.items():
         yield m.RUN_RESULT, own | {"name": name}, shown(lambda _, v=value: v)
     warm_s = run.begin_s

@@ -11,11 +11,13 @@ from pathlib import Path
 import promql_parser as ql
 import yaml
 
-from exporter.contract import metrics as m
+from wattline.contract import metrics as m
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 _TARGET = {"cluster", "instance", "job"}
-_CONTRACT = {metric.name: metric for metric in (*m.METRICS, m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_COUNT)}
+_CONTRACT = {
+    metric.name: metric for metric in (*m.METRICS, m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_COUNT)
+}
 _RULES = {
     rule["record"]: rule
     for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -76,7 +78,9 @@ GRAFANA = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """`labels` that each series may have (none of a number), `apart` those over which nothing may be added up."""
+    """`labels` that each series may have (none of a number), `apart` those over which nothing may
+    be added up.
+    """
 
     labels: frozenset[str]
     apart: frozenset[str]
@@ -88,7 +92,9 @@ class Meaning:
 
 
 def meaning(query: str) -> Meaning:
-    """Return the labels and the unit of a query without variables; raise AssertionError if it breaks the contract."""
+    """Return the labels and the unit of a query without variables; raise AssertionError if it
+    breaks the contract.
+    """
     return _of(ql.parse(query))
 
 
@@ -112,7 +118,13 @@ def _of(node: ql.Expr) -> Meaning:  # noqa: PLR0911  # one return for each kind 
 
 
 _LABELLED_BY_OPTION = {
-    each.name for each in (m.REQUESTS, m.REQUEST_ENERGY_TOTAL, m.REQUEST_ENERGY_BUCKET, m.REQUEST_ENERGY_COUNT)
+    each.name
+    for each in (
+        m.REQUESTS,
+        m.REQUEST_ENERGY_TOTAL,
+        m.REQUEST_ENERGY_BUCKET,
+        m.REQUEST_ENERGY_COUNT,
+    )
 }
 
 
@@ -136,7 +148,9 @@ def _selection(selector: ql.VectorSelector) -> Meaning:
     labels, open_labels = labels_of(name), name in _CONTRACT and _CONTRACT[name].open_labels
     matched = {each.name: each.op for each in selector.matchers.matchers}
     for label in matched:
-        assert label in labels or (open_labels and label.startswith("label_")), f"{name} has no label {label}"
+        assert label in labels or (open_labels and label.startswith("label_")), (
+            f"{name} has no label {label}"
+        )
     if open_labels:
         labels |= {"label_…"}
     fixed = {label for label, op in matched.items() if op == ql.MatchOp.Equal}
@@ -146,7 +160,11 @@ def _selection(selector: ql.VectorSelector) -> Meaning:
 
 
 def _unit(name: str) -> tuple[Mapping[str, int], float]:
-    stem, _, over = name.partition(":")[2].partition(":") if ":" in name else (name.removesuffix("_total"), "", "")
+    stem, _, over = (
+        name.partition(":")[2].partition(":")
+        if ":" in name
+        else (name.removesuffix("_total"), "", "")
+    )
     fitting = [end for end in _UNITS if stem.endswith(f"_{end}")]
     dimension, scale = _UNITS[max(fitting, key=len)] if fitting else ({}, 1.0)
     if over == "increase5m":
@@ -178,9 +196,13 @@ def _function_call(call: ql.Call) -> Meaning:  # noqa: PLR0911  # one return for
     if name == "rate":
         return replace(inner, dimension=_times(inner.dimension, {"s": -1}))
     if name == "sum_over_time":
-        return replace(inner, dimension=_times(inner.dimension, {"s": 1}), scale=inner.scale * _SAMPLE_S)
+        return replace(
+            inner, dimension=_times(inner.dimension, {"s": 1}), scale=inner.scale * _SAMPLE_S
+        )
     if name == "label_replace":
-        assert _has(inner, call.args[3].val), f"label_replace reads {call.args[3].val}, which is missing"
+        assert _has(inner, call.args[3].val), (
+            f"label_replace reads {call.args[3].val}, which is missing"
+        )
         return replace(inner, labels=inner.labels | {call.args[1].val})
     same = ("increase", "max_over_time", "avg_over_time", "min_over_time", "last_over_time")
     assert name in same, f"{name} is not known here"
@@ -220,7 +242,10 @@ def _binary_operation(node: ql.BinaryExpr) -> Meaning:
         for label in node.modifier.group_labels or ():
             assert _has(one, label), f"group with {label}, which the one side lacks"
         many = replace(many, labels=many.labels | set(node.modifier.group_labels or ()))
-    labels, apart = many.labels or one.labels, left.apart | (right.apart if how in "*/+-" else frozenset())
+    labels, apart = (
+        many.labels or one.labels,
+        left.apart | (right.apart if how in "*/+-" else frozenset()),
+    )
     if how in "*/":
         sign = 1 if how == "*" else -1
         dimension = _times(left.dimension, right.dimension, sign)

@@ -13,8 +13,20 @@ from typing import Any
 from tests.grafana.cluster import END_S, SERVE
 
 DASHBOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
-BUILT_IN = {"__range": "3600s", "__rate_interval": "60s", "__interval_ms": "300000", "__interval": "300s"}
-CHOSEN = {"cluster": ".*", "node": ".*", "gpu": ".*", "model": ".*", "experiment": ".*", "price": "0.25"}
+BUILT_IN = {
+    "__range": "3600s",
+    "__rate_interval": "60s",
+    "__interval_ms": "300000",
+    "__interval": "300s",
+}
+CHOSEN = {
+    "cluster": ".*",
+    "node": ".*",
+    "gpu": ".*",
+    "model": ".*",
+    "experiment": ".*",
+    "price": "0.25",
+}
 STEP_S = 15
 AT_S = END_S + 30
 """Time of the queries: the last scrapes are half a minute old."""
@@ -59,7 +71,9 @@ def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> 
     if target.get("instant"):
         result = fetch(server, "query", query=query, time=end_s)["result"]
         return [LastValue(one["metric"], float(one["value"][1])) for one in result]
-    result = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)["result"]
+    result = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)[
+        "result"
+    ]
     return [LastValue(one["metric"], float(one["values"][-1][1])) for one in result]
 
 
@@ -69,4 +83,7 @@ def values(
     """Return values of a panel's query by the label `key`, or by all labels."""
     target = next(each for each in panel(board, title)["targets"] if each["refId"] == ref)
     result = ask(server, target, AT_S, run=SERVE.run_id, **chosen)
-    return {one.labels.get(key, "") if key else tuple(sorted(one.labels.items())): one.value for one in result}
+    return {
+        one.labels.get(key, "") if key else tuple(sorted(one.labels.items())): one.value
+        for one in result
+    }

@@ -1,4 +1,6 @@
-"""Real Prometheus and VictoriaMetrics with the synthetic series and the results of the recording rules."""
+"""Real Prometheus and VictoriaMetrics with the synthetic series and the results of the recording
+rules.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests import servers
-from tests.analyzer.fleet_nodes import NodeSeries, import_to_victoria_metrics, write_prometheus_blocks
+from tests.analyzer.fleet_nodes import (
+    NodeSeries,
+    import_to_victoria_metrics,
+    write_prometheus_blocks,
+)
 from tests.grafana import fault_series, week_series
 from tests.grafana.cluster import BEGIN_S, END_S, series
 
@@ -19,7 +25,9 @@ _FIRST_RULE_S = BEGIN_S + 300
 
 
 def _spans() -> Iterator[list[NodeSeries]]:
-    """Yield spans separately, because promtool reads all its input once per two hours of the whole range."""
+    """Yield spans separately, because promtool reads all its input once per two hours of the whole
+    range.
+    """
     yield series()
     yield list(fault_series.series())
     yield list(week_series.week())
@@ -42,9 +50,16 @@ def victoria_metrics(folder: Path) -> Iterator[str]:
     with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=3000d"]) as address:
         for span in _spans():
             import_to_victoria_metrics(address, span)
-        begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (_FIRST_RULE_S, END_S))
+        begin, end = (
+            datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            for t in (_FIRST_RULE_S, END_S)
+        )
         call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}"]
-        call += [f"-remoteWrite.url={address}", f"-replay.timeFrom={begin}", f"-replay.timeTo={end}"]
+        call += [
+            f"-remoteWrite.url={address}",
+            f"-replay.timeFrom={begin}",
+            f"-replay.timeTo={end}",
+        ]
         call += ["-replay.rulesDelay=1ms", "-replay.disableProgressBar"]
         call += [f"-httpListenAddr=127.0.0.1:{servers.free_port()}"]
         subprocess.run(call, check=True, capture_output=True, timeout=120)

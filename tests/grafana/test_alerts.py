@@ -1,4 +1,6 @@
-"""Expressions of the alerts about GPUs and their holders on a real Prometheus and VictoriaMetrics."""
+"""Expressions of the alerts about GPUs and their holders on a real Prometheus and
+VictoriaMetrics.
+"""
 
 import pytest
 import yaml
@@ -25,7 +27,10 @@ B_GPU = {"instance": "b:9847", "gpu": "0", "uuid": "GPU-00000000"}
         ("WattlineThrottled", [({"instance": "b:9847", "reason": "hw_thermal_slowdown"}, 1)]),
         (
             "WattlineHeldIdle",
-            [({"cluster": "east", "namespace": "ml", "pod": "notebook-2"}, 1), ({"run_id": "notebook-1"}, 1)],
+            [
+                ({"cluster": "east", "namespace": "ml", "pod": "notebook-2"}, 1),
+                ({"run_id": "notebook-1"}, 1),
+            ],
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""Compose files and their mounts, parsed as an engine parses them (`tests/deploy/test_image.py` runs them)."""
+"""Compose files and their mounts, parsed as an engine parses them (`tests/deploy/test_image.py`
+runs them).
+"""
 
 import copy
 import re
@@ -9,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exporter.web.access import HostNames
 from tests import servers
 from tests.grafana.query import DASHBOARDS
+from wattline_exporter.web.access import HostNames
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "docker" / "compose.yml"
@@ -29,20 +31,30 @@ def read(text):
 
 
 def with_victoria_metrics():
-    """Return both files merged as Compose does: the later mount wins, services with a profile do not start."""
+    """Return both files merged as Compose does: the later mount wins, services with a profile do
+    not start.
+    """
     result, more = read(COMPOSE.read_text()), read(VICTORIA_METRICS.read_text())
     for name, service in more["services"].items():
         before = result["services"].setdefault(name, {})
-        mounts = {mount.split(":")[1]: mount for mount in before.get("volumes", []) + service.get("volumes", [])}
+        mounts = {
+            mount.split(":")[1]: mount
+            for mount in before.get("volumes", []) + service.get("volumes", [])
+        }
         before.update(copy.deepcopy(service), volumes=list(mounts.values()))
-    result["services"] = {name: service for name, service in result["services"].items() if "profiles" not in service}
+    result["services"] = {
+        name: service for name, service in result["services"].items() if "profiles" not in service
+    }
     result["volumes"] |= more["volumes"]
     return result
 
 
 ALTERNATIVES = {
     "default": (read(COMPOSE.read_text()), SERVICES),
-    "with VictoriaMetrics": (with_victoria_metrics(), SERVICES - {"prometheus"} | {"victoria-metrics", "vmalert"}),
+    "with VictoriaMetrics": (
+        with_victoria_metrics(),
+        SERVICES - {"prometheus"} | {"victoria-metrics", "vmalert"},
+    ),
 }
 
 
@@ -62,7 +74,9 @@ def test_mounted_files_exist(services):
             assert source in volumes or (COMPOSE.parent / source).exists(), mount
             assert target.startswith("/")
     assert (
-        COMPOSE.parent / result["exporter"]["build"]["context"] / result["exporter"]["build"]["dockerfile"]
+        COMPOSE.parent
+        / result["exporter"]["build"]["context"]
+        / result["exporter"]["build"]["dockerfile"]
     ).exists()
 
 
@@ -70,7 +84,9 @@ def test_exporter_allows_the_host_name_used_by_the_scraper(services):
     command = services[0]["exporter"]["command"]
     options = [word.partition("=") for word in command if "=" in word]
     names = tuple(value for option, _, value in options if option == "--web.allowed-host")
-    (listen,) = (value.rpartition(":")[0] for option, _, value in options if option == "--web.listen-address")
+    (listen,) = (
+        value.rpartition(":")[0] for option, _, value in options if option == "--web.listen-address"
+    )
     (job,) = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["scrape_configs"]
     hosts = HostNames(listen, names)
 
@@ -136,26 +152,39 @@ def test_victoria_metrics_and_vmalert_accept_the_files(etc_prometheus):
         [servers.require("victoria-metrics"), *scrape, "-promscrape.config.strictParse=false"],
         [servers.require("vmalert"), "-dryRun", f"-rule={etc_prometheus}/rules/*.yml"],
     ):
-        completed = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60, cwd=etc_prometheus)
+        completed = subprocess.run(
+            call, check=False, capture_output=True, text=True, timeout=60, cwd=etc_prometheus
+        )
         assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.parametrize("name", ["prometheus", "victoria-metrics"])
 def test_provisioned_source_points_to_its_service(name):
-    (source,) = yaml.safe_load((PROVISIONING / "datasources" / f"{name}.yml").read_text())["datasources"]
-    services = {**read(VICTORIA_METRICS.read_text())["services"], **read(COMPOSE.read_text())["services"]}
+    (source,) = yaml.safe_load((PROVISIONING / "datasources" / f"{name}.yml").read_text())[
+        "datasources"
+    ]
+    services = {
+        **read(VICTORIA_METRICS.read_text())["services"],
+        **read(COMPOSE.read_text())["services"],
+    }
     host, port = source["url"].removeprefix("http://").split(":")
 
     assert source["type"] == "prometheus"
     assert any(published.endswith(f":{port}") for published in services[host]["ports"])
-    scrape_interval = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    scrape_interval = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["global"][
+        "scrape_interval"
+    ]
     assert source["jsonData"]["timeInterval"] == scrape_interval
 
 
 def test_provisioned_folder_is_the_mounted_one():
-    (provider,) = yaml.safe_load((PROVISIONING / "dashboards" / "wattline.yml").read_text())["providers"]
+    (provider,) = yaml.safe_load((PROVISIONING / "dashboards" / "wattline.yml").read_text())[
+        "providers"
+    ]
     grafana = read(COMPOSE.read_text())["services"]["grafana"]
-    mounted = {target: source for source, target, *_ in (mount.split(":") for mount in grafana["volumes"])}
+    mounted = {
+        target: source for source, target, *_ in (mount.split(":") for mount in grafana["volumes"])
+    }
 
     assert (COMPOSE.parent / mounted[provider["options"]["path"]]).resolve() == DASHBOARDS.resolve()
     home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])

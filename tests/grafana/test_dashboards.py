@@ -33,7 +33,9 @@ def organize_options(panel):
 def test_dashboard_files_match_the_generator():
     assert {board.uid for board in BOARDS} == set(UIDS)
     for board in BOARDS:
-        assert (DASHBOARDS / f"{board.uid}.json").read_text() == as_json(board), "try: python -m grafana"
+        assert (DASHBOARDS / f"{board.uid}.json").read_text() == as_json(board), (
+            "try: python -m grafana"
+        )
 
 
 @pytest.mark.parametrize(("panel", "target"), QUERIES)
@@ -90,7 +92,11 @@ def test_query_variables_match_the_dashboard_variables(uid):
     text = json.dumps([each["targets"] for each in panels(board)])
     names = {each["name"] for each in board["templating"]["list"]} - {"datasource"}
 
-    used = {name for name in ("cluster", "node", "gpu", "model", "run", "experiment", "price") if f"${name}" in text}
+    used = {
+        name
+        for name in ("cluster", "node", "gpu", "model", "run", "experiment", "price")
+        if f"${name}" in text
+    }
     assert used == names
 
 
@@ -127,7 +133,11 @@ def dropped_values(before, after, where):
         ("wattline-node", "SM clock", 'domain="sm"'),
         ("wattline-node", "Memory clock", 'domain="memory"'),
         ("wattline-runs", "Results", "wattline_run_result"),
-        ("wattline-carbon", "Carbon intensity", "wattline_carbon_intensity_grams_per_kilowatt_hour"),
+        (
+            "wattline-carbon",
+            "Carbon intensity",
+            "wattline_carbon_intensity_grams_per_kilowatt_hour",
+        ),
     ],
 )
 def test_panel_exists_for_each_monitored_quantity(board, title, metric):
@@ -135,15 +145,29 @@ def test_panel_exists_for_each_monitored_quantity(board, title, metric):
 
 
 def test_numbers_and_gauges_have_no_default_threshold():
-    orange = {"Held and idle GPUs", "Execution-idle GPUs", "Throttled GPUs", "GPUs below their default limit"}
+    orange = {
+        "Held and idle GPUs",
+        "Execution-idle GPUs",
+        "Throttled GPUs",
+        "GPUs below their default limit",
+    }
     for uid in boards():
         for each in panels(boards()[uid]):
             if each["type"] in ("stat", "bargauge"):
                 is_waste = uid == "wattline-waste" and each["title"] in orange
-                steps = [{"color": "green", "value": None}, *([{"color": "orange", "value": 1}] if is_waste else [])]
+                steps = [
+                    {"color": "green", "value": None},
+                    *([{"color": "orange", "value": 1}] if is_waste else []),
+                ]
                 assert each["fieldConfig"]["defaults"]["thresholds"]["steps"] == steps
 
 
 def test_panel_without_data_shows_a_remedy():
-    assert "wattline.rules.yml" in panel("wattline-fleet", "Energy")["fieldConfig"]["defaults"]["noValue"]
-    assert "exporter check" in panel("wattline-node", "Power of CPUs")["fieldConfig"]["defaults"]["noValue"]
+    assert (
+        "wattline.rules.yml"
+        in panel("wattline-fleet", "Energy")["fieldConfig"]["defaults"]["noValue"]
+    )
+    assert (
+        "exporter check"
+        in panel("wattline-node", "Power of CPUs")["fieldConfig"]["defaults"]["noValue"]
+    )

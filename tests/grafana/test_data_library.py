@@ -19,19 +19,29 @@ def shown(addresses):
     asked = [(model, view.answers(model)) for board in boards().values() for model in panels(board)]
     asked = [(model, results) for model, results in asked if results]
     answers = data_library.show(modules, asked)
-    return [(model, results, answer) for (model, results), answer in zip(asked, answers, strict=True)]
+    return [
+        (model, results, answer) for (model, results), answer in zip(asked, answers, strict=True)
+    ]
 
 
 def test_numbers_and_gauges_show_their_legends(shown):
-    found = [(model, results, answer["figures"]) for model, results, answer in shown if "figures" in answer]
+    found = [
+        (model, results, answer["figures"])
+        for model, results, answer in shown
+        if "figures" in answer
+    ]
 
     assert len(found) > 10
     for model, results, figures in found:
-        assert sorted(one["name"] for one in figures) == sorted(one.legend for one in results), model["title"]
+        assert sorted(one["name"] for one in figures) == sorted(one.legend for one in results), (
+            model["title"]
+        )
 
 
 def test_lines_have_distinct_names_and_the_values_of_their_legends(shown):
-    found = [(model, results, answer["lines"]) for model, results, answer in shown if "lines" in answer]
+    found = [
+        (model, results, answer["lines"]) for model, results, answer in shown if "lines" in answer
+    ]
 
     assert len(found) > 30
     for model, results, lines in found:
@@ -40,7 +50,9 @@ def test_lines_have_distinct_names_and_the_values_of_their_legends(shown):
         assert len(set(names)) == len(names), model["title"]
         for line, one in zip(lines, results, strict=True):
             if "max" in line["calcs"]:
-                assert line["calcs"]["max"]["value"] == pytest.approx(max(one.value), rel=1e-12), model["title"]
+                assert line["calcs"]["max"]["value"] == pytest.approx(max(one.value), rel=1e-12), (
+                    model["title"]
+                )
 
 
 def test_tables_have_the_columns_and_the_rows_of_the_pictures(shown):
@@ -51,7 +63,10 @@ def test_tables_have_the_columns_and_the_rows_of_the_pictures(shown):
         columns, expected = rows(model, results)
         assert answer["frames"] == 1, model["title"]
         assert answer["columns"] == columns, model["title"]
-        table = [{name: cell["value"] for name, cell in zip(columns, row, strict=True)} for row in answer["rows"]]
+        table = [
+            {name: cell["value"] for name, cell in zip(columns, row, strict=True)}
+            for row in answer["rows"]
+        ]
         assert sorted(map(_cells, table)) == sorted(map(_cells, expected)), model["title"]
 
 
@@ -60,19 +75,27 @@ def test_units_are_known_to_grafana(shown):
     for model, _, answer in shown:
         cells = [cell["text"] for row in answer.get("rows", ()) for cell in row]
         figures = [one["text"] for one in answer.get("figures", ())]
-        calcs = [calc["text"] for line in answer.get("lines", ()) for calc in line["calcs"].values()]
+        calcs = [
+            calc["text"] for line in answer.get("lines", ()) for calc in line["calcs"].values()
+        ]
         texts += [(model["title"], text) for text in (*cells, *figures, *calcs)]
 
-    unit = re.compile(r"\d (watt|joule|kwatth|massg|percentunit|short|hertz|celsius|bytes|suffix)|  ")
+    unit = re.compile(
+        r"\d (watt|joule|kwatth|massg|percentunit|short|hertz|celsius|bytes|suffix)|  "
+    )
     assert len(texts) > 500
     assert [each for each in texts if unit.search(each[1])] == []
 
 
 def test_known_values_have_their_texts(shown):
-    runs = next(answer for _, _, answer in shown if {"run", "emissions"} <= set(answer.get("columns", ())))
+    runs = next(
+        answer for _, _, answer in shown if {"run", "emissions"} <= set(answer.get("columns", ()))
+    )
     rows_shown = [dict(zip(runs["columns"], row, strict=True)) for row in runs["rows"]]
     (texts,) = (
-        {n: cell["text"] for n, cell in row.items()} for row in rows_shown if row["run"]["value"] == SERVE.run_id
+        {n: cell["text"] for n, cell in row.items()}
+        for row in rows_shown
+        if row["run"]["value"] == SERVE.run_id
     )
 
     assert texts["energy, GPUs"] == "210 kJ"
@@ -103,7 +126,9 @@ def test_number_above_its_threshold_is_orange():
 
 
 def _cells(row):
-    """Return the cells of a row that have a value; a converted column has numbers for the texts of its label."""
+    """Return the cells of a row that have a value; a converted column has numbers for the texts of
+    its label.
+    """
     return sorted((name, _number(value)) for name, value in row.items() if value not in ("", None))
 
 

@@ -5,11 +5,11 @@ import urllib.request
 
 import pytest
 
-from exporter.simulation import Square
 from tests import daemon, servers
 from tests.grafana.panel_values import View
 from tests.grafana.query import boards, fetch, fill_variables, panels
 from tests.polling import eventually
+from wattline_exporter.simulation import Square
 
 LABELS = {
     "experiment": "caps",
@@ -33,9 +33,14 @@ WITHOUT_DATA = {
     "Clock event reasons by node": "it needs five minutes",
     "GPUs by state": "no idle GPU is held",
     "Power of idle GPUs above deep idle": "no idle GPU is held",
-    **dict.fromkeys(("Held and idle GPUs", "Execution-idle GPUs", "Runs with idle GPUs"), "no idle GPU is held"),
+    **dict.fromkeys(
+        ("Held and idle GPUs", "Execution-idle GPUs", "Runs with idle GPUs"), "no idle GPU is held"
+    ),
     "Pods with idle GPUs": "the node is not part of a cluster",
-    **dict.fromkeys(("GPUs below their default limit", "Power limits below the default"), "all limits are the default"),
+    **dict.fromkeys(
+        ("GPUs below their default limit", "Power limits below the default"),
+        "all limits are the default",
+    ),
     **dict.fromkeys(
         (
             "Energy of a request",
@@ -47,7 +52,9 @@ WITHOUT_DATA = {
         "the server reports no requests; their values are in test_queries",
     ),
     "Requests that do not count": "the server reports no requests",
-    **dict.fromkeys(("Throttled GPUs", "Throttled GPUs by reason", "Throttled nodes"), "no GPU is throttled"),
+    **dict.fromkeys(
+        ("Throttled GPUs", "Throttled GPUs by reason", "Throttled nodes"), "no GPU is throttled"
+    ),
 }
 AFTER_END = {
     "Results",
@@ -63,7 +70,9 @@ AFTER_END = {
 
 
 def panels_without_data(server, among=None):
-    """Return the titles of panels with a query without results, of all panels or of those with the titles `among`."""
+    """Return the titles of panels with a query without results, of all panels or of those with the
+    titles `among`.
+    """
     now_s, empty = time.time(), set()
     for uid, board in boards().items():
         if uid == "wattline-fleet":  # it needs recording rules
@@ -72,7 +81,9 @@ def panels_without_data(server, among=None):
             if among is not None and panel["title"] not in among:
                 continue
             for target in panel["targets"]:
-                query = fill_variables(target["expr"], run="live", __range="60s", __rate_interval="10s")
+                query = fill_variables(
+                    target["expr"], run="live", __range="60s", __rate_interval="10s"
+                )
                 if not fetch(server, "query", query=query, time=now_s)["result"]:
                     empty.add(panel["title"])
     return empty - WITHOUT_DATA.keys()
@@ -97,7 +108,9 @@ def test_dashboards_show_a_live_run(tmp_path, kind):
         def shown():
             nonlocal tokens, missing
             tokens += 100
-            exporter.post("/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens})
+            exporter.post(
+                "/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens}
+            )
             if kind == "victoria-metrics":  # which delays new samples by some seconds
                 urllib.request.urlopen(f"{server}/internal/force_flush").close()
             missing = panels_without_data(server, missing)
@@ -105,30 +118,48 @@ def test_dashboards_show_a_live_run(tmp_path, kind):
                 missing = panels_without_data(server)
             return missing <= AFTER_END
 
-        eventually(shown, "every panel has data", lambda: f"none in {panels_without_data(server)}\n{exporter.log()}")
+        eventually(
+            shown,
+            "every panel has data",
+            lambda: f"none in {panels_without_data(server)}\n{exporter.log()}",
+        )
         exporter.post("/api/v1/runs/live/end", {"outcome": "ok", "results": {"loss": 0.5}})
         eventually(
-            lambda: not panels_without_data(server, AFTER_END), "the panels of ended runs have data", exporter.log
+            lambda: not panels_without_data(server, AFTER_END),
+            "the panels of ended runs have data",
+            exporter.log,
         )
-        compare_with_ledger(View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens)
+        compare_with_ledger(
+            View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens
+        )
 
 
 def compare_with_ledger(view, run, tokens):
     """Compare panels with the ledger; one GPU alternates between 560 W and 640 W."""
     (joules,) = run["energy_joules"]["gpu"].values()
     row = view.table("wattline-runs", "Runs", "run")["live"]
-    sweep_folder = view.table("wattline-sweep", "Power limit of least energy", "workload")["llm-server"]
-    by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "GPU")["0"]
+    sweep_folder = view.table("wattline-sweep", "Power limit of least energy", "workload")[
+        "llm-server"
+    ]
+    by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "GPU")[
+        "0"
+    ]
 
     assert joules == pytest.approx(600 * run["duration_seconds"], rel=0.1)
     assert row["energy, GPUs"] == pytest.approx(joules)
-    assert row["attributed share of GPUs"] == pytest.approx(joules, rel=0.1)  # attributed sample by sample
+    assert row["attributed share of GPUs"] == pytest.approx(
+        joules, rel=0.1
+    )  # attributed sample by sample
     assert row["duration"] == pytest.approx(run["duration_seconds"])
-    assert row["per unit"] == pytest.approx(joules / tokens, rel=0.02)  # of the phase, without the time before it
+    assert row["per unit"] == pytest.approx(
+        joules / tokens, rel=0.02
+    )  # of the phase, without the time before it
     assert row["emissions"] == pytest.approx(row["energy, all devices"] / 3.6e6 * 230)
     assert row["start"] == pytest.approx(run["started_at"] * 1_000)
     # without the time before the phase started
     assert sweep_folder["power limit, W"] == by_gpu["power limit, W"] == "400"
     assert by_gpu["energy per unit"] == pytest.approx(joules / tokens, rel=0.1)
-    assert sweep_folder["per unit"] == pytest.approx(by_gpu["energy per unit"], rel=0.02)  # of the whole run
+    assert sweep_folder["per unit"] == pytest.approx(
+        by_gpu["energy per unit"], rel=0.02
+    )  # of the whole run
     assert by_gpu["time per unit"] == pytest.approx(run["duration_seconds"] / tokens, rel=0.1)

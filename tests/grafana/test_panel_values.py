@@ -1,4 +1,6 @@
-"""Values of panels against known energy, work and emissions on a real Prometheus and VictoriaMetrics."""
+"""Values of panels against known energy, work and emissions on a real Prometheus and
+VictoriaMetrics.
+"""
 
 import pytest
 
@@ -21,7 +23,9 @@ def test_gpu_energy_includes_time_without_samples(hour):
     joules = hour().figures("wattline-node", "Energy of each GPU")
 
     # 1,200 s at 300 W, 25 s at 400 W, 600 s at 200 W, else 60 W
-    assert joules[f"{ONE} GPU 0"] == pytest.approx(360_000 + 10_000 + 120_000 + 60 * 1_775, rel=0.01)
+    assert joules[f"{ONE} GPU 0"] == pytest.approx(
+        360_000 + 10_000 + 120_000 + 60 * 1_775, rel=0.01
+    )
     assert joules[f"{ONE} GPU 1"] == pytest.approx(900 * 500 + 60 * 2_700, rel=0.01)
     # 60 W from the 1,800th second on; GPU 0 until it is lost at the 3,000th
     assert joules[f"{THIRD} GPU 0"] == pytest.approx(72_000, rel=0.01)
@@ -59,7 +63,9 @@ def test_runs_table_two_node_run_adds_energy_and_counts_tokens_once(hour):
 
     assert wide["energy, GPUs"] == pytest.approx(2 * 450_000)
     assert wide["attributed share of GPUs"] == pytest.approx(2 * 450_000)
-    assert wide["energy, all devices"] == pytest.approx(2 * 450_000 + 2 * 90_000)  # 100 W of CPU on each
+    assert wide["energy, all devices"] == pytest.approx(
+        2 * 450_000 + 2 * 90_000
+    )  # 100 W of CPU on each
     assert wide["per unit"] == pytest.approx(900_000 / 9_000)
     assert wide["emissions"] == pytest.approx(50)
     assert wide["start"] == (TROUBLE_S + 1_200) * 1_000
@@ -83,13 +89,25 @@ def test_selected_values_match_literally(hour, chosen, expected):
 def test_run_detail_shows_total_energy_and_power_of_the_run_only(hour):
     steady, wide, blink = hour(run="steady"), hour(run="wide"), hour(run="blink-0")
 
-    assert steady.legend("wattline-runs", "Energy of the run")["gpu"] == {"max": pytest.approx(360_000)}
-    assert steady.legend("wattline-runs", "Work")["generated_tokens"] == {"max": pytest.approx(12_000)}
-    assert steady.legend("wattline-runs", "Power of the run's GPUs") == {f"{ONE} GPU 0": {"mean": 300, "max": 300}}
+    assert steady.legend("wattline-runs", "Energy of the run")["gpu"] == {
+        "max": pytest.approx(360_000)
+    }
+    assert steady.legend("wattline-runs", "Work")["generated_tokens"] == {
+        "max": pytest.approx(12_000)
+    }
+    assert steady.legend("wattline-runs", "Power of the run's GPUs") == {
+        f"{ONE} GPU 0": {"mean": 300, "max": 300}
+    }
     # one node's series end before the other's
-    assert wide.legend("wattline-runs", "Energy of the run")["gpu"] == {"max": pytest.approx(900_000)}
-    assert wide.legend("wattline-runs", "Emissions of the run")["average, actual"] == {"max": pytest.approx(50)}
-    assert blink.legend("wattline-runs", "Energy of the run")["gpu"] == {"max": pytest.approx(2_000)}
+    assert wide.legend("wattline-runs", "Energy of the run")["gpu"] == {
+        "max": pytest.approx(900_000)
+    }
+    assert wide.legend("wattline-runs", "Emissions of the run")["average, actual"] == {
+        "max": pytest.approx(50)
+    }
+    assert blink.legend("wattline-runs", "Energy of the run")["gpu"] == {
+        "max": pytest.approx(2_000)
+    }
     assert blink.legend("wattline-runs", "Power of the run's GPUs") == {}
     # without a selected run, unattributed energy is not shown
     assert hour(run="").legend("wattline-runs", "Attributed share of the devices") == {}
@@ -97,11 +115,15 @@ def test_run_detail_shows_total_energy_and_power_of_the_run_only(hour):
 
 def test_annotations_mark_first_start_and_last_end_over_nodes(hour):
     view = hour()
-    marks = {each["name"]: each["expr"] for each in boards()["wattline-runs"]["annotations"]["list"]}
+    marks = {
+        each["name"]: each["expr"] for each in boards()["wattline-runs"]["annotations"]["list"]
+    }
     queries = {"title": "marks", "gridPos": {"w": 24}}
 
     for name, after_s in (("run start", 1_200), ("run end", 1_230 + 900)):
-        result = view.answers(queries | {"targets": [{"refId": "A", "expr": marks[name], "interval": "60s"}]})
+        result = view.answers(
+            queries | {"targets": [{"refId": "A", "expr": marks[name], "interval": "60s"}]}
+        )
         (moments,) = (set(one.value) for one in result if one.labels["run_id"] == "wide")
         assert (TROUBLE_S + after_s) * 1_000 in moments
         assert min(moments) == (TROUBLE_S + 1_200) * 1_000 or name == "run end"
@@ -123,8 +145,12 @@ def test_sweep_counts_successful_runs_of_the_same_model(hour):
         return {row: result[name] for row, result in hour().table(key[0], title, *key[1:]).items()}
 
     assert column("Energy per unit of work", "per unit") == pytest.approx(expected)
-    assert column("Energy of the phase measure", "energy") == pytest.approx({c: 900 * j for c, j in expected.items()})
-    assert column("Duration of the phase measure", "time") == pytest.approx(dict.fromkeys(expected, 90))
+    assert column("Energy of the phase measure", "energy") == pytest.approx(
+        {c: 900 * j for c, j in expected.items()}
+    )
+    assert column("Duration of the phase measure", "time") == pytest.approx(
+        dict.fromkeys(expected, 90)
+    )
     assert column("Throughput", "throughput") == pytest.approx(dict.fromkeys(expected, 10))
     least = hour().table("wattline-sweep", "Power limit of least energy", "model")
     assert {model: (row["power limit, W"], row["per unit"]) for model, row in least.items()} == {
@@ -136,9 +162,16 @@ def test_sweep_counts_successful_runs_of_the_same_model(hour):
 
 
 def test_variability_counts_successful_runs_by_power_limit(hour):
-    result = hour().table("wattline-variability", "Time and energy per unit of work, by GPU", "model", "power limit, W")
+    result = hour().table(
+        "wattline-variability",
+        "Time and energy per unit of work, by GPU",
+        "model",
+        "power limit, W",
+    )
 
-    assert {row: (each["time per unit"], each["energy per unit"]) for row, each in result.items()} == {
+    assert {
+        row: (each["time per unit"], each["energy per unit"]) for row, each in result.items()
+    } == {
         ("tiny", "300"): (pytest.approx(0.1), pytest.approx(28)),
         ("tiny", "400"): (pytest.approx(0.1), pytest.approx(40)),
         ("big", "300"): (pytest.approx(0.1), pytest.approx(56)),
@@ -161,9 +194,13 @@ def test_tenant_on_two_nodes_adds_energy_and_tokens(hour):
     assert power[TROUBLE_S + 1_800] == pytest.approx(1_000)
     # at the scrape of 1,998.2 s: 500 W for 798.2 s and for 768.2 s; 10 tokens a second
     per_unit = on.legend("wattline-tenants", "Energy per unit by tenant")
-    assert per_unit == {"pair wide generated_tokens": {"lastNotNull": pytest.approx(500 * 1_566.4 / 7_982)}}
+    assert per_unit == {
+        "pair wide generated_tokens": {"lastNotNull": pytest.approx(500 * 1_566.4 / 7_982)}
+    }
     assert set(on.table("wattline-tenants", "Tenants", "tenant")) == {"pair"}
-    assert hour().legend("wattline-tenants", "Energy by tenant") == {"pair wide": {"max": pytest.approx(900_000)}}
+    assert hour().legend("wattline-tenants", "Energy by tenant") == {
+        "pair wide": {"max": pytest.approx(900_000)}
+    }
     # ended, but its series are still there
     assert hour(TROUBLE_S + 2_200).table("wattline-tenants", "Tenants", "tenant") == {}
 
@@ -187,9 +224,13 @@ def test_lost_gpu_is_counted_and_read_age_is_that_at_scrape(hour):
 
 
 def test_emissions_by_node_are_energy_times_intensity(hour):
-    emissions = hour(cluster=["west.1", "westx1"]).table("wattline-carbon", "Emissions by node", "cluster", "node")
+    emissions = hour(cluster=["west.1", "westx1"]).table(
+        "wattline-carbon", "Emissions by node", "cluster", "node"
+    )
 
-    assert emissions["westx1", TWIN]["emissions"] == pytest.approx((72_000 + 108_000) / 3.6e6 * 200, rel=0.01)
+    assert emissions["westx1", TWIN]["emissions"] == pytest.approx(
+        (72_000 + 108_000) / 3.6e6 * 200, rel=0.01
+    )
     # 120 W of two idle GPUs at 200 g/kWh
     now = hour(cluster=["westx1"]).lines("wattline-carbon", "Emissions now")["gpu"]
     assert now[TROUBLE_S + 2_700] == pytest.approx(24)
@@ -216,14 +257,24 @@ def test_fleet_week_adds_up(server):
 
     # in five minutes 90 kJ of serving on the average, 22.5 kJ of tuning, 60 kJ of no run
     assert week.figures(fleet, "Energy") == {"gpu": pytest.approx(samples * 172_500)}
-    assert week.figures(fleet, "Unattributed GPU energy") == {"unattributed": pytest.approx(60 / 172.5)}
+    assert week.figures(fleet, "Unattributed GPU energy") == {
+        "unattributed": pytest.approx(60 / 172.5)
+    }
     # 1/60 kWh at 0.25
-    assert week.figures(fleet, "Cost of unattributed GPU energy") == {"unattributed": pytest.approx(samples / 240)}
+    assert week.figures(fleet, "Cost of unattributed GPU energy") == {
+        "unattributed": pytest.approx(samples / 240)
+    }
     assert week.figures(fleet, "Emissions") == {"average": pytest.approx(samples * 5)}
-    assert week.table(fleet, "Top users", "user")["ann"]["energy"] == pytest.approx(samples * 112_500)
+    assert week.table(fleet, "Top users", "user")["ann"]["energy"] == pytest.approx(
+        samples * 112_500
+    )
     owned = week.table(fleet, "Energy and cost by namespace", "namespace")["nlp"]
     kwh = samples * 112_500 / 3.6e6
-    assert owned == {"namespace": "nlp", "energy": pytest.approx(kwh), "cost": pytest.approx(kwh * 0.25)}
+    assert owned == {
+        "namespace": "nlp",
+        "energy": pytest.approx(kwh),
+        "cost": pytest.approx(kwh * 0.25),
+    }
     # a third of a token for each joule of serving; tuning made none
     per_token = week.table(fleet, "Energy per generated token", "model")["llama-8b"]
     assert per_token["per token, whole run"] == pytest.approx(3)
@@ -235,7 +286,10 @@ def test_fleet_mean_power_of_a_week_uses_all_samples(server):
     assert power["serve"]["mean"] == pytest.approx(300, rel=0.005)
     # 150 W in the first half of it
     assert power["tune"]["mean"] == pytest.approx(75, rel=0.005)
-    assert power["unattributed"] == {"mean": pytest.approx(200, rel=0.005), "max": pytest.approx(200)}
+    assert power["unattributed"] == {
+        "mean": pytest.approx(200, rel=0.005),
+        "max": pytest.approx(200),
+    }
 
 
 @pytest.mark.parametrize("uid", sorted(set(boards()) - {"wattline-fleet"}))

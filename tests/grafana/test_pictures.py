@@ -41,7 +41,10 @@ def test_amount_is_formatted_in_its_unit_with_three_digits(value, unit, text):
 
 def test_pictures_of_an_exporter_end_with_one_line(tmp_path):
     remedy = r"cannot query .*HTTP Error 400.*; give the address of a Prometheus"
-    with daemon.daemon(tmp_path, "--simulate", "1xH200") as exporter, pytest.raises(SystemExit, match=remedy) as end:
+    with (
+        daemon.daemon(tmp_path, "--simulate", "1xH200") as exporter,
+        pytest.raises(SystemExit, match=remedy) as end,
+    ):
         pictures.main([exporter.url, "--out", str(tmp_path / "pictures")])
 
     assert "\n" not in str(end.value)
@@ -58,7 +61,12 @@ def test_number_is_orange_from_its_threshold_on():
     colors = []
     for value in (0.0, 1.0):
         axes = Figure().add_subplot()
-        draw(axes, waste, [ResultSeries("A", "GPUs", {}, [END_S], [value])], Times(END_S - 60, END_S, []))
+        draw(
+            axes,
+            waste,
+            [ResultSeries("A", "GPUs", {}, [END_S], [value])],
+            Times(END_S - 60, END_S, []),
+        )
         colors.append(axes.texts[0].get_color())
 
     assert colors == [COLORS[2], "#dd7700"]
@@ -67,7 +75,10 @@ def test_number_is_orange_from_its_threshold_on():
 def test_rows_of_several_queries_are_joined_by_run():
     table = panel("wattline-runs", "Runs")
     labels = {"run_id": "one", "workload": "train"}
-    answers = [ResultSeries(ref, "", labels, [0.0], [value]) for ref, value in (("A", 3_000.0), ("B", 10.0))]
+    answers = [
+        ResultSeries(ref, "", labels, [0.0], [value])
+        for ref, value in (("A", 3_000.0), ("B", 10.0))
+    ]
 
     columns, found = rows(table, answers)
 
@@ -94,4 +105,6 @@ def test_picture_without_data_shows_the_remedies(addresses):
         drawn = picture(boards()[uid], window)
         drawn.savefig(io.BytesIO())
         texts = {" ".join(text.get_text().split()) for axes in drawn.axes for text in axes.texts}
-        assert texts == {each["fieldConfig"]["defaults"]["noValue"] for each in panels(boards()[uid])}
+        assert texts == {
+            each["fieldConfig"]["defaults"]["noValue"] for each in panels(boards()[uid])
+        }

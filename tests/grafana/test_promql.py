@@ -14,7 +14,10 @@ from tests.grafana.promql import GRAFANA, meaning
         ("avg by (instance) (rate(wattline_cpu_energy_joules_total[5m]))", "avg over zone"),
         ("sum by (component) (wattline_run_energy_joules_total)", "sum over run_id"),
         ("sum by (run_id) (wattline_run_work_total)", "sum over unit"),
-        ('sum by (run_id) (wattline_run_attributed_energy_joules_total{component="gpu"})', "sum over policy"),
+        (
+            'sum by (run_id) (wattline_run_attributed_energy_joules_total{component="gpu"})',
+            "sum over policy",
+        ),
         ("sum by (model) (wattline_gpu_power_watts)", "by model"),
         ("wattline_gpu_power_watts * on (uuid, run_id) wattline_gpu_up", "on run_id"),
         (
@@ -41,7 +44,10 @@ def test_meaning_of_a_query_that_breaks_the_contract_raises(query, message):
         ("owner:wattline_run_attributed_energy_joules:increase5m / 300", "watt"),
         ("time() - wattline_source_read_timestamp_seconds", "s"),
         (
-            "sum by (run_id) (wattline_run_energy_joules_total) / sum by (run_id, unit) (wattline_run_work_total)",
+            (
+                "sum by (run_id) (wattline_run_energy_joules_total) / sum by (run_id, unit) "
+                "(wattline_run_work_total)"
+            ),
             "joule",
         ),
         ("rate(wattline_run_work_total[5m])", "suffix:/s"),

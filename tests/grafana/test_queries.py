@@ -6,7 +6,10 @@ from tests.grafana.cluster import BEGIN_S, SCRAPE_S, SERVE
 from tests.grafana.query import AT_S, ask, boards, fetch, fill_variables, panel, panels, values
 
 QUERIES = [
-    pytest.param(target, id=f"{uid.removeprefix('wattline-')}-{each['title']}-{target['refId']}".replace(" ", "_"))
+    pytest.param(
+        target,
+        id=f"{uid.removeprefix('wattline-')}-{each['title']}-{target['refId']}".replace(" ", "_"),
+    )
     for uid, board in boards().items()
     for each in panels(board)
     for target in each["targets"]
@@ -36,7 +39,9 @@ def test_push_panels_show_delay_and_rate(server):
     behind_s = values(server, "wattline-health", "Push delay", key="instance")
     # and the newest scrape is up to a quarter of a minute old
     assert behind_s == pytest.approx({"a:9847": 27.5, "b:9847": 27.5}, abs=SCRAPE_S / 2)
-    assert values(server, "wattline-health", "Samples pushed", key="outcome") == pytest.approx({"accepted": 50.0})
+    assert values(server, "wattline-health", "Samples pushed", key="outcome") == pytest.approx(
+        {"accepted": 50.0}
+    )
 
 
 def test_runs_table_five_second_run_has_all_its_energy(server):
@@ -59,15 +64,32 @@ def test_runs_table_is_filtered_by_model_node_and_cluster(server):
     runs = ("wattline-runs", "Runs", "A", "run_id")
 
     assert set(values(server, *runs, model="llama-70b")) == {"serve-1", "tenant-batch"}
-    assert set(values(server, *runs, node="(b:9847)")) == {"serve-1", "flash", "tenant-batch", "tenant-chat"}
-    assert set(values(server, *runs, cluster="(east)")) == {"cap-300-0", "cap-400-0", "cap-400-1", "cap-500-0"}
+    assert set(values(server, *runs, node="(b:9847)")) == {
+        "serve-1",
+        "flash",
+        "tenant-batch",
+        "tenant-chat",
+    }
+    assert set(values(server, *runs, cluster="(east)")) == {
+        "cap-300-0",
+        "cap-400-0",
+        "cap-400-1",
+        "cap-500-0",
+    }
 
 
 def test_results_and_energy_per_unit_are_shown(server):
     results = {"loss": 1.25, "ttft_seconds_p99": 0.31}
 
     assert values(server, "wattline-runs", "Results", key="name") == results
-    per_unit = values(server, "wattline-runs", "Energy per unit of work", key="unit", model="llama-70b", node="b.*")
+    per_unit = values(
+        server,
+        "wattline-runs",
+        "Energy per unit of work",
+        key="unit",
+        model="llama-70b",
+        node="b.*",
+    )
     assert per_unit["requests"] == pytest.approx(350 * 540 / 3_780)  # in the phase measure
 
 
@@ -80,16 +102,27 @@ def test_sweep_shows_energy_and_throughput_by_power_limit(server):
     throughput = {"300": pytest.approx(50), "400": pytest.approx(90), "500": pytest.approx(100)}
     assert values(server, "wattline-sweep", "Throughput", key=cap) == throughput
     joules = {"300": 69_600, "400": (86_400 + 88_560) / 2, "500": 108_000}
-    assert values(server, "wattline-sweep", "Energy of the phase measure", key=cap) == pytest.approx(joules)
-    assert values(server, "wattline-sweep", "Power limit of least energy", key=cap) == {"400": pytest.approx(4.05)}
-    assert values(server, "wattline-sweep", "Runs of each power limit", key=cap) == {"300": 1, "400": 2, "500": 1}
+    assert values(
+        server, "wattline-sweep", "Energy of the phase measure", key=cap
+    ) == pytest.approx(joules)
+    assert values(server, "wattline-sweep", "Power limit of least energy", key=cap) == {
+        "400": pytest.approx(4.05)
+    }
+    assert values(server, "wattline-sweep", "Runs of each power limit", key=cap) == {
+        "300": 1,
+        "400": 2,
+        "500": 1,
+    }
 
 
 def test_tenants_sharing_a_gpu_get_half_of_its_power_each(server):
     # 250 W each; 100 and 50 tokens a second. Power goes up and down by 4 % around its mean.
     per_token = values(server, "wattline-tenants", "Energy per unit by tenant", key="label_tenant")
 
-    assert per_token == {"chat": pytest.approx(2.5, rel=0.01), "batch": pytest.approx(5.0, rel=0.01)}
+    assert per_token == {
+        "chat": pytest.approx(2.5, rel=0.01),
+        "batch": pytest.approx(5.0, rel=0.01),
+    }
     watts = values(server, "wattline-tenants", "Power by tenant", key="label_tenant")
     assert watts == {"chat": pytest.approx(250, rel=0.03), "batch": pytest.approx(250, rel=0.03)}
     assert set(values(server, "wattline-tenants", "Tenants", key="label_mps")) == {"on"}
@@ -99,13 +132,17 @@ def test_requests_have_their_energy_and_rate(server):
     def at_one_node(title, ref="A"):
         return values(server, "wattline-requests", title, ref, "model", node="(b:9847)")
 
-    # the second of four requests: in the middle of (100 J, 250 J]; 3.8 of four: 0.8 of (250 J, 500 J]
+    # the second of four requests: in the middle of (100 J, 250 J]; 3.8 of four: 0.8 of (250 J, 500
+    # J]
     assert at_one_node("Energy of a request") == pytest.approx({"llama-70b": 175})
     assert at_one_node("Energy of a request", "B") == pytest.approx({"llama-70b": 450})
     assert at_one_node("Power of requests") == pytest.approx({"llama-70b": 80})
     assert at_one_node("Requests per second") == pytest.approx({"llama-70b": 0.5})
     assert at_one_node("Mean energy of a request") == pytest.approx({"llama-70b": 200})
-    by_user = [values(server, "wattline-requests", "Energy of requests by user", ref, "user") for ref in "ABC"]
+    by_user = [
+        values(server, "wattline-requests", "Energy of requests by user", ref, "user")
+        for ref in "ABC"
+    ]
     hour_s = 3_600  # on each of two nodes, in a cluster each
     assert by_user[0] == pytest.approx({"ann": 80 * hour_s}, rel=0.01)
     assert by_user[1] == pytest.approx({"ann": 0.5 * hour_s}, rel=0.01)
@@ -130,8 +167,14 @@ def test_variability_shows_time_and_energy_per_unit_by_gpu(server):
 
 
 def test_unresponsive_gpu_is_counted_as_down(server):
-    assert values(server, "wattline-health", "Responding GPUs", "A", "instance") == {"a:9847": 2, "b:9847": 2}
-    assert values(server, "wattline-health", "Responding GPUs", "B", "instance") == {"a:9847": 0, "b:9847": 1}
+    assert values(server, "wattline-health", "Responding GPUs", "A", "instance") == {
+        "a:9847": 2,
+        "b:9847": 2,
+    }
+    assert values(server, "wattline-health", "Responding GPUs", "B", "instance") == {
+        "a:9847": 0,
+        "b:9847": 1,
+    }
 
 
 @pytest.mark.parametrize("uid", sorted(boards()))
@@ -139,10 +182,14 @@ def test_table_columns_are_named_or_hidden(addresses, uid):
     for each in panels(boards()[uid]):
         if "transformations" not in each:
             continue
-        steps = next(step["options"] for step in each["transformations"] if step["id"] == "organize")
+        steps = next(
+            step["options"] for step in each["transformations"] if step["id"] == "organize"
+        )
         targets = each["targets"]
         for target in targets:
-            fields = {name for one in ask(addresses["prometheus"], target, AT_S) for name in one.labels}
+            fields = {
+                name for one in ask(addresses["prometheus"], target, AT_S) for name in one.labels
+            }
             fields.add("Value" if len(targets) == 1 else f"Value #{target['refId']}")
             assert fields <= {*steps["renameByName"], *steps["excludeByName"]}, each["title"]
             not_always = {"cluster", "label_batch_size", *(f"Value #{t['refId']}" for t in targets)}
@@ -165,11 +212,20 @@ def test_variables_list_their_values(addresses, uid):
     for variable in boards()[uid]["templating"]["list"]:
         if variable["type"] != "query":
             continue
-        selector, _, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
+        selector, _, label = (
+            variable["query"]["query"]
+            .removeprefix("label_values(")
+            .removesuffix(")")
+            .rpartition(", ")
+        )
         for server in addresses.values():
             queries = {"match[]": fill_variables(selector), "start": BEGIN_S, "end": AT_S}
             result = set(fetch(server, f"label/{label}/values", **queries))
-            assert result == known[variable["name"]] if variable["name"] in known else "serve-1" in result
+            assert (
+                result == known[variable["name"]]
+                if variable["name"] in known
+                else "serve-1" in result
+            )
 
 
 def test_annotations_mark_start_and_end_of_runs(server):
@@ -177,7 +233,9 @@ def test_annotations_mark_start_and_end_of_runs(server):
 
     for mark, moment_s in ((begin, SERVE.begin_s), (end, SERVE.end_s)):
         assert mark["useValueForTime"] is True
-        result = {one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)}
+        result = {
+            one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)
+        }
         assert moment_s is not None
         assert result["serve-1"] == moment_s * 1_000
 
@@ -191,7 +249,9 @@ def test_overview_counts_gpus_and_lists_nodes(server):
     (power,) = values(server, overview, "Power").values()
     assert power == pytest.approx(500 + 3 * 60, abs=20)
     assert values(server, overview, "Utilization", "A") == {(): 0.25}
-    (most, least) = sorted(values(server, overview, "Nodes with the highest power", "A", "instance").values())[::-1]
+    (most, least) = sorted(
+        values(server, overview, "Nodes with the highest power", "A", "instance").values()
+    )[::-1]
     assert (most, least) == (pytest.approx(560, abs=20), 120)
     idle = ("Nodes with the highest power", "D", "instance")
     assert values(server, overview, *idle) == {"a:9847": 2, "b:9847": 1}

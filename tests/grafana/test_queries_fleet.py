@@ -10,11 +10,14 @@ SERVE_J, FLASH_J = 210_000, 2_000
 
 
 def last_used_scrape_s(server):
-    """Return seconds from the start of the hour to the last scrape used by the rules (a minute before their last).
+    """Return seconds from the start of the hour to the last scrape used by the rules (a minute
+    before their last).
 
     Prometheus derives the evaluation offset from the name of the rules' file.
     """
-    result = fetch(server, "query", query="instance:wattline_device_energy_joules:increase5m[1h]", time=AT_S)["result"]
+    result = fetch(
+        server, "query", query="instance:wattline_device_energy_joules:increase5m[1h]", time=AT_S
+    )["result"]
     last_s = max(float(t) for one in result for t, _ in one["values"])
     return (last_s - 60 - BEGIN_S - OFFSET_S) // SCRAPE_S * SCRAPE_S + OFFSET_S
 
@@ -33,10 +36,14 @@ def test_fleet_unattributed_share_is_idle_power(server):
     all_j = SWEEP_J + tenant_energy_j(until_s) + SERVE_J + FLASH_J + idle_j
 
     assert until_s > 3_100
-    assert values(server, "wattline-fleet", "Energy", key="component")["gpu"] == pytest.approx(all_j)
+    assert values(server, "wattline-fleet", "Energy", key="component")["gpu"] == pytest.approx(
+        all_j
+    )
     (share,) = values(server, "wattline-fleet", "Unattributed GPU energy").values()
     assert share == pytest.approx(idle_j / all_j)
-    (cost,) = values(server, "wattline-fleet", "Cost of unattributed GPU energy", price="0.5").values()
+    (cost,) = values(
+        server, "wattline-fleet", "Cost of unattributed GPU energy", price="0.5"
+    ).values()
     assert cost == pytest.approx(idle_j / 3.6e6 * 0.5)
 
 
@@ -68,24 +75,43 @@ def test_emissions_by_model_follow_the_attributed_share(server):
 def test_usage_of_owners_has_energy_cost_and_gpu_time(server):
     board, table = "wattline-waste", "Energy, cost and GPU time by owner"
 
-    # ann: 300 s each at 290, 360, 450 and 369 W; web: two halves of 500 W for 1,800 s; eve: 350 W for 600 s; root: 5 s
-    joules = {"ann": 300 * (290 + 360 + 450 + 369), "web": 500 * 1_800, "eve": 350 * 600, "root": 400 * 5}
+    # ann: 300 s each at 290, 360, 450 and 369 W; web: two halves of 500 W for 1,800 s; eve: 350 W
+    # for 600 s; root: 5 s
+    joules = {
+        "ann": 300 * (290 + 360 + 450 + 369),
+        "web": 500 * 1_800,
+        "eve": 350 * 600,
+        "root": 400 * 5,
+    }
     seconds = {"slurm": 4 * 300, "kubernetes": 1_800}
     # two GPUs on each of two nodes draw 60 W while no run uses them
     free_j = 60 * (4 * 3_600 - sum(seconds.values()) - 600 - 5)
     total_j = sum(joules.values()) + free_j
     close = 0.03  # a server that extrapolates is up to one scrape off
     assert values(server, board, "Energy") == {(): pytest.approx(total_j, rel=close)}
-    assert values(server, board, "Cost", price="0.5") == {(): pytest.approx(total_j / 3.6e6 * 0.5, rel=close)}
-    assert values(server, board, "GPU time") == {(): pytest.approx(sum(seconds.values()) + 605, rel=close)}
-    assert values(server, board, "Unattributed GPU energy") == {(): pytest.approx(free_j / total_j, rel=close)}
+    assert values(server, board, "Cost", price="0.5") == {
+        (): pytest.approx(total_j / 3.6e6 * 0.5, rel=close)
+    }
+    assert values(server, board, "GPU time") == {
+        (): pytest.approx(sum(seconds.values()) + 605, rel=close)
+    }
+    assert values(server, board, "Unattributed GPU energy") == {
+        (): pytest.approx(free_j / total_j, rel=close)
+    }
     assert values(server, board, "Top owners", key="owner") == pytest.approx(joules, rel=close)
-    assert values(server, board, "Top accounts", key="account")["physics"] == pytest.approx(joules["ann"], rel=close)
-    assert values(server, board, table, "A", "owner")["ann"] == pytest.approx(joules["ann"] / 3.6e6, rel=close)
+    assert values(server, board, "Top accounts", key="account")["physics"] == pytest.approx(
+        joules["ann"], rel=close
+    )
+    assert values(server, board, table, "A", "owner")["ann"] == pytest.approx(
+        joules["ann"] / 3.6e6, rel=close
+    )
     times = values(server, board, table, "C", "kind")
     assert {kind: times[kind] for kind in seconds} == pytest.approx(seconds, rel=close)
     powers = values(server, board, "Power by kind of owner", key="kind")  # at the end
-    assert (powers["kubernetes"], powers["none"]) == (pytest.approx(500, rel=close), pytest.approx(3 * 60, rel=close))
+    assert (powers["kubernetes"], powers["none"]) == (
+        pytest.approx(500, rel=close),
+        pytest.approx(3 * 60, rel=close),
+    )
 
 
 def test_waste_board_shows_holders_limits_and_throttling(server):
@@ -99,7 +125,9 @@ def test_waste_board_shows_holders_limits_and_throttling(server):
     assert values(server, waste, "Runs with idle GPUs", "A", "run_id") == {"notebook-1": 1}
     assert values(server, waste, "Runs with idle GPUs", "B", "run_id") == {"notebook-1": 60}
     assert values(server, waste, "Pods with idle GPUs", "B", "pod") == {"notebook-2": 60}
-    assert values(server, waste, "Power limits below the default", key="instance") == {"b:9847": 500}
+    assert values(server, waste, "Power limits below the default", key="instance") == {
+        "b:9847": 500
+    }
     assert values(server, waste, "Throttled nodes", key="reason") == {
         "hw_thermal_slowdown": pytest.approx(0.5, rel=0.1)
     }

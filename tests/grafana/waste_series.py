@@ -1,16 +1,18 @@
-"""Synthetic states of waste in the hour of the two nodes: holders of idle GPUs, limits, throttling and errors.
+"""Synthetic states of waste in the hour of the two nodes: holders of idle GPUs, limits, throttling
+and errors.
 
-At the end, a run holds GPU 1 of node b and a pod holds GPU 0 of node a; both are idle, 15 W above deep idle. GPU 0 of
-node b has a lower power limit and is throttled half of the time. GPU 1 of node a has a model in memory and is free.
+At the end, a run holds GPU 1 of node b and a pod holds GPU 0 of node a; both are idle, 15 W above
+deep idle. GPU 0 of node b has a lower power limit and is throttled half of the time. GPU 1 of node
+a has a model in memory and is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from exporter.contract import metrics as m
-from exporter.contract.metrics import Metric
 from tests.grafana.node_series import ExportedValue
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric
 
 DEEP_IDLE_W, LIMIT_W, MAX_HZ = 45.0, 500.0, 2.1e9
 IDLE_RUN = "notebook-1"
@@ -38,7 +40,11 @@ def waste_series(
             {**where, "reason": "hw_thermal_slowdown"},
             lambda t: max(t - hour_s - 1_800, 0.0) / 2,
         )
-        yield m.GPU_XID_ERRORS, {**where, "xid": "79"}, lambda t: 1.0 if t > hour_s + _SINCE_S else None
+        yield (
+            m.GPU_XID_ERRORS,
+            {**where, "xid": "79"},
+            lambda t: 1.0 if t > hour_s + _SINCE_S else None,
+        )
         yield (
             m.GPU_XID_TIMESTAMP,
             {**where, "xid": "79"},
@@ -48,4 +54,8 @@ def waste_series(
     if idle:
         yield m.RUN_GPU_INFO, {**where, "run_id": IDLE_RUN}, held
     if cluster and index == "0":
-        yield m.GPU_POD_INFO, {**where, "namespace": "ml", "pod": "notebook-2", "container": "c"}, held
+        yield (
+            m.GPU_POD_INFO,
+            {**where, "namespace": "ml", "pod": "notebook-2", "container": "c"},
+            held,
+        )

@@ -7,19 +7,23 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from exporter.attribution.policy import POLICIES
-from exporter.contract.metrics import OWNER_ENERGY
-from exporter.contract.run import RunView
-from exporter.model import RunError
-from exporter.runs.record import RunRecord
 from tests.simulation.clients import Acknowledged, Node
 from tests.simulation.exporter import CPU_W, Life
 from tests.simulation.gpus import SimulatedGpu
+from wattline.contract.metrics import OWNER_ENERGY
+from wattline.contract.run import RunView
+from wattline_exporter.attribution.policy import POLICIES
+from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.sensors.readings import RunError
 
 SILENT_S = 5.0
-"""Time after which a silent GPU's series must be gone: they are late after 2.5 s, which is checked once a second."""
+"""Time after which a silent GPU's series must be gone: they are late after 2.5 s, which is checked
+once a second.
+"""
 RECOVERED_S = 75.0
-"""Time after the last fault after which a GPU must be up again: the longest pause before a new worker is 30 s."""
+"""Time after the last fault after which a GPU must be up again: the longest pause before a new
+worker is 30 s.
+"""
 CHANCE = 3.0
 """Ratio of an error to its 95 % interval that no chance explains."""
 _MICROJOULE = 1e-6
@@ -32,7 +36,9 @@ class Tally:
     pages: int = 0
     runs: int = 0
     outside: int = 0
-    """Runs with a device whose true energy is outside of its interval, but with a note or within CHANCE."""
+    """Runs with a device whose true energy is outside of its interval, but with a note or within
+    CHANCE.
+    """
     outside_noted: int = 0
     undeclared: int = 0
     """Runs outside of their interval without a note, within CHANCE."""
@@ -48,11 +54,15 @@ class Checks:
     tally: Tally = field(default_factory=Tally)
     _live: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
-    _shares: dict[tuple[str, str], dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    _shares: dict[tuple[str, str], dict[str, float]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     _checked: set[str] = field(default_factory=set)
     _forgotten: set[str] = field(default_factory=lambda: {"forgotten before"})
     has_step: bool = False
-    """True after a step of the wall clock: the samples on the server are not compared with the history then."""
+    """True after a step of the wall clock: the samples on the server are not compared with the
+    history then.
+    """
     calm_since_s: float = 0.0
     """End of the last fault that may have silenced the sensors."""
     awake_since_s: float = 0.0
@@ -65,7 +75,11 @@ class Checks:
         self.tally.pages += 1
         values = _parse(body)
         save = life.metrics._save
-        counters = {series: value for series, value in values.items() if series.partition("{")[0].endswith("_total")}
+        counters = {
+            series: value
+            for series, value in values.items()
+            if series.partition("{")[0].endswith("_total")
+        }
         for series, value in counters.items():
             if value < self._live.get(series, -math.inf):
                 self.node.fail(f"{series} fell from {self._live[series]!r} to {value!r}")
@@ -82,7 +96,8 @@ class Checks:
         self._live = dict(self._saved)
 
     def after_start(self, life: Life, *, power_cut: bool) -> None:
-        """Take the restored shares; follow the runs that are forgotten, whose shares are no longer on a page.
+        """Take the restored shares; follow the runs that are forgotten, whose shares are no longer
+        on a page.
 
         Shares that could not be saved on a failing disk are lost.
         """
@@ -121,12 +136,21 @@ class Checks:
                 self._shares[labels["device"], labels["policy"]][labels["run_id"]] = value
         for (device, policy), shares in self._shares.items():
             name = "wattline_cpu_energy_j" if device == "0" else "wattline_gpu_energy_j"
-            found = [value for series, value in values.items() if series.startswith(name) and f'"{device}"' in series]
+            found = [
+                value
+                for series, value in values.items()
+                if series.startswith(name) and f'"{device}"' in series
+            ]
             if found and abs(sum(shares.values()) - found[0]) > 2 * _MICROJOULE + 1e-12 * found[0]:
-                self.node.fail(f"{policy} shares of {device} add up to {sum(shares.values())!r}, not {found[0]!r}")
+                self.node.fail(
+                    f"{policy} shares of {device} add up to {sum(shares.values())!r}, not "
+                    f"{found[0]!r}"
+                )
 
     def _check_owners(self, life: Life) -> None:
-        """Compare the sums over all owners, and of deferred ones, with the energies of the devices, in microjoules."""
+        """Compare the sums over all owners, and of deferred ones, with the energies of the devices,
+        in microjoules.
+        """
         found: dict[tuple[str, ...], int] = defaultdict(int)
         owners = life.energies.owners
         for (name, labels), amount in owners._amounts.items():
@@ -138,9 +162,13 @@ class Checks:
                     found[labels] += amount
         for (component, policy), owned_uj in found.items():
             devices = life.energies._done_uj.items()
-            total_uj = sum(energy_uj for device, energy_uj in devices if device.component == component)
+            total_uj = sum(
+                energy_uj for device, energy_uj in devices if device.component == component
+            )
             if owned_uj != total_uj:
-                self.node.fail(f"{policy} owners of {component} add up to {owned_uj} uJ, not {total_uj} uJ")
+                self.node.fail(
+                    f"{policy} owners of {component} add up to {owned_uj} uJ, not {total_uj} uJ"
+                )
 
     def _check_freshness(self, life: Life, values: dict[str, float]) -> None:
         now_s = life.world.virtual.s
@@ -150,12 +178,24 @@ class Checks:
             has_power = f"wattline_gpu_power_watts{{{labels}}}" in values
             has_energy = f"wattline_gpu_energy_joules_total{{{labels}}}" in values
             since_s = max(self.awake_since_s, gpu.silent_since_s or 0.0, life.started_s)
-            if gpu.silent_since_s is not None and now_s - since_s > SILENT_S and (up or has_power or has_energy):
-                self.node.fail(f"GPU {gpu.info.index} is silent for {now_s - since_s:.1f} s, and its series remain")
-            if now_s - max(self.calm_since_s, life.started_s) > RECOVERED_S and not (up and has_energy):
+            if (
+                gpu.silent_since_s is not None
+                and now_s - since_s > SILENT_S
+                and (up or has_power or has_energy)
+            ):
+                self.node.fail(
+                    f"GPU {gpu.info.index} is silent for {now_s - since_s:.1f} s, and its series "
+                    "remain"
+                )
+            if now_s - max(self.calm_since_s, life.started_s) > RECOVERED_S and not (
+                up and has_energy
+            ):
                 self.node.fail(f"GPU {gpu.info.index} is healthy, and its series are absent")
         down_s = life.world.cpu_fails_until_s
-        is_down = now_s < down_s and now_s - max(self.cpu_failed_s, life.started_s, self.awake_since_s) > SILENT_S
+        is_down = (
+            now_s < down_s
+            and now_s - max(self.cpu_failed_s, life.started_s, self.awake_since_s) > SILENT_S
+        )
         if is_down and any(series.startswith("wattline_cpu_energy_j") for series in values):
             self.node.fail("the CPU energy cannot be read, and its series remain")
 
@@ -168,7 +208,9 @@ class Checks:
         run_id = view.run_id
         self.run(acknowledged, view)
         end = acknowledged.end
-        is_wider = end is not None and end.energy_uncertainty_joules != view.energy_uncertainty_joules
+        is_wider = (
+            end is not None and end.energy_uncertainty_joules != view.energy_uncertainty_joules
+        )
         if end is not None and _figures(end, is_wider) != _figures(view, is_wider):
             self.node.fail(f"{run_id}: its figures changed after its end: {end} -> {view}")
         if end is not None and _narrowed(end, view):
@@ -187,27 +229,42 @@ class Checks:
         missing = gpus.keys() - {device for device, _, _ in energies}
         if missing and not view.notes:
             self.node.fail(f"{run_id}: no energy of {missing}, and no note")
-        ratios = [_ratio(gpus.get(device), record, joules, half_j) for device, joules, half_j in energies]
+        ratios = [
+            _ratio(gpus.get(device), record, joules, half_j) for device, joules, half_j in energies
+        ]
         worst = max(ratios, default=0.0)
         self.tally.outside += worst > 1
         self.tally.outside_noted += worst > 1 and bool(view.notes)
         self.tally.undeclared += worst > 1 and not view.notes
-        self.node.trace("checked", run_id, f"{worst:.3f}", len(view.notes), *(f"{j:.6f}" for _, j, _ in energies))
+        self.node.trace(
+            "checked",
+            run_id,
+            f"{worst:.3f}",
+            len(view.notes),
+            *(f"{j:.6f}" for _, j, _ in energies),
+        )
         if worst > CHANCE and not view.notes:
             truths = {gpu.uuid: _truth_j(gpu, record) for gpu in acknowledged.gpus}
-            self.node.fail(f"{run_id}: {energies} are outside of the interval without a note; true: {truths}")
+            self.node.fail(
+                f"{run_id}: {energies} are outside of the interval without a note; true: {truths}"
+            )
 
     def run(self, acknowledged: Acknowledged, view: RunView) -> None:
         """Check that a run has all that was acknowledged, and that its phases do not exceed it."""
         run_id, steps = view.run_id, view.work.get("steps", 0.0)
         if not sum(acknowledged.work.values()) <= steps <= sum(acknowledged.sent.values()):
-            self.node.fail(f"{run_id}: acknowledged {acknowledged.work}, sent {acknowledged.sent}, found {steps}")
+            self.node.fail(
+                f"{run_id}: acknowledged {acknowledged.work}, sent {acknowledged.sent}, found "
+                f"{steps}"
+            )
         names = [phase.name for phase in view.phases]
         if view.state == "ended" and not set(acknowledged.phases) <= set(names):
             self.node.fail(f"{run_id}: acknowledged phases {acknowledged.phases}, found {names}")
         seconds = sum(phase.duration_seconds for phase in view.phases)
         if seconds > view.duration_seconds + 1e-6:
-            self.node.fail(f"{run_id}: phases of {seconds} s exceed the run of {view.duration_seconds} s")
+            self.node.fail(
+                f"{run_id}: phases of {seconds} s exceed the run of {view.duration_seconds} s"
+            )
         for component, devices in view.energy_joules.items():
             run_j = sum(devices.values())
             phases_j = sum(phase.energy_joules.get(component, 0.0) for phase in view.phases)
@@ -226,7 +283,9 @@ class Checks:
             view = life.ledger.view(record)
             known = {process.pid for process in record.processes}
             if not run.may_be_lost and not run.pids <= known:
-                self.node.fail(f"{run.run_id}: acknowledged processes {run.pids - known} are missing")
+                self.node.fail(
+                    f"{run.run_id}: acknowledged processes {run.pids - known} are missing"
+                )
             if run.may_be_lost:
                 continue
             if run.end is not None and view.state != "ended":
@@ -239,20 +298,27 @@ class Checks:
     def history(self, life: Life) -> None:
         """Check that the server has all samples of the history."""
         rows = life.history._connection.execute("SELECT id, name, labels FROM series").fetchall()
-        from exporter.contract.compact_history import samples_in_order
-        from exporter.push.remote_write import _format_number, _selector
         from tests.simulation.push_server import TARGET
+        from wattline.contract.compact_history import samples_in_order
+        from wattline_exporter.push.remote_write import _format_number, _selector
 
         backlog = life.history.backlog
         if backlog is None or self.has_step:
             return
         position = backlog.position()
         if position.t_ms < life.history.settled_ms - 60_000 or position.dropped or position.refused:
-            self.node.fail(f"the push queue is late: {position}, samples until {life.history.settled_ms}")
+            self.node.fail(
+                f"the push queue is late: {position}, samples until {life.history.settled_ms}"
+            )
         import json
 
-        names = {row[0]: _selector({**json.loads(row[2]), "__name__": row[1], **TARGET.labels}) for row in rows}
-        for t_ms, series_id, value in samples_in_order(life.history._connection, (0, 0), position.t_ms):
+        names = {
+            row[0]: _selector({**json.loads(row[2]), "__name__": row[1], **TARGET.labels})
+            for row in rows
+        }
+        for t_ms, series_id, value in samples_in_order(
+            life.history._connection, (0, 0), position.t_ms
+        ):
             line = f"{names[series_id]} {_format_number(value)} {t_ms}"
             if (t_ms, series_id) <= position.done and life.world.server.lacks(line):
                 self.node.fail(f"the server lacks {line}, which it acknowledged")
@@ -271,12 +337,23 @@ def _ratio(gpu: SimulatedGpu | None, record: RunRecord, joules: float, half_j: f
 
 
 def _figures(view: RunView, is_wider: bool) -> dict[str, object]:
-    """Return the figures that do not change after a run's end, when a late doubt may still widen an interval.
+    """Return the figures that do not change after a run's end, when a late doubt may still widen an
+    interval.
 
-    A share that is not certain to differ from the whole energy is left out, so a wider interval may remove one.
+    A share that is not certain to differ from the whole energy is left out, so a wider interval may
+    remove one.
     """
-    others = {"notes", "simulation", "started_at", "ended_at", "phases", "energy_uncertainty_joules"}
-    return view.model_dump(exclude=others | ({"attributed_energy_joules", "energy_per_unit"} if is_wider else set()))
+    others = {
+        "notes",
+        "simulation",
+        "started_at",
+        "ended_at",
+        "phases",
+        "energy_uncertainty_joules",
+    }
+    return view.model_dump(
+        exclude=others | ({"attributed_energy_joules", "energy_per_unit"} if is_wider else set())
+    )
 
 
 def _narrowed(before: RunView, after: RunView) -> bool:

@@ -1,4 +1,6 @@
-"""Clients of the run API: each begins a run, reports phases, work and processes, and ends it, or dies."""
+"""Clients of the run API: each begins a run, reports phases, work and processes, and ends it, or
+dies.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, RunView, WorkRequest
-from exporter.model import RunError
-from exporter.runs.service import NOT_SAVED
-from exporter.simulation import Constant, Load, Square
 from tests.simulation.exporter import Life, World
 from tests.simulation.gpus import SimulatedGpu
+from wattline.contract.run import BeginRequest, EndRequest, ProcessesRequest, RunView, WorkRequest
+from wattline_exporter.runs.service import NOT_SAVED
+from wattline_exporter.sensors.readings import RunError
+from wattline_exporter.simulation import Constant, Load, Square
 
 PHASES = ("load", "warmup", "measure", "save")
 RETRY_S = 0.5
@@ -31,7 +33,9 @@ class Node(Protocol):
 
 @dataclass
 class Acknowledged:
-    """Items of a run that the exporter has acknowledged as saved, and the largest that it was sent."""
+    """Items of a run that the exporter has acknowledged as saved, and the largest that it was
+    sent.
+    """
 
     run_id: str
     request: BeginRequest
@@ -71,9 +75,15 @@ class Client:
         self._node.world.virtual.at(self.next_s, step)
 
     def _call(
-        self, name: str, make: Callable[[Life], Any], then: Callable[[Any], None], refused: Callable[[], None]
+        self,
+        name: str,
+        make: Callable[[Life], Any],
+        then: Callable[[Any], None],
+        refused: Callable[[], None],
     ) -> None:
-        """Send a request until it is answered; `refused` runs after an error that a retry does not change."""
+        """Send a request until it is answered; `refused` runs after an error that a retry does not
+        change.
+        """
         node, life = self._node, self._node.life
         run = self.run
         again: Callable[[], None] = lambda: self._call(name, make, then, refused)  # noqa: E731
@@ -86,9 +96,13 @@ class Client:
             if not is_open[0]:
                 return
             is_open[0] = False
-            node.trace("answer", name, run.run_id if run else "", type(error).__name__ if error else "ok")
+            node.trace(
+                "answer", name, run.run_id if run else "", type(error).__name__ if error else "ok"
+            )
             if isinstance(error, RunError) and error.status in {404, 409, 422}:
-                node.world.virtual.after(0.001, refused if error.status != 404 else lambda: self._check_lost(refused))
+                node.world.virtual.after(
+                    0.001, refused if error.status != 404 else lambda: self._check_lost(refused)
+                )
             elif isinstance(error, RunError):
                 node.world.virtual.after(RETRY_S, again)
             elif error:
@@ -124,7 +138,10 @@ class Client:
         gpus = [gpu for gpu in world.gpus if rng.random() < 0.6] or [rng.choice(world.gpus)]
         self._choose_pace()
         request = BeginRequest(
-            workload=f"job-{self._number}", gpus=[gpu.uuid for gpu in gpus], run_id=run_id, lease_seconds=self._lease_s
+            workload=f"job-{self._number}",
+            gpus=[gpu.uuid for gpu in gpus],
+            run_id=run_id,
+            lease_seconds=self._lease_s,
         )
         self.run = self._runs[run_id] = Acknowledged(run_id, request, gpus)
         for gpu in gpus:
@@ -190,7 +207,12 @@ class Client:
         self._call("work", lambda life: life.runs.work(run.run_id, request), then, self._ended)
 
     def _report_empty(self, run: Acknowledged) -> None:
-        self._call("renew", lambda life: life.runs.work(run.run_id, WorkRequest()), lambda _: self._next(), self._ended)
+        self._call(
+            "renew",
+            lambda life: life.runs.work(run.run_id, WorkRequest()),
+            lambda _: self._next(),
+            self._ended,
+        )
 
     def _report_processes(self, run: Acknowledged) -> None:
         pid = self._rng.randint(10_000, 4_000_000)
@@ -204,7 +226,12 @@ class Client:
             self._next()
 
         request = ProcessesRequest(pids=[pid])
-        self._call("processes", lambda life: life.runs.add_processes(run.run_id, request), then, self._ended)
+        self._call(
+            "processes",
+            lambda life: life.runs.add_processes(run.run_id, request),
+            then,
+            self._ended,
+        )
 
     def _stop_job(self, run: Acknowledged) -> None:
         """End the processes of the job, and its load unless another run uses the GPU."""
@@ -215,7 +242,11 @@ class Client:
             for gpu in world.gpus:
                 gpu.processes.pop(pid, None)
         for gpu in run.gpus:
-            if not any(gpu in other.gpus for other in self._runs.values() if other is not run and not other.is_over):
+            if not any(
+                gpu in other.gpus
+                for other in self._runs.values()
+                if other is not run and not other.is_over
+            ):
                 gpu.set_load(Constant(78.0))
 
     def _die(self) -> None:

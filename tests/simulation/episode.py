@@ -1,4 +1,6 @@
-"""One simulation of a node from a seed: its clients, its faults, its kills and restarts, and its checks."""
+"""One simulation of a node from a seed: its clients, its faults, its kills and restarts, and its
+checks.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.contract.history import STATE_FILE
-from exporter.model import Device
 from tests.simulation.checks import Checks, Tally
 from tests.simulation.clients import Acknowledged, Client
 from tests.simulation.exporter import Disk, Life, World
@@ -23,6 +23,8 @@ from tests.simulation.faults import Faults
 from tests.simulation.gpus import SimulatedGpu
 from tests.simulation.push_server import NetworkFault, PushServer
 from tests.simulation.virtual_time import ProcessEndError, VirtualTime
+from wattline.contract.history import STATE_FILE
+from wattline_exporter.sensors.readings import Device
 
 BEGIN_S = 1_000.0
 CALM_S = 150.0
@@ -58,7 +60,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """Choices that the seed makes unless they are given; `defect` changes each exporter at its start, for tests."""
+    """Choices that the seed makes unless they are given; `defect` changes each exporter at its
+    start, for tests.
+    """
 
     faults: tuple[str, ...] | None = None
     mean_s: float | None = None
@@ -86,7 +90,9 @@ class Episode(Faults):
                 SimulatedGpu(virtual, index, has_counter=rng.random() < self.counter_share)
                 for index in range(rng.choice([1, 2]))
             ]
-            self.world = World(virtual, state, gpus, PushServer(virtual), has_push=rng.random() < 0.4)
+            self.world = World(
+                virtual, state, gpus, PushServer(virtual), has_push=rng.random() < 0.4
+            )
         if plan.has_push is not None:
             self.world.has_push = plan.has_push
         self.life: Life | None = None
@@ -136,9 +142,17 @@ class Episode(Faults):
             random.setstate(state)
         hours = (self._virtual.s - BEGIN_S) / 3_600.0
         return Result(
-            self._seed, hours, self._skipped_s / 3_600.0, self._violation, self._hash.hexdigest(), list(self._events),
-            self._faults, self._kills, sum(gpu.polls for gpu in self.world.gpus), self.checks.tally,
-        )  # fmt: skip
+            self._seed,
+            hours,
+            self._skipped_s / 3_600.0,
+            self._violation,
+            self._hash.hexdigest(),
+            list(self._events),
+            self._faults,
+            self._kills,
+            sum(gpu.polls for gpu in self.world.gpus),
+            self.checks.tally,
+        )
 
     def _run(self) -> None:
         try:
@@ -163,7 +177,11 @@ class Episode(Faults):
         for client in self.clients:
             client.start(rng.uniform(1.0, 20.0))
         kinds = self._kinds()
-        chosen = [name for name in kinds if rng.random() < 0.4] if self._plan.faults is None else self._plan.faults
+        chosen = (
+            [name for name in kinds if rng.random() < 0.4]
+            if self._plan.faults is None
+            else self._plan.faults
+        )
         for name in chosen:
             self._repeat(kinds[name], self._plan.mean_s or rng.choice(self.fault_means_s))
         self._scrape_every_s = rng.choice([2.0, 7.0, 15.0])
@@ -220,12 +238,18 @@ class Episode(Faults):
         life, self.life = self.life, None
         life.kill(torn=self._rng.random() if self._power_cut else None)
         for gpu in self.world.gpus:
-            gpu.silent_since_s = self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+            gpu.silent_since_s = (
+                self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+            )
         self.checks.after_kill(power_cut=self._power_cut)
         if self._power_cut:
             with closing(sqlite3.connect(self.world.folder / STATE_FILE)) as connection, connection:
-                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():  # else all is lost
-                    connection.execute("UPDATE meta SET value = ? WHERE key = 'boot_id'", (f"boot-{self._kills}",))
+                if connection.execute(
+                    "SELECT 1 FROM sqlite_master WHERE name = 'meta'"
+                ).fetchone():  # else all is lost
+                    connection.execute(
+                        "UPDATE meta SET value = ? WHERE key = 'boot_id'", (f"boot-{self._kills}",)
+                    )
             for run in self._runs.values():
                 run.may_be_lost = True
         self._virtual.after(self._restart_s, self._start)
@@ -233,7 +257,9 @@ class Episode(Faults):
     def _skip(self) -> None:
         """Stop all processes for a while without open runs: an idle period in one step."""
         delay_s = (
-            self._rng.uniform(600.0, 3_600.0) if self._rng.random() < WATCHED_IDLE else self._rng.uniform(10.0, 30.0)
+            self._rng.uniform(600.0, 3_600.0)
+            if self._rng.random() < WATCHED_IDLE
+            else self._rng.uniform(10.0, 30.0)
         )
         self._virtual.at(max(self._virtual.s, self._idle_until_s) + delay_s, self._skip)
         is_busy = any(client.run for client in self.clients) or self._is_calm
@@ -250,7 +276,9 @@ class Episode(Faults):
         delay_s = self._rng.uniform(0.5, 1.5) * self._scrape_every_s
         self._virtual.at(max(self._virtual.s, self._idle_until_s) + delay_s, self._scrape)
         life = self.life
-        if life is None or life.is_stopped or life is self._scraped:  # as Prometheus: one scrape at a time
+        if (
+            life is None or life.is_stopped or life is self._scraped
+        ):  # as Prometheus: one scrape at a time
             return
         self._scraped = life
 
@@ -289,8 +317,17 @@ class Episode(Faults):
         raise _EndError
 
     def _check_over(self, run: Acknowledged, life: Life) -> None:
-        is_dead = run.begun and not run.may_be_lost and run.request.lease_seconds < 100.0 and run.died_s is not None
-        if is_dead and self._virtual.s - (run.died_s or 0.0) > 600.0 and life.ledger.find(run.run_id).is_open:
+        is_dead = (
+            run.begun
+            and not run.may_be_lost
+            and run.request.lease_seconds < 100.0
+            and run.died_s is not None
+        )
+        if (
+            is_dead
+            and self._virtual.s - (run.died_s or 0.0) > 600.0
+            and life.ledger.find(run.run_id).is_open
+        ):
             self.fail(f"{run.run_id}: its client died, and it is open after its lease")
 
 

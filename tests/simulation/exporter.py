@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage
-from exporter.attribution.owner_counters import OwnerCounters
-from exporter.attribution.policy import Attribution
-from exporter.cli.daemon import Daemon
-from exporter.exposition.collector import Collector, ReadingSource
-from exporter.exposition.render import MetricsRenderer, SavedMetrics
-from exporter.model import Batch, Device, Poll, Service, SourceError
-from exporter.nvml_worker.supervisor import WorkerSupervisor
-from exporter.polling.hub import PolledSource, SensorHub
-from exporter.polling.live_state import LiveState
-from exporter.polling.meters import SavedTotals
-from exporter.processes.procfs import ProcessKey
-from exporter.push.client import PushClient
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
-from exporter.runs.limits import RunLimits
-from exporter.runs.record import RunRecord
-from exporter.runs.service import RunService
-from exporter.storage.history import History
-from exporter.storage.state_file import StateFile, read_boot_id
-from exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
 from tests.simulation.gpus import SimulatedGpu, Worker
 from tests.simulation.push_server import TARGET, Connection, PushServer
 from tests.simulation.virtual_time import VirtualLoop, VirtualTime
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, RunCpuUsage
+from wattline_exporter.attribution.owner_counters import OwnerCounters
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.cli.daemon import Daemon
+from wattline_exporter.polling.hub import PolledSource, SensorHub
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.polling.meters import SavedTotals
+from wattline_exporter.push.client import PushClient
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.ledger import Ledger
+from wattline_exporter.runs.limits import RunLimits
+from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.service import RunService
+from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.sensors.readings import Batch, Device, Poll, Service, SourceError
+from wattline_exporter.storage.history import History
+from wattline_exporter.storage.state_file import StateFile, read_boot_id
+from wattline_exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
+from wattline_exporter.web.metrics_page import MetricsRenderer, SavedMetrics
+from wattline_exporter.web.series import Collector, ReadingSource
 
 CPU_W, CPU_RANGE_J = 120.0, 65_536.0
 CPU = Device("package", "0")
@@ -90,7 +90,9 @@ class _CpuCounter:
         if now_s < world.cpu_fails_until_s:
             raise SourceError("cannot read energy_uj: permission denied", "check its mode")
         counter_j = CPU_W * now_s % world.cpu_range_j
-        return Batch((), (Poll(CPU, now_s, now_s, counter_j=counter_j, counter_range_j=world.cpu_range_j),))
+        return Batch(
+            (), (Poll(CPU, now_s, now_s, counter_j=counter_j, counter_range_j=world.cpu_range_j),)
+        )
 
 
 class _CpuUsage(CpuUsageReader):
@@ -145,7 +147,9 @@ class Life:
             saved_s,
             owners=OwnerCounters(saved.owners, saved.emissions),
         )
-        holders = DeviceHolders(live, self.energies, saved_s or world.virtual.s, self.make_cpu_usage())
+        holders = DeviceHolders(
+            live, self.energies, saved_s or world.virtual.s, self.make_cpu_usage()
+        )
         self.ledger = ledger = Ledger(
             live,
             holders,
@@ -161,16 +165,28 @@ class Life:
         self.push: list[PushClient] = []
         if world.has_push:
             self.history.follow(TARGET.url)
-            self.push.append(PushClient(TARGET, history.run, connect=Connection(world.server, world.rng)))
-        worker = WorkerSupervisor(["exporter.nvml_worker.main"], live.take_worker)
+            self.push.append(
+                PushClient(TARGET, history.run, connect=Connection(world.server, world.rng))
+            )
+        worker = WorkerSupervisor(["wattline_exporter.sensors.nvml.worker"], live.take_worker)
         hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0)], worker)
         self.with_metrics: list[ReadingSource] = [health, *self.push]
         self.collector = Collector("0", live, ledger, self.with_metrics)
         self.storage = StateWriter(self.file, ledger, health, history, self.collector.second)
         self.stopping = asyncio.Event()
-        self.runs = RunService(ledger, hub, self.storage, stopping=self.stopping, discovers=self.discovers)
-        self.metrics = SavedMetrics(MetricsRenderer(self.collector.series), self.storage, self.stopping)
-        services: list[Service] = [StorageFiles(self.storage, history), *self.push, self.storage, hub, self.runs]
+        self.runs = RunService(
+            ledger, hub, self.storage, stopping=self.stopping, discovers=self.discovers
+        )
+        self.metrics = SavedMetrics(
+            MetricsRenderer(self.collector.series), self.storage, self.stopping
+        )
+        services: list[Service] = [
+            StorageFiles(self.storage, history),
+            *self.push,
+            self.storage,
+            hub,
+            self.runs,
+        ]
         services += self.further_services()
         self._daemon = Daemon(services, self.stopping)
 
@@ -239,7 +255,9 @@ class Life:
         """Stop the process until a time, as by SIGSTOP."""
         self.loop.stopped_until_s = max(self.loop.stopped_until_s, t_s)
 
-    def request(self, make: Callable[[], Any], answered: Callable[[Any, BaseException | None], None]) -> None:
+    def request(
+        self, make: Callable[[], Any], answered: Callable[[Any, BaseException | None], None]
+    ) -> None:
         """Call the run service in the exporter's process; `answered` gets the result or the error.
 
         An exporter that stops closes its server first: it answers no more.
@@ -254,7 +272,9 @@ class Life:
             self.loop.call_soon(lambda: self.loop.create_task(make()).add_done_callback(done))
 
     def kill(self, *, torn: float | None = None) -> None:
-        """End the process; the next one finds the files as they are. `torn`: share of the journals that is kept."""
+        """End the process; the next one finds the files as they are. `torn`: share of the journals
+        that is kept.
+        """
         world = self.world
         world.lives += 1
         following = world.folder.parent / f"state-{world.lives}"

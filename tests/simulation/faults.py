@@ -1,16 +1,18 @@
-"""Faults of driver, process, disk, clock and network, each of which is one event of a simulation."""
+"""Faults of driver, process, disk, clock and network, each of which is one event of a
+simulation.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-from exporter.storage.history import STEP_S
 from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER
 from tests.simulation.checks import Checks
 from tests.simulation.exporter import Disk, Life, World
 from tests.simulation.push_server import KINDS, NetworkFault
 from tests.simulation.virtual_time import ProcessEndError, VirtualTime
+from wattline_exporter.storage.history import STEP_S
 
 
 class Faults:
@@ -57,14 +59,19 @@ class Faults:
         if worker and life.worker:
             life.worker.stopped_until_s = until_s
             for gpu in self.world.gpus:
-                gpu.silent_since_s = self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+                gpu.silent_since_s = (
+                    self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+                )
         self.checks.calm_since_s = max(self.checks.calm_since_s, until_s)
 
     def _driver_fault(self) -> None:
         rng = self._rng
         gpu = rng.choice(self.world.gpus)
         table = WITH_COUNTER if gpu.has_counter else WITHOUT_COUNTER
-        name, seconds = rng.choice(sorted(table)), rng.choice([0.1, 1.0, 8.0, 60.0]) * rng.uniform(0.5, 1.5)
+        name, seconds = (
+            rng.choice(sorted(table)),
+            rng.choice([0.1, 1.0, 8.0, 60.0]) * rng.uniform(0.5, 1.5),
+        )
         self.trace("driver", gpu.info.index, name, f"{seconds:.3f}")
         gpu.start_fault(table[name], seconds)
         self._disturb(seconds + 25.0)
@@ -96,13 +103,17 @@ class Faults:
             self.trace("kill worker")
             self.life.worker.end(-9, part=self._rng.random())
             for gpu in self.world.gpus:
-                gpu.silent_since_s = self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+                gpu.silent_since_s = (
+                    self._virtual.s if gpu.silent_since_s is None else gpu.silent_since_s
+                )
             self._disturb(5.0)
 
     def _stop(self) -> None:
         until_s = self._virtual.s + self._rng.choice([0.3, 2.0, 10.0]) * self._rng.uniform(0.5, 1.5)
         exporter = self._rng.random() < 0.7
-        self._stop_processes(until_s, exporter=exporter, worker=not exporter or self._rng.random() < 0.5)
+        self._stop_processes(
+            until_s, exporter=exporter, worker=not exporter or self._rng.random() < 0.5
+        )
 
     def _sleep(self) -> None:
         seconds = min(self._rng.uniform(5.0, 600.0), self._calm_s - self._virtual.s - 1.0)
@@ -111,7 +122,9 @@ class Faults:
         self.trace("sleep", f"{seconds:.3f}")
         self._virtual.s += seconds
         self._virtual.slept_s += seconds
-        self.checks.awake_since_s = max(self.checks.awake_since_s, self._virtual.s)  # stopped processes sleep on
+        self.checks.awake_since_s = max(
+            self.checks.awake_since_s, self._virtual.s
+        )  # stopped processes sleep on
         self._disturb(0.0)
 
     def _disk_fault(self) -> None:
@@ -119,17 +132,24 @@ class Faults:
         seconds = rng.choice([0.5, 5.0, 40.0]) * rng.uniform(0.5, 1.5)
         error = rng.choice(["", "database or disk is full", "disk I/O error"])
         delay_s = 0.0 if error and rng.random() < 0.5 else rng.choice([0.2, 2.0, 10.0])
-        self.world.disk = Disk(self._virtual.s + seconds, error, delay_s, history_only=rng.random() < 0.3)
+        self.world.disk = Disk(
+            self._virtual.s + seconds, error, delay_s, history_only=rng.random() < 0.3
+        )
         self.trace("disk", error, f"{delay_s:g} {seconds:.3f}")
 
     def _step_clock(self) -> None:
-        step_s = self._rng.choice([-1, 1]) * self._rng.choice([0.3, 5.0, 60.0, 3_600.0, 40 * 86_400.0])
+        step_s = self._rng.choice([-1, 1]) * self._rng.choice(
+            [0.3, 5.0, 60.0, 3_600.0, 40 * 86_400.0]
+        )
         self.trace("clock", step_s)
         self.checks.has_step |= abs(step_s) > STEP_S
         self._virtual.wall_offset_s += step_s
 
     def _network_fault(self) -> None:
-        kind, seconds = self._rng.choice(KINDS), self._rng.choice([2.0, 20.0, 120.0]) * self._rng.uniform(0.5, 1.5)
+        kind, seconds = (
+            self._rng.choice(KINDS),
+            self._rng.choice([2.0, 20.0, 120.0]) * self._rng.uniform(0.5, 1.5),
+        )
         self.world.server.fault = NetworkFault(kind, self._virtual.s + seconds)
         self.trace("network", kind, f"{seconds:.3f}")
 

@@ -1,6 +1,7 @@
 """Simulated GPUs with driver faults, and the NVML worker process that polls them in virtual time.
 
-The worker uses the product's polls, schedule and messages. Its threads are chains of events, one for each GPU.
+The worker uses the product's polls, schedule and messages. Its threads are chains of events, one
+for each GPU.
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ from typing import Any
 
 import pynvml
 
-from exporter.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
-from exporter.model import DriverGone, GpuCount, GpuFailure, GpuInfo, GpuProcess, Reading, WorkerItem
-from exporter.nvml_worker.polling_threads import WITHOUT_COUNTER_S, PolledGpu
-from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, decode_order, encode_items
-from exporter.nvml_worker.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
-from exporter.simulation import Constant, Load
-from exporter.simulation.gpu import with_load
-from exporter.sources.nvml.card import GpuHandle, driver_is_gone, is_unloaded
-from exporter.sources.nvml.gpu import NvmlGpu
 from tests.exporter.faults.faulty_gpu import Fault, FaultyGpu
 from tests.exporter.faults.virtual_node import make_gpu
 from tests.simulation.virtual_time import VirtualTime
+from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
+from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone, is_unloaded
+from wattline_exporter.sensors.nvml.gpu import NvmlGpu
+from wattline_exporter.sensors.nvml.polling_threads import WITHOUT_COUNTER_S, PolledGpu
+from wattline_exporter.sensors.nvml.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
+from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER, decode_order, encode_items
+from wattline_exporter.sensors.readings import (
+    DriverGone,
+    GpuCount,
+    GpuFailure,
+    GpuInfo,
+    GpuProcess,
+    Reading,
+    WorkerItem,
+)
+from wattline_exporter.simulation import Constant, Load
+from wattline_exporter.simulation.gpu import with_load
 
 FIRST_RETRY_S, RETRY_S = 0.1, 5.0
 MAX_CALL_S = 20.0  # after which a hang ends
@@ -42,7 +51,9 @@ class SimulatedGpu(FaultyGpu):
         self._segments = list(state.segments)
         self.virtual = virtual
         self.call_s = virtual.rng.choice([0.0001, 0.03, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25])
-        """Duration of a call without a fault: a slow driver limits the rate of polls, and so the simulation's cost."""
+        """Duration of a call without a fault: a slow driver limits the rate of polls, and so the
+        simulation's cost.
+        """
         self.polls = 0
         self.processes: dict[int, float] = {}
         self.silent_since_s: float | None = None
@@ -54,8 +65,12 @@ class SimulatedGpu(FaultyGpu):
         return self.gpu.uuid
 
     def set_load(self, load: Load) -> None:
-        """Change the load now, or after the current driver call, which has read the sensor already."""
-        self.gpu = with_load(self.gpu, load, max(self.virtual.s, self.clock_s, self._segments[-1].begin_s))
+        """Change the load now, or after the current driver call, which has read the sensor
+        already.
+        """
+        self.gpu = with_load(
+            self.gpu, load, max(self.virtual.s, self.clock_s, self._segments[-1].begin_s)
+        )
         self._segments.append(self.gpu.segments[-1])
 
     def energy_j(self, t_s: float) -> float:
@@ -95,7 +110,9 @@ class _AttachedGpu(NvmlGpu):
         self._faulty.answer("readings")
         labels = self.info.index, self.info.uuid
         yield Reading(GPU_POWER_LIMIT, (*labels, "enforced"), self._faulty.gpu.limit_w)
-        busy = min(1.0, sum(self._faulty.processes.values())) or float(self._faulty.gpu.segments[-1].load != _IDLE)
+        busy = min(1.0, sum(self._faulty.processes.values())) or float(
+            self._faulty.gpu.segments[-1].load != _IDLE
+        )
         yield Reading(GPU_UTILIZATION, (*labels, "gpu"), busy)
 
     def processes(self):
@@ -117,7 +134,11 @@ class Worker:
     """Worker process: transport of its pipes for the supervisor, and the polling of each GPU."""
 
     def __init__(
-        self, virtual: VirtualTime, gpus: list[SimulatedGpu], protocol: Any, deliver: Callable[..., None]
+        self,
+        virtual: VirtualTime,
+        gpus: list[SimulatedGpu],
+        protocol: Any,
+        deliver: Callable[..., None],
     ) -> None:
         self._virtual, self._gpus, self._protocol, self._deliver = virtual, gpus, protocol, deliver
         self.schedule, self._items = SamplingSchedule(), _Items()
@@ -218,14 +239,18 @@ class Worker:
         except pynvml.NVMLError as error:
             self._fail(gpu, error)
             if self.returncode is None:
-                self._virtual.at(gpu.clock_s + wait_s, lambda: self._attach(gpu, min(2 * wait_s, RETRY_S)))
+                self._virtual.at(
+                    gpu.clock_s + wait_s, lambda: self._attach(gpu, min(2 * wait_s, RETRY_S))
+                )
             return
         self._virtual.at(gpu.clock_s, partial(self._add, gpu))
 
     def _add(self, gpu: SimulatedGpu) -> None:
         """Announce an attached GPU and poll it."""
         if self.returncode is None:
-            gpu.silent_since_s = None if gpu.silent_since_s is None else self._virtual.s  # it has answered
+            gpu.silent_since_s = (
+                None if gpu.silent_since_s is None else self._virtual.s
+            )  # it has answered
             self._polled[gpu] = PolledGpu(gpu.gpu.index)
             self._polled[gpu].attach(_AttachedGpu(gpu))
             self._put(gpu.info)
@@ -240,7 +265,11 @@ class Worker:
 
     def _round(self, gpu: SimulatedGpu, turn: int) -> None:
         """Poll the GPU once, and read its other values where they are due."""
-        if turn != self._turn or gpu not in self._polled or self._is_stopped(lambda: self._round(gpu, turn)):
+        if (
+            turn != self._turn
+            or gpu not in self._polled
+            or self._is_stopped(lambda: self._round(gpu, turn))
+        ):
             return
         if gpu.clock_s > self._virtual.s:  # its last call is still under way
             self._virtual.at(gpu.clock_s, lambda: self._round(gpu, turn))
@@ -261,13 +290,19 @@ class Worker:
 
     def _next_s(self, now_s: float, polled: PolledGpu) -> float:
         schedule = self.schedule
-        period_s = min(schedule.period_s, WITHOUT_COUNTER_S) if polled.needs_fast_polls else schedule.period_s
+        period_s = (
+            min(schedule.period_s, WITHOUT_COUNTER_S)
+            if polled.needs_fast_polls
+            else schedule.period_s
+        )
         if now_s < schedule._burst_until_s:
             period_s = BURST_PERIOD_S
         late_s = self._virtual.rng.uniform(0.0001, 0.002) if period_s > SHORT_WAIT_S else 0.0003
         return now_s + period_s - now_s % period_s + late_s
 
-    def _call(self, gpu: SimulatedGpu, polled: PolledGpu, name: str, call: Callable[[], None]) -> bool:
+    def _call(
+        self, gpu: SimulatedGpu, polled: PolledGpu, name: str, call: Callable[[], None]
+    ) -> bool:
         before_s = gpu.clock_s
         try:
             call()

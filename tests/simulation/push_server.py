@@ -1,4 +1,6 @@
-"""Push server with network faults: samples in memory, answers that fail, come late or twice, and kills."""
+"""Push server with network faults: samples in memory, answers that fail, come late or twice, and
+kills.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
 
-from exporter.push.config import PushTarget
-from exporter.push.http import PushResponse, classify_response, unreachable_response
-from exporter.push.remote_write import TEXT
-from exporter.storage.push_queue import PushBatch, QueuedSample
 from tests.simulation.virtual_time import VirtualTime
+from wattline_exporter.push.config import PushTarget
+from wattline_exporter.push.http import PushResponse, classify_response, unreachable_response
+from wattline_exporter.push.remote_write import TEXT
+from wattline_exporter.storage.push_queue import PushBatch, QueuedSample
 
 MEMORY_S = 13.0
 """Age of samples that a killed server loses."""
 TARGET = PushTarget(
-    "http://server:8428/api/v1/import/prometheus", TEXT, {"instance": "n"}, 15.0, lambda: None, None, dict
+    "http://server:8428/api/v1/import/prometheus",
+    TEXT,
+    {"instance": "n"},
+    15.0,
+    lambda: None,
+    None,
+    dict,
 )
 
 
@@ -37,7 +45,9 @@ KINDS = ("down", "timeout", "429", "500", "503", "lost answer")
 
 
 class PushServer:
-    """Server with all samples that it has accepted, as lines of series, value and time in milliseconds."""
+    """Server with all samples that it has accepted, as lines of series, value and time in
+    milliseconds.
+    """
 
     def __init__(self, virtual: VirtualTime) -> None:
         self.virtual = virtual
@@ -47,10 +57,14 @@ class PushServer:
         self.generation = 0
         """Number of restarts, each of which closes all connections."""
         self.may_lack_samples = False
-        """True after the exporter's warning, as after ten kills in a row, that it does not send lost samples again."""
+        """True after the exporter's warning, as after ten kills in a row, that it does not send
+        lost samples again.
+        """
         self.accepted = 0
         self.drop: Callable[[int], bool] = lambda _number: False
-        """A defect for the tests: acknowledge a request with this number without storing its samples."""
+        """A defect for the tests: acknowledge a request with this number without storing its
+        samples.
+        """
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -60,7 +74,7 @@ class PushServer:
             self.may_lack_samples |= "loses between two pushes" in record.msg
             return False
 
-        logger = logging.getLogger("exporter.push.server_state")
+        logger = logging.getLogger("wattline_exporter.push.server_state")
         logger.setLevel(logging.WARNING)
         logger.addFilter(note)
         try:
@@ -98,7 +112,9 @@ class Connection:
         self._server, self._rng = server, rng
         self._generation: int | None = None
 
-    def __call__(self, target: PushTarget, thread: ThreadPoolExecutor, *, timeout_s: float = 30.0) -> Connection:
+    def __call__(
+        self, target: PushTarget, thread: ThreadPoolExecutor, *, timeout_s: float = 30.0
+    ) -> Connection:
         del target, thread, timeout_s
         return Connection(self._server, self._rng)
 
@@ -108,7 +124,9 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         self._generation = None
 
-    async def post(self, part: Sequence[QueuedSample], batch: PushBatch, *, may_connect: bool = True) -> PushResponse:
+    async def post(
+        self, part: Sequence[QueuedSample], batch: PushBatch, *, may_connect: bool = True
+    ) -> PushResponse:
         server, is_reused = self._server, self._generation is not None
         if is_reused and self._generation != server.generation:
             self._generation = None
@@ -119,15 +137,29 @@ class Connection:
             return PushResponse("disconnected")
         generation = server.generation
         response = await self._request(part, batch, is_reused=is_reused)
-        if server.generation != generation and response.kind == "accepted":  # killed before its answer arrived
-            response = PushResponse("disconnected") if is_reused else unreachable_response("no response", "check it")
-        self._generation = generation if response.kind in {"accepted", "refused"} or response.from_server else None
+        if (
+            server.generation != generation and response.kind == "accepted"
+        ):  # killed before its answer arrived
+            response = (
+                PushResponse("disconnected")
+                if is_reused
+                else unreachable_response("no response", "check it")
+            )
+        self._generation = (
+            generation if response.kind in {"accepted", "refused"} or response.from_server else None
+        )
         return replace(response, loses_recent_samples=True, same_connection=is_reused)
 
-    async def _request(self, part: Sequence[QueuedSample], batch: PushBatch, *, is_reused: bool) -> PushResponse:
+    async def _request(
+        self, part: Sequence[QueuedSample], batch: PushBatch, *, is_reused: bool
+    ) -> PushResponse:
         server, kind = self._server, self._fault()
         if kind == "down":
-            return PushResponse("disconnected") if is_reused else unreachable_response("refused", "check it")
+            return (
+                PushResponse("disconnected")
+                if is_reused
+                else unreachable_response("refused", "check it")
+            )
         await asyncio.sleep(self._rng.uniform(0.001, 0.05))
         if kind == "timeout":
             await asyncio.sleep(30.0)
@@ -139,7 +171,11 @@ class Connection:
         if part:
             server.store(TEXT.body(part, labels))
         if kind == "lost answer":  # the same samples come again
-            return PushResponse("disconnected") if is_reused else unreachable_response("closed", "check it")
+            return (
+                PushResponse("disconnected")
+                if is_reused
+                else unreachable_response("closed", "check it")
+            )
         await asyncio.sleep(self._rng.uniform(0.001, 0.05))
         return classify_response(204, {}, "")
 

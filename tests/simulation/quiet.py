@@ -1,9 +1,11 @@
-"""Simulation of a node as most are: faults every day or two, runs of hours to days; steady stretches are skipped.
+"""Simulation of a node as most are: faults every day or two, runs of hours to days; steady
+stretches are skipped.
 
-A stretch without any event is one stop of all processes, of exporter and clients, as by SIGSTOP, from SETTLED_S after
-the last event until some seconds before the next. This changes no energy: all GPUs have an energy counter, the CPU's
-does not wrap, and the value of a counter does not depend on the number of its reads. Polls come every quarter of a
-second and stops last whole seconds, so that the polls around an event are the same ones with and without a skip.
+A stretch without any event is one stop of all processes, of exporter and clients, as by SIGSTOP,
+from SETTLED_S after the last event until some seconds before the next. This changes no energy: all
+GPUs have an energy counter, the CPU's does not wrap, and the value of a counter does not depend on
+the number of its reads. Polls come every quarter of a second and stops last whole seconds, so that
+the polls around an event are the same ones with and without a skip.
 """
 
 from __future__ import annotations
@@ -15,24 +17,28 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from exporter.contract.run import RunView
-from exporter.nvml_worker.polling_threads import PolledGpu
-from exporter.simulation import Constant, Load, Square
 from tests.simulation.clients import Client, is_saved
 from tests.simulation.episode import MEMORY, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import Worker
+from wattline.contract.run import RunView
+from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
+from wattline_exporter.simulation import Constant, Load, Square
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 QUIET_HOURS = 30 * 24.0
 SETTLED_S = 11.0
-"""Shortest time from an event to a skip. Marks are final after 5 s; doubts and runs without a process end after 8 s."""
+"""Shortest time from an event to a skip. Marks are final after 5 s; doubts and runs without a
+process end after 8 s.
+"""
 POLL_S = 0.25
 _SHORTEST_S = 30.0
 
 
 class QuietClient(Client):
-    """Client whose actions come close together at the start and the end of a run, and between its long phases."""
+    """Client whose actions come close together at the start and the end of a run, and between its
+    long phases.
+    """
 
     phase_means_s: Sequence[float] = (3 * HOUR_S, 12 * HOUR_S, 48 * HOUR_S)
     pause_means_s: Sequence[float] = (10.0, 12 * HOUR_S, 48 * HOUR_S)
@@ -118,7 +124,9 @@ class QuietEpisode(Episode):
         return _QuietLife(self.world)
 
     def _make_clients(self) -> Sequence[Client]:
-        clients = [self.client_type(self, number, self._runs) for number in range(self._rng.choice([1, 2]))]
+        clients = [
+            self.client_type(self, number, self._runs) for number in range(self._rng.choice([1, 2]))
+        ]
         for client in clients:
             client.last_s = self._calm_s
         return clients
@@ -130,7 +138,13 @@ class QuietEpisode(Episode):
 
     def _skip_if_settled(self) -> None:
         virtual, rng, now_s = self._virtual, self._rng, self._virtual.s
-        next_s = min([self._calm_s, *self._next_fault_s.values(), *(client.next_s for client in self.clients)])
+        next_s = min(
+            [
+                self._calm_s,
+                *self._next_fault_s.values(),
+                *(client.next_s for client in self.clients),
+            ]
+        )
         until_s = math.floor(next_s - rng.uniform(3.0, 8.0))
         if self.skips and until_s - now_s > _SHORTEST_S and self._is_settled(now_s):
             self._skipped_s += until_s - now_s
@@ -145,9 +159,17 @@ class QuietEpisode(Episode):
         life, world = self.life, self.world
         if life is None or life.is_stopped or now_s < life.loop.stopped_until_s or self._is_calm:
             return False
-        fault_s = max(self.checks.calm_since_s, world.disk.until_s, world.cpu_fails_until_s, life.started_s)
-        busy_s = max(fault_s, world.server.fault.until_s, *(getattr(client, "busy_s", 0.0) for client in self.clients))
-        return now_s - busy_s > SETTLED_S and not any(gpu.fault or gpu.silent_since_s for gpu in world.gpus)
+        fault_s = max(
+            self.checks.calm_since_s, world.disk.until_s, world.cpu_fails_until_s, life.started_s
+        )
+        busy_s = max(
+            fault_s,
+            world.server.fault.until_s,
+            *(getattr(client, "busy_s", 0.0) for client in self.clients),
+        )
+        return now_s - busy_s > SETTLED_S and not any(
+            gpu.fault or gpu.silent_since_s for gpu in world.gpus
+        )
 
 
 def simulate_quiet(seed: int, hours: float = QUIET_HOURS, plan: Plan | None = None) -> Result:

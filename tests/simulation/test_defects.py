@@ -18,9 +18,13 @@ def lose_work(life):
     save = life.file.save
 
     def without(run):
-        return run._replace(body=run.body.replace('"rank-1"', '"rank-1-lost"').replace('"steps"', '"lost"'))
+        return run._replace(
+            body=run.body.replace('"rank-1"', '"rank-1-lost"').replace('"steps"', '"lost"')
+        )
 
-    life.file.save = lambda changes: save(replace(changes, runs=[without(run) for run in changes.runs]))
+    life.file.save = lambda changes: save(
+        replace(changes, runs=[without(run) for run in changes.runs])
+    )
 
 
 def save_totals_late(life):
@@ -28,8 +32,14 @@ def save_totals_late(life):
     save, first = life.file.save, {}
 
     def late(changes):
-        first.update({device: totals for device, totals in changes.totals.items() if device not in first})
-        save(replace(changes, totals=dict(first), attributed=changes.attributed._replace(microjoules={})))
+        first.update(
+            {device: totals for device, totals in changes.totals.items() if device not in first}
+        )
+        save(
+            replace(
+                changes, totals=dict(first), attributed=changes.attributed._replace(microjoules={})
+            )
+        )
 
     life.file.save = late
 
@@ -72,7 +82,10 @@ def halve_energies(life):
 
     def halved(run):
         shown = view(run)
-        half = {c: {d: joules / 2 for d, joules in devices.items()} for c, devices in shown.energy_joules.items()}
+        half = {
+            c: {d: joules / 2 for d, joules in devices.items()}
+            for c, devices in shown.energy_joules.items()
+        }
         phases = [phase.model_copy(update={"energy_joules": {}}) for phase in shown.phases]
         return shown.model_copy(update={"energy_joules": half, "phases": phases})
 
@@ -85,7 +98,10 @@ def lengthen_phases(life):
 
     def longer(run):
         shown = view(run)
-        longer = [p.model_copy(update={"duration_seconds": 2 * p.duration_seconds + 1}) for p in shown.phases]
+        longer = [
+            p.model_copy(update={"duration_seconds": 2 * p.duration_seconds + 1})
+            for p in shown.phases
+        ]
         return shown.model_copy(update={"phases": longer})
 
     life.ledger.view = longer
@@ -115,10 +131,16 @@ DEFECTS = [
 ]
 
 
-@pytest.mark.parametrize(("defect", "faults", "text"), DEFECTS, ids=[defect.__name__ for defect, *_ in DEFECTS])
+@pytest.mark.parametrize(
+    ("defect", "faults", "text"), DEFECTS, ids=[defect.__name__ for defect, *_ in DEFECTS]
+)
 def test_simulation_with_a_defect_reports_the_violation(defect, faults, text):
-    mean_s = 4.0 if defect is show_stale_series else 8.0  # only the pauses after repeated kills are long enough
-    plan = Plan(faults=faults, mean_s=mean_s, has_push=defect is lose_samples, calm_s=20.0, defect=defect)
+    mean_s = (
+        4.0 if defect is show_stale_series else 8.0
+    )  # only the pauses after repeated kills are long enough
+    plan = Plan(
+        faults=faults, mean_s=mean_s, has_push=defect is lose_samples, calm_s=20.0, defect=defect
+    )
     violations = (simulate(seed, 0.03, plan).violation for seed in range(8))
 
     assert any(text in violation for violation in violations)

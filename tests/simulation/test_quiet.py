@@ -1,4 +1,6 @@
-"""Simulation of a node with rare faults: a skipped stretch equals its polls, and new seeds hold all invariants."""
+"""Simulation of a node with rare faults: a skipped stretch equals its polls, and new seeds hold all
+invariants.
+"""
 
 import random
 import secrets
@@ -6,16 +8,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporter.simulation import Constant
 from tests.simulation.episode import Plan
 from tests.simulation.quiet import QuietClient, QuietEpisode, simulate_quiet
+from wattline_exporter.simulation import Constant
 
 HOURS = 0.25
 SEED_HOURS = 240.0
 
 
 class FixedRandom(random.Random):
-    """Choices that do not depend on their number: the same events happen at the same times, polled or skipped."""
+    """Choices that do not depend on their number: the same events happen at the same times, polled
+    or skipped.
+    """
 
     def random(self) -> float:
         return 0.5
@@ -53,9 +57,13 @@ class FixedEpisode(QuietEpisode):
         self.runs = [(run.state, run.started_at, run.duration_seconds) for run in views]
         self.energies_j = [energy for run in views for energy in (*_flat(run.energy_joules),)]
         self.halves_j = [half for run in views for half in (*_flat(run.energy_uncertainty_joules),)]
-        self.totals_j = {device: meter.totals.energy_j for device, meter in live.energy.meters.items()}
+        self.totals_j = {
+            device: meter.totals.energy_j for device, meter in live.energy.meters.items()
+        }
         shares_uj = self.life.energies.microjoules
-        self.gpu_shares_uj = {key: amount for key, amount in shares_uj.items() if key.device.kind == "gpu"}
+        self.gpu_shares_uj = {
+            key: amount for key, amount in shares_uj.items() if key.device.kind == "gpu"
+        }
         super()._finish()
 
 
@@ -64,7 +72,8 @@ def _flat(energies):
 
 
 def test_quiet_skipped_stretch_has_the_energies_of_the_polled_one(tmp_path):
-    """Totals and shares agree to the last bit, the runs' energies but for the rounding of a counter's many steps.
+    """Totals and shares agree to the last bit, the runs' energies but for the rounding of a
+    counter's many steps.
 
     The shares of the CPU's energy follow CPU times, which a skip reads at other times.
     """

@@ -1,7 +1,8 @@
-"""Virtual clocks, a queue of events of the world, and an event loop that runs one process in virtual time.
+"""Virtual clocks, a queue of events of the world, and an event loop that runs one process in
+virtual time.
 
-The simulation replaces the clocks of the module `time` as a whole, since one clock that is not passed to some
-class would end the determinism without a sign.
+The simulation replaces the clocks of the module `time` as a whole, since one clock that is not
+passed to some class would end the determinism without a sign.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from unittest import mock
 EPOCH_AT = 1_790_000_000.0
 """Unix time at virtual time 0."""
 _JITTER_S = 1e-4
-"""Longest delay of a timer beyond its time, which also gives timers of the same time a random order."""
+"""Longest delay of a timer beyond its time, which also gives timers of the same time a random
+order.
+"""
 _EXECUTOR_S = 4e-4
 
 
@@ -90,7 +93,9 @@ class _Selector:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Event loop of one process. Threads are replaced by work in the loop that takes virtual time."""
+    """Event loop of one process. Threads are replaced by work in the loop that takes virtual
+    time.
+    """
 
     def __init__(self, virtual: VirtualTime) -> None:
         super().__init__()
@@ -101,7 +106,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Time until which the process is stopped, as by SIGSTOP."""
         self.executor_delay_s: Callable[[Executor | None], float] = lambda _executor: 0.0
         """Additional time of each call in a thread, as on a slow disk."""
-        self.wrap_call: Callable[[Executor | None, Callable[[], Any]], Callable[[], Any]] = lambda _executor, call: call
+        self.wrap_call: Callable[[Executor | None, Callable[[], Any]], Callable[[], Any]] = (
+            lambda _executor, call: call
+        )
         self.make_process: Callable[[Any], Any] | None = None
         self.is_dead = False
 
@@ -115,7 +122,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(self, when, callback, *args, context=None):  # type: ignore[override]  # untyped
         if self.is_dead:
             raise ProcessEndError
-        return super().call_at(when + self.virtual.rng.uniform(0.0, _JITTER_S), callback, *args, context=context)
+        return super().call_at(
+            when + self.virtual.rng.uniform(0.0, _JITTER_S), callback, *args, context=context
+        )
 
     def call_soon(self, callback, *args, context=None):  # type: ignore[override]  # untyped
         if self.is_dead:
@@ -131,7 +140,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Do nothing: no other thread wakes the loop."""
 
     def run_in_executor(self, executor, func, *args):  # type: ignore[override]  # untyped
-        """Run the function at a random instant of its virtual duration; one thread runs one function at a time."""
+        """Run the function at a random instant of its virtual duration; one thread runs one
+        function at a time.
+        """
         if self.is_dead:
             raise ProcessEndError
         future, rng, now_s = self.create_future(), self.virtual.rng, self.time()
@@ -179,7 +190,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that the cleanup never awaits
+            warnings.simplefilter(
+                "ignore", RuntimeWarning
+            )  # of coroutines that the cleanup never awaits
             for task in tasks:
                 _close(task.get_coro())
         self.close()

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import psutil
 
-from exporter.simulation import Simulation
 from tests.fakes import nvml
 from tests.workloads.programs import NURSERY, plain_environment
+from wattline_exporter.simulation import Simulation
 
 WITHIN_S = 60.0
 _HOLDER = Path(__file__).with_name("caps_holder.py")
 
 
 def power_steps_w(simulation: Simulation, i: int) -> list[float]:
-    """Return the consecutive powers of a GPU from its own record, independent of the time of the call."""
+    """Return the consecutive powers of a GPU from its own record, independent of the time of the
+    call.
+    """
     record = [simulation.power_w(i, segment.begin_s) for segment in simulation.gpus[i].segments]
     return [power_w for power_w, _ in groupby(record)]
 
@@ -31,7 +33,9 @@ class SweepProcess:
         self.process = process
 
     def advance(self, line: str = "") -> str:
-        """Send a line; return the next status: `ready` after a cap is set, `left` at the end, empty after a failure."""
+        """Send a line; return the next status: `ready` after a cap is set, `left` at the end, empty
+        after a failure.
+        """
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         return self.read_status()
@@ -50,7 +54,9 @@ class SweepProcess:
 
 
 class CapsTestbed:
-    """Simulated GPUs and the sweeps on them, through the fake driver (`through_nvml`) or the state file."""
+    """Simulated GPUs and the sweeps on them, through the fake driver (`through_nvml`) or the state
+    file.
+    """
 
     def __init__(self, simulation: Simulation, folder: Path, *, through_nvml: bool) -> None:
         self.simulation = simulation
@@ -84,7 +90,7 @@ class CapsTestbed:
 
     def start_sweep(self, *arguments: str, **environment: str) -> SweepProcess:
         process = subprocess.Popen(
-            [sys.executable, _HOLDER, *arguments],
+            [sys.executable, "-P", _HOLDER, *arguments],
             env=self._environment | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -105,13 +111,15 @@ class CapsTestbed:
     def caps(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         if arguments[0] == "show" and not self.through_nvml:
             arguments = (*arguments, "--simulation", str(self.simulation.path))
-        return self.python("-m", "workloads", "caps", *arguments)
+        return self.python("-m", "wattline_workloads", "caps", *arguments)
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return NURSERY.run(arguments, self._environment, timeout_s=WITHIN_S)
 
     def kill_both(self, start_sweep: SweepProcess) -> None:
-        """Kill the watchdog first, since it would restore the limits after the end of the holder."""
+        """Kill the watchdog first, since it would restore the limits after the end of the
+        holder.
+        """
         start_sweep.watchdog.kill()
         start_sweep.process.kill()
         start_sweep.wait()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter import simulation
 from tests.fakes import openai_server as sse
 from tests.fakes import podman as podman_service
 from tests.fakes.openai_server import OpenAiServer
@@ -14,6 +13,7 @@ from tests.fakes.web_api import serve_in_thread
 from tests.workloads.caps_testbed import CapsTestbed
 from tests.workloads.jobs.llm_server_job import LlmServerJob
 from tests.workloads.programs import Exporter, free_port
+from wattline_exporter import simulation
 
 
 @pytest.fixture
@@ -52,7 +52,18 @@ def job(exporter, podman):
     """Return a function that runs a shell script with the job `container`, in Podman's image."""
 
     def run(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
+        command = (
+            "job",
+            "container",
+            "--host",
+            podman.host,
+            *options,
+            IMAGE,
+            "--",
+            "sh",
+            "-c",
+            script,
+        )
         return exporter.workloads(*command, **environment)
 
     return run
@@ -62,7 +73,9 @@ def job(exporter, podman):
 def limited_gpus(tmp_path):
     """Two simulated H200; a user has limited the second to 500 W."""
     path = tmp_path / simulation.FILE_NAME
-    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s())
+    simulation.create(
+        path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s()
+    )
     with simulation.Simulation.open(path) as opened:
         opened.set_limit(1, 500)
         yield opened

@@ -15,9 +15,14 @@ from tests.workloads.programs import Exporter, plain_environment
 
 @contextlib.contextmanager
 def job_environment(exporter: Exporter, record: Path) -> Iterator[None]:
-    """Set the variables of a job that records to `record`; restore them and the signal handlers at the end."""
+    """Set the variables of a job that records to `record`; restore them and the signal handlers at
+    the end.
+    """
     record.mkdir()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ.keys() - plain_environment().keys():
             patch.delenv(name)

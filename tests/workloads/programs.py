@@ -16,9 +16,18 @@ NO_TORCH = {"PYTHONPATH": str(ROOT / "tests/fakes/no_torch")}
 """Variables of a job that uses NumPy instead of torch, whose import takes two seconds."""
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_")
 _REMOVED_PREFIXES = ("WATTLINE_", "CUDA_", "NVIDIA_", "PYTHON", *_LAUNCHERS)
-NURSERY = ForkServer("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
+NURSERY = ForkServer(
+    "wattline_workloads.cli",
+    "wattline_workloads.runner.runner",
+    "wattline_workloads.plans.cli",
+    "psutil",
+    "rich.live",
+    "yaml",
+)
 
-TORCH_NURSERY = ForkServer("torch", "transformers.models.resnet.modeling_resnet", "workloads.jobs.llm_train")
+TORCH_NURSERY = ForkServer(
+    "torch", "transformers.models.resnet.modeling_resnet", "wattline_workloads.jobs.llm_train"
+)
 """For programs that import torch, which takes seconds."""
 
 
@@ -33,7 +42,9 @@ class Exporter:
     def environment(self) -> dict[str, str]:
         return {**plain_environment(), "WATTLINE_EXPORTER": self.address}
 
-    def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, cwd: Path | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *arguments],
             env=self.environment | environment,
@@ -45,20 +56,24 @@ class Exporter:
             start_new_session=True,
         )
 
-    def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    def python(
+        self, *arguments: str, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments, cwd=cwd, **environment) as process:
             out, err = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def workloads(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return NURSERY.run(["-m", "workloads", *arguments], self.environment | environment)
+        return NURSERY.run(["-m", "wattline_workloads", *arguments], self.environment | environment)
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.workloads("run", "--", *command, **environment)
 
 
 def plain_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)
+    }
 
 
 def free_port() -> int:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from workloads.jobs.base import workload_of
+from wattline_workloads.jobs.base import workload_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,9 @@ def test_workload_of_command_is_program_script_or_module(command, name):
 
 
 def test_run_options_after_command_belong_to_command(exporter):
-    done = exporter.workloads("run", "-l", "a=1", "-l", "b=x=y", "--name", "w", "echo", "--gpus", "7", "-l", "c")
+    done = exporter.workloads(
+        "run", "-l", "a=1", "-l", "b=x=y", "--name", "w", "echo", "--gpus", "7", "-l", "c"
+    )
 
     run = exporter.api.only_run
     assert done.stdout == "--gpus 7 -l c\n"
@@ -50,17 +52,38 @@ def test_gpus_all_selects_whole_node(exporter):
         (["run", "--bogus", "true"], "No such option: --bogus"),
         (["run"], "Missing argument 'COMMAND'"),
         (["run", "-l", "novalue", "true"], "-l novalue: a label has the form key=value"),
-        (["run", "-l", "a-b=1", "true"], "labels.a-b: expected letters, digits and '_', the first one no digit"),
-        (["run", "-l", f"a={'x' * 129}", "true"], "labels.a: String should have at most 128 characters"),
-        (["run", *(f"-ll{i}=1" for i in range(17)), "true"], "labels: Dictionary should have at most 16 items"),
+        (
+            ["run", "-l", "a-b=1", "true"],
+            "labels.a-b: expected letters, digits and '_', the first one no digit",
+        ),
+        (
+            ["run", "-l", f"a={'x' * 129}", "true"],
+            "labels.a: String should have at most 128 characters",
+        ),
+        (
+            ["run", *(f"-ll{i}=1" for i in range(17)), "true"],
+            "labels: Dictionary should have at most 16 items",
+        ),
         (["run", "--gpus", "x", "true"], "--gpus x: 'x' is not a GPU"),
-        (["run", "--run-id", "a/b", "true"], "run_id: expected 1 to 64 letters, digits, '.', '_' or '-'"),
+        (
+            ["run", "--run-id", "a/b", "true"],
+            "run_id: expected 1 to 64 letters, digits, '.', '_' or '-'",
+        ),
         (["job", "nothing"], "unknown job 'nothing'; the jobs are container, dgemm, "),
         (["job", "sgemm", "--size", "0"], "argument --size: 0 is less than 1"),
         (["job", "sgemm", "--bogus"], "unrecognized arguments: --bogus"),
-        (["job", "sleep", "--duratoin", "1"], "unrecognized arguments: --duratoin 1; did you mean --duration?; see"),
-        (["job", "sleep", "--gpu", "0"], "unrecognized arguments: --gpu 0; did you mean --gpus?; see"),
-        (["job", "sleep", "--power-limit", "300"], "--power-limit 300; known options: --duration; see"),
+        (
+            ["job", "sleep", "--duratoin", "1"],
+            "unrecognized arguments: --duratoin 1; did you mean --duration?; see",
+        ),
+        (
+            ["job", "sleep", "--gpu", "0"],
+            "unrecognized arguments: --gpu 0; did you mean --gpus?; see",
+        ),
+        (
+            ["job", "sleep", "--power-limit", "300"],
+            "--power-limit 300; known options: --duration; see",
+        ),
         (["job", "sleep", "--duration", "x"], "argument --duration: x is not a duration"),
         (["list", "--format", "xml"], "'xml' is not one of 'table', 'json'"),
         (["bogus"], "No such command 'bogus'"),
@@ -79,7 +102,10 @@ def test_exporter_address_invalid_is_one_line_error(exporter):
     done = exporter.workloads("run", "--exporter", "ftp://node", "true")
 
     assert done.returncode == 1
-    assert done.stderr == "wattline: 'ftp://node' is not an exporter address; use the form http://127.0.0.1:9847\n"
+    assert (
+        done.stderr
+        == "wattline: 'ftp://node' is not an exporter address; use the form http://127.0.0.1:9847\n"
+    )
 
 
 def test_list_prints_all_jobs(exporter):
@@ -91,7 +117,9 @@ def test_list_prints_all_jobs(exporter):
     assert [row["name"] for row in as_json] == names
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["job", "--help"], ["job", "sgemm", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["job", "--help"], ["job", "sgemm", "--help"]]
+)
 def test_help_is_printed_on_stdout(exporter, arguments):
     done = exporter.workloads(*arguments)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.carbon.best_start import Forecast, NoStartError, Profile, starts
-from analyzer.model.emissions import PastSlot
-from analyzer.output.studies.best_start import best_start_output, best_start_verdict
 from tests.analyzer.node import START_S
+from wattline_analyzer.best_start.output import best_start_output, best_start_verdict
+from wattline_analyzer.carbon.best_start import Forecast, NoStartError, Profile, starts
+from wattline_analyzer.core.emissions import PastSlot
 
 HOUR_S = 3_600.0
 JOULES = 3.6e6
@@ -31,7 +31,9 @@ def best_starts(forecast, run=ONE_KWH_HOUR, *, now_s=NOW_S, within_h=48, step_s=
 def test_best_start_is_hour_of_least_intensity():
     result = best_starts(hourly(200, 100, 300, 400))
 
-    assert (result.now.mass_g, result.best.mass_g, result.worst.mass_g) == pytest.approx((200, 100, 400))
+    assert (result.now.mass_g, result.best.mass_g, result.worst.mass_g) == pytest.approx(
+        (200, 100, 400)
+    )
     assert (result.best.at_s, result.worst.at_s) == (NOW_S + HOUR_S, NOW_S + 3 * HOUR_S)
     assert result.saved_ratio == pytest.approx(0.5)
     assert result.clear
@@ -44,7 +46,9 @@ def test_best_start_run_over_two_slots_uses_both():
 
 
 def test_best_start_late_power_starts_before_least_intensity():
-    """0.1 kWh in the first hour and 0.9 kWh in the second: 20 + 90 g from now, 10 + 270 g an hour later."""
+    """0.1 kWh in the first hour and 0.9 kWh in the second: 20 + 90 g from now, 10 + 270 g an hour
+    later.
+    """
     late = Profile((HOUR_S, HOUR_S), (0.1 * JOULES, 0.9 * JOULES), "gpu")
 
     result = best_starts(hourly(200, 100, 300, 300), late)
@@ -58,15 +62,23 @@ def test_best_start_below_5_percent_is_no_clear_difference():
 
     assert result.saved_ratio == pytest.approx(0.04)
     assert not result.clear
-    assert best_start_verdict(result) == "no clear difference: the best start saves less than 5 % compared with now"
+    assert (
+        best_start_verdict(result)
+        == "no clear difference: the best start saves less than 5 % compared with now"
+    )
 
 
 def test_best_start_now_is_best_says_start_now():
-    assert best_start_verdict(best_starts(hourly(100, 200, 300))) == "start now: no later start is better"
+    assert (
+        best_start_verdict(best_starts(hourly(100, 200, 300)))
+        == "start now: no later start is better"
+    )
 
 
 def test_best_start_large_energy_has_no_exponent():
-    parts = best_start_output(best_starts(hourly(200, 100), Profile((HOUR_S,), (12_000 * JOULES,), "given"))).parts
+    parts = best_start_output(
+        best_starts(hourly(200, 100), Profile((HOUR_S,), (12_000 * JOULES,), "given"))
+    ).parts
 
     assert any(part.startswith("12,000 kWh (given)") for part in parts if isinstance(part, str))
 
@@ -76,7 +88,11 @@ def test_best_start_after_end_of_forecast_is_not_included():
 
     assert max(start.at_s for start in result.every) == NOW_S + 2 * HOUR_S
     assert result.cut_short
-    assert any("are not included" in part for part in best_start_output(result).parts if isinstance(part, str))
+    assert any(
+        "are not included" in part
+        for part in best_start_output(result).parts
+        if isinstance(part, str)
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0])
@@ -110,7 +126,11 @@ def test_best_start_now_outside_forecast_has_no_comparison():
 @pytest.mark.parametrize(
     ("forecast", "run", "message"),
     [
-        (hourly(100, 100), Profile((3 * HOUR_S,), (JOULES,), "x"), "ends in 2.0 h, before a run of 3.0 h would"),
+        (
+            hourly(100, 100),
+            Profile((3 * HOUR_S,), (JOULES,), "x"),
+            "ends in 2.0 h, before a run of 3.0 h would",
+        ),
         (hourly(100, begin_s=NOW_S - 3 * HOUR_S), ONE_KWH_HOUR, "ended 2.0 h ago"),
         (hourly(100, None, 100, None, 100), Profile((2 * HOUR_S,), (JOULES,), "x"), "has gaps"),
     ],
@@ -125,19 +145,30 @@ PARTS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 100)), min_size=1,
 
 
 def minutes_of(values):
-    return {n * 15 + k: grams for n, grams in enumerate(values) for k in range(15) if grams is not None}
+    return {
+        n * 15 + k: grams for n, grams in enumerate(values) for k in range(15) if grams is not None
+    }
 
 
 @given(QUARTERS, PARTS, st.integers(0, 90))
 def test_best_start_emissions_are_sums_over_minutes(values, parts, now_min):
     """Slots of 15 minutes, parts and starts at whole minutes: sums over minutes are exact."""
     intensities = minutes_of(values)
-    run = Profile(tuple(60.0 * minutes for minutes, _ in parts), tuple(1e5 * joules for _, joules in parts), "x")
+    run = Profile(
+        tuple(60.0 * minutes for minutes, _ in parts),
+        tuple(1e5 * joules for _, joules in parts),
+        "x",
+    )
     per_minute_j = [1e5 * joules / minutes for minutes, joules in parts for _ in range(minutes)]
     expected = {}
     for start in range(now_min, now_min + 301):
-        if (start == now_min or start % 10 == 0) and all(start + n in intensities for n in range(len(per_minute_j))):
-            expected[start] = sum(joules * intensities[start + n] for n, joules in enumerate(per_minute_j)) / JOULES
+        if (start == now_min or start % 10 == 0) and all(
+            start + n in intensities for n in range(len(per_minute_j))
+        ):
+            expected[start] = (
+                sum(joules * intensities[start + n] for n, joules in enumerate(per_minute_j))
+                / JOULES
+            )
 
     if not any(grams is not None for grams in values):
         return
@@ -147,6 +178,8 @@ def test_best_start_emissions_are_sums_over_minutes(values, parts, now_min):
         assert expected == {}
         return
 
-    assert {round((start.at_s - NOW_S) / 60): start.mass_g for start in result.every} == pytest.approx(expected)
+    assert {
+        round((start.at_s - NOW_S) / 60): start.mass_g for start in result.every
+    } == pytest.approx(expected)
     assert result.best.mass_g == pytest.approx(min(expected.values()))
     assert result.worst.mass_g == pytest.approx(max(expected.values()))

@@ -1,26 +1,32 @@
-"""Emissions and software carbon intensity of 6,000 J (GPU) and 900 J (CPU) in 20 s for 1,000 tokens."""
+"""Emissions and software carbon intensity of 6,000 J (GPU) and 900 J (CPU) in 20 s for 1,000
+tokens.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from analyzer.assess.run import assess
-from analyzer.model.emissions import Hardware, PastIntensities, PastSlot
-from analyzer.model.report import UserInputs
-from analyzer.output.documents import report_document
-from analyzer.output.sections.report import summary_sentences
-from exporter.contract import metrics as m
-from tests.analyzer.assess.test_run_attribution import share
 from tests.analyzer.node import START_S, NodeRun
+from tests.analyzer.report.test_assess_attribution import share
 from tests.analyzer.run_reports import finding_codes, run_frames, run_report, terminal_text
+from wattline.contract import metrics as m
+from wattline_analyzer.core.emissions import Hardware, PastIntensities, PastSlot
+from wattline_analyzer.core.run_report import UserInputs
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.document import report_document
+from wattline_analyzer.report.sections.report import summary_sentences
 
 JOULES = 3.6e6
-# 1,576.8 kg over 4 years of 365 days, half of it reserved, for 20 s: 1,576,800 g x 20 / 126,144,000 / 2 = 0.125 g
+# 1,576.8 kg over 4 years of 365 days, half of it reserved, for 20 s: 1,576,800 g x 20 / 126,144,000
+# / 2 = 0.125 g
 BOARD = Hardware(1_576.8, 4, 0.5)
 
 
 def sci_report(folder, run=None, *, extra=lambda _: (), **bounded):
-    return assess(run_frames(folder, run or NodeRun(cpu_j=900), extra=extra), UserInputs(hardware=BOARD, **bounded))
+    return assess(
+        run_frames(folder, run or NodeRun(cpu_j=900), extra=extra),
+        UserInputs(hardware=BOARD, **bounded),
+    )
 
 
 def sci_by_boundary(report):
@@ -40,7 +46,9 @@ def test_sci_operational_and_embodied_add_per_run_and_unit(tmp_path):
 
 
 def test_sci_per_unit_includes_uncertainty_of_amount(tmp_path):
-    """0.725 ± 0.001 g for 1,000 tokens, which may be 900 to 1,100: 0.000725 x (1,000 / 900 - 1) more."""
+    """0.725 ± 0.001 g for 1,000 tokens, which may be 900 to 1,100: 0.000725 x (1,000 / 900 - 1)
+    more.
+    """
     gpu = sci_by_boundary(sci_report(tmp_path, grams_per_kwh=360.0))["gpu", "average"]
     bounded = replace(gpu, limits={"generated_tokens": (900.0, 1_100.0)})
     unbounded = replace(gpu, limits={"generated_tokens": (0.0, 1_100.0)})
@@ -54,26 +62,37 @@ def test_sci_pue_multiplies_operational_part_only(tmp_path):
     by_boundary = sci_by_boundary(sci_report(tmp_path, grams_per_kwh=360.0, pue=1.5))
 
     assert by_boundary["gpu × PUE 1.5", "average"].operational.value == pytest.approx(0.9)
-    assert by_boundary["gpu × PUE 1.5", "average"].embodied_g == by_boundary["gpu", "average"].embodied_g
+    assert (
+        by_boundary["gpu × PUE 1.5", "average"].embodied_g
+        == by_boundary["gpu", "average"].embodied_g
+    )
     assert by_boundary["gpu", "average"].operational.value == pytest.approx(0.6)
 
 
 def test_sci_prefers_restated_then_ledger_then_given_intensity(tmp_path):
     slot_s = START_S // 1_800 * 1_800
-    past = PastIntensities("gb", "GB", "average", (PastSlot(slot_s, slot_s + 1_800, 720.0, "actual"),))
+    past = PastIntensities(
+        "gb", "GB", "average", (PastSlot(slot_s, slot_s + 1_800, 720.0, "actual"),)
+    )
     run = NodeRun(emissions_g=0.5)
     (tmp_path / "a").mkdir()
 
     ledger = sci_by_boundary(sci_report(tmp_path, run, grams_per_kwh=360.0))["gpu", "average"]
-    later = sci_by_boundary(sci_report(tmp_path / "a", run, grams_per_kwh=360.0, past=(past,)))["gpu", "average"]
+    later = sci_by_boundary(sci_report(tmp_path / "a", run, grams_per_kwh=360.0, past=(past,)))[
+        "gpu", "average"
+    ]
 
     assert (ledger.origin, ledger.operational.value) == ("ledger", 0.5)
     assert (later.origin, later.operational.value) == ("restated", pytest.approx(1.2))
 
 
 def test_sci_incomplete_restatement_is_not_used(tmp_path):
-    """360 g/kWh for the first 10 of 20 s: 0.3 g of half the energy, compared with 0.5 g of the whole."""
-    past = PastIntensities("slots.csv", "", "average", (PastSlot(START_S - 60, START_S + 10, 360.0, "actual"),))
+    """360 g/kWh for the first 10 of 20 s: 0.3 g of half the energy, compared with 0.5 g of the
+    whole.
+    """
+    past = PastIntensities(
+        "slots.csv", "", "average", (PastSlot(START_S - 60, START_S + 10, 360.0, "actual"),)
+    )
     (tmp_path / "a").mkdir()
 
     (sci,) = sci_report(tmp_path, NodeRun(emissions_g=0.5), past=(past,)).sci
@@ -87,7 +106,12 @@ def test_sci_incomplete_restatement_is_not_used(tmp_path):
 def test_sci_average_and_marginal_are_separate(tmp_path):
     def marginal(t):
         if t > START_S:
-            labels = {"run_id": "train-1", "component": "gpu", "basis": "marginal", "quality": "forecast"}
+            labels = {
+                "run_id": "train-1",
+                "component": "gpu",
+                "basis": "marginal",
+                "quality": "forecast",
+            }
             yield m.RUN_EMISSIONS, labels, 2.0
 
     by_boundary = sci_by_boundary(sci_report(tmp_path, NodeRun(emissions_g=0.5), extra=marginal))
@@ -99,7 +123,9 @@ def test_sci_average_and_marginal_are_separate(tmp_path):
 
 
 def test_sci_boundary_with_unknown_emissions_is_left_out(tmp_path):
-    assert [sci.boundary for sci in sci_report(tmp_path, NodeRun(cpu_j=900, emissions_g=0.5)).sci] == ["gpu"]
+    assert [
+        sci.boundary for sci in sci_report(tmp_path, NodeRun(cpu_j=900, emissions_g=0.5)).sci
+    ] == ["gpu"]
 
 
 def test_sci_without_intensity_is_finding(tmp_path):
@@ -127,7 +153,9 @@ def test_sci_table_has_both_parts_for_run_and_token(tmp_path):
 
 
 def test_sci_on_shared_gpu_is_of_the_attributed_share(tmp_path):
-    """The share of 3,000 of 6,000 J: 3 J for each of 1,000 tokens, 0.3 g at 360 g/kWh for all; M is 0.125 g."""
+    """The share of 3,000 of 6,000 J: 3 J for each of 1,000 tokens, 0.3 g at 360 g/kWh for all; M is
+    0.125 g.
+    """
     report = sci_report(tmp_path, NodeRun(), extra=share(3_000.0, 2_400.0), grams_per_kwh=360.0)
     (sci,) = report_document(report)["software_carbon_intensity"]
 
@@ -177,7 +205,9 @@ def test_sci_per_unit_of_phase_work_is_of_the_phase_energy(tmp_path):
 
 
 def test_sci_per_unit_of_the_whole_run_has_no_remark(tmp_path):
-    assert "of their energy per unit" not in terminal_text(sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0))
+    assert "of their energy per unit" not in terminal_text(
+        sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0)
+    )
 
 
 def test_emissions_given_intensity_states_value_and_coverage_of_interval(tmp_path):
@@ -186,14 +216,19 @@ def test_emissions_given_intensity_states_value_and_coverage_of_interval(tmp_pat
     (emission,) = report_document(report)["emissions"]
     (sentence,) = [one for one in summary_sentences(report) if one.before == "The emissions are"]
 
-    assert "383.3 ± 0.6 mg CO₂eq (GPU; at 230 g/kWh (given); ± covers the energy only)" in terminal_text(report)
+    assert (
+        "383.3 ± 0.6 mg CO₂eq (GPU; at 230 g/kWh (given); ± covers the energy only)"
+        in terminal_text(report)
+    )
     assert sentence.after == "for GPU (at 230 g/kWh (given); ± covers the energy only)."
     assert emission["given_intensity_grams_per_kilowatt_hour"] == 230
     assert emission["uncertainty_includes_intensity"] is False
     assert "carbon_low" not in finding_codes(report)
 
 
-@pytest.mark.parametrize(("grams_per_kwh", "found"), [(0.0, False), (0.23, True), (4.9, True), (5.0, False)])
+@pytest.mark.parametrize(
+    ("grams_per_kwh", "found"), [(0.0, False), (0.23, True), (4.9, True), (5.0, False)]
+)
 def test_emissions_intensity_in_kg_is_finding(tmp_path, grams_per_kwh, found):
     report = run_report(tmp_path, carbon=grams_per_kwh)
 
@@ -202,4 +237,6 @@ def test_emissions_intensity_in_kg_is_finding(tmp_path, grams_per_kwh, found):
 
 
 def test_report_without_intensity_names_the_option(tmp_path):
-    assert "unknown without a carbon intensity; add one with --carbon G/KWH" in terminal_text(run_report(tmp_path))
+    assert "unknown without a carbon intensity; add one with --carbon G/KWH" in terminal_text(
+        run_report(tmp_path)
+    )

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from analyzer.cli import main
 from tests.analyzer.golden.scene import BASE_S
+from wattline_analyzer.cli import main
 
 FOLDER = Path(__file__).parent
 HISTORY = FOLDER / "history.sqlite.gz"
@@ -86,7 +86,9 @@ def without_texts(data: Any) -> Any:
 
 
 def rounded(data: Any) -> Any:
-    """Return the document with floats of 13 digits: the order of the sums in numpy's kernels depends on the CPU."""
+    """Return the document with floats of 13 digits: the order of the sums in numpy's kernels
+    depends on the CPU.
+    """
     if isinstance(data, dict):
         return {key: rounded(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -100,8 +102,18 @@ def golden(name: str) -> Any:
 
 def leaves(data: Any, path: str = "") -> dict[str, Any]:
     """Return each value by its path; an empty list or object is its JSON text."""
-    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    document = {key: leaf for name, child in children for key, leaf in leaves(child, f"{path}/{name}").items()}
+    children = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
+    document = {
+        key: leaf
+        for name, child in children
+        for key, leaf in leaves(child, f"{path}/{name}").items()
+    }
     return document or {path: json.dumps(data) if data in ([], {}) else data}
 
 
@@ -112,4 +124,6 @@ if __name__ == "__main__":
         fixed = unpack(Path(folder))
         for each in COMMANDS:
             document = rounded(without_texts(json.loads(output(each, fixed))))
-            (FOLDER / f"{each}.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+            (FOLDER / f"{each}.json").write_text(
+                json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+            )

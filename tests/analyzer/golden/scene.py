@@ -1,13 +1,22 @@
-"""The runs of the golden history: two nodes, an unfinished run, an imported run and three experiments."""
+"""The runs of the golden history: two nodes, an unfinished run, an imported run and three
+experiments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from exporter.contract import metrics as m
-from exporter.contract.history import Series
 from tests.analyzer import experiments
-from tests.analyzer.node import NodeGpu, NodeRun, run_series, scrape, scrape_times, series_of_scrapes
+from tests.analyzer.node import (
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+)
+from wattline.contract import metrics as m
+from wattline.contract.history import Series
 
 BASE_S = 1_700_000_100.0
 LENGTH_S = 120.0
@@ -27,7 +36,11 @@ def series() -> list[Series]:
         *series_of_scrapes(((t, list(_node_a(t))) for t in times), "a:9847"),
         *series_of_scrapes(((t, list(_node_b(t))) for t in node_b), "b:9847"),
         *series_of_scrapes(
-            ((t, list(_imported(t, later_s))) for t in scrape_times(1, later_s - 30.5, later_s + 90)), "c:9847"
+            (
+                (t, list(_imported(t, later_s)))
+                for t in scrape_times(1, later_s - 30.5, later_s + 90)
+            ),
+            "c:9847",
         ),
         *experiments.series(BASE_S + 3_600),
     ]
@@ -36,7 +49,12 @@ def series() -> list[Series]:
 def _gpus(watts: Iterable[float], names: Iterable[tuple[str, str]], first: int) -> list[NodeGpu]:
     return [
         NodeGpu(
-            [(BASE_S - 1_000, 60), (BASE_S, power_w), (BASE_S + 50, power_w / 2), (BASE_S + LENGTH_S, 60)],
+            [
+                (BASE_S - 1_000, 60),
+                (BASE_S, power_w),
+                (BASE_S + 50, power_w / 2),
+                (BASE_S + LENGTH_S, 60),
+            ],
             index=str(first + position),
             name=name,
             architecture=architecture,
@@ -47,20 +65,35 @@ def _gpus(watts: Iterable[float], names: Iterable[tuple[str, str]], first: int) 
 
 
 GPUS_A = _gpus((300.0, 250.0), [("NVIDIA A100-SXM4-40GB", "ampere"), ("NVIDIA L40S", "ada")], 0)
-GPUS_B = _gpus((500.0, 200.0), [("NVIDIA H100 80GB HBM3", "hopper"), ("Tesla V100-SXM2-16GB", "volta")], 2)
+GPUS_B = _gpus(
+    (500.0, 200.0), [("NVIDIA H100 80GB HBM3", "hopper"), ("Tesla V100-SXM2-16GB", "volta")], 2
+)
 
 
 def _run(t: float, node: str, cpu_j: float) -> NodeRun:
     since_s = min(max(t - BASE_S, 0.0), LENGTH_S)
-    steps = ((0.0, 10.0, "load"), (10.0, 110.0, "measure"), (110.0, 110.4, "flush"), (110.4, 120.0, "store"))
+    steps = (
+        (0.0, 10.0, "load"),
+        (10.0, 110.0, "measure"),
+        (110.0, 110.4, "flush"),
+        (110.4, 120.0, "store"),
+    )
     phases = {
         name: (min(since_s, end_s) - begin_s, 40.0 * (min(since_s, end_s) - begin_s))
         for begin_s, end_s, name in steps
         if since_s > begin_s
     }
     tokens = 500.0 * min(max(since_s - 10, 0.0), 100.0)
-    work = {"generated_tokens": tokens, "prompt_tokens": 4 * tokens, "flop": 3e12 * since_s} if node == "a" else {}
-    units = {"measure": {"generated_tokens": 0.998 * tokens, "prompt_tokens": 4 * tokens}} if since_s > 10 else {}
+    work = (
+        {"generated_tokens": tokens, "prompt_tokens": 4 * tokens, "flop": 3e12 * since_s}
+        if node == "a"
+        else {}
+    )
+    units = (
+        {"measure": {"generated_tokens": 0.998 * tokens, "prompt_tokens": 4 * tokens}}
+        if since_s > 10
+        else {}
+    )
     return NodeRun(
         "mixed",
         BASE_S,
@@ -82,11 +115,17 @@ def _run(t: float, node: str, cpu_j: float) -> NodeRun:
 
 def _node_a(t: float) -> Iterator[tuple]:
     run = _run(t, "a", 9_000.0)
-    for metric, labels, value in scrape(GPUS_A, run, t, intensity=200.0 if t < BASE_S + SLOT_S else 320.0):
+    for metric, labels, value in scrape(
+        GPUS_A, run, t, intensity=200.0 if t < BASE_S + SLOT_S else 320.0
+    ):
         restarted = metric is m.GPU_ENERGY and labels["gpu"] == "1" and t >= BASE_S + RESET_S
         start = metric is m.CARBON_INTENSITY_TIMESTAMP
         before_j = GPUS_A[1].energy_j(BASE_S + RESET_S) if restarted else 0.0
-        yield metric, labels, BASE_S - 1_740 + (1_800 if t >= BASE_S + SLOT_S else 0) if start else value - before_j
+        yield (
+            metric,
+            labels,
+            BASE_S - 1_740 + (1_800 if t >= BASE_S + SLOT_S else 0) if start else value - before_j,
+        )
     yield m.CPU_ENERGY, {"package": "0", "zone": "package"}, 50.0 * (t - BASE_S + 1_000)
     yield m.CPU_ENERGY, {"package": "0", "zone": "dram"}, 10.0 * (t - BASE_S + 1_000)
     yield m.CPU_ENERGY_METHOD, {"package": "0", "method": "rapl"}, 1.0
@@ -106,15 +145,25 @@ def _node_a(t: float) -> Iterator[tuple]:
 
 
 def _shares(run: NodeRun, t: float) -> Iterator[tuple]:
-    """Attributed energy (0.9 of each GPU of node a), DRAM energy, maximum power and marginal emissions."""
+    """Attributed energy (0.9 of each GPU of node a), DRAM energy, maximum power and marginal
+    emissions.
+    """
     run_labels, until_s = {"run_id": run.run_id}, min(t, BASE_S + LENGTH_S)
     for gpu in GPUS_A:
         energy_j = gpu.energy_j(until_s) - gpu.energy_j(BASE_S)
         for policy, share in (("idle_shared", 0.9), ("idle_apart", 0.7)):
             labels = {**run_labels, "component": "gpu", "device": gpu.uuid, "policy": policy}
             yield m.RUN_ATTRIBUTED_ENERGY, labels, share * energy_j
-        yield m.RUN_POWER_MAX, {**run_labels, "gpu": gpu.index, "uuid": gpu.uuid}, 1.02 * gpu.power_w(BASE_S + 1)
-    yield m.RUN_ENERGY, {**run_labels, "component": "dram", "device": "0"}, 10.0 * (until_s - BASE_S)
+        yield (
+            m.RUN_POWER_MAX,
+            {**run_labels, "gpu": gpu.index, "uuid": gpu.uuid},
+            1.02 * gpu.power_w(BASE_S + 1),
+        )
+    yield (
+        m.RUN_ENERGY,
+        {**run_labels, "component": "dram", "device": "0"},
+        10.0 * (until_s - BASE_S),
+    )
     yield m.RUN_ENERGY_UNCERTAINTY, {**run_labels, "component": "dram", "device": "0"}, 2.0
     emission_labels = {**run_labels, "component": "gpu", "basis": "marginal", "quality": "forecast"}
     yield m.RUN_EMISSIONS, emission_labels, 0.05 * (until_s - BASE_S)
@@ -137,14 +186,18 @@ def _node_b(t: float) -> Iterator[tuple]:
 
 
 def _imported(t: float, begin_s: float) -> Iterator[tuple]:
-    """An imported run: its energy is an integral, which its own total and a wall meter contradict."""
+    """An imported run: its energy is an integral, which its own total and a wall meter
+    contradict.
+    """
     labels = {
         "import_format": "nvidia-smi",
         "import_file": "power.csv",
         "import_spacing_seconds": "1",
         "import_notes": "whole_log,gpu0_only",
     }
-    gpu = NodeGpu([(begin_s - 100, 80), (begin_s, 350), (begin_s + 40, 80)], name="SIMULATED A100", index="7")
+    gpu = NodeGpu(
+        [(begin_s - 100, 80), (begin_s, 350), (begin_s + 40, 80)], name="SIMULATED A100", index="7"
+    )
     run = NodeRun(
         "imported",
         begin_s,
@@ -152,7 +205,11 @@ def _imported(t: float, begin_s: float) -> Iterator[tuple]:
         "file",
         labels,
         outcome="interrupted",
-        results={"claimed_energy_joules": 5_000.0, "wall_energy_joules": 20_000.0, "wall_covered_ratio": 1.0},
+        results={
+            "claimed_energy_joules": 5_000.0,
+            "wall_energy_joules": 20_000.0,
+            "wall_covered_ratio": 1.0,
+        },
         covered_ratio=0.8,
     )
     yield from scrape([gpu], run, t)

@@ -4,9 +4,9 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 
-from analyzer.assess.run import assess
-from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.load import Clock, load_run
+from wattline_analyzer.core.runs.load import Clock, load_run
+from wattline_analyzer.core.sources.history import HistorySource
+from wattline_analyzer.report.assess import assess
 
 BEGIN_S = 1_721_390_400.0  # 2024-07-19 12:00:00 UTC
 
@@ -16,8 +16,12 @@ def local_time(offset_s, form="%Y-%m-%d %H:%M:%S"):
 
 
 def write_nvidia_smi_log(path, samples, *, uuids=("GPU-a", "GPU-b")):
-    """Write a log of nvidia-smi with units; `samples` are seconds after the start and watts of each GPU."""
-    lines = ["timestamp, index, uuid, power.draw [W], utilization.gpu [%], enforced.power.limit [W]"]
+    """Write a log of nvidia-smi with units; `samples` are seconds after the start and watts of each
+    GPU.
+    """
+    lines = [
+        "timestamp, index, uuid, power.draw [W], utilization.gpu [%], enforced.power.limit [W]"
+    ]
     for offset_s, *watts in samples:
         when = local_time(offset_s, "%Y/%m/%d %H:%M:%S.%f")[:-3]
         lines += [
@@ -30,7 +34,9 @@ def write_nvidia_smi_log(path, samples, *, uuids=("GPU-a", "GPU-b")):
 
 def imported_run_report(history, run_id):
     with closing(HistorySource(history)) as source:
-        return assess(load_run(source, run_id, time.time(), Clock(time.time, time.sleep), lambda _: None))
+        return assess(
+            load_run(source, run_id, time.time(), Clock(time.time, time.sleep), lambda _: None)
+        )
 
 
 def single_report(reports):

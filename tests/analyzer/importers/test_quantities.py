@@ -5,9 +5,6 @@ import shlex
 
 import pytest
 
-from analyzer.importers.quantities import GPU_POWER_W, MEMORY_BYTES
-from analyzer.importers.text import split_column
-from analyzer.studies import sweep
 from tests.analyzer.importers.sample_files import (
     BEGIN_S,
     component_energy_j,
@@ -15,6 +12,9 @@ from tests.analyzer.importers.sample_files import (
     local_time,
     single_report,
 )
+from wattline_analyzer.importers.quantities import GPU_POWER_W, MEMORY_BYTES
+from wattline_analyzer.importers.text import split_column
+from wattline_analyzer.recommend import sweep
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,24 @@ from tests.analyzer.importers.sample_files import (
     ],
 )
 def test_quantity_unit_of_cell_precedes_unit_of_column(text, column_unit, power_w):
-    assert GPU_POWER_W.parse(text, column_unit) == (None if power_w is None else pytest.approx(power_w))
+    assert GPU_POWER_W.parse(text, column_unit) == (
+        None if power_w is None else pytest.approx(power_w)
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["250000 W", "-250 W", "46,19 W", "1,250.00 W", "250 VA", "250 °C", "about 250", "nan W", "1,25,0 W"]
+    "text",
+    [
+        "250000 W",
+        "-250 W",
+        "46,19 W",
+        "1,250.00 W",
+        "250 VA",
+        "250 °C",
+        "about 250",
+        "nan W",
+        "1,25,0 W",
+    ],
 )
 def test_quantity_implausible_or_unknown_is_an_error(text):
     with pytest.raises(ValueError, match=r"implausible|unknown unit|not a number"):
@@ -53,14 +66,20 @@ def test_split_column_returns_name_and_unit():
 
 def write_power_log(path, header, cells, count=11):
     """Write a log with one GPU whose power is the same text in each of `count` seconds."""
-    lines = [f"{local_time(t, '%Y/%m/%d %H:%M:%S.%f')[:-3]}, 0, GPU-a, {cells}" for t in range(count)]
+    lines = [
+        f"{local_time(t, '%Y/%m/%d %H:%M:%S.%f')[:-3]}, 0, GPU-a, {cells}" for t in range(count)
+    ]
     path.write_text("\n".join([f"timestamp, index, uuid, {header}", *lines, ""]))
     return path
 
 
 @pytest.mark.parametrize(
     ("header", "cell"),
-    [("power.draw [W]", "250000 mW"), ("power.draw [mW]", "250000"), ("power.draw [W]", '"1,250.00 W"')],
+    [
+        ("power.draw [W]", "250000 mW"),
+        ("power.draw [mW]", "250000"),
+        ("power.draw [W]", '"1,250.00 W"'),
+    ],
 )
 def test_nvidia_smi_log_units_are_converted(imported, tmp_path, header, cell):
     report = single_report(imported(write_power_log(tmp_path / "log.csv", header, cell)))
@@ -103,7 +122,9 @@ def write_meter(folder, cells, column="watts", separator=","):
 def test_wall_meter_commas_by_values_of_column(call, tmp_path, plug, wall_j):
     files = write_meter(tmp_path, *plug)
 
-    code, stdout, stderr = call("import", *files, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+    code, stdout, stderr = call(
+        "import", *files, "--out", tmp_path / "h.sqlite", "--timezone", "UTC"
+    )
 
     assert code == 0, stderr
     assert f"wall {wall_j:.1f} J" in stdout
@@ -145,7 +166,9 @@ def test_nvidia_smi_log_with_two_indices_of_a_uuid_is_refused(call, tmp_path, in
     lines = [
         f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, {index}, GPU-a, {300 if index else 100}.00 W"
         for t, index in (
-            enumerate(indices) if len(indices) > 2 else [(t, index) for t in range(9) for index in indices]
+            enumerate(indices)
+            if len(indices) > 2
+            else [(t, index) for t in range(9) for index in indices]
         )
     ]
     log = tmp_path / "log.csv"
@@ -159,7 +182,9 @@ def test_nvidia_smi_log_with_two_indices_of_a_uuid_is_refused(call, tmp_path, in
 
 def test_nvidia_smi_logs_with_and_without_index_are_of_one_gpu(imported, tmp_path):
     """A log with index of 0 to 10 s, and one without of 11 to 20 s: 100 W for 20 s."""
-    with_index = [f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, 0, GPU-a, 100.00 W" for t in range(11)]
+    with_index = [
+        f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, 0, GPU-a, 100.00 W" for t in range(11)
+    ]
     without = [f"{local_time(t, '%Y/%m/%d %H:%M:%S')}.000, GPU-a, 100.00 W" for t in range(11, 21)]
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     first.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *with_index, ""]))
@@ -204,7 +229,9 @@ def test_nvidia_smi_log_without_index_and_with_gaps_is_refused(call, tmp_path):
 
 
 def test_aipowermeter_segments_are_separate_runs(imported, tmp_path):
-    """100 W for 2 s and 50 W for 3 s, with 36 s between them that nothing recorded: 200 and 150 J."""
+    """100 W for 2 s and 50 W for 3 s, with 36 s between them that nothing recorded: 200 and 150
+    J.
+    """
     path = tmp_path / "train" / "power_metrics.json"
     path.parent.mkdir()
     records = [
@@ -216,7 +243,9 @@ def test_aipowermeter_segments_are_separate_runs(imported, tmp_path):
 
     reports = sorted(imported(path).values(), key=lambda report: report.started_at_s)
 
-    assert [component_energy_j(report, "cpu") for report in reports] == pytest.approx([200.0, 150.0])
+    assert [component_energy_j(report, "cpu") for report in reports] == pytest.approx(
+        [200.0, 150.0]
+    )
     assert [report.started_at_s - BEGIN_S for report in reports] == [0, 38]
 
 
@@ -225,7 +254,9 @@ def test_group_sweeps_imported_runs_are_one_sweep(imported, tmp_path):
     lines = ["timestamp,iteration,tokens_per_sec,max_watt,total_power_draw"]
     for number, cap_w in enumerate((300, 400)):
         spacing_s = 2 + number
-        lines += [f"{local_time(100 * number + spacing_s * k)},{k},50,{cap_w},{cap_w}" for k in range(6)]
+        lines += [
+            f"{local_time(100 * number + spacing_s * k)},{k},50,{cap_w},{cap_w}" for k in range(6)
+        ]
     path = tmp_path / "training_stats.csv"
     path.write_text("\n".join([*lines, ""]))
 
@@ -254,7 +285,9 @@ def test_import_several_power_limits_prints_command_that_compares_them(call, tmp
 
 
 def test_nvidia_smi_log_without_index_separates_16_gpus(imported, tmp_path):
-    """Sixteen GPUs of 100 W over 10 s, each query within 15 ms, with one pause of 30 s, which has no energy."""
+    """Sixteen GPUs of 100 W over 10 s, each query within 15 ms, with one pause of 30 s, which has
+    no energy.
+    """
     lines = [
         f"{local_time(t + 0.001 * gpu, '%Y/%m/%d %H:%M:%S.%f')[:-3]}, 100.00 W"
         for t in (*range(11), *range(40, 51))
@@ -270,10 +303,14 @@ def test_nvidia_smi_log_without_index_separates_16_gpus(imported, tmp_path):
 
 
 def test_nvidia_smi_log_with_other_columns_appended_is_refused(call, tmp_path):
-    """The header may be repeated, but its columns may not change: the index would be read as power."""
+    """The header may be repeated, but its columns may not change: the index would be read as
+    power.
+    """
     log = write_power_log(tmp_path / "log.csv", "power.draw [W]", "250 W")
     text = log.read_text()
-    log.write_text(text + text + "timestamp, power.draw [W], index\n" + f"{local_time(20)}, 250 W, 0\n")
+    log.write_text(
+        text + text + "timestamp, power.draw [W], index\n" + f"{local_time(20)}, 250 W, 0\n"
+    )
 
     code, _, stderr = call("import", log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
@@ -283,7 +320,9 @@ def test_nvidia_smi_log_with_other_columns_appended_is_refused(call, tmp_path):
 
 def test_import_uuid_of_200_kb_is_a_bad_line(call, tmp_path):
     log = tmp_path / "log.csv"
-    log.write_text(f"timestamp, uuid, power.draw [W]\n{local_time(0)}, GPU-{'a' * 200_000}, 250 W\n")
+    log.write_text(
+        f"timestamp, uuid, power.draw [W]\n{local_time(0)}, GPU-{'a' * 200_000}, 250 W\n"
+    )
 
     code, _, stderr = call("import", log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 

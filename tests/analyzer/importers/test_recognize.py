@@ -5,7 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.analyzer.importers.sample_files import component_energy_j, single_report, write_nvidia_smi_log
+from tests.analyzer.importers.sample_files import (
+    component_energy_j,
+    single_report,
+    write_nvidia_smi_log,
+)
 
 LOG_HEADER = "timestamp, index, power.draw [W]\n"
 
@@ -19,7 +23,9 @@ def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
     assert code == 1
     assert f"{log}:13: " in stderr
     assert not (tmp_path / "history.sqlite").exists()
-    assert component_energy_j(single_report(imported(log, "--skip-bad-lines"))) == pytest.approx(1_000)
+    assert component_energy_j(single_report(imported(log, "--skip-bad-lines"))) == pytest.approx(
+        1_000
+    )
 
 
 def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path):
@@ -43,12 +49,24 @@ def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path
     [
         ("a,b\n1,2\n", "unknown.csv", "unknown format"),
         ("", "empty.csv", "it has no text"),
-        (f"{LOG_HEADER}2024/07/19 12:00:00, 0, 100 W\n", "log.csv", "fewer than two times in the run"),
+        (
+            f"{LOG_HEADER}2024/07/19 12:00:00, 0, 100 W\n",
+            "log.csv",
+            "fewer than two times in the run",
+        ),
         (f"{LOG_HEADER}2024/07/19 12:00:00, 0, [N/A]\n", "log.csv", "no GPU's power was found"),
-        (f"{LOG_HEADER}2124/07/19 12:00:00, 0, 100 W\n2124/07/19 12:00:01, 0, 100 W\n", "log.csv", "in the future"),
+        (
+            f"{LOG_HEADER}2124/07/19 12:00:00, 0, 100 W\n2124/07/19 12:00:01, 0, 100 W\n",
+            "log.csv",
+            "in the future",
+        ),
         ("time,watts\n1721390400,400\n", "plug.csv", "wall meter's log alone is not a run"),
         ("total_energy: 0.1\n", "metrics.yml", "totals without samples"),
-        ('{"type": "iteration", "iter": 0, "latency_ms": 8.0}\n', "events.jsonl", "the time of the run is unknown"),
+        (
+            '{"type": "iteration", "iter": 0, "latency_ms": 8.0}\n',
+            "events.jsonl",
+            "the time of the run is unknown",
+        ),
     ],
 )
 def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, name, reason):
@@ -63,11 +81,16 @@ def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, na
 
 
 @pytest.mark.parametrize(
-    "options", [["--format-of", "x"], ["--timezone", "Mars"], ["--start", "soon"], ["--run-id", "-"]]
+    "options",
+    [["--format-of", "x"], ["--timezone", "Mars"], ["--start", "soon"], ["--run-id", "-"]],
 )
 def test_import_invalid_option_is_usage_error(call, tmp_path, options):
     code, _, stderr = call(
-        "import", write_nvidia_smi_log(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options
+        "import",
+        write_nvidia_smi_log(tmp_path / "l.csv", [(0, 1)]),
+        "--out",
+        tmp_path / "history.sqlite",
+        *options,
     )
 
     assert code == 2
@@ -84,7 +107,9 @@ def test_import_utf_16_log_of_powershell_is_read(imported, tmp_path):
 def test_import_file_given_twice_is_rejected(call, tmp_path):
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
 
-    code, _, stderr = call("import", log, tmp_path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+    code, _, stderr = call(
+        "import", log, tmp_path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC"
+    )
 
     assert code == 1
     assert "it is given 2 times; give it once" in stderr

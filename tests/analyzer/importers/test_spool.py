@@ -6,13 +6,13 @@ from datetime import UTC
 import numpy as np
 import pytest
 
-from analyzer.importers.assemble import assemble_runs
-from analyzer.importers.content import ReadOptions
-from analyzer.importers.recognize import read_files
-from analyzer.importers.spool import Spool, StoredSamples, in_order
-from analyzer.importers.text import read_lines
-from analyzer.importers.write_history import write_history
 from tests.analyzer.importers.sample_files import BEGIN_S, write_nvidia_smi_log
+from wattline_analyzer.importers.assemble import assemble_runs
+from wattline_analyzer.importers.content import ReadOptions
+from wattline_analyzer.importers.recognize import read_files
+from wattline_analyzer.importers.spool import Spool, StoredSamples, in_order
+from wattline_analyzer.importers.text import read_lines
+from wattline_analyzer.importers.write_history import write_history
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def series_of(spool, samples):
 
 
 def test_stored_samples_in_parts_have_integral_of_whole(spool):
-    """Power rises by 1 W each second from 0 W, without samples from 10 to 20 s: 50 J to 10 s, 250 J from 20 to 30 s."""
+    """Power rises by 1 W each second from 0 W, without samples from 10 to 20 s: 50 J to 10 s, 250 J
+    from 20 to 30 s.
+    """
     series = series_of(spool, [(t, float(t)) for t in (*range(11), *range(20, 41))])
 
     found = series.integral(0, 30, longest_s=2.5)
@@ -58,7 +60,10 @@ def test_in_order_sorts_and_keeps_first_of_one_time(spool):
     t, value = np.concatenate([[part.t, part.value] for part in joined.parts()], axis=1)
 
     assert sorted(set(t)) == list(range(15))
-    assert dict(zip(t, value, strict=True)) == {**dict.fromkeys(range(9), 1), **dict.fromkeys(range(9, 15), 2)}
+    assert dict(zip(t, value, strict=True)) == {
+        **dict.fromkeys(range(9), 1),
+        **dict.fromkeys(range(9, 15), 2),
+    }
 
 
 def import_peak_bytes(folder, rows):

@@ -1,13 +1,22 @@
-"""Labels of imported runs: all notes of the import, and labels of the file within the limits of a run."""
+"""Labels of imported runs: all notes of the import, and labels of the file within the limits of a
+run.
+"""
 
 import json
 
 import pytest
 
-from analyzer.importers.write_history import UnwritableError, note_labels
 from tests.analyzer.importers.sample_files import BEGIN_S, finding_texts_of, single_report
+from wattline_analyzer.importers.write_history import UnwritableError, note_labels
 
-NOTES = ["whole_log", "gpu0_only", "gpus_by_order", "duplicate_samples", "gpus_without_energy", "nominal_time"]
+NOTES = [
+    "whole_log",
+    "gpu0_only",
+    "gpus_by_order",
+    "duplicate_samples",
+    "gpus_without_energy",
+    "nominal_time",
+]
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 3])
@@ -37,7 +46,14 @@ def test_note_labels_refuse_what_they_cannot_hold(notes):
 def test_import_of_many_labels_warns_of_those_left_out(imported, tmp_path, labels, kept):
     folder = tmp_path / "run"
     folder.mkdir()
-    about = {"run_id": "r-1", "workload": "llm", "labels": labels, "gpus": ["GPU-a"], "command": ["x"], "config": {}}
+    about = {
+        "run_id": "r-1",
+        "workload": "llm",
+        "labels": labels,
+        "gpus": ["GPU-a"],
+        "command": ["x"],
+        "config": {},
+    }
     events = [
         {"event": "start", "t": BEGIN_S, **about},
         {"event": "end", "t": BEGIN_S + 9, "outcome": "ok", "exit_code": 0},

@@ -8,19 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.assess.run import assess
-from analyzer.sources.runs.load import Clock, load_run
-from analyzer.sources.runs.studies import with_throttling_samples
-from analyzer.studies.comparison.compare import RunGroup, compare_groups, group_member
-from analyzer.studies.objective import QuestionError, SweepQuestion
-from analyzer.studies.recommend import advise
-from analyzer.studies.sweep import group_sweeps, sweep_run
-from analyzer.studies.tenant_overlap import TenantRun, concurrent_step, solo_run
-from analyzer.studies.tenants import step_figures
-from analyzer.studies.variability import GpuRun, gpu_variability
-from exporter.contract import metrics as m
 from tests.analyzer.metamorphic.world import BUDGET, EXAMPLES, MemorySource
-from tests.analyzer.node import START_S, NodeGpu, NodeRun, run_series, scrape, scrape_times, series_of_scrapes
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+)
+from wattline.contract import metrics as m
+from wattline_analyzer.compare.comparison import RunGroup, compare_groups, group_member
+from wattline_analyzer.core.runs.load import Clock, load_run
+from wattline_analyzer.recommend.advice import advise
+from wattline_analyzer.recommend.objective import QuestionError, SweepQuestion
+from wattline_analyzer.recommend.sweep import group_sweeps, sweep_run
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.studies import with_throttling_samples
+from wattline_analyzer.tenants.figures import step_figures
+from wattline_analyzer.tenants.overlap import TenantRun, concurrent_step, solo_run
+from wattline_analyzer.variability.figures import GpuRun, gpu_variability
 
 HIGH_W, LOW_W = 500.0, 300.0
 LONG_S = 12.0
@@ -37,7 +45,9 @@ class Job:
     result: str = ""
 
     def run(self, run_id, begin_s, speed, labels):
-        """Return the run at `speed`, in units per second; a job of fixed work does as much as in LONG_S at speed 1."""
+        """Return the run at `speed`, in units per second; a job of fixed work does as much as in
+        LONG_S at speed 1.
+        """
         long_s = LONG_S if self.fixed_time else LONG_S / speed
         done = 100 * speed * long_s
         rates = dict.fromkeys(("samples_per_second", "tokens_per_sec", "tps"), 100 * speed)
@@ -86,7 +96,10 @@ def reports(runs, watts):
 
 def _with_phase_energy(run, gpu):
     joules = gpu.energy_j(run.end_s) - gpu.energy_j(run.start_s)
-    return replace(run, phases={"measure": (run.end_s - run.start_s, joules)} if run.work or run.results else {})
+    return replace(
+        run,
+        phases={"measure": (run.end_s - run.start_s, joules)} if run.work or run.results else {},
+    )
 
 
 def _scrape(gpu, runs, t):
@@ -98,7 +111,9 @@ def _scrape(gpu, runs, t):
 
 @lru_cache
 def sweep_runs(job, ratio):
-    """Return the runs of a job at both caps; `ratio` is the speed at the lower one over that at the higher one."""
+    """Return the runs of a job at both caps; `ratio` is the speed at the lower one over that at the
+    higher one.
+    """
     high = job.run("high", START_S, 1.0, {"power_limit_watts": f"{HIGH_W:g}"})
     low = job.run("low", high.end_s + 5, ratio, {"power_limit_watts": f"{LOW_W:g}"})
     return reports([high, low], {"high": HIGH_W, "low": LOW_W})
@@ -157,9 +172,13 @@ def test_compare_words_follow_law_and_reverse(job, seed):
     """B costs 60 % of the power and takes 1 / ratio of the time, per unit where there is one."""
     ratio = ratio_of(job, seed)
     _, loaded = sweep_runs(job, ratio)
-    first, second = (RunGroup(name, (group_member(*one),)) for name, one in zip("AB", loaded, strict=True))
+    first, second = (
+        RunGroup(name, (group_member(*one),)) for name, one in zip("AB", loaded, strict=True)
+    )
 
-    forward, backward = (_differences(compare_groups(groups)) for groups in ((first, second), (second, first)))
+    forward, backward = (
+        _differences(compare_groups(groups)) for groups in ((first, second), (second, first))
+    )
 
     key = f"energy_per_{job.unit}_joules" if job.unit else "energy_gpu_joules"
     assert forward[key] == pytest.approx(LOW_W / ratio / HIGH_W - 1, rel=1e-6)
@@ -168,7 +187,11 @@ def test_compare_words_follow_law_and_reverse(job, seed):
 
 
 def _differences(comparison):
-    found = {line.figure.key: line.differences[1].ratio - 1 for line in comparison.lines if line.differences[1]}
+    found = {
+        line.figure.key: line.differences[1].ratio - 1
+        for line in comparison.lines
+        if line.differences[1]
+    }
     words = {line.figure.key: (line.less, line.more) for line in comparison.lines}
     assert all(words[key][0].startswith("saves") for key in words if "joules" in key)
     assert words["duration_seconds"] == ("takes {} less time", "takes {} more time")
@@ -176,16 +199,29 @@ def _differences(comparison):
 
 
 @BUDGET
-@given(st.floats(0.2, 0.9), st.floats(0.2, 0.9), st.floats(0.1, 0.9), st.sampled_from(["generated_tokens", "steps"]))
+@given(
+    st.floats(0.2, 0.9),
+    st.floats(0.2, 0.9),
+    st.floats(0.1, 0.9),
+    st.sampled_from(["generated_tokens", "steps"]),
+)
 def test_tenants_follow_law_and_exchange(first, second, share, unit):
-    """Both tenants run at a part of their speed alone, at the power of one of them: progress adds up to STP."""
+    """Both tenants run at a part of their speed alone, at the power of one of them: progress adds
+    up to STP.
+    """
     job = Job("tenant", fixed_time=True, unit=unit)
-    solo = [job.run(f"solo-{n}", START_S + 20 * n, 1.0, {"tenant": n, "case": "solo"}) for n in (0, 1)]
+    solo = [
+        job.run(f"solo-{n}", START_S + 20 * n, 1.0, {"tenant": n, "case": "solo"}) for n in (0, 1)
+    ]
     begin_s = START_S + 40
     both = [
-        job.run(f"both-{n}", begin_s, speed, {"tenant": n, "case": "both"}) for n, speed in ((0, first), (1, second))
+        job.run(f"both-{n}", begin_s, speed, {"tenant": n, "case": "both"})
+        for n, speed in ((0, first), (1, second))
     ]
-    runs = [replace(run, labels={**run.labels, "tenant": f"t{run.labels['tenant']}"}) for run in (*solo, *both)]
+    runs = [
+        replace(run, labels={**run.labels, "tenant": f"t{run.labels['tenant']}"})
+        for run in (*solo, *both)
+    ]
 
     loaded = tenant_reports(runs, share)
 
@@ -197,11 +233,15 @@ def test_tenants_follow_law_and_exchange(first, second, share, unit):
         assert figures["antt"] == pytest.approx((1 / first + 1 / second) / 2, rel=1e-6)
         assert figures["t0:slowdown"] == pytest.approx(1 / first, rel=1e-6)
         # solo: 500 W for 100 units a second; together: 500 W for 100 x (first + second)
-        assert figures["energy_over_sequential_ratio"] == pytest.approx(1 / (first + second), rel=1e-6)
+        assert figures["energy_over_sequential_ratio"] == pytest.approx(
+            1 / (first + second), rel=1e-6
+        )
 
 
 def tenant_reports(runs, share):
-    """Return the tenants' runs; `share` is the part of the GPU that is attributed to the first of both."""
+    """Return the tenants' runs; `share` is the part of the GPU that is attributed to the first of
+    both.
+    """
     gpu = NodeGpu([(START_S - 1_000, 60.0), *_steps(runs)], limit_w=HIGH_W)
     runs = [_with_phase_energy(run, gpu) for run in runs]
     parts = {"both-0": share, "both-1": 1 - share}
@@ -210,7 +250,12 @@ def tenant_reports(runs, share):
         yield from _scrape(gpu, runs, t)
         for run in runs:
             if run.start_s <= t <= run.end_s + 30:
-                where = {"run_id": run.run_id, "component": "gpu", "device": gpu.uuid, "policy": "idle_shared"}
+                where = {
+                    "run_id": run.run_id,
+                    "component": "gpu",
+                    "device": gpu.uuid,
+                    "policy": "idle_shared",
+                }
                 joules = gpu.energy_j(min(t, run.end_s)) - gpu.energy_j(run.start_s)
                 yield m.RUN_ATTRIBUTED_ENERGY, where, parts.get(run.run_id, 1.0) * joules
                 yield m.RUN_PHASE_START, {"run_id": run.run_id, "phase": "measure"}, run.start_s
@@ -221,7 +266,9 @@ def tenant_reports(runs, share):
     found = []
     for run in runs:
         frames = load_run(source, run.run_id, 86_400, clock, lambda _: None)
-        series = source.fetch([m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY], {"run_id": run.run_id}, 0, 2e9)
+        series = source.fetch(
+            [m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY], {"run_id": run.run_id}, 0, 2e9
+        )
         found.append(TenantRun(frames, assess(frames), replace(frames, ledger=series)))
     return found
 
@@ -235,7 +282,9 @@ def _steps(runs):
 @settings(max_examples=15 * EXAMPLES, deadline=None)
 @given(st.integers(0, 2**31), st.floats(1e-15, 1e15), st.integers(5, 30))
 def test_variability_scale_and_names_of_gpus_change_nothing(seed, factor, count):
-    """Ratios do not depend on the unit or on the order of GPUs; a correlation changes its sign with the covariate."""
+    """Ratios do not depend on the unit or on the order of GPUs; a correlation changes its sign with
+    the covariate.
+    """
     chance = random.Random(seed)
     rows = [
         GpuRun(f"g{n:02d}", chance.uniform(90, 110), covariates={CLOCK: chance.uniform(1e9, 2e9)})
@@ -256,6 +305,8 @@ def test_variability_scale_and_names_of_gpus_change_nothing(seed, factor, count)
         assert (mine.limits is None) == (other.limits is None)
         if mine.limits:
             assert mine.limits == pytest.approx(other.limits), name
-    assert {names[one.gpu]: one.outlier for one in expected.gpus} == {one.gpu: one.outlier for one in result.gpus}
+    assert {names[one.gpu]: one.outlier for one in expected.gpus} == {
+        one.gpu: one.outlier for one in result.gpus
+    }
     clock = result.correlations[CLOCK]
     assert clock.value == pytest.approx(-expected.correlations[CLOCK].value)

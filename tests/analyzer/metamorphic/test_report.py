@@ -7,23 +7,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.model.emissions import PastIntensities, PastSlot
-from analyzer.model.report import UserInputs
-from exporter.contract.history import Series
 from tests.analyzer.golden.documents import leaves, without_texts
-from tests.analyzer.metamorphic.world import BUDGET, SLOT_S, expected_document, range_document, run_document, worlds
+from tests.analyzer.metamorphic.world import (
+    BUDGET,
+    SLOT_S,
+    expected_document,
+    range_document,
+    run_document,
+    worlds,
+)
 from tests.analyzer.node import START_S
+from wattline.contract.history import Series
+from wattline_analyzer.core.emissions import PastIntensities, PastSlot
+from wattline_analyzer.core.run_report import UserInputs
 
 HOUR_S = 3_600.0
 SCALED = ("/energy/", "/attributed", "/work", "/boundaries", "/phases", "/carbon_slots", "/gpu/")
-LEDGER = ("energy", "attributed_energy", "work", "boundaries", "phases", "results", "emissions", "duration_seconds")
+LEDGER = (
+    "energy",
+    "attributed_energy",
+    "work",
+    "boundaries",
+    "phases",
+    "results",
+    "emissions",
+    "duration_seconds",
+)
 """Keys of figures that the exporter's ledger has exactly, with any scrapes."""
 
 
 def figures(document, keys=None):
     """Return all figures of a document, or those under some keys, without names and texts."""
     chosen = document if keys is None else {key: document[key] for key in keys}
-    return {path: value for path, value in leaves(without_texts(chosen)).items() if not path.endswith("/text")}
+    return {
+        path: value
+        for path, value in leaves(without_texts(chosen)).items()
+        if not path.endswith("/text")
+    }
 
 
 def assert_same(result, expected, *, keys=None, rel=1e-9):
@@ -40,7 +60,12 @@ def shifted(series, by_s):
         Series(
             one.labels,
             [
-                (t + by_s, value + by_s if one.labels["__name__"].endswith("_timestamp_seconds") else value)
+                (
+                    t + by_s,
+                    value + by_s
+                    if one.labels["__name__"].endswith("_timestamp_seconds")
+                    else value,
+                )
                 for t, value in one.samples
             ],
         )
@@ -53,14 +78,19 @@ def relabelled(series, **labels):
 
 
 def without_scrapes(series, times):
-    return [Series(one.labels, [sample for sample in one.samples if sample[0] not in times]) for one in series]
+    return [
+        Series(one.labels, [sample for sample in one.samples if sample[0] not in times])
+        for one in series
+    ]
 
 
 def back(document, by_s):
     """Return the document with its times shifted back."""
     if isinstance(document, dict):
         return {
-            key: value - by_s if key.endswith("_unix_seconds") and value is not None else back(value, by_s)
+            key: value - by_s
+            if key.endswith("_unix_seconds") and value is not None
+            else back(value, by_s)
             for key, value in document.items()
         }
     return [back(value, by_s) for value in document] if isinstance(document, list) else document
@@ -75,7 +105,11 @@ def test_report_order_of_samples_changes_nothing(world, seed):
 
 
 @BUDGET
-@given(worlds(), st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata"]), st.integers(-9_000, 100))
+@given(
+    worlds(),
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata"]),
+    st.integers(-9_000, 100),
+)
 def test_report_shift_by_hours_changes_times_only(local_zone_during, world, zone, hours):
     """More than a year, so that most runs get another offset of the local time zone."""
     by_s = hours * HOUR_S
@@ -91,9 +125,14 @@ def test_report_shift_by_hours_changes_times_only(local_zone_during, world, zone
 @given(worlds())
 def test_report_other_names_change_names_only(world):
     """Another instance, job and label of the scraper, and another label of the run."""
-    series = relabelled(world.series(), job="other", instance="10.0.0.7:9847", cluster="east", pod="exporter-0")
+    series = relabelled(
+        world.series(), job="other", instance="10.0.0.7:9847", cluster="east", pod="exporter-0"
+    )
     model = [
-        Series({**one.labels, **({"label_model": "x"} if "label_model" in one.labels else {})}, one.samples)
+        Series(
+            {**one.labels, **({"label_model": "x"} if "label_model" in one.labels else {})},
+            one.samples,
+        )
         for one in series
     ]
 
@@ -210,7 +249,10 @@ def test_report_scaled_joules_scale_energy_and_keep_ratios(world, factor):
 
     for path, value in expected.items():
         if isinstance(value, float) and path.startswith(SCALED):
-            grows = any(unit in path for unit in ("joules", "watt_hours", "watts", "kilowatt_hours", "gpu_emissions"))
+            grows = any(
+                unit in path
+                for unit in ("joules", "watt_hours", "watts", "kilowatt_hours", "gpu_emissions")
+            )
             power = -1 if "units_per_joule" in path else int(grows)
             assert result[path] == pytest.approx(factor**power * value, rel=1e-6), path
 
@@ -225,7 +267,9 @@ def test_report_run_split_in_two_adds_up(world, share):
         "GB",
         "average",
         tuple(
-            PastSlot(world.border_s + SLOT_S * n, world.border_s + SLOT_S * (n + 1), grams, "actual")
+            PastSlot(
+                world.border_s + SLOT_S * n, world.border_s + SLOT_S * (n + 1), grams, "actual"
+            )
             for n, grams in ((-1, 90.0), (0, 450.0))
         ),
     )
@@ -241,11 +285,17 @@ def test_report_run_split_in_two_adds_up(world, share):
         lambda one: one["attributed_energy"]["gpu"]["idle_shared_joules"],
         lambda one: one["duration_seconds"],
         lambda one: one["work"].get("generated_tokens", {}).get("amount", 0.0),
-        lambda one: sum(emission["emissions_grams"] for emission in one["emissions"] if emission["origin"] == "ledger"),
+        lambda one: sum(
+            emission["emissions_grams"]
+            for emission in one["emissions"]
+            if emission["origin"] == "ledger"
+        ),
     ):
         assert sum(map(total, parts)) == pytest.approx(total(whole), rel=1e-6)
     true_g = sum(
-        world.energy_j(max(slot.start_s, world.start_s), min(slot.end_s, world.end_s)) * slot.grams_per_kwh / 3.6e6
+        world.energy_j(max(slot.start_s, world.start_s), min(slot.end_s, world.end_s))
+        * slot.grams_per_kwh
+        / 3.6e6
         for slot in past.slots
     )
     masses = [_restated_gpu(one) for one in (whole, *parts)]
@@ -255,8 +305,14 @@ def test_report_run_split_in_two_adds_up(world, share):
 
 def _restated_gpu(document):
     """Return the restated emissions of the GPUs in g CO2eq, and their half-width."""
-    found = [one for one in document["emissions"] if (one["origin"], one["component"]) == ("restated", "gpu")]
-    return sum(one["emissions_grams"] for one in found), sum(one["emissions_uncertainty_grams"] for one in found)
+    found = [
+        one
+        for one in document["emissions"]
+        if (one["origin"], one["component"]) == ("restated", "gpu")
+    ]
+    return sum(one["emissions_grams"] for one in found), sum(
+        one["emissions_uncertainty_grams"] for one in found
+    )
 
 
 @BUDGET

@@ -14,21 +14,23 @@ import numpy as np
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from analyzer.assess.run import assess
-from analyzer.assess.untagged import range_report
-from analyzer.model.report import NO_INPUTS
-from analyzer.model.sample_table import table_of
-from analyzer.output.documents import report_document
-from analyzer.sources.runs.load import Clock, load_run
-from analyzer.sources.untagged.load import load_range
-from analyzer.sources.untagged.request import RangeRequest
-from exporter.contract import metrics as m
-from exporter.contract.history import Series
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, run_series, scrape, series_of_scrapes
+from wattline.contract import metrics as m
+from wattline.contract.history import Series
+from wattline_analyzer.core.run_report import NO_INPUTS
+from wattline_analyzer.core.runs.load import Clock, load_run
+from wattline_analyzer.core.sample_table import table_of
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.assess_untagged import range_report
+from wattline_analyzer.report.document import report_document
+from wattline_analyzer.report.untagged.load import load_range
+from wattline_analyzer.report.untagged.request import RangeRequest
 
 EXAMPLES = int(os.environ.get("WATTLINE_METAMORPHIC_EXAMPLES", "1"))
 BUDGET = settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate])
-"""Few examples by default, since one takes 0.2 s of CPU; WATTLINE_METAMORPHIC_EXAMPLES=200 searches longer."""
+"""Few examples by default, since one takes 0.2 s of CPU; WATTLINE_METAMORPHIC_EXAMPLES=200 searches
+longer.
+"""
 SLOT_S = 1_800.0
 CPU_W = 40.0
 
@@ -39,7 +41,11 @@ class MemorySource:
     name = "memory"
 
     def __init__(self, series: Sequence[Series]) -> None:
-        self._series = [(one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series if one.samples]
+        self._series = [
+            (one.labels, *np.array(one.samples, dtype=np.float64).T)
+            for one in series
+            if one.samples
+        ]
 
     def fetch(self, metrics, matchers, start_s, end_s):
         return table_of(self._chosen(metrics, matchers, start_s, end_s))
@@ -51,7 +57,9 @@ class MemorySource:
         names = [metric.name for metric in metrics]
         chosen = []
         for labels, t, value in self._series:
-            if labels["__name__"] in names and all(labels.get(name, "") == text for name, text in matchers.items()):
+            if labels["__name__"] in names and all(
+                labels.get(name, "") == text for name, text in matchers.items()
+            ):
                 inside = (t >= start_s) & (t <= end_s)
                 if inside.any():
                     chosen.append((labels, t[inside], value[inside]))
@@ -72,7 +80,9 @@ class ShuffledSource:
 
     def fetch(self, metrics, matchers, start_s, end_s):
         frame = self._source.fetch(metrics, matchers, start_s, end_s)
-        return frame.take(np.array(self._chance.sample(range(len(frame)), len(frame)), dtype=np.intp))
+        return frame.take(
+            np.array(self._chance.sample(range(len(frame)), len(frame)), dtype=np.intp)
+        )
 
     def close(self):
         pass
@@ -123,8 +133,12 @@ class World:
     def intensity(self, t: float) -> float:
         return self.grams[t >= self.border_s]
 
-    def run(self, t: float, run_id: str = "train-1", span_s: tuple[float, float] | None = None) -> NodeRun:
-        """Return the run as the exporter shows it at `t`; `span_s` is a part of it, reported as a separate run."""
+    def run(
+        self, t: float, run_id: str = "train-1", span_s: tuple[float, float] | None = None
+    ) -> NodeRun:
+        """Return the run as the exporter shows it at `t`; `span_s` is a part of it, reported as a
+        separate run.
+        """
         start_s, end_s = span_s or (self.start_s, self.end_s)
         now_s = min(max(t, start_s), end_s)
         measure_s = min(max(self.measure_s, start_s), end_s)
@@ -134,7 +148,9 @@ class World:
         grams = sum(
             self.energy_j(a, b) * self.intensity(a) / 3.6e6
             for a, b in pairwise(
-                sorted({start_s, now_s, *({self.border_s} if start_s < self.border_s < now_s else ())})
+                sorted(
+                    {start_s, now_s, *({self.border_s} if start_s < self.border_s < now_s else ())}
+                )
             )
         )
         return NodeRun(
@@ -154,14 +170,24 @@ class World:
             uncertainty_j=5.0,
         )
 
-    def scrape(self, t: float, runs: Mapping[str, tuple[float, float]] | None = None) -> Iterator[tuple]:
+    def scrape(
+        self, t: float, runs: Mapping[str, tuple[float, float]] | None = None
+    ) -> Iterator[tuple]:
         yield from scrape(self.gpus, NodeRun(start_s=t + 1), t)
         labels = {"region": "GB", "provider": "gb", "basis": "average", "quality": "actual"}
         yield m.CARBON_INTENSITY, labels, self.intensity(t)
-        yield m.CARBON_INTENSITY_TIMESTAMP, labels, self.border_s - (SLOT_S if t < self.border_s else 0)
+        yield (
+            m.CARBON_INTENSITY_TIMESTAMP,
+            labels,
+            self.border_s - (SLOT_S if t < self.border_s else 0),
+        )
         yield m.CPU_ENERGY, {"package": "0", "zone": "package"}, CPU_W * (t - self.start_s + 5_000)
         for gpu in self.gpus:
-            yield m.GPU_UTILIZATION, {"gpu": gpu.index, "uuid": gpu.uuid, "engine": "gpu"}, float(gpu.power_w(t) > 60)
+            yield (
+                m.GPU_UTILIZATION,
+                {"gpu": gpu.index, "uuid": gpu.uuid, "engine": "gpu"},
+                float(gpu.power_w(t) > 60),
+            )
         for run_id, (start_s, end_s) in (runs or {"train-1": (self.start_s, self.end_s)}).items():
             if t < start_s:
                 continue
@@ -173,14 +199,24 @@ class World:
                     yield m.RUN_PHASE_START, {"run_id": run_id, "phase": phase}, since_s
             for gpu in self.gpus:
                 share_j = 0.8 * (gpu.energy_j(min(t, end_s)) - gpu.energy_j(start_s))
-                where = {"run_id": run_id, "component": "gpu", "device": gpu.uuid, "policy": "idle_shared"}
+                where = {
+                    "run_id": run_id,
+                    "component": "gpu",
+                    "device": gpu.uuid,
+                    "policy": "idle_shared",
+                }
                 yield m.RUN_ATTRIBUTED_ENERGY, where, share_j
 
     def times(self) -> list[float]:
         first_s = self.start_s - 60 + self.offset_s
-        return [round(t, 3) for t in np.arange(first_s, self.end_s + 60 + self.spacing_s, self.spacing_s).tolist()]
+        return [
+            round(t, 3)
+            for t in np.arange(first_s, self.end_s + 60 + self.spacing_s, self.spacing_s).tolist()
+        ]
 
-    def series(self, runs: Mapping[str, tuple[float, float]] | None = None, instance: str = "a:9847") -> list[Series]:
+    def series(
+        self, runs: Mapping[str, tuple[float, float]] | None = None, instance: str = "a:9847"
+    ) -> list[Series]:
         return series_of_scrapes(((t, list(self.scrape(t, runs))) for t in self.times()), instance)
 
 
@@ -193,7 +229,8 @@ def world_of(seed: int) -> World:
         round(border_s - length_s * chance.uniform(0.2, 0.8), 3),
         length_s,
         tuple(
-            tuple(chance.uniform(100, 480) for _ in range(chance.randint(1, 4))) for _ in range(chance.randint(1, 2))
+            tuple(chance.uniform(100, 480) for _ in range(chance.randint(1, 4)))
+            for _ in range(chance.randint(1, 2))
         ),
         chance.uniform(0.1, 0.4),
         chance.uniform(10, 1_000),
@@ -227,5 +264,7 @@ def run_document(series, run_id="train-1", *, seed=None, now_s=START_S + 7_200, 
 def range_document(series, span_s, *, seed=None, node=None) -> dict[str, Any]:
     """Return the JSON document of a time range without a run."""
     source = MemorySource(series) if seed is None else ShuffledSource(series, seed)
-    found = load_range(source, RangeRequest(span_s[0], span_s[1], node, schema="wattline"), lambda _: None)
+    found = load_range(
+        source, RangeRequest(span_s[0], span_s[1], node, schema="wattline"), lambda _: None
+    )
     return report_document(range_report(assess(found.frames), found.quality))

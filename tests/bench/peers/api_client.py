@@ -1,6 +1,7 @@
 """Energy of each GPU from raw power samples with prometheus-api-client and pandas.
 
-`frame` follows its documentation; `lists` loads the samples into pandas as received, which costs less.
+`frame` follows its documentation; `lists` loads the samples into pandas as received, which costs
+less.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ def energy_by_lists(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
 
 
 def main() -> None:
-    way, address, metric, start_s, end_s = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5])
+    way, address, metric, start_s, end_s = (
+        sys.argv[1],
+        sys.argv[2],
+        sys.argv[3],
+        float(sys.argv[4]),
+        float(sys.argv[5]),
+    )
     start, end = (datetime.fromtimestamp(each, UTC) for each in (start_s - 1, end_s))
-    data = PrometheusConnect(url=address).get_metric_range_data(metric, start_time=start, end_time=end)
+    data = PrometheusConnect(url=address).get_metric_range_data(
+        metric, start_time=start, end_time=end
+    )
     print(json.dumps(dict({"frame": energy_by_frame, "lists": energy_by_lists}[way](data))))
 
 

@@ -1,4 +1,6 @@
-"""codecarbon: one tracker per window over the eight GPUs in turn, because it reports only their sum."""
+"""codecarbon: one tracker per window over the eight GPUs in turn, because it reports only their
+sum.
+"""
 
 from __future__ import annotations
 

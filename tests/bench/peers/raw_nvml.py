@@ -28,7 +28,12 @@ def main() -> None:
         }
         mean_w = [sum(column) / len(column) / 1e3 for column in zip(*polled_w, strict=True)]
         print_window("counter", begin_s, end_s, counter_j)
-        print_window("polled", begin_s, end_s, {i: power_w * (end_s - begin_s) for i, power_w in enumerate(mean_w)})
+        print_window(
+            "polled",
+            begin_s,
+            end_s,
+            {i: power_w * (end_s - begin_s) for i, power_w in enumerate(mean_w)},
+        )
         time.sleep(0.7)
 
 

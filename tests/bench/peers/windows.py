@@ -25,7 +25,13 @@ def print_window(
 ) -> None:
     print(
         json.dumps(
-            {"method": method, "begin_s": begin_s, "end_s": end_s, "joules": joules, "begin_took_s": begin_took_s}
+            {
+                "method": method,
+                "begin_s": begin_s,
+                "end_s": end_s,
+                "joules": joules,
+                "begin_took_s": begin_took_s,
+            }
         ),
         flush=True,
     )

@@ -1,7 +1,7 @@
 """zeus without a counter: its power monitor, which polls at half of the sensor's period.
 
-By default, version 0.16 infers a period of 0 s (the minimum of its samples and its initial 0) and polls without a
-pause, which would dominate the measurement on a small machine.
+By default, version 0.16 infers a period of 0 s (the minimum of its samples and its initial 0) and
+polls without a pause, which would dominate the measurement on a small machine.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ def main() -> None:
         time.sleep(seconds)
         called_s = boottime()
         measured = monitor.end_window("bench", sync_execution=False)
-        print_window("counter", begin_s, (called_s + boottime()) / 2, measured.gpu_energy, begin_took_s)
+        print_window(
+            "counter", begin_s, (called_s + boottime()) / 2, measured.gpu_energy, begin_took_s
+        )
         time.sleep(0.7)
 
 

@@ -20,6 +20,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folders = [tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("dist")]
     for folder in folders:
         command = ["make", "release", "SNAPSHOT=1", f"OUT={folder}", f"PYTHON={sys.executable}"]
-        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1_500)
+        done = subprocess.run(
+            command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1_500
+        )
         assert done.returncode == 0, done.stderr
     return folders

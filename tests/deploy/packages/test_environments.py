@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from deploy.packages.commands import ROOT
-from exporter.simulation import Constant
 from tests.daemon import Daemon, daemon
 from tests.deploy.packages.conftest import needs_build
+from wattline_exporter.simulation import Constant
 
 pytestmark = needs_build
 _JOB = """
@@ -26,7 +26,9 @@ print(run.run_id, run.energy_joules)
 """
 _EXECUTE = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 POWER_W = 300.0
-_NO_DEPENDENCIES = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+_NO_DEPENDENCIES = (
+    "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,12 @@ def _environment(folder: Path) -> Path:
 
 
 def _run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME"}} | environment
-    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=400, check=False)
+    own = {
+        name: value for name, value in os.environ.items() if name in {"PATH", "HOME"}
+    } | environment
+    done = subprocess.run(
+        command, env=own, capture_output=True, text=True, timeout=400, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -74,24 +80,61 @@ def test_sdist_builds_the_same_wheel(built, tmp_path):
 def test_wheel_with_locked_packages_measures(built, tmp_path):
     python = _environment(tmp_path / "venv")
     (wheel,) = built[0].glob("*.whl")
-    _run(python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", ROOT / "deploy/packages/runtime.txt")
+    _run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "-r",
+        ROOT / "deploy/packages/runtime.txt",
+    )
     _run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
 
-    program = ("-c", _EXECUTE, str(python), "-m", "exporter")
+    program = ("-c", _EXECUTE, str(python), "-m", "wattline_exporter")
     with daemon(tmp_path, "--simulate", "2xH200", program=program, nursery=None) as exporter:
-        ran = _run(python.with_name("wattline"), "run", "--exporter", exporter.url, "--gpus", "0", "--", "sleep", "1")
+        ran = _run(
+            python.with_name("wattline"),
+            "run",
+            "--exporter",
+            exporter.url,
+            "--gpus",
+            "0",
+            "--",
+            "sleep",
+            "1",
+        )
     assert " J" in ran.stderr, ran.stderr
 
 
 def test_zipapp_measures_and_its_runs_do_not_see_its_packages(built, tmp_path):
     program = [sys.executable, str(built[0] / "wattline.pyz")]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
-    options = ["--idle-seconds", "1", "--state.path", str(tmp_path / "state"), "--web.listen-address", "127.0.0.1:0"]
-    with daemon(tmp_path, "--simulate", "2xH200", env=environment, program=program[1:], nursery=None) as exporter:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "SHIV_ROOT": str(tmp_path / "shiv"),
+    }
+    options = [
+        "--idle-seconds",
+        "1",
+        "--state.path",
+        str(tmp_path / "state"),
+        "--web.listen-address",
+        "127.0.0.1:0",
+    ]
+    with daemon(
+        tmp_path, "--simulate", "2xH200", env=environment, program=program[1:], nursery=None
+    ) as exporter:
         job = "import os, sys; print(os.environ.get('PYTHONPATH'), *sys.path)"
         run = ["run", "--exporter", exporter.url, "--gpus", "0", "--", sys.executable, "-c", job]
         ran = subprocess.run(
-            [*program, *run], env=environment, capture_output=True, text=True, timeout=120, check=False
+            [*program, *run],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
     checked = subprocess.run(
         [*program, "check", "--simulate", "2xH200", *options],

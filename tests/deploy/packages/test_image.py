@@ -20,7 +20,10 @@ from tests.fakes.podman import Podman, configured_podman
 from tests.servers import require
 
 _CHECK = ("check", "--simulate", "2xH200", "--idle-seconds", "1", "--state.path", "/tmp/state")
-_MODULES = "aiohttp, bcrypt, cramjam, grpc, msgspec, numpy, psutil, pydantic_core, pynvml, sqlite3, ssl, yaml"
+_MODULES = (
+    "aiohttp, bcrypt, cramjam, grpc, msgspec, numpy, psutil, pydantic_core, pynvml, "
+    "sqlite3, ssl, yaml"
+)
 _ELF = r"\x7fELF\x02\x01\x01" + r"\x00" * 9 + r"\x02\x00\xb7\x00"
 _ELF_MASK = r"\xff" * 7 + r"\x00" + r"\xff" * 8 + r"\xfe\xff\xff\xff"
 _EMULATED = """
@@ -37,8 +40,15 @@ PATH=/opt/wattline/bin:/usr/bin exec "$chroot" "$root" "$@"
 
 
 def test_image_lock_has_the_same_packages_for_each_architecture() -> None:
-    names = [{package.name for package in debian.locked(architecture)} for architecture in debian.ARCHITECTURES]
-    assert names[0] == names[1] == set((Path(debian.__file__).with_name("image.in")).read_text().split())
+    names = [
+        {package.name for package in debian.locked(architecture)}
+        for architecture in debian.ARCHITECTURES
+    ]
+    assert (
+        names[0]
+        == names[1]
+        == set((Path(debian.__file__).with_name("image.in")).read_text().split())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,10 @@ def manifests(archive: Path) -> dict[str, dict]:
     with tarfile.open(archive) as tar:
         (index,) = json.load(tar.extractfile("index.json"))["manifests"]
     entries = json.loads(blob(archive, index["digest"]))["manifests"]
-    return {entry["platform"]["architecture"]: json.loads(blob(archive, entry["digest"])) for entry in entries}
+    return {
+        entry["platform"]["architecture"]: json.loads(blob(archive, entry["digest"]))
+        for entry in entries
+    }
 
 
 def unpack(archive: Path, architecture: str, folder: Path) -> None:
@@ -70,9 +83,15 @@ def unpack(archive: Path, architecture: str, folder: Path) -> None:
 
 
 @needs_build
-def test_recorded_digests_are_those_of_the_archive_and_equal_in_two_builds(built: list[Path], archive: Path) -> None:
-    recorded = dict(reversed(line.split()) for line in (built[0] / "image-digests.txt").read_text().splitlines())
-    assert (built[1] / "image-digests.txt").read_text() == (built[0] / "image-digests.txt").read_text()
+def test_recorded_digests_are_those_of_the_archive_and_equal_in_two_builds(
+    built: list[Path], archive: Path
+) -> None:
+    recorded = dict(
+        reversed(line.split()) for line in (built[0] / "image-digests.txt").read_text().splitlines()
+    )
+    assert (built[1] / "image-digests.txt").read_text() == (
+        built[0] / "image-digests.txt"
+    ).read_text()
     (name, *_) = recorded
     index = json.loads(blob(archive, recorded[name]))
     assert {f"linux/{m['platform']['architecture']}": m["digest"] for m in index["manifests"]} == {
@@ -133,9 +152,22 @@ def test_arm64_image_starts_under_emulation(archive: Path, tmp_path: Path) -> No
     unpack(archive, "arm64", root)
     registered = f":aarch64:M::{_ELF}:{_ELF_MASK}:{qemu}:F"
     modules = f"import platform, {_MODULES}; print(platform.machine())"
-    for command, output in ((["exporter", "--version"], "exporter 0.1.0"), (["python3", "-c", modules], "aarch64")):
-        spaces = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]
+    for command, output in (
+        (["exporter", "--version"], "exporter 0.1.0"),
+        (["python3", "-c", modules], "aarch64"),
+    ):
+        spaces = [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ]
         script = ["sh", "-c", _EMULATED, "sh", qemu, str(root), registered, *command]
-        done = subprocess.run([*spaces, *script], capture_output=True, text=True, timeout=1_500, check=False)
+        done = subprocess.run(
+            [*spaces, *script], capture_output=True, text=True, timeout=1_500, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == output

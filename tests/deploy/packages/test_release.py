@@ -15,7 +15,9 @@ from deploy.packages.release import check_release, project_version, write_chart
 from tests.deploy.helm import CHART, IMAGE, helm
 from tests.deploy.packages.conftest import needs_build
 
-_CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2027-01-01\n\n## [0.1.0] - 2026-12-01\n"
+_CHANGELOG = (
+    "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2027-01-01\n\n## [0.1.0] - 2026-12-01\n"
+)
 
 
 def test_release_of_the_newest_version_in_the_changelog_is_accepted():
@@ -75,7 +77,14 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_chart_archive_renders_the_same_objects_and_has_no_links(chart):
-    values = ("--set", IMAGE, "--set", "rules.kind=PrometheusRule", "--set", "dashboards.enabled=true")
+    values = (
+        "--set",
+        IMAGE,
+        "--set",
+        "rules.kind=PrometheusRule",
+        "--set",
+        "dashboards.enabled=true",
+    )
     archive, folder = (helm("template", "wattline", path, *values) for path in (chart, CHART))
 
     assert archive.returncode == 0, archive.stderr
@@ -91,4 +100,6 @@ def test_chart_project_and_security_policy_have_one_version(chart):
 
     assert (shown["version"], shown["appVersion"]) == (version, version)
     assert "## Deprecations" in (ROOT / "SECURITY.md").read_text()
-    assert f"wattline-{version}-py3-none-any.whl" in (ROOT / "deploy/packages/README.md").read_text()
+    assert (
+        f"wattline-{version}-py3-none-any.whl" in (ROOT / "deploy/packages/README.md").read_text()
+    )

@@ -1,4 +1,6 @@
-"""Debian package and RPM under a booted systemd, in a root with nothing but Debian's minimum, systemd and Python."""
+"""Debian package and RPM under a booted systemd, in a root with nothing but Debian's minimum,
+systemd and Python.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from deploy.packages.commands import ROOT
-from exporter import simulation
-from exporter.simulation import Constant, Simulation
 from tests.deploy.machine import SYSTEMD, Machine
 from tests.deploy.packages.conftest import needs_build
 from tests.fakes import nvml
 from tests.polling import eventually
 from tests.servers import require
+from wattline_exporter import simulation
+from wattline_exporter.simulation import Constant, Simulation
 
 pytestmark = needs_build
 UNIT = "wattline-exporter"
@@ -30,8 +32,14 @@ Environment=LD_LIBRARY_PATH={_DRIVER}
 Environment={simulation.ENVIRONMENT}={_SIMULATED / simulation.FILE_NAME}
 ReadWritePaths={_SIMULATED}
 """
-_READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9847/metrics', timeout=10).read().decode())"
-LEFT = "/usr/lib/systemd/system /etc/systemd/system /usr/lib/sysusers.d /usr/lib/tmpfiles.d /opt/wattline"
+_READ = (
+    "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9847/metrics', "
+    "timeout=10).read().decode())"
+)
+LEFT = (
+    "/usr/lib/systemd/system /etc/systemd/system /usr/lib/sysusers.d /usr/lib/tmpfiles.d "
+    "/opt/wattline"
+)
 
 
 @dataclass(frozen=True)
@@ -46,10 +54,15 @@ class Installer:
 
 INSTALLERS = {
     "deb": Installer(
-        "*.deb", ("apt-get", "install", "--yes"), ("apt-get", "remove", "--yes"), ("apt-get", "purge", "--yes")
+        "*.deb",
+        ("apt-get", "install", "--yes"),
+        ("apt-get", "remove", "--yes"),
+        ("apt-get", "purge", "--yes"),
     ),
     # Debian's Python and systemd are not in the database of rpm.
-    "rpm": Installer("*.rpm", ("rpm", "--force-debian", "--nodeps", "-i"), ("rpm", "--force-debian", "-e")),
+    "rpm": Installer(
+        "*.rpm", ("rpm", "--force-debian", "--nodeps", "-i"), ("rpm", "--force-debian", "-e")
+    ),
 }
 
 
@@ -59,8 +72,16 @@ def clean_root() -> Path:
     if not _CLEAN.exists():
         mmdebstrap = require("mmdebstrap", "mmdebstrap")
         unfinished = _CLEAN.with_suffix(f".{os.getpid()}")
-        made = [mmdebstrap, "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", f"--include={_PACKAGES}"]
-        subprocess.run([*made, "bookworm", str(unfinished)], check=True, capture_output=True, timeout=500)
+        made = [
+            mmdebstrap,
+            "--quiet",
+            "--variant=minbase",
+            "--dpkgopt=force-unsafe-io",
+            f"--include={_PACKAGES}",
+        ]
+        subprocess.run(
+            [*made, "bookworm", str(unfinished)], check=True, capture_output=True, timeout=500
+        )
         unfinished.rename(_CLEAN)
     return _CLEAN
 
@@ -71,7 +92,9 @@ def driver(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "simulated"
     folder.mkdir()
     path = folder / simulation.FILE_NAME
-    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s())
+    simulation.create(
+        path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s()
+    )
     path.chmod(0o666)
     simulated = Simulation.open(path)
     for gpu in range(2):
@@ -105,17 +128,25 @@ def metric(node: Machine, start: str) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", INSTALLERS)
-def test_package_measures_under_systemd_and_leaves_no_unit(kind: str, built: list[Path], node: Machine) -> None:
+def test_package_measures_under_systemd_and_leaves_no_unit(
+    kind: str, built: list[Path], node: Machine
+) -> None:
     installer = INSTALLERS[kind]
     (package,) = built[0].glob(installer.pattern)
     succeed(node, *installer.install, str(_DIST / package.name))
     node.write(f"/etc/systemd/system/{UNIT}.service.d/gpus.conf", _DROP_IN)
     succeed(node, "systemctl", "daemon-reload")
     succeed(node, "systemctl", "enable", "--now", UNIT)
-    eventually(lambda: metric(node, "wattline_gpu_up{") == [1, 1], "both GPUs are up", lambda: log(node))
+    eventually(
+        lambda: metric(node, "wattline_gpu_up{") == [1, 1], "both GPUs are up", lambda: log(node)
+    )
     assert succeed(node, "stat", "-c", "%U %a", "/var/lib/wattline").split() == ["wattline", "750"]
 
-    around = ["env", "WATTLINE_EXPORTER=unix:///run/wattline/api.sock", "/opt/wattline/bin/wattline"]
+    around = [
+        "env",
+        "WATTLINE_EXPORTER=unix:///run/wattline/api.sock",
+        "/opt/wattline/bin/wattline",
+    ]
     succeed(node, *around, "run", "--gpus", "0", "--run-id", "probe", "--", "sleep", "2")
     (duration_s,) = metric(node, 'wattline_run_duration_seconds{run_id="probe"')
     (energy_j,) = metric(node, 'wattline_run_energy_joules_total{component="gpu"')
@@ -138,14 +169,20 @@ def test_rpm_names_its_scripts_requirements_and_configuration(built: list[Path])
 
     def asked(*options: str) -> list[str]:
         command = [require("rpm", "rpm"), "-qp", *options, str(package)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout.splitlines()
 
     scripts = "\n".join(asked("--scripts"))
-    assert scripts.index("systemd-sysusers wattline.conf") < scripts.index("disable wattline-exporter.service")
+    assert scripts.index("systemd-sysusers wattline.conf") < scripts.index(
+        "disable wattline-exporter.service"
+    )
     assert {"/usr/bin/python3.11", "systemd"} <= set(asked("--requires"))
     assert asked("--configfiles") == ["/etc/default/wattline-exporter"]
     assert asked("--queryformat", "%{BUILDHOST} %{LICENSE}") == ["reproducible MIT"]
-    assert {line.split()[0] for line in asked("--queryformat", "[%{FILEUSERNAME} %{FILEGROUPNAME}\n]")} == {"root"}
+    assert {
+        line.split()[0] for line in asked("--queryformat", "[%{FILEUSERNAME} %{FILEGROUPNAME}\n]")
+    } == {"root"}
 
 
 def test_rpm_and_deb_contain_the_same_files(built: list[Path], tmp_path: Path) -> None:
@@ -156,6 +193,8 @@ def test_rpm_and_deb_contain_the_same_files(built: list[Path], tmp_path: Path) -
     unpacked = f"{require('rpm2cpio', 'rpm2cpio')} {rpm} | {require('cpio', 'cpio')} --quiet -idm"
     subprocess.run(["sh", "-c", unpacked], cwd=folders[0], check=True)
     subprocess.run(["dpkg-deb", "--extract", deb, folders[1]], check=True)
-    compared = subprocess.run(["diff", "-r", "--no-dereference", *folders], capture_output=True, text=True, check=False)
+    compared = subprocess.run(
+        ["diff", "-r", "--no-dereference", *folders], capture_output=True, text=True, check=False
+    )
     assert compared.stdout == ""
     assert (folders[0] / "opt/wattline/bin/exporter").stat().st_mode & 0o777 == 0o755

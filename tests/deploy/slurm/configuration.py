@@ -70,7 +70,9 @@ HOME={folder}/home
 
 
 def write_configuration(folder: Path, ports: Mapping[str, int]) -> None:
-    """Install the product's files for Slurm, and write the configuration of Slurm, MUNGE and the nodes' GPUs."""
+    """Install the product's files for Slurm, and write the configuration of Slurm, MUNGE and the
+    nodes' GPUs.
+    """
     for name in ("state", "mysql", "home", "tmp"):
         (folder / name).mkdir()
     installed = subprocess.run(
@@ -82,7 +84,13 @@ def write_configuration(folder: Path, ports: Mapping[str, int]) -> None:
     )
     etc = folder / "etc/slurm"
     assert "EpilogSlurmctld=/etc/slurm/wattline.sh" in installed.stdout
-    values = {"folder": folder, "script": etc / "wattline.sh", "gpus": GPUS, "python": sys.executable, **ports}
+    values = {
+        "folder": folder,
+        "script": etc / "wattline.sh",
+        "gpus": GPUS,
+        "python": sys.executable,
+        **ports,
+    }
     _write(etc / "slurm.conf", _SLURM_CONF.format(**values))
     _write(etc / "slurmdbd.conf", _DBD_CONF.format(**values), 0o600)
     _write(etc / "wattline.conf", _SETTINGS.format(**values))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from exporter.simulation import FILE_NAME, Simulation
+from wattline_exporter.simulation import FILE_NAME, Simulation
 
 
 def main() -> None:

@@ -13,7 +13,12 @@ import pytest
 from tests.deploy.slurm.configuration import REPOSITORY
 from tests.fakes.run_api import RunApi, run_api_server
 
-JOB = {"SLURM_JOB_ID": "7", "SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_USER": "ada", "SLURM_JOB_GPUS": "0"}
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_CLUSTER_NAME": "lab",
+    "SLURM_JOB_USER": "ada",
+    "SLURM_JOB_GPUS": "0",
+}
 CONTEXTS = ("prolog_slurmd", "epilog_slurmd", "prolog_task", "", "other")
 
 
@@ -28,13 +33,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_script(folder: Path, context: str, settings: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run_script(
+    folder: Path, context: str, settings: str, **environ: str
+) -> subprocess.CompletedProcess[str]:
     etc = folder / "etc/slurm"
     base = f"WATTLINE_PYTHON={sys.executable}\nWATTLINE_SLURM_LOG={folder}/log\nHOME={folder}\n"
     (etc / "wattline.conf").write_text(base + settings)
     env = {"PATH": os.environ["PATH"], "SLURM_SCRIPT_CONTEXT": context, **JOB, **environ}
     return subprocess.run(
-        [etc / "wattline.sh"], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False
+        [etc / "wattline.sh"],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -62,14 +75,21 @@ def test_missing_exporter_is_one_line_in_the_log(folder: Path) -> None:
     run_script(folder, "prolog_slurmd", "WATTLINE_EXPORTER=unix:///nonexistent/api.sock\n")
     lines = [line for line in log(folder).splitlines() if "scontrol" not in line]
     assert len(lines) == 1
-    assert "wattline prolog job 7: failed: cannot reach an exporter at unix:///nonexistent/api.sock" in lines[0]
+    assert (
+        "wattline prolog job 7: failed: cannot reach an exporter at unix:///nonexistent/api.sock"
+        in lines[0]
+    )
 
 
 def test_exporter_that_never_answers_does_not_hold_the_job(folder: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        done = run_script(folder, "prolog_slurmd", f"WATTLINE_EXPORTER=http://127.0.0.1:{silent.getsockname()[1]}\n")
+        done = run_script(
+            folder,
+            "prolog_slurmd",
+            f"WATTLINE_EXPORTER=http://127.0.0.1:{silent.getsockname()[1]}\n",
+        )
     assert done.returncode == 0
     assert "job 7: failed: cannot reach an exporter" in log(folder)
 
@@ -78,7 +98,13 @@ def test_prolog_and_epilog_begin_and_end_the_run(folder: Path) -> None:
     api = RunApi(("GPU-1",))
     with run_api_server(api) as address:
         settings = f"WATTLINE_EXPORTER={address}\nWATTLINE_SLURM_LABELS=user,account\n"
-        run_script(folder, "prolog_slurmd", settings, SLURM_JOB_ACCOUNT="physics", SLURM_JOB_PARTITION="gpu")
+        run_script(
+            folder,
+            "prolog_slurmd",
+            settings,
+            SLURM_JOB_ACCOUNT="physics",
+            SLURM_JOB_PARTITION="gpu",
+        )
         begun = api.begun["slurm-lab-7"]
         assert begun.labels == {"discovered": "slurm", "user": "ada", "account": "physics"}
         assert (begun.workload, begun.gpus, begun.cgroup) == ("slurm", ["0"], "slurm:7")
@@ -90,6 +116,14 @@ def test_prolog_and_epilog_begin_and_end_the_run(folder: Path) -> None:
 def test_task_prolog_gives_an_address_that_the_user_can_use(folder: Path) -> None:
     (folder / "api.sock").touch()
     own, missing = f"unix://{folder}/api.sock", f"unix://{folder}/missing.sock"
-    assert run_script(folder, "prolog_task", f"WATTLINE_EXPORTER={own}\n").stdout == f"export WATTLINE_EXPORTER={own}\n"
+    assert (
+        run_script(folder, "prolog_task", f"WATTLINE_EXPORTER={own}\n").stdout
+        == f"export WATTLINE_EXPORTER={own}\n"
+    )
     assert run_script(folder, "prolog_task", f"WATTLINE_EXPORTER={missing}\n").stdout == ""
-    assert run_script(folder, "prolog_task", f"WATTLINE_EXPORTER={own}\n", WATTLINE_EXPORTER="http://a:1").stdout == ""
+    assert (
+        run_script(
+            folder, "prolog_task", f"WATTLINE_EXPORTER={own}\n", WATTLINE_EXPORTER="http://a:1"
+        ).stdout
+        == ""
+    )

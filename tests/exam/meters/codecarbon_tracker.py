@@ -10,12 +10,16 @@ from protocol import Notes, examine
 
 def main() -> None:
     notes = Notes()
-    tracker = OfflineEmissionsTracker(country_iso_code="GBR", output_methods=[], log_level="warning")
+    tracker = OfflineEmissionsTracker(
+        country_iso_code="GBR", output_methods=[], log_level="warning"
+    )
     logging.getLogger("codecarbon").addHandler(notes)
 
     def end() -> dict[str, float]:
         tracker.stop()
-        notes.texts[:] = [text for text in notes.texts if "GPU" in text]  # others are about the host
+        notes.texts[:] = [
+            text for text in notes.texts if "GPU" in text
+        ]  # others are about the host
         return {"sum": tracker.final_emissions_data.gpu_energy * 3.6e6}
 
     examine(tracker.start, end, notes)

@@ -16,7 +16,10 @@ def main() -> None:
 
     def end() -> dict[int, float]:
         end_mj = map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)
-        return {gpu: (after - before) / 1e3 for gpu, (before, after) in enumerate(zip(begin_mj, end_mj, strict=True))}
+        return {
+            gpu: (after - before) / 1e3
+            for gpu, (before, after) in enumerate(zip(begin_mj, end_mj, strict=True))
+        }
 
     examine(begin, end)
 

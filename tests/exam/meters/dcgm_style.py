@@ -1,4 +1,5 @@
-"""Imitation of a DCGM field watch: the energy counter, read once a second, and the difference of cached values.
+"""Imitation of a DCGM field watch: the energy counter, read once a second, and the difference of
+cached values.
 
 DCGM itself does not run on the simulated driver. Its field watches default to one update a second.
 """

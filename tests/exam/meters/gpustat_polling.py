@@ -1,4 +1,6 @@
-"""gpustat: mean of its power once a second, in whole watts, times the time. gpustat itself claims no energy."""
+"""gpustat: mean of its power once a second, in whole watts, times the time. gpustat itself claims
+no energy.
+"""
 
 from __future__ import annotations
 

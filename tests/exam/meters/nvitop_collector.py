@@ -1,4 +1,6 @@
-"""nvitop: mean power of its background collector, times its duration. nvitop itself claims no energy."""
+"""nvitop: mean power of its background collector, times its duration. nvitop itself claims no
+energy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plain NVML: the mean of nvmlDeviceGetPowerUsage once a second, times the time, as in many scripts."""
+"""Plain NVML: the mean of nvmlDeviceGetPowerUsage once a second, times the time, as in many
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def main() -> None:
     def end() -> dict[int, float]:
         stopped.set()
         seconds = boottime() - begun_s[0]
-        return {gpu: fmean(column) / 1e3 * seconds for gpu, column in enumerate(zip(*polls_mw, strict=True))}
+        return {
+            gpu: fmean(column) / 1e3 * seconds
+            for gpu, column in enumerate(zip(*polls_mw, strict=True))
+        }
 
     examine(begin, end)
 

@@ -1,6 +1,7 @@
 """Protocol of a meter, as a Python function; needs the standard library only.
 
-The command measures, prints the line `ready`, waits until its stdin ends, and prints one line of JSON.
+The command measures, prints the line `ready`, waits until its stdin ends, and prints one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def examine(begin: Callable[[], object], end: Callable[[], Mapping[Any, float]], notes: Notes | None = None) -> None:
+def examine(
+    begin: Callable[[], object], end: Callable[[], Mapping[Any, float]], notes: Notes | None = None
+) -> None:
     """Measure from `begin` to `end`, which returns joules by the index of the GPU, or their `sum`.
 
     The window lasts from the return of `begin` to the call of `end`.
@@ -42,4 +45,9 @@ def examine(begin: Callable[[], object], end: Callable[[], Mapping[Any, float]],
     end_s = boottime()
     joules = end()
     answer = {"energy_joules": {str(gpu): float(each) for gpu, each in joules.items()}}
-    print(json.dumps({**answer, "begin_s": begin_s, "end_s": end_s, "notes": notes.texts if notes else []}), flush=True)
+    print(
+        json.dumps(
+            {**answer, "begin_s": begin_s, "end_s": end_s, "notes": notes.texts if notes else []}
+        ),
+        flush=True,
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
-from exporter.processes.procfs import find_process
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, RunProcesses
+from wattline_exporter.sensors.processes.procfs import find_process
 
 
 class Node:

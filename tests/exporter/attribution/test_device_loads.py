@@ -1,9 +1,14 @@
-from exporter.attribution.device_loads import NO_RUN, cpu_loads, gpu_loads
-from exporter.model import GpuProcess
+from wattline_exporter.attribution.device_loads import NO_RUN, cpu_loads, gpu_loads
+from wattline_exporter.sensors.readings import GpuProcess
 
 
 def test_gpu_loads_are_the_kernel_times_of_each_runs_processes():
-    processes = [GpuProcess(1, 100, 0.3), GpuProcess(11, 100, 0.2), GpuProcess(2, 900, 0.1), GpuProcess(9, 100, 0.4)]
+    processes = [
+        GpuProcess(1, 100, 0.3),
+        GpuProcess(11, 100, 0.2),
+        GpuProcess(2, 900, 0.1),
+        GpuProcess(9, 100, 0.4),
+    ]
 
     loads = gpu_loads(["a", "b"], processes, {"a": {1, 11}, "b": {2}})
     assert loads.loads == {"a": 0.5, "b": 0.1, NO_RUN: 0.4}
@@ -12,8 +17,14 @@ def test_gpu_loads_are_the_kernel_times_of_each_runs_processes():
 def test_gpu_loads_without_kernel_time_use_memory_or_process_counts():
     pids = {"a": {1}}
 
-    assert gpu_loads(["a"], [GpuProcess(1, 300), GpuProcess(9, 100)], pids).loads == {"a": 300, NO_RUN: 100}
-    assert gpu_loads(["a"], [GpuProcess(1), GpuProcess(9), GpuProcess(8)], pids).loads == {"a": 1, NO_RUN: 2}
+    assert gpu_loads(["a"], [GpuProcess(1, 300), GpuProcess(9, 100)], pids).loads == {
+        "a": 300,
+        NO_RUN: 100,
+    }
+    assert gpu_loads(["a"], [GpuProcess(1), GpuProcess(9), GpuProcess(8)], pids).loads == {
+        "a": 1,
+        NO_RUN: 2,
+    }
 
 
 def test_gpu_loads_of_no_run_go_to_the_runs_without_processes_equally():

@@ -2,16 +2,18 @@ import random
 
 import pytest
 
-from exporter.attribution.device_loads import DeviceLoads
-from exporter.attribution.idle_level import IdleLevel
-from exporter.attribution.policy import AttributedKey, Attribution
-from exporter.model import Device
+from wattline_exporter.attribution.device_loads import DeviceLoads
+from wattline_exporter.attribution.idle_level import IdleLevel
+from wattline_exporter.attribution.policy import AttributedKey, Attribution
+from wattline_exporter.sensors.readings import Device
 
 GPU = Device("gpu", "GPU-0")
 
 
 class Counter:
-    """Energy counter of a GPU that is updated every 0.1 s, read once a second with a delay of up to 50 ms."""
+    """Energy counter of a GPU that is updated every 0.1 s, read once a second with a delay of up to
+    50 ms.
+    """
 
     def __init__(self, level):
         self.level, self.t_s, self.energy_j, self._rng = level, 0.0, 0.0, random.Random(1)
@@ -85,10 +87,14 @@ def test_idle_apart_idle_holder_gets_almost_no_energy():
     rng = random.Random(2)
     t_s = 0.0
     attribution.divide(GPU, 100.0, t_s)
-    for _ in range(400):  # 30 s at 78 W, polled each 50 to 100 ms; the counter is updated every 100 ms
+    for _ in range(
+        400
+    ):  # 30 s at 78 W, polled each 50 to 100 ms; the counter is updated every 100 ms
         t_s += rng.uniform(0.05, 0.1)
         attribution.divide(GPU, 100.0 + 78.0 * (int(t_s * 10) / 10), t_s)
     apart_j = attribution.microjoules[AttributedKey(GPU, "idle_apart", "a")] / 1e6
 
-    assert attribution.microjoules[AttributedKey(GPU, "idle_shared", "a")] / 1e6 == pytest.approx(78.0 * t_s, rel=0.01)
+    assert attribution.microjoules[AttributedKey(GPU, "idle_shared", "a")] / 1e6 == pytest.approx(
+        78.0 * t_s, rel=0.01
+    )
     assert apart_j < 78.0 * 0.1 + 0.5  # one update of the counter

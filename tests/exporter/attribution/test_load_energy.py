@@ -2,10 +2,10 @@
 
 import pytest
 
-from exporter.attribution.device_loads import GpuLoadPeriod
-from exporter.attribution.load_energy import KEPT_S, LoadEnergies
-from exporter.contract import metrics as m
-from exporter.model import Device
+from wattline.contract import metrics as m
+from wattline_exporter.attribution.device_loads import GpuLoadPeriod
+from wattline_exporter.attribution.load_energy import KEPT_S, LoadEnergies
+from wattline_exporter.sensors.readings import Device
 
 GPU = Device("gpu", "GPU-1")
 IDLE_W = 100.0
@@ -39,7 +39,9 @@ def test_load_energies_of_runs_and_of_no_run_add_up_to_the_gpu():
     energies, read = LoadEnergies(), {0.0: 0.0, 1.0: 123.4567891, 2.0: 200.0}
     loads = {"a": 0.3, "": 0.1, "b": 0.7}
 
-    energies.add(GPU, [GpuLoadPeriod(0.0, 1.0, loads), GpuLoadPeriod(1.0, 2.0, loads)], read.get, IDLE_W)
+    energies.add(
+        GPU, [GpuLoadPeriod(0.0, 1.0, loads), GpuLoadPeriod(1.0, 2.0, loads)], read.get, IDLE_W
+    )
     energies.add(GPU, [GpuLoadPeriod(2.0, 3.0, loads)], {2.0: 400.0, 3.0: 700.0}.get, IDLE_W)
 
     found = [each.value for each in energies.readings(0.0) if each.metric is m.RUN_LOAD_ENERGY]

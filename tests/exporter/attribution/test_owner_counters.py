@@ -1,10 +1,10 @@
 import pytest
 
-from exporter.attribution.device_loads import NO_RUN, DeviceLoads
-from exporter.attribution.owner_counters import Owner, OwnerAmount, OwnerCounters
-from exporter.attribution.policy import Attribution
-from exporter.contract.run_limits import MAX_OWNERS, OTHER_OWNERS
-from exporter.model import Device
+from wattline.contract.run_limits import MAX_OWNERS, OTHER_OWNERS
+from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads
+from wattline_exporter.attribution.owner_counters import Owner, OwnerAmount, OwnerCounters
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.sensors.readings import Device
 
 GPU, PACKAGE = Device("gpu", "GPU-0"), Device("package", "0")
 ADA, BOB = Owner("slurm", "ada", "physics", "slurm"), Owner("run", "bob", "", "training")
@@ -13,21 +13,27 @@ GPU_SECONDS = "wattline_owner_gpu_seconds_total"
 
 
 def values(attribution, **recorded):
-    """Return the values by metric name and labels, as scrapes see them or, with `recorded`, the local history."""
+    """Return the values by metric name and labels, as scrapes see them or, with `recorded`, the
+    local history.
+    """
     attribution.owners.show(1e6)
     attribution.owners.show(2e6)
     return {(r.metric.name, *r.labels): r.value for r in attribution.owners.readings(**recorded)}
 
 
 def divided(attribution, seconds_w, loads, *, device=GPU, grams_per_j=0.0):
-    """Divide (seconds, watts) from time 0 on, in steps of a second, with fixed loads of the holders."""
+    """Divide (seconds, watts) from time 0 on, in steps of a second, with fixed loads of the
+    holders.
+    """
     attribution.hold(device, DeviceLoads(loads), 0.0)
     at_s = energy_j = 0.0
     attribution.divide(device, 1e-6, at_s)
     for seconds, watts in seconds_w:
         for _ in range(seconds):
             at_s, energy_j = at_s + 1.0, energy_j + watts
-            attribution.divide(device, energy_j, at_s, {("average", "actual"): energy_j * grams_per_j})
+            attribution.divide(
+                device, energy_j, at_s, {("average", "actual"): energy_j * grams_per_j}
+            )
     return at_s, energy_j
 
 
@@ -43,9 +49,13 @@ def test_owner_counters_shared_gpu_add_up_to_the_device():
     assert found[ENERGY, *ADA, "gpu", "idle_shared"] == pytest.approx(27_500, abs=1e-3)
     assert found[ENERGY, *BOB, "gpu", "idle_shared"] == pytest.approx(12_500, abs=1e-3)
     for policy in ("idle_apart", "idle_shared"):
-        assert sum(j for key, j in found.items() if key[0] == ENERGY and key[-1] == policy) == pytest.approx(40_000)
+        assert sum(
+            j for key, j in found.items() if key[0] == ENERGY and key[-1] == policy
+        ) == pytest.approx(40_000)
     assert found[EMISSIONS, *ADA, "gpu", "average", "actual"] == pytest.approx(13_750, rel=1e-6)
-    assert sum(g for key, g in found.items() if key[0] == EMISSIONS) == pytest.approx(20_000, rel=1e-9)
+    assert sum(g for key, g in found.items() if key[0] == EMISSIONS) == pytest.approx(
+        20_000, rel=1e-9
+    )
     assert found[GPU_SECONDS, *ADA] == found[GPU_SECONDS, *BOB] == pytest.approx(50.0)
 
 
@@ -53,7 +63,9 @@ def test_owner_counters_gpu_without_holder_counts_as_none():
     attribution = Attribution()
     divided(attribution, [(60, 80.0)], {})
     assert values(attribution)[GPU_SECONDS, "none", "", "", ""] == pytest.approx(60.0)
-    assert values(attribution)[ENERGY, "none", "", "", "", "gpu", "idle_shared"] == pytest.approx(4_800, abs=1e-3)
+    assert values(attribution)[ENERGY, "none", "", "", "", "gpu", "idle_shared"] == pytest.approx(
+        4_800, abs=1e-3
+    )
 
 
 def test_owner_counters_two_runs_of_one_owner_share_one_series():
@@ -104,15 +116,22 @@ def test_owner_counters_shown_before_a_restart_are_never_at_zero_again():
     second = OwnerCounters(saved)
     second.show(10.0)
     assert {r.labels[1]: r.value for r in second.readings()} == {"ada": 5.0, "bob": 0.0}
-    assert {r.labels[1]: r.value for r in second.readings(recorded=True)} == {"ada": 5.0, "bob": 7.0}
+    assert {r.labels[1]: r.value for r in second.readings(recorded=True)} == {
+        "ada": 5.0,
+        "bob": 7.0,
+    }
     second.show(75.0)
     assert {r.labels[1]: r.value for r in second.readings()} == {"ada": 5.0, "bob": 7.0}
 
 
 def test_owner_counters_beyond_the_limit_count_as_other_of_their_kind():
     owners = OwnerCounters()
-    owners.assign({f"run-{n}": Owner("slurm", f"user-{n}", "", "slurm") for n in range(MAX_OWNERS + 10)})
-    owners.add_energy("gpu", "idle_shared", {f"run-{n}": 1_000_000 for n in range(MAX_OWNERS + 10)}, 0.0)
+    owners.assign(
+        {f"run-{n}": Owner("slurm", f"user-{n}", "", "slurm") for n in range(MAX_OWNERS + 10)}
+    )
+    owners.add_energy(
+        "gpu", "idle_shared", {f"run-{n}": 1_000_000 for n in range(MAX_OWNERS + 10)}, 0.0
+    )
     owners.show(0.0)
     owners.show(100.0)
     found = {r.labels: r.value for r in owners.readings()}
@@ -127,7 +146,9 @@ def test_owner_counters_beyond_the_limit_count_as_other_of_their_kind():
 
 def test_owner_counters_state_of_an_earlier_version_counts_as_none():
     owners = OwnerCounters({}, {("gpu", GPU.id, "average", "actual"): 0.25})
-    attribution = Attribution(energy_j={GPU: 100.0, PACKAGE: 50.0, Device("core", "0"): 20.0}, owners=owners)
+    attribution = Attribution(
+        energy_j={GPU: 100.0, PACKAGE: 50.0, Device("core", "0"): 20.0}, owners=owners
+    )
     assert values(attribution) == {
         (EMISSIONS, "none", "", "", "", "gpu", "average", "actual"): 0.25,
         (ENERGY, "none", "", "", "", "gpu", "idle_apart"): 100.0,
@@ -151,7 +172,9 @@ def test_owner_counters_changes_that_are_not_saved_are_in_the_next_ones():
 def test_owner_counters_holder_without_owner_counts_as_none():
     attribution = Attribution()
     divided(attribution, [(10, 300.0)], {NO_RUN: 1.0})
-    assert values(attribution)[ENERGY, "none", "", "", "", "gpu", "idle_shared"] == pytest.approx(3_000, abs=1e-3)
+    assert values(attribution)[ENERGY, "none", "", "", "", "gpu", "idle_shared"] == pytest.approx(
+        3_000, abs=1e-3
+    )
 
 
 def test_owner_counters_deferred_amount_goes_to_the_later_owner():
@@ -164,7 +187,9 @@ def test_owner_counters_deferred_amount_goes_to_the_later_owner():
     owners.assign({"a": BOB})
     owners.add_energy("gpu", "idle_shared", {"a": 2_000_000}, 101.0)
     owners.show(101.0)
-    assert owners.take_changes() == {(ENERGY, (*BOB, "gpu", "idle_shared")): OwnerAmount(42_000_000, is_shown=False)}
+    assert owners.take_changes() == {
+        (ENERGY, (*BOB, "gpu", "idle_shared")): OwnerAmount(42_000_000, is_shown=False)
+    }
 
 
 @pytest.mark.parametrize("is_retained", [True, False])

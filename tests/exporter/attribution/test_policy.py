@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.device_loads import NO_RUN, DeviceLoads
-from exporter.attribution.policy import (
+from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads
+from wattline_exporter.attribution.policy import (
     MAX_LOAD_CHANGES,
     POLICIES,
     AttributedKey,
     Attribution,
     split_energy,
 )
-from exporter.model import Device
+from wattline_exporter.sensors.readings import Device
 
 GPU = Device("gpu", "GPU-0")
 PACKAGE = Device("package", "0")
@@ -36,7 +36,9 @@ def divided(*steps, idle_w=100.0, device=GPU):
     return attribution
 
 
-@given(st.integers(0, 10**15), st.integers(0, 10**15), loads, st.sampled_from(POLICIES), st.booleans())
+@given(
+    st.integers(0, 10**15), st.integers(0, 10**15), loads, st.sampled_from(POLICIES), st.booleans()
+)
 def test_split_energy_adds_up_to_the_microjoule(energy_uj, idle_uj, loads, policy, by_load):
     shares = split_energy(energy_uj, idle_uj, DeviceLoads(loads), policy, idle_by_load=by_load)
 
@@ -44,13 +46,18 @@ def test_split_energy_adds_up_to_the_microjoule(energy_uj, idle_uj, loads, polic
     assert min(shares.values()) >= 0
 
 
-@given(st.lists(st.tuples(st.floats(0.001, 60), st.floats(0, 1_000), loads), max_size=30), st.floats(0, 500))
+@given(
+    st.lists(st.tuples(st.floats(0.001, 60), st.floats(0, 1_000), loads), max_size=30),
+    st.floats(0, 500),
+)
 def test_attribution_any_sequence_adds_up_to_the_devices_energy(steps, idle_w):
     attribution = divided(*steps, idle_w=idle_w)
     energy_j = math.fsum([1e-6, *(seconds * watts for seconds, watts, _ in steps)])
 
     for policy in POLICIES:
-        total = sum(amount for key, amount in attribution.microjoules.items() if key.policy == policy)
+        total = sum(
+            amount for key, amount in attribution.microjoules.items() if key.policy == policy
+        )
         assert total / 1e6 == pytest.approx(energy_j, abs=2e-6, rel=1e-12)
 
 
@@ -67,7 +74,8 @@ def test_split_energy_of_gpu_divides_idle_power_equally():
 
 
 def test_split_energy_of_cpu_divides_idle_power_by_load():
-    # 10 s at 150 W, 50 W idle; the run has a fifth of the CPU time: 200 J of 1,000 above idle, 100 of 500 J idle
+    # 10 s at 150 W, 50 W idle; the run has a fifth of the CPU time: 200 J of 1,000 above idle, 100
+    # of 500 J idle
     attribution = divided((10.0, 150.0, {"a": 2.0, NO_RUN: 8.0}), idle_w=50.0, device=PACKAGE)
 
     assert joules(attribution, "idle_apart", "a", PACKAGE) == pytest.approx(200)
@@ -92,7 +100,10 @@ def test_attribution_run_between_two_scans_gets_its_share_of_time():
     assert joules(attribution, "idle_shared", "a") == pytest.approx(1_000)
     assert joules(attribution, "idle_shared", "b") == pytest.approx(2_000)
     assert joules(attribution, "idle_shared", NO_RUN) == pytest.approx(1_000, abs=1e-5)
-    assert sum(n for key, n in attribution.microjoules.items() if key.policy == "idle_apart") == 4_000_000_001
+    assert (
+        sum(n for key, n in attribution.microjoules.items() if key.policy == "idle_apart")
+        == 4_000_000_001
+    )
 
 
 def test_attribution_past_energy_does_not_change():
@@ -143,7 +154,9 @@ def test_idle_power_ignores_energy_under_load():
 
 def test_attribution_of_downtime_includes_idle_power():
     # 60 s away at 80 W, 75 W of them idle
-    attribution = Attribution({AttributedKey(GPU, "idle_apart", NO_RUN): 0}, {GPU: 0.0}, {GPU: 75.0}, saved_s=100.0)
+    attribution = Attribution(
+        {AttributedKey(GPU, "idle_apart", NO_RUN): 0}, {GPU: 0.0}, {GPU: 75.0}, saved_s=100.0
+    )
     attribution.hold(GPU, DeviceLoads({"a": 0.0}), 100.0)
     attribution.divide(GPU, 4_800.0, 160.0)
 
@@ -186,7 +199,10 @@ def test_attribution_continues_after_a_restart():
     second.divide(GPU, 5_600 + 1e-6, 20.0)
 
     assert joules(second, "idle_shared", "a") == pytest.approx(5_600)
-    assert sum(n for key, n in second.microjoules.items() if key.policy == "idle_apart") == 5_600_000_001
+    assert (
+        sum(n for key, n in second.microjoules.items() if key.policy == "idle_apart")
+        == 5_600_000_001
+    )
 
 
 def test_attribution_keep_removes_other_runs_permanently():
@@ -205,7 +221,9 @@ def test_attribution_keep_waits_for_the_energy_of_a_device_not_read():
     attribution = divided((10.0, 500.0, {"a": 1.0}))
     attribution.hold(GPU, DeviceLoads(), 20.0)
     attribution.keep(set())
-    attribution.divide(GPU, 15_000 + 1e-6, 30.0)  # 500 W for 20 s, half of it before the end of the run
+    attribution.divide(
+        GPU, 15_000 + 1e-6, 30.0
+    )  # 500 W for 20 s, half of it before the end of the run
     shares_j = joules(attribution, "idle_shared", "a")
     attribution.keep(set())
 
@@ -217,7 +235,9 @@ def test_attribution_shares_never_fall():
     attribution = Attribution(idle_w={GPU: 100.0})
     before = {}
     for second in range(1, 50):
-        attribution.hold(GPU, DeviceLoads({"a": float(second % 3), "b": float(second % 5)}), second - 1.0)
+        attribution.hold(
+            GPU, DeviceLoads({"a": float(second % 3), "b": float(second % 5)}), second - 1.0
+        )
         attribution.divide(GPU, 300.0 * second, float(second))
         assert all(attribution.microjoules[key] >= amount for key, amount in before.items())
         before = dict(attribution.microjoules)

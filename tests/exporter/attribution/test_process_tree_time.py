@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
-from exporter.processes.procfs import ProcessKey
+from wattline_exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
+from wattline_exporter.sensors.processes.procfs import ProcessKey
 
 ROOT = 1
 OUTSIDE = 0
@@ -33,11 +33,14 @@ class ModelProcess:
 class Kernel:
     """Model of the kernel.
 
-    With `all_are_waited_for` a process ends only after it has waited for its children, and none ignores them.
+    With `all_are_waited_for` a process ends only after it has waited for its children, and none
+    ignores them.
     """
 
     all_are_waited_for: bool
-    processes: dict[int, ModelProcess] = field(default_factory=lambda: {ROOT: ModelProcess(ROOT, OUTSIDE, 1.0)})
+    processes: dict[int, ModelProcess] = field(
+        default_factory=lambda: {ROOT: ModelProcess(ROOT, OUTSIDE, 1.0)}
+    )
     now_s: float = START_S
     used: int = 0
     _pids: int = ROOT
@@ -83,7 +86,9 @@ class Kernel:
 
 
 def scan(kernel, known, meanwhile, owner_of):
-    """Scan like CpuUsageReader: each process after its parent, then known ones; `meanwhile` are concurrent events."""
+    """Scan like CpuUsageReader: each process after its parent, then known ones; `meanwhile` are
+    concurrent events.
+    """
     members: dict[ProcessKey, TreeMember] = {}
     by_pid: dict[int, ProcessKey] = {}
     waiting = [ROOT, *(process.pid for process in known)]
@@ -107,8 +112,12 @@ def only_one(_now, _members, _parent, _known):
     return CpuOwner("run")
 
 
-EVENTS = st.tuples(st.sampled_from(["fork", "work", "work", "end", "wait"]), st.integers(0, 30), st.integers(1, 50))
-ROUNDS = st.lists(st.tuples(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=6)), max_size=8)
+EVENTS = st.tuples(
+    st.sampled_from(["fork", "work", "work", "end", "wait"]), st.integers(0, 30), st.integers(1, 50)
+)
+ROUNDS = st.lists(
+    st.tuples(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=6)), max_size=8
+)
 SINCE = {"run": START_S, "outer": START_S, "inner": START_S}
 
 
@@ -186,4 +195,6 @@ def test_tree_time_parent_inherits_debt_of_vanished_child():
     tree.take(
         {root: TreeMember(part, None, 0, 0), middle: TreeMember(part, root, 2, 0)}, SINCE
     )  # the leaf went as we looked
-    assert sum(tree.take({root: TreeMember(part, None, 0, 13)}, SINCE).values()) == 1  # 13 of both, 12 of them counted
+    assert (
+        sum(tree.take({root: TreeMember(part, None, 0, 13)}, SINCE).values()) == 1
+    )  # 13 of both, 12 of them counted

@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from exporter.cli.check import _board_lines, _cpu_lines
-from exporter.cli.check_gpus import CheckLine
-from exporter.cli.sources import cpu_source
-from exporter.config.settings import Settings
-from exporter.config.values import UsageError
-from exporter.sources.cpu_energy.choose import CpuSource
-from exporter.sources.cpu_energy.perf import PerfSource
-from exporter.sources.cpu_energy.powercap import RaplSource
-from exporter.sources.hwmon import HwmonSource
 from tests.fakes import hwmon, power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
+from wattline_exporter.cli.check import _board_lines, _cpu_lines
+from wattline_exporter.cli.check_gpus import CheckLine
+from wattline_exporter.cli.sources import cpu_source
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.config.values import UsageError
+from wattline_exporter.sensors.board import HwmonSource
+from wattline_exporter.sensors.cpu.methods import CpuSource
+from wattline_exporter.sensors.cpu.perf import PerfSource
+from wattline_exporter.sensors.cpu.powercap import RaplSource
 
 
 def cpu(source: CpuSource) -> list[CheckLine]:
@@ -50,7 +50,10 @@ def test_check_cpu_zone_that_does_not_move_is_not_measured(tmp_path):
         thread.join()
 
     assert works == CheckLine("rapl    works: package 0, by powercap", measures=True)
-    assert problem.text == "rapl    in part: the counter of psys 0 does not move; its energy is not measured"
+    assert (
+        problem.text
+        == "rapl    in part: the counter of psys 0 does not move; its energy is not measured"
+    )
 
 
 def test_check_cpu_with_perf_adds_cause_and_remedy_of_powercap(tmp_path):
@@ -64,7 +67,8 @@ def test_check_cpu_with_perf_adds_cause_and_remedy_of_powercap(tmp_path):
     kernel.close()
     assert works == CheckLine("rapl    works: package 0, by perf", measures=True)
     assert why.text.startswith(
-        "rapl    powercap unavailable: cannot read energy_uj of 2 of 2 RAPL zones (Is a directory); "
+        "rapl    powercap unavailable: cannot read energy_uj of 2 of 2 RAPL zones (Is a "
+        "directory); "
     )
 
 
@@ -81,15 +85,20 @@ def test_check_cpu_without_any_method_lists_all_causes(tmp_path):
 
 
 def test_check_cpu_model_is_an_estimate_and_measures_nothing(tmp_path):
-    lines = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path, cpu_power_model="idle=40,max=150")))
+    lines = cpu(
+        cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path, cpu_power_model="idle=40,max=150"))
+    )
     assert lines[-1].text == (
-        "rapl    estimates: CPU energy is estimated from utilization, --cpu.power-model idle=40,max=150"
+        "rapl    estimates: CPU energy is estimated from utilization, --cpu.power-model "
+        "idle=40,max=150"
     )
     assert not any(line.measures for line in lines)
 
 
 def test_check_cpu_invalid_model_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match=r"^--cpu.power-model: expected idle=W,max=W .* not 'idle=90,max=60'$"):
+    with pytest.raises(
+        UsageError, match=r"^--cpu.power-model: expected idle=W,max=W .* not 'idle=90,max=60'$"
+    ):
         cpu_source(Settings(state_path=tmp_path, cpu_power_model="idle=90,max=60"))
 
 

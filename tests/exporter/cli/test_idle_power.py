@@ -10,11 +10,20 @@ import sys
 
 import pytest
 
-from exporter.cli.check import run_checks
-from exporter.cli.idle_power import IdlePower, describe_idle_power, measure_lines
-from exporter.config.settings import Settings
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, clock_s, create, make_gpus
 from tests.fakes import nvml
+from wattline_exporter.cli.check import run_checks
+from wattline_exporter.cli.idle_power import IdlePower, describe_idle_power, measure_lines
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    clock_s,
+    create,
+    make_gpus,
+)
 
 IDLE_W = 78.0
 
@@ -28,9 +37,11 @@ def simulation(tmp_path):
 
 def measure(simulation, indices="0,1,2"):
     """Use the loadable fake driver in the child process."""
-    command = [sys.executable, "-P", "-m", "exporter.cli.idle_power", "1.5", indices]
+    command = [sys.executable, "-P", "-m", "wattline_exporter.cli.idle_power", "1.5", indices]
     environment = {**os.environ, **nvml.environment(simulation.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
     return [IdlePower(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
@@ -59,7 +70,8 @@ def test_idle_power_excludes_energy_before_the_pause(simulation):
 def test_idle_power_equal_values_are_described():
     text = describe_idle_power(IdlePower(0, 4.0, 78.0, 79.5, 0, 0.0))
     assert text == (
-        "GPU 0 draws 78.0 W without polling, 79.5 W polled once a second (± 2.0 W each); polling does not keep it awake"
+        "GPU 0 draws 78.0 W without polling, 79.5 W polled once a second (± 2.0 W each); polling "
+        "does not keep it awake"
     )
 
 
@@ -84,7 +96,13 @@ def test_idle_power_without_gpus_or_time_is_skipped():
 
 
 def test_check_prints_idle_power_of_each_responding_gpu(tmp_path):
-    settings = Settings(state_path=tmp_path / "state", simulate="2xH200", sysfs=tmp_path, rapl=False)
-    lines = [line.text for line in asyncio.run(run_checks(settings, idle_s=1.0)) if line.text.startswith("idle")]
+    settings = Settings(
+        state_path=tmp_path / "state", simulate="2xH200", sysfs=tmp_path, rapl=False
+    )
+    lines = [
+        line.text
+        for line in asyncio.run(run_checks(settings, idle_s=1.0))
+        if line.text.startswith("idle")
+    ]
     assert [line.split(" draws")[0] for line in lines] == ["idle    GPU 0", "idle    GPU 1"]
     assert all("polling does not keep it awake" in line for line in lines)

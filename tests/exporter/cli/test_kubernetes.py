@@ -4,8 +4,6 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra kubernetes")
 
-from exporter.config.values import UsageError, owner_labels  # after the check for grpc
-from exporter.contract.run_limits import MAX_POD_LABELS
 from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 from tests.fakes.kubelet import FakeKubelet, claim, claimed, container, devices, kubelet_server, pod
 from tests.fakes.kubernetes_api import (
@@ -15,6 +13,8 @@ from tests.fakes.kubernetes_api import (
     resource_slice,
     slice_device,
 )
+from wattline.contract.run_limits import MAX_POD_LABELS
+from wattline_exporter.config.values import UsageError, owner_labels  # after the check for grpc
 
 A, B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
 
@@ -29,7 +29,9 @@ def api(tmp_path):
 
 @pytest.fixture
 def check(tmp_path, api):
-    """Run `exporter check` on a node with a pod of the device plugin and one with a claim; return its lines."""
+    """Run `exporter check` on a node with a pod of the device plugin and one with a claim; return
+    its lines.
+    """
     socket = tmp_path / "kubelet.sock"
     claims = (claim("ml", "gpu", claimed(NODE, "gpu-1")),)
     pods = [
@@ -39,9 +41,23 @@ def check(tmp_path, api):
 
     def lines(*options):
         account = ("--kubernetes.api", api.url, "--kubernetes.credentials", str(api.credentials))
-        fixed = ("--idle-seconds", "0", "--state.path", str(tmp_path / "state"), "--kubelet.pod-resources", str(socket))
+        fixed = (
+            "--idle-seconds",
+            "0",
+            "--state.path",
+            str(tmp_path / "state"),
+            "--kubelet.pod-resources",
+            str(socket),
+        )
         done = exporter(
-            "check", *SIMULATED, *fixed, *account, "--runs.discover", "kubernetes", *options, NODE_NAME=NODE
+            "check",
+            *SIMULATED,
+            *fixed,
+            *account,
+            "--runs.discover",
+            "kubernetes",
+            *options,
+            NODE_NAME=NODE,
         )
         return [line for line in done.stdout.splitlines() if line.startswith(("kubelet", "runs"))]
 
@@ -65,7 +81,8 @@ def test_check_names_rights_that_are_missing(api, check):
     )
     assert lines[1].endswith("discovery.enabled in the Helm chart")
     assert lines[3] == (
-        f"runs    in part: runs of pods have no labels of --kubernetes.pods: cannot read {api.url}/pods: 403 "
+        "runs    in part: runs of pods have no labels of --kubernetes.pods: cannot read "
+        f"{api.url}/pods: 403 "
         "Forbidden; allow the service account to read pods: discovery.pods in the Helm chart"
     )
 
@@ -81,16 +98,31 @@ def test_check_names_a_missing_folder_of_logs(tmp_path, check):
     ("options", "words"),
     [
         (("--kubernetes.pods", "api"), "--kubernetes.pods needs --runs.discover kubernetes"),
-        (("--kubernetes.api", "https://127.0.0.1"), "--kubernetes.api needs --kubelet.pod-resources"),
-        (("--runs.discover", "kubernetes", "--kubernetes.pods", "api"), "--kubernetes.pods: needs a pod's environment"),
         (
-            ("--runs.discover", "kubernetes", "--kubelet.pod-resources", "/k.sock", "--kubernetes.api", "10.0.0.1"),
+            ("--kubernetes.api", "https://127.0.0.1"),
+            "--kubernetes.api needs --kubelet.pod-resources",
+        ),
+        (
+            ("--runs.discover", "kubernetes", "--kubernetes.pods", "api"),
+            "--kubernetes.pods: needs a pod's environment",
+        ),
+        (
+            (
+                "--runs.discover",
+                "kubernetes",
+                "--kubelet.pod-resources",
+                "/k.sock",
+                "--kubernetes.api",
+                "10.0.0.1",
+            ),
             "--kubernetes.api: expected http://HOST/PATH or https://HOST/PATH",
         ),
     ],
 )
 def test_option_of_kubernetes_that_cannot_work_is_one_line(tmp_path, options, words):
-    assert_one_line(exporter("serve", "--simulate", "1xH200", "--state.path", str(tmp_path), *options), 2, words)
+    assert_one_line(
+        exporter("serve", "--simulate", "1xH200", "--state.path", str(tmp_path), *options), 2, words
+    )
 
 
 def test_labels_of_pods_are_chosen_by_name():
@@ -108,7 +140,10 @@ def test_labels_of_pods_are_chosen_by_name():
         ("", "unknown name ''"),
         ("pod_labels:app", "unknown name pod_labels:app"),
         ("pod_label:", "unknown name pod_label:"),
-        (",".join(f"pod_label:l{n}" for n in range(MAX_POD_LABELS + 1)), "more than 8 labels and annotations of pods"),
+        (
+            ",".join(f"pod_label:l{n}" for n in range(MAX_POD_LABELS + 1)),
+            "more than 8 labels and annotations of pods",
+        ),
     ],
 )
 def test_labels_that_do_not_exist_are_refused(text, message):

@@ -16,7 +16,10 @@ from tests.exporter.commands import SIMULATED, assert_one_line, exporter
         (["--simulate", "8xB9000"], ["--simulate", "B9000", "H200"]),
         (["--simulate", "0xH200"], ["--simulate", "1 to 64"]),
         (["--simulate", "65xH200"], ["--simulate", "1 to 64"]),
-        (["--web.listen-address", "localhost"], ["--web.listen-address", "HOST:PORT", "127.0.0.1:9847"]),
+        (
+            ["--web.listen-address", "localhost"],
+            ["--web.listen-address", "HOST:PORT", "127.0.0.1:9847"],
+        ),
         (["--web.listen-address", "127.0.0.1:99999"], ["--web.listen-address"]),
         (["--web.listen-address", "127.0.0.1:http"], ["--web.listen-address"]),
         (["--carbon.provider", "us"], ["--carbon.provider", "'us'", "gb, static"]),
@@ -30,7 +33,10 @@ from tests.exporter.commands import SIMULATED, assert_one_line, exporter
         (["--log.level", "loud"], ["--log.level", "'loud'", "info"]),
         (["--log.format", "xml"], ["--log.format", "'xml'", "json"]),
         (["--path.sysfs", "/no/such"], ["--path.sysfs", "/no/such"]),
-        (["--simulate", "1xH200", "--no-collector.nvml"], ["--simulate and --no-collector.nvml exclude each other"]),
+        (
+            ["--simulate", "1xH200", "--no-collector.nvml"],
+            ["--simulate and --no-collector.nvml exclude each other"],
+        ),
         (["--collector.processes.pid"], ["--collector.processes.pid needs --collector.processes"]),
         (["--collector.processes.group", "name"], ["--collector.processes.group needs"]),
         (["--no-such-option"], ["--no-such-option", "--help"]),
@@ -48,7 +54,9 @@ def test_command_unknown_is_one_line():
 
 @pytest.mark.parametrize("folder", ["/dev/null/state", "/proc/wattline"])
 def test_state_folder_not_writable_is_one_line(folder):
-    assert_one_line(exporter("serve", "--simulate", "1xH200", "--state.path", folder), 1, folder, "--state.path")
+    assert_one_line(
+        exporter("serve", "--simulate", "1xH200", "--state.path", folder), 1, folder, "--state.path"
+    )
 
 
 def test_port_in_use_is_one_line(tmp_path):
@@ -56,13 +64,29 @@ def test_port_in_use_is_one_line(tmp_path):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        options = ("--simulate", "1xH200", "--state.path", str(tmp_path), "--web.listen-address", address)
-        assert_one_line(exporter("serve", *options), 1, address, "in use", "ss -ltnp", "--web.listen-address")
+        options = (
+            "--simulate",
+            "1xH200",
+            "--state.path",
+            str(tmp_path),
+            "--web.listen-address",
+            address,
+        )
+        assert_one_line(
+            exporter("serve", *options), 1, address, "in use", "ss -ltnp", "--web.listen-address"
+        )
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1:9847", "no-such-host.invalid:9847"])
 def test_listen_address_of_other_host_is_one_line(tmp_path, address):
-    options = ("--simulate", "1xH200", "--state.path", str(tmp_path), "--web.listen-address", address)
+    options = (
+        "--simulate",
+        "1xH200",
+        "--state.path",
+        str(tmp_path),
+        "--web.listen-address",
+        address,
+    )
     done = exporter("serve", *options)
 
     assert_one_line(done, 1, address, "--web.listen-address")
@@ -79,8 +103,12 @@ def test_help_is_printed_to_stdout(arguments):
 
 def test_help_imports_no_heavy_module():
     heavy = ("aiohttp", "pydantic", "psutil", "pynvml")
-    program = f"import sys, exporter.cli.main; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys, wattline_exporter.cli.main; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.strip() == "[]"
 
@@ -90,7 +118,9 @@ def test_regions_are_listed_by_provider():
 
     assert any(line.startswith("DEU  Germany: ") for line in countries.stdout.splitlines())
     assert {"GB Great Britain", "13 London"} <= set(britain.stdout.splitlines())
-    assert_one_line(exporter("regions", "--carbon.provider", "us"), 2, "--carbon.provider", "gb, static")
+    assert_one_line(
+        exporter("regions", "--carbon.provider", "us"), 2, "--carbon.provider", "gb, static"
+    )
 
 
 def test_log_lines_can_be_json(tmp_path):

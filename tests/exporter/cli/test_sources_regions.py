@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from exporter.contract.carbon.providers import PROVIDERS
 from tests.exporter.commands import exporter
 from tests.fakes import watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi
 from tests.fakes.watttime import WattTimeApi
+from wattline.contract.carbon.providers import PROVIDERS
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +19,23 @@ def _unset_token(monkeypatch):
 
 
 def test_regions_of_providers_without_token_are_listed_offline():
-    lines = {name: exporter("regions", "--carbon.provider", name).stdout.splitlines() for name in PROVIDERS[:3]}
+    lines = {
+        name: exporter("regions", "--carbon.provider", name).stdout.splitlines()
+        for name in PROVIDERS[:3]
+    }
     assert {"GB Great Britain", "1  North Scotland", "13 London", "17 Wales"} <= set(lines["gb"])
     assert {"de   Germany", "uk   United Kingdom"} <= set(lines["energy-charts"])
-    assert any(line.startswith("DEU  Germany: 363.982 gCO2eq/kWh in 2021") for line in lines["static"])
+    assert any(
+        line.startswith("DEU  Germany: 363.982 gCO2eq/kWh in 2021") for line in lines["static"]
+    )
 
 
 def test_regions_of_other_providers_are_requested():
     now = datetime.now(UTC)
-    with web_api.serve_in_thread(ElectricityMapsApi(now)) as em, web_api.serve_in_thread(WattTimeApi(now)) as wt:
+    with (
+        web_api.serve_in_thread(ElectricityMapsApi(now)) as em,
+        web_api.serve_in_thread(WattTimeApi(now)) as wt,
+    ):
         zones = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", em.url)
         account = f"{watttime.USER}:{watttime.PASSWORD}"
         options = ("regions", "--carbon.provider", "watttime", "--carbon.url", wt.url)
@@ -41,7 +49,9 @@ def test_regions_of_other_providers_are_requested():
 
 
 def test_regions_of_unreachable_api_are_one_line():
-    done = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", "http://127.0.0.1:1")
+    done = exporter(
+        "regions", "--carbon.provider", "electricitymaps", "--carbon.url", "http://127.0.0.1:1"
+    )
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert "cannot fetch http://127.0.0.1:1/v3/zones" in done.stderr
     missing = exporter("regions", "--carbon.provider", "watttime")

@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 import requests
 
-from exporter.simulation import clock_s
 from tests.daemon import Daemon
+from wattline_exporter.simulation import clock_s
 
 PHASES = ("load", "warmup", "measure", "save")
 PAUSE_S = 0.04
@@ -23,21 +23,27 @@ class Acknowledged:
     run_id: str
     gpus: list[str]
     offset_s: float = 0.0
-    """Unix time less CLOCK_BOOTTIME when the begin was acknowledged; the wall clock may step later."""
+    """Unix time less CLOCK_BOOTTIME when the begin was acknowledged; the wall clock may step later.
+    """
     phases: list[str] = field(default_factory=list)
     work: dict[str, float] = field(default_factory=dict)
     """Steps by contributor."""
     end: dict | None = None
 
     def check(self, run: dict) -> None:
-        assert [phase["name"] for phase in run["phases"]][: len(self.phases)] == self.phases, (self, run)
+        assert [phase["name"] for phase in run["phases"]][: len(self.phases)] == self.phases, (
+            self,
+            run,
+        )
         assert run["work"].get("steps", 0.0) >= sum(self.work.values()), (self, run)
         if self.end is not None:
             assert run == self.end
 
 
 class Client:
-    """Client that begins runs, reports phases and work, and ends them. It repeats a request that was not answered."""
+    """Client that begins runs, reports phases and work, and ends them. It repeats a request that
+    was not answered.
+    """
 
     def __init__(self, name: str, rng: random.Random, pause_s: float = PAUSE_S) -> None:
         self.name, self._pause_s = name, pause_s
@@ -76,7 +82,11 @@ class Client:
             yield "/api/v1/runs", begin, lambda _, run=run: self._note_begin(run)
             url = f"/api/v1/runs/{run.run_id}"
             for phase in self._rng.sample(PHASES, self._rng.randint(0, 3)):
-                yield f"{url}/phase", {"name": phase}, lambda _, run=run, phase=phase: run.phases.append(phase)
+                yield (
+                    f"{url}/phase",
+                    {"name": phase},
+                    lambda _, run=run, phase=phase: run.phases.append(phase),
+                )
                 for step in range(self._rng.randint(0, 2)):
                     contributor, steps = f"rank-{step % 2}", 10.0 * (len(run.phases) * 8 + step)
                     done = {contributor: steps}
@@ -85,18 +95,27 @@ class Client:
                         {"contributor": contributor, "steps": steps},
                         lambda _, d=done, r=run: r.work.update(d),
                     )
-            yield f"{url}/end", {"outcome": "ok"}, lambda answer, run=run: setattr(run, "end", answer)
+            yield (
+                f"{url}/end",
+                {"outcome": "ok"},
+                lambda answer, run=run: setattr(run, "end", answer),
+            )
 
 
 def assert_phases_within_run(run):
     for component, devices in run["energy_joules"].items():
         phases_j = math.fsum(phase["energy_joules"].get(component, 0.0) for phase in run["phases"])
         assert phases_j <= math.fsum(devices.values()) * (1 + 1e-9), run
-    assert math.fsum(phase["duration_seconds"] for phase in run["phases"]) <= run["duration_seconds"] + 1e-6, run
+    assert (
+        math.fsum(phase["duration_seconds"] for phase in run["phases"])
+        <= run["duration_seconds"] + 1e-6
+    ), run
 
 
 def unix_offset_s():
-    """Return Unix time less CLOCK_BOOTTIME, from the closest of some readings: a busy machine delays some of them."""
+    """Return Unix time less CLOCK_BOOTTIME, from the closest of some readings: a busy machine
+    delays some of them.
+    """
     readings = [(clock_s(), time.time(), clock_s()) for _ in range(5)]
     before_s, at, after_s = min(readings, key=lambda reading: reading[2] - reading[0])
     return at - (before_s + after_s) / 2

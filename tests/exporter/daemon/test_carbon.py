@@ -10,22 +10,35 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from exporter.model import SourceError
-from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
-from exporter.sources.carbon.gb import GbCarbonIntensity
-from exporter.sources.carbon.static import StaticIntensity
 from tests.daemon import daemon
-from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock
+from tests.exporter.sensors.carbon.feeds import DAY_S, NOON, NOON_S, Clock
 from tests.fakes import web_api
 from tests.fakes.carbon_api import CarbonApi
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
 from tests.polling import eventually
+from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
+from wattline_exporter.sensors.carbon.gb import GbCarbonIntensity
+from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.readings import SourceError
 
 INTENSITY = "wattline_carbon_intensity_grams_per_kilowatt_hour"
 FORECAST = "wattline_carbon_intensity_forecast_grams_per_kilowatt_hour"
 BEYOND_S = NOON_S + 2 * DAY_S + 3_600
 """Time after the end of the forecast."""
-FAULTS = ["429", "500", "503", "garbage", "truncated", "cut off", "html", "empty", "huge", "slow", "silence", "no name"]
+FAULTS = [
+    "429",
+    "500",
+    "503",
+    "garbage",
+    "truncated",
+    "cut off",
+    "html",
+    "empty",
+    "huge",
+    "slow",
+    "silence",
+    "no name",
+]
 
 
 @asynccontextmanager
@@ -45,7 +58,9 @@ def exported(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
     """Return provider, quality and intensity in a scrape, and the age of the response."""
     readings = list(carbon_readings([feed], now_s))
     ages = [("age", r.labels[0], now_s - r.value) for r in readings if "fetched" in r.metric.name]
-    return [(r.labels[1], r.labels[3], r.value) for r in readings if r.metric.name == INTENSITY] + ages
+    return [
+        (r.labels[1], r.labels[3], r.value) for r in readings if r.metric.name == INTENSITY
+    ] + ages
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -59,7 +74,10 @@ def test_outage_uses_forecast_then_static_mean_then_provider(fault):
         await feed.refresh(session)
 
     async def run() -> None:
-        async with aiohttp.ClientSession() as session, web_api.serve(CarbonApi(NOON)) as healthy_api:
+        async with (
+            aiohttp.ClientSession() as session,
+            web_api.serve(CarbonApi(NOON)) as healthy_api,
+        ):
             await refresh(session, healthy_api.url, 5)
             assert exported(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
             async with failing(fault) as url:
@@ -121,7 +139,12 @@ def test_api_failing_from_start_uses_static_mean_and_logs_once(tmp_path, fault):
         web_api.serve_in_thread(CarbonApi(datetime.now(UTC), fault)) as api,
         daemon(tmp_path, *OPTIONS, *gb(api.url)) as exporter,
     ):
-        assert exporter.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
+        assert (
+            exporter.wait_for_metric(
+                bool, INTENSITY, provider="static", quality="static", region="GBR"
+            )
+            == 268.255
+        )
         assert exporter.value("wattline_carbon_intensity_fetched_timestamp_seconds") is None
         assert exporter.log().count("until then the intensity is the yearly mean of GBR") == 1
         assert exporter.log().count("level=warning") == 1
@@ -150,13 +173,15 @@ def getaddrinfo(host, *rest, known=socket.getaddrinfo, **more):
         time.sleep(60)
     return known(host, *rest, **more)
 socket.getaddrinfo = getaddrinfo
-from exporter.cli.main import main
+from wattline_exporter.cli.main import main
 main()
 """
 
 
 def test_hanging_resolver_does_not_block_shutdown(tmp_path):
-    with daemon(tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)) as exporter:
+    with daemon(
+        tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)
+    ) as exporter:
         eventually(lambda: "resolving" in exporter.log(), "a look-up", exporter.log)
         assert exporter.stop() == 0  # within 15 s
 
@@ -164,13 +189,34 @@ def test_hanging_resolver_does_not_block_shutdown(tmp_path):
 def test_both_bases_are_exported_without_secrets_in_the_log(tmp_path):
     (tmp_path / "token").write_text(f"watttime={USER}:{PASSWORD}\n")
     now = datetime.now(UTC)
-    with web_api.serve_in_thread(CarbonApi(now)) as average, web_api.serve_in_thread(WattTimeApi(now)) as marginal:
-        options = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
-        marginal_options = ("--carbon.marginal-url", marginal.url, "--carbon.token-file", str(tmp_path / "token"))
+    with (
+        web_api.serve_in_thread(CarbonApi(now)) as average,
+        web_api.serve_in_thread(WattTimeApi(now)) as marginal,
+    ):
+        options = (
+            "--carbon.marginal-provider",
+            "watttime",
+            "--carbon.marginal-region",
+            "CAISO_NORTH",
+        )
+        marginal_options = (
+            "--carbon.marginal-url",
+            marginal.url,
+            "--carbon.token-file",
+            str(tmp_path / "token"),
+        )
         with daemon(
-            tmp_path, *OPTIONS, *gb(average.url), *options, *marginal_options, "--log.level", "debug"
+            tmp_path,
+            *OPTIONS,
+            *gb(average.url),
+            *options,
+            *marginal_options,
+            "--log.level",
+            "debug",
         ) as exporter:
             assert exporter.wait_for_metric(bool, INTENSITY, basis="average") == 200
-            intensity = exporter.wait_for_metric(bool, INTENSITY, basis="marginal", provider="watttime")
+            intensity = exporter.wait_for_metric(
+                bool, INTENSITY, basis="marginal", provider="watttime"
+            )
             assert intensity == pytest.approx(453.59237)
             assert not any(secret in exporter.log() for secret in (PASSWORD, "s3cret-jwt"))

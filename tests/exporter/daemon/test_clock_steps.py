@@ -9,11 +9,19 @@ from itertools import pairwise
 import pytest
 import requests
 
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.fakes import nvml
 from tests.fakes.clock import Clock
 from tests.polling import eventually
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    create,
+    make_gpus,
+)
 
 OPTIONS = ("--no-collector.rapl", "--no-collector.host")
 HOUR_S = 3_600.0
@@ -67,22 +75,33 @@ def started(tmp_path, environment):
 
 
 def counters(exporter):
-    return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
+    return {
+        (name, labels["uuid"]): value
+        for name in RISING
+        for labels, value in exporter.metrics().get(name, ())
+    }
 
 
 def no_counter_fell(before, after):
-    return set(before) <= set(after) and all(after[series] >= value for series, value in before.items())
+    return set(before) <= set(after) and all(
+        after[series] >= value for series, value in before.items()
+    )
 
 
 def history_of(exporter, at, window_s, name=RISING[0], gpu="0"):
     query = f'{name}{{gpu="{gpu}"}}[{window_s:.3f}s]'
     parameters = {"query": query, "time": f"{at:.3f}"}
-    samples = requests.get(f"{exporter.url}/api/v1/query", params=parameters, timeout=30).json()["data"]["result"]
+    samples = requests.get(f"{exporter.url}/api/v1/query", params=parameters, timeout=30).json()[
+        "data"
+    ]["result"]
     return [(t, float(value)) for t, value in samples[0]["values"]] if samples else []
 
 
 def interval_contains(run, uuid, true_j):
-    return abs(run["energy_joules"]["gpu"][uuid] - true_j) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    return (
+        abs(run["energy_joules"]["gpu"][uuid] - true_j)
+        <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    )
 
 
 STEPS = {
@@ -256,7 +275,9 @@ def test_system_sleep_adds_no_energy(tmp_path, clock, node, environment, fault):
     assert run["integrated_energy_joules"][uuid] < true_j + LOAD_W * 0.5
     if fault is Fault.NONE:  # the counter covers the sleep
         assert run["energy_joules"]["gpu"][uuid] == pytest.approx(true_j, rel=0.05)
-    assert run["covered_ratio"]["gpu"][uuid] == pytest.approx(awake_s / run["duration_seconds"], abs=0.003)
+    assert run["covered_ratio"]["gpu"][uuid] == pytest.approx(
+        awake_s / run["duration_seconds"], abs=0.003
+    )
 
 
 def test_system_sleep_gpus_recover_without_a_new_worker(clock, node, started):

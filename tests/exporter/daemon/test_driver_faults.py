@@ -4,11 +4,19 @@ import time
 
 import pytest
 
-from exporter.model import boottime
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.fakes import nvml
 from tests.polling import eventually
+from wattline_exporter.sensors.readings import boottime
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    create,
+    make_gpus,
+)
 
 OPTIONS = ("--no-collector.rapl", "--no-collector.host")
 
@@ -42,7 +50,9 @@ def limited_node(tmp_path_factory):
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory, limited_node):
     """Yield an exporter on these GPUs, shared by tests that change nothing."""
-    with daemon(tmp_path_factory.mktemp("shared"), *OPTIONS, env=nvml.environment(limited_node.path)) as exporter:
+    with daemon(
+        tmp_path_factory.mktemp("shared"), *OPTIONS, env=nvml.environment(limited_node.path)
+    ) as exporter:
         yield exporter
 
 
@@ -59,7 +69,10 @@ def ups(exporter):
 def interval_contains_true_energy(simulation, run, i):
     uuid = simulation.gpus[i].uuid
     truth = 78.0 * run["duration_seconds"]
-    return abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    return (
+        abs(run["energy_joules"]["gpu"][uuid] - truth)
+        <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    )
 
 
 def test_driver_library_is_read(limited):
@@ -79,7 +92,10 @@ def test_hanging_gpu_disappears_and_others_keep_their_rate(node, started):
     started.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="1")
     metrics = started.metrics()
     own = [
-        labels for samples in metrics.values() for labels, _ in samples if "uuid" in labels and "run_id" not in labels
+        labels
+        for samples in metrics.values()
+        for labels, _ in samples
+        if "uuid" in labels and "run_id" not in labels
     ]
     gpu_indices = [labels["gpu"] for labels in own]
 
@@ -118,7 +134,9 @@ def test_lost_gpu_is_down_and_recovers(node, started):
     assert started.value("wattline_gpu_energy_joules_total", gpu="2") is None
     assert "GPU 2 does not answer: GPU is lost" in started.log()
     node.set_fault(2, Fault.LOST, on=False)
-    started.wait_for_metric(lambda j: j is not None and j >= before, "wattline_gpu_energy_joules_total", gpu="2")
+    started.wait_for_metric(
+        lambda j: j is not None and j >= before, "wattline_gpu_energy_joules_total", gpu="2"
+    )
     assert started.value("wattline_gpu_up", gpu="2") == 1
 
 
@@ -143,17 +161,28 @@ def test_driver_loaded_later_is_used(tmp_path, node):
 
 
 def test_missing_driver_does_not_stop_other_sources(tmp_path):
-    with daemon(tmp_path, "--no-collector.rapl", env={"LD_LIBRARY_PATH": str(tmp_path)}) as exporter:
+    with daemon(
+        tmp_path, "--no-collector.rapl", env={"LD_LIBRARY_PATH": str(tmp_path)}
+    ) as exporter:
         assert exporter.value("wattline_source_up", source="nvml") == 0
-        eventually(lambda: exporter.value("wattline_source_up", source="host") == 1, "host", exporter.log)
+        eventually(
+            lambda: exporter.value("wattline_source_up", source="host") == 1, "host", exporter.log
+        )
         run = end(exporter, begin(exporter)["run_id"])
     assert run["gpus"] == []
 
 
 def test_gpu_without_counter_integrates_power(limited_node, limited):
-    assert limited.value("wattline_gpu_energy_method_info", gpu=str(NO_COUNTER), method="integral") == 1
-    assert limited.value("wattline_gpu_energy_method_info", gpu=str(COMPLETE), method="counter") == 1
-    limited.wait_for_metric(lambda watts: watts and abs(watts - 500.0) < 0.5, "wattline_gpu_power_watts", gpu="0")
+    assert (
+        limited.value("wattline_gpu_energy_method_info", gpu=str(NO_COUNTER), method="integral")
+        == 1
+    )
+    assert (
+        limited.value("wattline_gpu_energy_method_info", gpu=str(COMPLETE), method="counter") == 1
+    )
+    limited.wait_for_metric(
+        lambda watts: watts and abs(watts - 500.0) < 0.5, "wattline_gpu_power_watts", gpu="0"
+    )
     time.sleep(1.0)  # until the average covers the load alone
     run_id = begin(limited, gpus=[str(NO_COUNTER)])["run_id"]
     time.sleep(2.0)
@@ -161,12 +190,19 @@ def test_gpu_without_counter_integrates_power(limited_node, limited):
     uuid, truth = limited_node.gpus[NO_COUNTER].uuid, 500.0 * run["duration_seconds"]
 
     assert run["energy_joules"]["gpu"][uuid] == pytest.approx(truth, rel=0.02)
-    assert abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    assert (
+        abs(run["energy_joules"]["gpu"][uuid] - truth)
+        <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    )
 
 
 def test_driver_without_field_values_uses_older_calls(limited_node, limited):
-    assert limited.value("wattline_gpu_energy_method_info", gpu=str(NO_FIELDS), method="counter") == 1
-    assert limited.value("wattline_gpu_power_watts", gpu=str(NO_FIELDS)) == pytest.approx(78, abs=0.5)
+    assert (
+        limited.value("wattline_gpu_energy_method_info", gpu=str(NO_FIELDS), method="counter") == 1
+    )
+    assert limited.value("wattline_gpu_power_watts", gpu=str(NO_FIELDS)) == pytest.approx(
+        78, abs=0.5
+    )
     run_id = begin(limited, gpus=[str(NO_FIELDS)])["run_id"]
     time.sleep(1.5)
     run = end(limited, run_id)
@@ -185,7 +221,10 @@ def test_two_exporters_read_the_same_gpus(tmp_path, node):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     env = nvml.environment(node.path)
-    with daemon(tmp_path / "a", *OPTIONS, env=env) as one, daemon(tmp_path / "b", *OPTIONS, env=env) as other:
+    with (
+        daemon(tmp_path / "a", *OPTIONS, env=env) as one,
+        daemon(tmp_path / "b", *OPTIONS, env=env) as other,
+    ):
         runs = [(exporter, begin(exporter)["run_id"]) for exporter in (one, other)]
         time.sleep(1.5)
         ended = [end(exporter, run_id) for exporter, run_id in runs]
@@ -196,7 +235,11 @@ def test_two_exporters_read_the_same_gpus(tmp_path, node):
 def test_killed_worker_is_replaced(node, started):
     (child,) = started.children()
     child.kill()
-    eventually(lambda: [c.pid for c in started.children()] not in ([], [child.pid]), "a new sampler", started.log)
+    eventually(
+        lambda: [c.pid for c in started.children()] not in ([], [child.pid]),
+        "a new sampler",
+        started.log,
+    )
     started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
 
     assert started.wait_for_metric(bool, "wattline_source_restarts_total", source="nvml") == 1

@@ -4,10 +4,17 @@ import time
 
 import pytest
 
-from exporter.model import boottime
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.fakes import nvml
+from wattline_exporter.sensors.readings import boottime
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Simulation,
+    create,
+    make_gpus,
+)
 
 OPTIONS = ("--no-collector.rapl", "--no-collector.host", "--no-collector.hwmon")
 GIB = 1 << 30
@@ -39,7 +46,12 @@ def test_gpu_metrics_of_each_product_are_complete(tmp_path, node):
             if g["gpu"] == gpu
         ]
 
-    assert of("wattline_gpu_utilization_ratio", "0") == [("gpu",), ("memory",), ("encoder",), ("decoder",)]
+    assert of("wattline_gpu_utilization_ratio", "0") == [
+        ("gpu",),
+        ("memory",),
+        ("encoder",),
+        ("decoder",),
+    ]
     assert of("wattline_gpu_clock_hertz", "0") == [("sm",), ("memory",), ("graphics",), ("video",)]
     assert of("wattline_gpu_power_limit_watts", "1") == [
         ("enforced",),
@@ -62,18 +74,29 @@ def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
     node.add_ecc(0, corrected=41, uncorrected=2)  # before the start of the exporter
     with serve(tmp_path, node) as exporter:
         assert exporter.value("wattline_gpu_ecc_errors_total", gpu="0", type="corrected") == 0
-        assert exporter.wait_for_metric(lambda n: n == 0, "wattline_gpu_xid_errors_total", gpu="0", xid="79") == 0
+        assert (
+            exporter.wait_for_metric(
+                lambda n: n == 0, "wattline_gpu_xid_errors_total", gpu="0", xid="79"
+            )
+            == 0
+        )
         node.add_ecc(0, corrected=3, uncorrected=0)
         node.raise_xid(0, 79)
         node.raise_xid(0, 79)
-        exporter.wait_for_metric(lambda n: n == 3, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
-        exporter.wait_for_metric(lambda n: n == 2, "wattline_gpu_xid_errors_total", gpu="0", xid="79")
+        exporter.wait_for_metric(
+            lambda n: n == 3, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected"
+        )
+        exporter.wait_for_metric(
+            lambda n: n == 2, "wattline_gpu_xid_errors_total", gpu="0", xid="79"
+        )
         assert "XID 79" in exporter.log()
         at = exporter.value("wattline_gpu_xid_timestamp_seconds", gpu="0", xid="79")
         assert 0.0 <= time.time() - at < 60.0
     node.add_ecc(0, corrected=1, uncorrected=0)  # during the downtime
     with serve(tmp_path, node) as exporter:
-        exporter.wait_for_metric(lambda n: n == 4, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
+        exporter.wait_for_metric(
+            lambda n: n == 4, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected"
+        )
         assert exporter.value("wattline_gpu_xid_errors_total", gpu="0", xid="79") == 2
         assert exporter.value("wattline_gpu_xid_timestamp_seconds", gpu="0", xid="79") == at
 
@@ -107,7 +130,10 @@ def test_mig_instances_have_memory_and_the_gpu_has_the_energy(tmp_path, node):
         end(exporter, run["run_id"])
 
     of_instances = {
-        name for name, samples in metrics.items() for g, _ in samples if g.get("uuid", "").startswith("MIG-")
+        name
+        for name, samples in metrics.items()
+        for g, _ in samples
+        if g.get("uuid", "").startswith("MIG-")
     }
     assert of_instances == {
         "wattline_gpu_mig_info",
@@ -117,16 +143,26 @@ def test_mig_instances_have_memory_and_the_gpu_has_the_energy(tmp_path, node):
     }
     used = {g["uuid"]: v for g, v in metrics["wattline_gpu_memory_used_bytes"]}
     assert used[large] == 20 * GIB
-    assert [gpu["uuid"] for gpu in run["gpus"]] == [node.gpus[0].uuid]  # the GPU that has the energy
+    assert [gpu["uuid"] for gpu in run["gpus"]] == [
+        node.gpus[0].uuid
+    ]  # the GPU that has the energy
 
 
 def test_gpu_process_metrics_are_shown_with_the_option(tmp_path, node):
     node.drive(0, 0.4, 1, 3 * GIB)
     with daemon(
-        tmp_path, *OPTIONS, "--collector.processes", "--collector.processes.pid", env=nvml.environment(node.path)
+        tmp_path,
+        *OPTIONS,
+        "--collector.processes",
+        "--collector.processes.pid",
+        env=nvml.environment(node.path),
     ) as exporter:
-        memory = exporter.wait_for_metric(bool, "wattline_gpu_process_memory_bytes", gpu="0", pid="1")
-        share = exporter.wait_for_metric(bool, "wattline_gpu_process_utilization_ratio", gpu="0", pid="1")
+        memory = exporter.wait_for_metric(
+            bool, "wattline_gpu_process_memory_bytes", gpu="0", pid="1"
+        )
+        share = exporter.wait_for_metric(
+            bool, "wattline_gpu_process_utilization_ratio", gpu="0", pid="1"
+        )
     with serve(tmp_path, node) as exporter:
         assert "wattline_gpu_process_memory_bytes" not in exporter.metrics()
 

@@ -15,13 +15,20 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from exporter.contract.history import HISTORY_FILE
-from exporter.contract.run_limits import MAX_RUNNING
-from exporter.simulation import Square
 from tests.daemon import begin, daemon, end
 from tests.polling import eventually
+from wattline.contract.history import HISTORY_FILE
+from wattline.contract.run_limits import MAX_RUNNING
+from wattline_exporter.simulation import Square
 
-OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
+OPTIONS = (
+    "--simulate",
+    "2xH200",
+    "--no-collector.rapl",
+    "--no-collector.host",
+    "--carbon.intensity",
+    "230",
+)
 RUNS = 1_000
 CONCURRENT_RUNS = 20
 EXPORTED_PER_HOUR = 167
@@ -29,7 +36,9 @@ EXPORTED_PER_HOUR = 167
 WARM_UP_RUNS = 350
 CLIENTS, SCRAPES_A_SECOND = 20, 100
 MAX_CPU_S = 0.01
-"""CPU time of a scrape with its part of the background work; unlike wall time it excludes other processes."""
+"""CPU time of a scrape with its part of the background work; unlike wall time it excludes other
+processes.
+"""
 GROWTH_BYTES = 5 << 20
 TAIL = ("--runs.tail", "3s")
 LONG_RUNS = {f"long-{number}" for number in range(MAX_RUNNING - CONCURRENT_RUNS)}
@@ -86,16 +95,26 @@ def cpu_s(exporter):
 def exported_runs(exporter):
     time.sleep(0.5)  # to parse a page takes CPU time, too
     lines = exporter.text().splitlines()
-    return {line.partition('run_id="')[2].partition('"')[0] for line in lines if line.startswith("wattline_run_info{")}
+    return {
+        line.partition('run_id="')[2].partition('"')[0]
+        for line in lines
+        if line.startswith("wattline_run_info{")
+    }
 
 
 def begin_all(exporter, run_ids, **more):
     with ThreadPoolExecutor(CONCURRENT_RUNS) as pool:
-        list(pool.map(lambda run_id: begin(exporter, "crowd", run_id=run_id, gpus=["0"], **more), run_ids))
+        list(
+            pool.map(
+                lambda run_id: begin(exporter, "crowd", run_id=run_id, gpus=["0"], **more), run_ids
+            )
+        )
 
 
 def one_run(exporter, number):
-    run_id = begin(exporter, "crowd", run_id=f"run-{number}", labels=LABELS, gpus=[str(number % 2)])["run_id"]
+    run_id = begin(
+        exporter, "crowd", run_id=f"run-{number}", labels=LABELS, gpus=[str(number % 2)]
+    )["run_id"]
     exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "measure"})
     exporter.post(f"/api/v1/runs/{run_id}/work", {"steps": number})
     return end(exporter, run_id, results={"loss": 0.1})
@@ -116,13 +135,18 @@ def test_many_runs_and_scrapes_cost_no_memory_and_no_sample(tmp_path):
                 assert all(run["outcome"] == "ok" for run in ended)
                 if first >= WARM_UP_RUNS:
                     memory_bytes.append(private_bytes(exporter))
-                eventually(lambda: exported_runs(exporter) == LONG_RUNS, "the series of ended runs disappear")
+                eventually(
+                    lambda: exported_runs(exporter) == LONG_RUNS,
+                    "the series of ended runs disappear",
+                )
         scrape_cpu_s = (cpu_s(exporter) - before_s) / len(clients.took_s)
         exported_run_ids = exported_runs(exporter)
         covered = [value for _, value in exporter.metrics()["wattline_run_covered_ratio"]]
         long_run = end(exporter, "long-0")
     p99_s = quantiles(clients.took_s, n=100)[98]
-    print(f"{len(clients.took_s)} scrapes, median {median(clients.took_s):.4f} s, p99 {p99_s:.4f} s")
+    print(
+        f"{len(clients.took_s)} scrapes, median {median(clients.took_s):.4f} s, p99 {p99_s:.4f} s"
+    )
     print(f"CPU {scrape_cpu_s:.4f} s a scrape")
     print("own", [f"{size / 1e6:.1f} MB" for size in memory_bytes])
 
@@ -133,13 +157,16 @@ def test_many_runs_and_scrapes_cost_no_memory_and_no_sample(tmp_path):
     assert min(long_run["covered_ratio"]["gpu"].values()) > 0.98
     intervals_s = sample_intervals(exporter.folder)
     assert len(intervals_s) > 20
-    assert sum(interval_s > 2.0 for interval_s in intervals_s) <= 0.05 * len(intervals_s), intervals_s
+    assert sum(interval_s > 2.0 for interval_s in intervals_s) <= 0.05 * len(intervals_s), (
+        intervals_s
+    )
 
 
 def sample_intervals(folder):
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as connection:
         rows = connection.execute(
-            "SELECT t_ms FROM samples JOIN series ON id = series_id WHERE name = 'wattline_run_info'"
+            "SELECT t_ms FROM samples JOIN series ON id = series_id WHERE name = "
+            "'wattline_run_info'"
             " AND json_extract(labels, '$.run_id') = 'long-0' ORDER BY t_ms"
         ).fetchall()
     return [(b - a) / 1e3 for (a,), (b,) in pairwise(rows)]

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from exporter.simulation import Constant
 from tests.daemon import begin, daemon, end, start
 from tests.exporter.api import UUIDS
 from tests.fakes.clock import Clock
 from tests.polling import eventually
+from wattline_exporter.simulation import Constant
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
@@ -24,7 +24,11 @@ def clock(tmp_path):
 
 
 def counters(exporter):
-    return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
+    return {
+        (name, labels["uuid"]): value
+        for name in RISING
+        for labels, value in exporter.metrics().get(name, ())
+    }
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
@@ -45,13 +49,19 @@ def test_restart_continues_a_run(tmp_path, sign):
 
     assert after_restart["state"] == "running"
     assert after_restart["started_at"] == before_restart["started_at"]
-    assert after_restart["energy_joules"]["gpu"][UUIDS[0]] >= before_restart["energy_joules"]["gpu"][UUIDS[0]]
+    assert (
+        after_restart["energy_joules"]["gpu"][UUIDS[0]]
+        >= before_restart["energy_joules"]["gpu"][UUIDS[0]]
+    )
     assert set(after) == set(before)
     assert all(after[series] >= value for series, value in before.items())
     assert any("was not running" in note for note in run["notes"])
     assert run["covered_ratio"]["gpu"][UUIDS[0]] < 0.85
     truth = 500.0 * run["duration_seconds"]
-    assert abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth) <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    assert (
+        abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth)
+        <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    )
     assert run["energy_uncertainty_joules"]["gpu"][UUIDS[0]] < 0.05 * truth
     assert run["integrated_energy_joules"][UUIDS[0]] < 0.85 * truth
 
@@ -69,17 +79,25 @@ def test_restart_then_immediate_end_has_all_energy(tmp_path):
     truth = 500.0 * run["duration_seconds"]
     assert truth > 2_000
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(truth, rel=0.03)
-    assert abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth) <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    assert (
+        abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth)
+        <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    )
     assert not any("energy after that is missing" in note for note in run["notes"])
 
 
 def test_restart_still_shows_an_ended_run(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run = end(first, begin(first)["run_id"])
-        before = first.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0])
+        before = first.value(
+            "wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0]
+        )
     with daemon(tmp_path, *OPTIONS) as second:
         assert second.get(f"/api/v1/runs/{run['run_id']}") == (200, run)
-        assert second.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0]) == before
+        assert (
+            second.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0])
+            == before
+        )
 
 
 def test_restart_extends_the_lease_by_the_downtime(tmp_path, clock):
@@ -91,7 +109,9 @@ def test_restart_extends_the_lease_by_the_downtime(tmp_path, clock):
         assert end(second, run_id)["outcome"] == "ok"
 
 
-@pytest.mark.parametrize("before_w", [500.0, 80.0], ids=["counter below its old value", "counter above its old value"])
+@pytest.mark.parametrize(
+    "before_w", [500.0, 80.0], ids=["counter below its old value", "counter above its old value"]
+)
 def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
         simulation.set_load(0, Constant(before_w))
@@ -129,7 +149,9 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path):
         before = counters(first)
     with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
         connection.execute("UPDATE meta SET value = 'another' WHERE key = 'boot_id'")
-        saved_at = float(connection.execute("SELECT value FROM meta WHERE key = 'saved_at'").fetchone()[0])
+        saved_at = float(
+            connection.execute("SELECT value FROM meta WHERE key = 'saved_at'").fetchone()[0]
+        )
     connection.close()
     with daemon(tmp_path, *OPTIONS) as second:
         run = second.get(f"/api/v1/runs/{run_id}")[1]
@@ -181,7 +203,9 @@ def test_unreadable_state_is_one_line(tmp_path, edit, code, words):
 
 def test_state_file_of_other_format_is_one_line(tmp_path):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "state.sqlite").write_text("not a database, but longer than a database header " * 10)
+    (tmp_path / "state" / "state.sqlite").write_text(
+        "not a database, but longer than a database header " * 10
+    )
     exporter = start(tmp_path, *OPTIONS)
 
     assert exporter.process.wait(30) == 1
@@ -202,5 +226,8 @@ def test_restart_with_other_simulated_gpus_continues_without_a_warning(tmp_path)
         log = second.log()
 
     assert begun_j >= before[RISING[0], UUIDS[0]]
-    assert "the simulated GPUs are new: their energy counters start from 0, and the exported totals continue" in log
+    assert (
+        "the simulated GPUs are new: their energy counters start from 0, and the exported totals "
+        "continue" in log
+    )
     assert "unreliable energy" not in log

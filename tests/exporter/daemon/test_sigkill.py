@@ -1,4 +1,6 @@
-"""SIGKILL at any moment, many times: nothing acknowledged is lost, no counter falls, and the files open."""
+"""SIGKILL at any moment, many times: nothing acknowledged is lost, no counter falls, and the files
+open.
+"""
 
 import math
 import os
@@ -18,10 +20,16 @@ import psutil
 import pytest
 import requests
 
-from exporter.contract.history import HISTORY_FILE, STATE_FILE
-from exporter.simulation import FILE_NAME, Simulation, Square
 from tests.daemon import Daemon, start, wait_until_it_serves
-from tests.exporter.daemon.run_clients import PAUSE_S, Acknowledged, Client, assert_phases_within_run, figures
+from tests.exporter.daemon.run_clients import (
+    PAUSE_S,
+    Acknowledged,
+    Client,
+    assert_phases_within_run,
+    figures,
+)
+from wattline.contract.history import HISTORY_FILE, STATE_FILE
+from wattline_exporter.simulation import FILE_NAME, Simulation, Square
 
 LIVES = int(os.environ.get("KILL_TEST_LIVES", "20"))
 """Number of kills on each of four folders.
@@ -29,13 +37,22 @@ LIVES = int(os.environ.get("KILL_TEST_LIVES", "20"))
 80 kills miss a defect that appears in one kill of twenty once in 60 times (0.95 ** 80).
 KILL_TEST_LIVES=50 makes 200 kills.
 """
-OPTIONS = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
+OPTIONS = (
+    "--simulate",
+    "8xH200",
+    "--no-collector.rapl",
+    "--no-collector.host",
+    "--carbon.intensity",
+    "230",
+)
 CLIENTS = 2
 """Clients of each folder: eight in all."""
 CHECK_EVERY = 10
 COVERAGE = 0.95
 FARTHEST = 2.5
-"""Largest error of an energy as a ratio to its half-width: five standard deviations of a normal error."""
+"""Largest error of an energy as a ratio to its half-width: five standard deviations of a normal
+error.
+"""
 FALSE_ALARM = 1e-4
 
 
@@ -133,9 +150,15 @@ class Folder:
         if not state.exists():
             return
         with closing(sqlite3.connect(state)) as connection:
-            has_runs = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'run'").fetchone()[0]
-            stored_runs = dict(connection.execute("SELECT run_id, running FROM run")) if has_runs else {}
-            assert not number % CHECK_EVERY or connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+            has_runs = connection.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name = 'run'"
+            ).fetchone()[0]
+            stored_runs = (
+                dict(connection.execute("SELECT run_id, running FROM run")) if has_runs else {}
+            )
+            assert not number % CHECK_EVERY or connection.execute(
+                "PRAGMA quick_check"
+            ).fetchone() == ("ok",)
         missing = set(self.acknowledged) - set(stored_runs)
         assert not missing, missing
         assert not any(stored_runs[run["run_id"]] for run in self.ended)
@@ -146,12 +169,17 @@ class Folder:
 
 def newest_sample(folder) -> float:
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as connection:
-        return (connection.execute("SELECT max(t_ms) FROM samples").fetchone()[0] or -math.inf) / 1_000
+        return (
+            connection.execute("SELECT max(t_ms) FROM samples").fetchone()[0] or -math.inf
+        ) / 1_000
 
 
 def falls(folder):
     """Return each decrease of a counter in the history: name, labels, from, to."""
-    rows = "SELECT name, labels, value FROM samples JOIN series ON id = series_id WHERE name LIKE '%_total'"
+    rows = (
+        "SELECT name, labels, value FROM samples JOIN series ON id = series_id WHERE name LIKE "
+        "'%_total'"
+    )
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as connection:
         rows_in_order = connection.execute(f"{rows} ORDER BY name, labels, t_ms").fetchall()
     assert rows_in_order
@@ -162,19 +190,27 @@ def falls(folder):
 
 
 def most_outside(total):
-    """Return the number of `total` figures that intervals of COVERAGE miss by chance, or more with FALSE_ALARM."""
+    """Return the number of `total` figures that intervals of COVERAGE miss by chance, or more with
+    FALSE_ALARM.
+    """
     outside, more = 0, 1 - COVERAGE**total
     while more > FALSE_ALARM:
         outside += 1
-        more -= math.comb(total, outside) * (1 - COVERAGE) ** outside * COVERAGE ** (total - outside)
+        more -= (
+            math.comb(total, outside) * (1 - COVERAGE) ** outside * COVERAGE ** (total - outside)
+        )
     return outside
 
 
 def assert_inside_intervals(all_figures):
-    """Check that the errors agree with intervals of 95 %: some may be outside, none by a multiple."""
+    """Check that the errors agree with intervals of 95 %: some may be outside, none by a
+    multiple.
+    """
     worst = sorted(all_figures, key=lambda figure: -figure.error)[:5]
     assert worst[0].error <= FARTHEST, (len(all_figures), worst)
-    assert sum(figure.error > 1.0 for figure in all_figures) <= most_outside(len(all_figures)), worst
+    assert sum(figure.error > 1.0 for figure in all_figures) <= most_outside(len(all_figures)), (
+        worst
+    )
 
 
 @pytest.mark.timeout(900)
@@ -182,7 +218,9 @@ def test_sigkill_eighty_times_loses_nothing_acknowledged(tmp_path):
     folders = []
     for seed in range(4):
         rng = random.Random(seed)
-        clients = [Client(f"client-{seed}-{n}", random.Random(rng.random())) for n in range(CLIENTS)]
+        clients = [
+            Client(f"client-{seed}-{n}", random.Random(rng.random())) for n in range(CLIENTS)
+        ]
         folders.append(Folder(rng, tmp_path / str(seed), clients))
         folders[-1].path.mkdir()
 
@@ -206,7 +244,9 @@ def test_sigkill_eighty_times_loses_nothing_acknowledged(tmp_path):
 
 
 def assert_complete(folder):
-    """Start a last exporter; assert that it has all acknowledged items. Return the figures of all runs."""
+    """Start a last exporter; assert that it has all acknowledged items. Return the figures of all
+    runs.
+    """
     last = start(folder.path, *OPTIONS)
     try:
         wait_until_it_serves(last)
@@ -220,7 +260,11 @@ def assert_complete(folder):
             runs.append(ended)
         with Simulation.open(last.folder / FILE_NAME) as simulation:
             offsets_s = {run_id: run.offset_s for run_id, run in folder.acknowledged.items()}
-            found = [figure for run in runs for figure in figures(simulation, run, offsets_s[run["run_id"]])]
+            found = [
+                figure
+                for run in runs
+                for figure in figures(simulation, run, offsets_s[run["run_id"]])
+            ]
         for run in runs:
             assert_phases_within_run(run)
         return found

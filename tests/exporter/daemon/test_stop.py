@@ -39,17 +39,22 @@ class Interrupt:
 
 sys.meta_path.insert(0, Interrupt())
 sys.argv[1:] = {arguments!r}
-runpy.run_module("exporter", run_name="__main__", alter_sys=True)
+runpy.run_module("wattline_exporter", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "aiohttp", "exporter.storage.state_file", "exporter.web.server"])
+@pytest.mark.parametrize(
+    "module",
+    ["typer", "aiohttp", "wattline_exporter.storage.state_file", "wattline_exporter.web.server"],
+)
 @pytest.mark.parametrize(("sign", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM)])
 def test_signal_during_import_stops_silently(tmp_path, module, sign, code):
     arguments = ["serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state")]
     program = STOPPED_AT.format(module=module, sign=sign, arguments=arguments)
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 

@@ -1,4 +1,6 @@
-"""Faults of GPU sensors, by name. Each changes the driver's answers from the time of the fault on."""
+"""Faults of GPU sensors, by name. Each changes the driver's answers from the time of the fault
+on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import pynvml
 from tests.exporter.faults.faulty_gpu import Answers, Fault, FaultyGpu
 
 
-def errors(code: int, seconds: float = 1e9, share: float = 1.0, calls: tuple[str, ...] = ()) -> Fault:
+def errors(
+    code: int, seconds: float = 1e9, share: float = 1.0, calls: tuple[str, ...] = ()
+) -> Fault:
     """Fail calls with an NVML error for some time, a share of them at random."""
 
     def fault(gpu: FaultyGpu, answers: Answers) -> None:
@@ -79,7 +83,7 @@ def late(seconds: float) -> Fault:
     """Return the counter as it was some time ago."""
 
     def fault(gpu: FaultyGpu, answers: Answers) -> None:
-        from exporter.simulation.sensors import counter_j
+        from wattline_exporter.simulation.sensors import counter_j
 
         if answers.counter_mj is not None:
             answers.counter_mj = round(counter_j(gpu.gpu, gpu.clock_s - seconds) * 1e3)
@@ -93,7 +97,9 @@ def power(change, seconds: float = 1e9) -> Fault:
     def fault(gpu: FaultyGpu, answers: Answers) -> None:
         if gpu.since_s < seconds:
             answers.instant_mw = change(gpu, answers.instant_mw)
-            answers.average_mw = None if answers.average_mw is None else change(gpu, answers.average_mw)
+            answers.average_mw = (
+                None if answers.average_mw is None else change(gpu, answers.average_mw)
+            )
 
     return fault
 

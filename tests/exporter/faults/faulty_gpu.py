@@ -9,9 +9,9 @@ from struct import Struct
 
 import pynvml
 
-from exporter.runs import marks as run_marks
-from exporter.simulation import SimulatedGpuState
-from exporter.simulation.sensors import average_w, counter_j, instant_w
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.simulation import SimulatedGpuState
+from wattline_exporter.simulation.sensors import average_w, counter_j, instant_w
 
 _FIELDS = Struct("=" + 3 * "24xiiQ")
 """Three nvmlFieldValue_t: value type, status and value of each; the other members are empty."""
@@ -19,12 +19,14 @@ _LONG, _INT = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, pynvml.NVML_VALUE_TYPE_
 _64_BITS, _32_BITS = 2**64, 2**32
 START_S = 1_000.0
 WATCHED_S = run_marks.DOUBTED_S + 1.0
-"""Time after the run's end for which the GPU is polled, since late doubts may widen the interval."""
+"""Time after the run's end for which the GPU is polled, since late doubts may widen the interval.
+"""
 
 
 @dataclass
 class Answers:
-    """Answers of the driver for one GPU at one instant, which a fault may change. Powers in mW, energy in mJ.
+    """Answers of the driver for one GPU at one instant, which a fault may change. Powers in mW,
+    energy in mJ.
 
     `error`: NVML's code for the calls named in `failing`, all of them where it is empty.
     """
@@ -45,7 +47,9 @@ Fault = Callable[["FaultyGpu", Answers], None]
 
 @dataclass
 class FaultyGpu:
-    """Driver calls of one simulated GPU, with a fault from `fault_s` on. `memory` is the fault's own."""
+    """Driver calls of one simulated GPU, with a fault from `fault_s` on. `memory` is the fault's
+    own.
+    """
 
     gpu: SimulatedGpuState
     rng: random.Random
@@ -81,18 +85,38 @@ class FaultyGpu:
         return answers
 
     def nvmlDeviceGetFieldValues(self, _handle, _fields):  # noqa: N802  # pynvml's name
-        """Return the fields of energy and power as bytes, as the product reads them from the driver's array."""
+        """Return the fields of energy and power as bytes, as the product reads them from the
+        driver's array.
+        """
         answers = self._answers("fields")
-        counter_mj, instant_mw, average_mw = answers.counter_mj, answers.instant_mw, answers.average_mw
-        if answers.kind is None and answers.status is None and None not in (counter_mj, instant_mw, average_mw):
-            numbers = int(counter_mj) % _64_BITS, int(instant_mw) % _32_BITS, int(average_mw) % _32_BITS
+        counter_mj, instant_mw, average_mw = (
+            answers.counter_mj,
+            answers.instant_mw,
+            answers.average_mw,
+        )
+        if (
+            answers.kind is None
+            and answers.status is None
+            and None not in (counter_mj, instant_mw, average_mw)
+        ):
+            numbers = (
+                int(counter_mj) % _64_BITS,
+                int(instant_mw) % _32_BITS,
+                int(average_mw) % _32_BITS,
+            )
             return _FIELDS.pack(_LONG, 0, numbers[0], _INT, 0, numbers[1], _INT, 0, numbers[2])
         packed = []
-        for number, usual in zip((counter_mj, instant_mw, average_mw), (_LONG, _INT, _INT), strict=True):
+        for number, usual in zip(
+            (counter_mj, instant_mw, average_mw), (_LONG, _INT, _INT), strict=True
+        ):
             kind = usual if answers.kind is None else answers.kind
             is_missing = number is None or answers.status is not None
             status = (answers.status or pynvml.NVML_ERROR_NOT_SUPPORTED) if is_missing else 0
-            packed += [kind, status, 0 if is_missing else int(number) % (_64_BITS if kind == _LONG else _32_BITS)]
+            packed += [
+                kind,
+                status,
+                0 if is_missing else int(number) % (_64_BITS if kind == _LONG else _32_BITS),
+            ]
         return _FIELDS.pack(*packed)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, _handle):  # noqa: N802  # pynvml's name

@@ -1,10 +1,18 @@
-"""One fault in the middle of a run on one GPU, with a healthy GPU next to it; the true energy is known."""
+"""One fault in the middle of a run on one GPU, with a healthy GPU next to it; the true energy is
+known.
+"""
 
 import random
 
 import pytest
 
-from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER, frozen, no_counter, slope
+from tests.exporter.faults.fault_table import (
+    WITH_COUNTER,
+    WITHOUT_COUNTER,
+    frozen,
+    no_counter,
+    slope,
+)
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, LOADS, make_gpu, measure
 
@@ -14,7 +22,9 @@ def outcomes(name, fault, *, has_counter, seed):
     rng = random.Random(f"{name} {seed}")
     begin_s = START_S + LEAD_S + rng.uniform(0, 1)
     load = LOADS[(len(name) + seed) % len(LOADS)]
-    failing = FaultyGpu(make_gpu(rng, load), random.Random(rng.random()), fault, has_counter=has_counter)
+    failing = FaultyGpu(
+        make_gpu(rng, load), random.Random(rng.random()), fault, has_counter=has_counter
+    )
     failing.fault_s = begin_s + rng.uniform(1.0, 2.5)
     healthy = FaultyGpu(make_gpu(rng, load, 1), random.Random(rng.random()))
     return measure([failing, healthy][: 2 - seed], rng.uniform(7, 9), begin_s)
@@ -40,7 +50,9 @@ def test_fault_without_counter_true_energy_is_inside_the_interval(name):
     check(name, WITHOUT_COUNTER[name], has_counter=False)
 
 
-@pytest.mark.parametrize("code", ["IN_USE", "INVALID_ARGUMENT", "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "UNKNOWN"])
+@pytest.mark.parametrize(
+    "code", ["IN_USE", "INVALID_ARGUMENT", "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "UNKNOWN"]
+)
 def test_fault_error_for_100_ms_costs_less_than_one_percent(code):
     name = f"{code} for 0.1 s"
     failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
@@ -58,7 +70,9 @@ def test_fault_counter_jump_is_declared(joules):
     assert abs(failing.error) < 0.1
 
 
-@pytest.mark.parametrize("name", ["counter 30 % slow", "counter 30 % fast", "counter halves", "counter / 1000"])
+@pytest.mark.parametrize(
+    "name", ["counter 30 % slow", "counter 30 % fast", "counter halves", "counter / 1000"]
+)
 def test_fault_counter_of_another_scale_is_declared(name):
     failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
 
@@ -124,7 +138,9 @@ def test_fault_counter_frozen_for_last_two_seconds_is_replaced_by_power():
 
 
 def test_fault_counter_missing_at_the_start_of_a_run_start_is_the_counters():
-    """The counter dates the start, although power replaces it while the marks of the start settle."""
+    """The counter dates the start, although power replaces it while the marks of the start
+    settle.
+    """
     rng = random.Random(2)
     begin_s = START_S + LEAD_S
     gpu = FaultyGpu(make_gpu(rng, LOADS[0]), rng, no_counter(6.0))

@@ -7,10 +7,20 @@ from dataclasses import dataclass, replace
 
 import pynvml
 
-from exporter.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
-from exporter.contract.run import RunGpu
-from exporter.energy.marks import energy_between
-from exporter.model import (
+from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
+from wattline.contract.run import RunGpu
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.runs.lifecycle import note_doubts
+from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone
+from wattline_exporter.sensors.nvml.gpu import NvmlGpu
+from wattline_exporter.sensors.nvml.message_writer import MessageWriter
+from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
+from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
+from wattline_exporter.sensors.readings import (
     ClockReading,
     Device,
     GpuCount,
@@ -21,18 +31,15 @@ from exporter.model import (
     ReadingChanges,
     WorkerMessage,
 )
-from exporter.nvml_worker.message_writer import MessageWriter
-from exporter.nvml_worker.polling_threads import PolledGpu
-from exporter.nvml_worker.schedule import SamplingSchedule
-from exporter.polling.live_state import LiveState
-from exporter.runs import marks as run_marks
-from exporter.runs.lifecycle import note_doubts
-from exporter.runs.record import Cut, RunRecord
-from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpuState, Square, make_gpus
-from exporter.simulation.gpu import energy_j
-from exporter.sources.nvml.card import GpuHandle, driver_is_gone
-from exporter.sources.nvml.gpu import NvmlGpu
-from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from wattline_exporter.simulation import (
+    PRODUCTS,
+    Constant,
+    Segment,
+    SimulatedGpuState,
+    Square,
+    make_gpus,
+)
+from wattline_exporter.simulation.gpu import energy_j
 
 LEAD_S = 6.0
 FAST_S, BURST_S, SLOW_S = 0.047, 0.013, 1.0
@@ -76,7 +83,9 @@ class VirtualGpu:
         self.info = GpuInfo(str(gpu.index), gpu.uuid, gpu.product.name, architecture, "", "")
         self._live = live
         self._polled, self._items = PolledGpu(gpu.index), ItemList()
-        self._polled.attach(NvmlGpu(GpuHandle(faulty, object(), self.info, faulty.has_average, faulty.now)))
+        self._polled.attach(
+            NvmlGpu(GpuHandle(faulty, object(), self.info, faulty.has_average, faulty.now))
+        )
         self._run = RunRecord(
             run_id=f"run-{gpu.index}",
             workload="test",
@@ -95,7 +104,9 @@ class VirtualGpu:
         self._tick_s = START_S
         self._doubts = run_marks.LateDoubts()
         self._finish_s = self.end_s + (0.3 if faulty.has_counter else 0.7)
-        """When the final marks are taken, as the sensor hub waits for the delayed power where there is no counter."""
+        """When the final marks are taken, as the sensor hub waits for the delayed power where there
+        is no counter.
+        """
 
     @property
     def is_done(self) -> bool:
@@ -107,7 +118,9 @@ class VirtualGpu:
         if t >= self.begin_s and not self._run.begin:
             self._live.energy.set_period(FAST_S)
             meters = self._live.energy.meters
-            self._run.begin = self._run.cuts[0].marks = run_marks.take_marks(self._run, meters, self.begin_s, {})
+            self._run.begin = self._run.cuts[0].marks = run_marks.take_marks(
+                self._run, meters, self.begin_s, {}
+            )
         self._poll()
         if faulty.clock_s >= self._finish_s:
             self._finish()
@@ -116,7 +129,12 @@ class VirtualGpu:
         fast = t >= self.begin_s or self._polled.needs_fast_polls
         burst = any(at <= t < at + 0.6 for at in (self.begin_s, self.end_s))
         period_s = BURST_S if burst else FAST_S if fast else SLOW_S
-        wake_s = faulty.clock_s + period_s - faulty.clock_s % period_s + faulty.rng.uniform(0.0001, 0.002)
+        wake_s = (
+            faulty.clock_s
+            + period_s
+            - faulty.clock_s % period_s
+            + faulty.rng.uniform(0.0001, 0.002)
+        )
         faulty.clock_s = self.begin_s + 0.001 if faulty.clock_s < self.begin_s < wake_s else wake_s
 
     def _poll(self) -> None:
@@ -146,7 +164,9 @@ class VirtualGpu:
             Reading(GPU_POWER_LIMIT, (*labels, "enforced"), self.faulty.gpu.limit_w),
             Reading(GPU_UTILIZATION, (*labels, "gpu"), 1.0),
         )
-        self._live.take_worker(WorkerMessage(reading_changes=(ReadingChanges(labels[1], readings, ()),)))
+        self._live.take_worker(
+            WorkerMessage(reading_changes=(ReadingChanges(labels[1], readings, ()),))
+        )
         self._live.age(t)
         self._live.check_energies(t)
         if not self._run.is_open:
@@ -171,7 +191,9 @@ class VirtualGpu:
         self._tick(self.faulty.clock_s)
         truth = energy_j(self.faulty.gpu, self.begin_s, self.end_s)
         energy = energy_between(run.begin[self.device], run.final[self.device])
-        return Outcome((energy.joules - truth) / truth, energy.half_width_j / truth, bool(run.notes))
+        return Outcome(
+            (energy.joules - truth) / truth, energy.half_width_j / truth, bool(run.notes)
+        )
 
 
 def measure(gpus: list[FaultyGpu], seconds: float, begin_s: float) -> list[Outcome]:
@@ -179,7 +201,9 @@ def measure(gpus: list[FaultyGpu], seconds: float, begin_s: float) -> list[Outco
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     virtual = [VirtualGpu(gpu, live, begin_s, seconds) for gpu in gpus]
-    live.take_worker(WorkerMessage(gpu_counts=(GpuCount(len(gpus)),), gpus=tuple(gpu.info for gpu in virtual)))
+    live.take_worker(
+        WorkerMessage(gpu_counts=(GpuCount(len(gpus)),), gpus=tuple(gpu.info for gpu in virtual))
+    )
     while running := [gpu for gpu in virtual if not gpu.is_done]:
         earliest = min(running, key=lambda gpu: gpu.faulty.clock_s)
         now[0] = earliest.faulty.clock_s
@@ -196,7 +220,9 @@ LOADS = (
 
 
 def make_gpu(rng: random.Random, load, index: int = 0, **changes) -> SimulatedGpuState:
-    """Return an H200 with other properties, which starts the load before the run, with random phases."""
+    """Return an H200 with other properties, which starts the load before the run, with random
+    phases.
+    """
     gpu = make_gpus(max(2, index + 1), replace(PRODUCTS["H200"], **changes))[index]
     if isinstance(load, Square):
         load = replace(load, phase_s=rng.uniform(0, load.period_s))

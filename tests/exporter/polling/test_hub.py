@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterator
 
-from exporter.model import Batch, Device, GpuInfo, Poll
-from exporter.polling.health import GpuHealth
-from exporter.polling.hub import PolledSource, SensorHub
-from exporter.polling.live_state import LiveState
+from wattline_exporter.polling.health import GpuHealth
+from wattline_exporter.polling.hub import PolledSource, SensorHub
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.sensors.readings import Batch, Device, GpuInfo, Poll
 
 GPU = Device("gpu", "GPU-0")
 END_S = 100.0
@@ -20,7 +20,9 @@ def test_wait_until_settled_reads_polls_after_the_exporter_was_stopped() -> None
     def instants_s() -> Iterator[float]:
         yield from (END_S, END_S)  # of the constructor, and of the first check
         yield from (END_S + 5.0, END_S + 5.0)  # the process was stopped for 5 s
-        live.energy.push([Poll(GPU, END_S + 5.1, END_S + 5.1, 1_350.0, 70.0)])  # then it reads the next poll
+        live.energy.push(
+            [Poll(GPU, END_S + 5.1, END_S + 5.1, 1_350.0, 70.0)]
+        )  # then it reads the next poll
         while True:
             yield END_S + 5.1
 

@@ -1,12 +1,22 @@
-"""Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP, and counters of XID errors."""
+"""Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP, and counters of XID
+errors.
+"""
 
 import pytest
 
-from exporter.contract.metrics import GPU_XID_ERRORS, GPU_XID_TIMESTAMP
-from exporter.model import ClockReading, Device, GpuInfo, Poll, WorkerMessage, XidError, XidReporting
-from exporter.polling.health import HARDWARE_XIDS, GpuHealth
-from exporter.polling.live_state import LiveState
-from exporter.polling.meters import FAST_S, SavedTotals
+from wattline.contract.metrics import GPU_XID_ERRORS, GPU_XID_TIMESTAMP
+from wattline_exporter.polling.health import HARDWARE_XIDS, GpuHealth
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.polling.meters import FAST_S, SavedTotals
+from wattline_exporter.sensors.readings import (
+    ClockReading,
+    Device,
+    GpuInfo,
+    Poll,
+    WorkerMessage,
+    XidError,
+    XidReporting,
+)
 
 GPU = Device("gpu", "GPU-0")
 
@@ -40,7 +50,9 @@ def test_stopped_exporter_gives_its_gpus_time_to_answer() -> None:
 
 
 def test_energy_of_overdue_poll_is_left_out_until_next_poll() -> None:
-    """The exporter was stopped for 3.3 s, as on a busy node: the energy of the latest poll is not that of now."""
+    """The exporter was stopped for 3.3 s, as on a busy node: the energy of the latest poll is not
+    that of now.
+    """
     now = ClockReading(100.0, 1_000.0, 100.0)
     live = LiveState(clock=lambda: now)
     live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, 100.0)
@@ -63,7 +75,9 @@ def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:
     assert live.snapshot().xid_errors == ()
 
     live.take_worker(WorkerMessage(xid_reporting=(XidReporting(GPU.id),)))
-    assert {r.labels[2]: r.value for r in live.snapshot().xid_errors} == dict.fromkeys(map(str, HARDWARE_XIDS), 0.0)
+    assert {r.labels[2]: r.value for r in live.snapshot().xid_errors} == dict.fromkeys(
+        map(str, HARDWARE_XIDS), 0.0
+    )
 
     live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79), XidError(GPU.id, 13))))
     errors = [r for r in live.snapshot().xid_errors if r.metric is GPU_XID_ERRORS]
@@ -82,5 +96,7 @@ def test_time_of_an_xid_is_that_of_its_latest_error_and_is_saved() -> None:
     saved = {series: total for series, total in live.counters.take_changed().items() if total}
     restarted = LiveState(SavedTotals(counters=saved))
     for state in (live, restarted):
-        times = {r.labels: r.value for r in state.snapshot().xid_errors if r.metric is GPU_XID_TIMESTAMP}
+        times = {
+            r.labels: r.value for r in state.snapshot().xid_errors if r.metric is GPU_XID_TIMESTAMP
+        }
         assert times == {("0", GPU.id, "79"): 1_060.0}

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from exporter.energy.counter_wraps import MAX_DEVICE_W
-from exporter.energy.marks import LastPoll, MeterTotals
-from exporter.model import ClockReading, Device, Poll, Slot
-from exporter.polling.live_state import LiveState
-from exporter.polling.meters import SavedTotals
+from wattline_exporter.meter.counter_wraps import MAX_DEVICE_W
+from wattline_exporter.meter.uncertainty import LastPoll, MeterTotals
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.polling.meters import SavedTotals
+from wattline_exporter.sensors.readings import ClockReading, Device, Poll, Slot
 
 GPU, CORE = Device("gpu", "GPU-0"), Device("core", "0")
 AVERAGE = ("gpu", GPU.id, "average")
@@ -16,7 +16,9 @@ FORECAST = Slot(ACTUAL.end_s, ACTUAL.end_s + 1_000, 720.0, "GB", "gb", "average"
 
 
 class Node:
-    """A GPU of 1,000 W, polled once a second, and the CPU's cores, whose energy is part of a package's."""
+    """A GPU of 1,000 W, polled once a second, and the CPU's cores, whose energy is part of a
+    package's.
+    """
 
     def __init__(self, *slots: Slot) -> None:
         self.now_s = 0.0
@@ -69,7 +71,9 @@ def test_emissions_of_another_quality_start_at_zero_before_its_slot() -> None:
 
 
 def test_restored_meter_keeps_the_power_limit_until_it_is_read_again() -> None:
-    saved = SavedTotals({GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0, polls={GPU: LastPoll(49.0, 700.0)})
+    saved = SavedTotals(
+        {GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0, polls={GPU: LastPoll(49.0, 700.0)}
+    )
     live = LiveState(saved, slots_at=lambda _: ())
 
     assert live.energy.meter(GPU).most_w == 700.0

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config.settings import Settings
-from exporter.contract.metrics import GPU_ENERGY, GPU_POWER, RUN_INFO
-from exporter.model import Reading
-from exporter.push.client import PushClient, PushTiming
-from exporter.push.config import push_target
-from exporter.storage.history import History
 from tests import servers
 from tests.exporter.push.proxy import server_samples, stored_samples
 from tests.polling import eventually
+from wattline.contract.metrics import GPU_ENERGY, GPU_POWER, RUN_INFO
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.push.client import PushClient, PushTiming
+from wattline_exporter.push.config import push_target
+from wattline_exporter.sensors.readings import Reading
+from wattline_exporter.storage.history import History
 
 VICTORIA, PROMETHEUS = "/api/v1/import/prometheus", "/api/v1/write"
 TIMING = PushTiming(first_backoff_s=0.02)
@@ -23,7 +23,9 @@ TIMING = PushTiming(first_backoff_s=0.02)
 
 @dataclass
 class PushNode:
-    """A history and its push client; `push` runs until all samples are sent, `restart` restarts the exporter."""
+    """A history and its push client; `push` runs until all samples are sent, `restart` restarts the
+    exporter.
+    """
 
     folder: Path
     url: str
@@ -51,7 +53,9 @@ class PushNode:
 
     def sample_counts(self):
         position = self.history.backlog.position()
-        return {outcome: getattr(position, outcome) for outcome in ("accepted", "refused", "dropped")}
+        return {
+            outcome: getattr(position, outcome) for outcome in ("accepted", "refused", "dropped")
+        }
 
     @property
     def position_ms(self):
@@ -100,7 +104,9 @@ def start_servers(folder):
         (folder / name).mkdir()
     flags = ["--web.enable-remote-write-receiver"]
     with (
-        servers.victoria_metrics(folder / "victoria", [], flags=["-dedup.minScrapeInterval=1ms"]) as victoria,
+        servers.victoria_metrics(
+            folder / "victoria", [], flags=["-dedup.minScrapeInterval=1ms"]
+        ) as victoria,
         servers.prometheus(folder / "prometheus", [], flags=flags, config=LATE) as prometheus,
     ):
         yield PushServers(victoria, prometheus)
@@ -128,13 +134,17 @@ def compare_with_server(server, node, now):
     expected_count = count(stored)
     with contextlib.suppress(AssertionError):
         eventually(
-            lambda: count(server_samples(server, node.name, now)) >= expected_count, "the pushed samples", within_s=20
+            lambda: count(server_samples(server, node.name, now)) >= expected_count,
+            "the pushed samples",
+            within_s=20,
         )
     found = server_samples(server, node.name, now)
     assert times(found) == times(stored)
     # VictoriaMetrics stores decimal numbers of about 15 digits
     for labels, samples in stored.items():
-        assert [v for _, v in found[labels]] == pytest.approx([v for _, v in samples], rel=1e-12, abs=0)
+        assert [v for _, v in found[labels]] == pytest.approx(
+            [v for _, v in samples], rel=1e-12, abs=0
+        )
     return expected_count
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from exporter.contract.history import open_read_only
+from wattline.contract.history import open_read_only
 
 Found = dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]
 """Samples (milliseconds, value) of each series by its sorted labels."""
@@ -25,7 +25,8 @@ Found = dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]
 
 @dataclass
 class Proxy:
-    """Proxy with one of `faults` per request: `away`, `cut` (the response is lost), `garbage`, `page`, or a status.
+    """Proxy with one of `faults` per request: `away`, `cut` (the response is lost), `garbage`,
+    `page`, or a status.
 
     `always` applies after the last fault; a body for which `refuses` is true gets status 400.
     """
@@ -70,7 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(len(body) / proxy_state.bytes_per_s)
         proxy_state.headers.append({name.lower(): value for name, value in self.headers.items()})
         if isinstance(fault, int):
-            self.reply(fault, f"request {10_000 + len(proxy_state.faults_applied)}; so says the test".encode())
+            self.reply(
+                fault,
+                f"request {10_000 + len(proxy_state.faults_applied)}; so says the test".encode(),
+            )
         elif fault == "page":
             self.reply(200, b"<html>Please log in</html>", "text/html")
         elif fault in ("away", "garbage"):
@@ -79,7 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif proxy_state.refuses(body):
             self.reply(400, b"out of order sample\n")
         else:
-            status, text = forward(f"{proxy_state.server}{self.path}", proxy_state.changes(body), dict(self.headers))
+            status, text = forward(
+                f"{proxy_state.server}{self.path}", proxy_state.changes(body), dict(self.headers)
+            )
             if fault == "cut":
                 self.hang_up()
             else:
@@ -141,9 +147,13 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 def forward(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
     left_out = ("host", "connection", "content-length", "accept-encoding")
-    forwarded_headers = {name: value for name, value in headers.items() if name.lower() not in left_out}
+    forwarded_headers = {
+        name: value for name, value in headers.items() if name.lower() not in left_out
+    }
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, forwarded_headers), timeout=30) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, body, forwarded_headers), timeout=30
+        ) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -159,7 +169,9 @@ def lines(body: bytes) -> list[str]:
 
 def server_samples(server: str, instance: str, at_s: float, window_s: float = 7_200) -> Found:
     """Return the server's samples of the instance, without the labels added by pushing."""
-    with contextlib.suppress(urllib.error.HTTPError):  # otherwise VictoriaMetrics shows it after some seconds
+    with contextlib.suppress(
+        urllib.error.HTTPError
+    ):  # otherwise VictoriaMetrics shows it after some seconds
         urllib.request.urlopen(f"{server}/internal/force_flush").close()
     selector = f'{{__name__=~"wattline_.*",instance="{instance}"}}[{window_s:.0f}s]'
     parameters = urllib.parse.urlencode({"query": selector, "time": f"{at_s:.3f}", "nocache": "1"})
@@ -167,7 +179,11 @@ def server_samples(server: str, instance: str, at_s: float, window_s: float = 7_
         result = json.load(response)["data"]["result"]
     samples_by_series: Found = {}
     for series in result:
-        own = {name: value for name, value in series["metric"].items() if name not in ("instance", "job")}
+        own = {
+            name: value
+            for name, value in series["metric"].items()
+            if name not in ("instance", "job")
+        }
         samples = [(round(float(t) * 1_000), float(value)) for t, value in series["values"]]
         assert samples_by_series.setdefault(tuple(sorted(own.items())), samples) is samples
     return samples_by_series
@@ -178,11 +194,17 @@ def stored_samples(folder: Path) -> Found:
     connection = open_read_only(folder / "history.sqlite")
     try:
         series = {
-            number: tuple(sorted({"__name__": name, **{k: v for k, v in json.loads(text).items() if v}}.items()))
+            number: tuple(
+                sorted(
+                    {"__name__": name, **{k: v for k, v in json.loads(text).items() if v}}.items()
+                )
+            )
             for number, name, text in connection.execute("SELECT id, name, labels FROM series")
         }
         samples_by_series: Found = {}
-        for t_ms, number, value in connection.execute("SELECT t_ms, series_id, value FROM samples ORDER BY t_ms"):
+        for t_ms, number, value in connection.execute(
+            "SELECT t_ms, series_id, value FROM samples ORDER BY t_ms"
+        ):
             samples_by_series.setdefault(series[number], []).append((t_ms, value))
         return samples_by_series
     finally:

@@ -4,8 +4,6 @@ import time
 
 import pytest
 
-from exporter.push.client import MAX_SAMPLES
-from exporter.storage.push_queue import split_samples
 from tests import servers
 from tests.exporter.push.history_client import (
     PROMETHEUS,
@@ -18,6 +16,8 @@ from tests.exporter.push.history_client import (
 )
 from tests.exporter.push.proxy import lines, proxy, server_samples, stored_samples
 from tests.polling import eventually
+from wattline_exporter.push.client import MAX_SAMPLES
+from wattline_exporter.storage.push_queue import split_samples
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
@@ -71,9 +71,12 @@ def test_push_refused_series_does_not_block_others(push_servers, sender, caplog)
         pushed.push()
 
     stored = stored_samples(pushed.folder)
-    kept = {labels: samples for labels, samples in stored.items() if ("uuid", "GPU-1") not in labels}
+    kept = {
+        labels: samples for labels, samples in stored.items() if ("uuid", "GPU-1") not in labels
+    }
     eventually(
-        lambda: times(server_samples(push_servers.victoria, pushed.name, now)) == times(kept), "the other series"
+        lambda: times(server_samples(push_servers.victoria, pushed.name, now)) == times(kept),
+        "the other series",
     )
     assert pushed.sample_counts() == {"accepted": 160, "refused": 40, "dropped": 0}
     (message,) = [r.getMessage() for r in caplog.records if "refuses samples" in r.getMessage()]
@@ -85,7 +88,9 @@ def test_push_without_out_of_order_window_delivers_accepted_samples(tmp_path, se
     """After a current sample Prometheus refuses samples older than an hour, half of a 2 h block."""
     now = round(time.time(), 3)
     (tmp_path / "server").mkdir()
-    with servers.prometheus(tmp_path / "server", [], flags=["--web.enable-remote-write-receiver"]) as prometheus:
+    with servers.prometheus(
+        tmp_path / "server", [], flags=["--web.enable-remote-write-receiver"]
+    ) as prometheus:
         other = PushNode(tmp_path / "server", prometheus + PROMETHEUS, "other").open()
         add_samples(other.history, now, 1)
         other.push()
@@ -102,10 +107,14 @@ def test_push_without_out_of_order_window_delivers_accepted_samples(tmp_path, se
         for labels, samples in stored_samples(pushed.folder).items()
         if (kept := [sample for sample in samples if sample[0] >= oldest_ms])
     }
-    missing = {labels: sorted(set(samples) - set(received.get(labels, []))) for labels, samples in expected.items()}
+    missing = {
+        labels: sorted(set(samples) - set(received.get(labels, [])))
+        for labels, samples in expected.items()
+    }
     assert counts["accepted"] + counts["refused"] == 5 * 5_390
     assert counts["accepted"] == count(received)
-    # the batch on the border is halved six times at least: of its 2,000 seconds at most 32 more may be lost
+    # the batch on the border is halved six times at least: of its 2,000 seconds at most 32 more may
+    # be lost
     assert max(map(len, missing.values())) <= 32
     assert all(set(samples) <= set(expected[labels]) for labels, samples in received.items())
 

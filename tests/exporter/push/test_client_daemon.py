@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.simulation import Square
 from tests import servers
 from tests.daemon import begin, end, environment
 from tests.exporter.push.history_client import PROMETHEUS, VICTORIA, compare_with_server
 from tests.exporter.push.proxy import proxy
 from tests.fork_server import ForkServer
 from tests.polling import eventually
+from wattline_exporter.simulation import Square
 
-ANALYZER = ForkServer("analyzer.cli")
+ANALYZER = ForkServer("wattline_analyzer.cli")
 
 
 @dataclass
@@ -44,7 +44,7 @@ def server_of(path, folder):
 def report(run_id, source):
     arguments = [
         "-c",
-        "from analyzer.cli import main; main()",
+        "from wattline_analyzer.cli import main; main()",
         "report",
         "--run-id",
         run_id,
@@ -61,12 +61,21 @@ def report(run_id, source):
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
 def test_pushed_run_after_outage_and_kill_has_its_joules(tmp_path, start, path):
     with server_of(path, tmp_path / "server") as server, proxy(server) as between:
-        options = ["--push.url", between.url + path, "--push.every", "1s", "--push.label", "instance=n-7"]
+        options = [
+            "--push.url",
+            between.url + path,
+            "--push.every",
+            "1s",
+            "--push.label",
+            "instance=n-7",
+        ]
         with start(*options) as exporter:
             with exporter.simulation() as simulation:
                 simulation.set_load(0, Square(72.0, 640.0, 0.7))
             begin(exporter, run_id="r-1", gpus=["0"])
-            exporter.wait_for_metric(lambda value: value, "wattline_push_samples_total", outcome="accepted")
+            exporter.wait_for_metric(
+                lambda value: value, "wattline_push_samples_total", outcome="accepted"
+            )
             between.always = "away"
             exporter.wait_for_metric(lambda value: value == 0.0, "wattline_push_up")
             exporter.process.send_signal(signal.SIGKILL)
@@ -88,19 +97,27 @@ def test_pushed_run_after_outage_and_kill_has_its_joules(tmp_path, start, path):
     for part, within_j in (("energy", 1e-6), ("gpu", 0.0128)):
         numbers = [flat(value[part]) for value in (from_file, from_server)]
         assert numbers[0].keys() == numbers[1].keys()
-        assert list(numbers[1].values()) == pytest.approx(list(numbers[0].values()), rel=1e-9, abs=within_j)
+        assert list(numbers[1].values()) == pytest.approx(
+            list(numbers[0].values()), rel=1e-9, abs=within_j
+        )
 
 
 def flat(value, before=""):
     """The numbers in it."""
     if isinstance(value, dict):
-        return {name: n for key, part in value.items() for name, n in flat(part, f"{before}.{key}").items()}
+        return {
+            name: n
+            for key, part in value.items()
+            for name, n in flat(part, f"{before}.{key}").items()
+        }
     return {} if value is None else {before: float(value)}
 
 
 @contextmanager
 def receiver(tls=None, hang=None):
-    """A server that accepts everything: yields its port, and the Authorization and path of each request."""
+    """A server that accepts everything: yields its port, and the Authorization and path of each
+    request.
+    """
     requests_received = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -117,7 +134,9 @@ def receiver(tls=None, hang=None):
 
     listening = HTTPServer(("127.0.0.1", 0), Handler)
     if tls:
-        listening.socket = tls.wrap_socket(listening.socket, server_side=True, do_handshake_on_connect=False)
+        listening.socket = tls.wrap_socket(
+            listening.socket, server_side=True, do_handshake_on_connect=False
+        )
     listening.handle_error = lambda *_: None
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -167,11 +186,15 @@ def test_push_hanging_server_does_not_block_the_exporter(tmp_path, start):
     hang = threading.Event()
     with receiver(hang=hang) as (port, requests_received):
         try:
-            with start("--push.url", f"http://127.0.0.1:{port}/api/v1/write", "--push.every", "1s") as exporter:
+            with start(
+                "--push.url", f"http://127.0.0.1:{port}/api/v1/write", "--push.every", "1s"
+            ) as exporter:
                 begin(exporter, run_id="r-1")
                 eventually(lambda: requests_received, "a request", exporter.log)
                 before = exporter.value("wattline_gpu_energy_joules_total", gpu="0")
-                exporter.wait_for_metric(lambda value: value > before, "wattline_gpu_energy_joules_total", gpu="0")
+                exporter.wait_for_metric(
+                    lambda value: value > before, "wattline_gpu_energy_joules_total", gpu="0"
+                )
                 assert end(exporter, "r-1")["notes"] == []
                 assert exporter.stop() == 0
         finally:
@@ -187,7 +210,9 @@ def test_push_sends_no_password_of_the_environment(tmp_path, start):
     with receiver() as (port, requests_received):
         for options in ([], ["--push.token-file", str(tmp_path / "token")]):
             env = {"HOME": str(tmp_path), "NETRC": str(tmp_path / ".netrc")}
-            with start("--push.url", url.format(port), "--push.every", "1s", *options, env=env) as exporter:
+            with start(
+                "--push.url", url.format(port), "--push.every", "1s", *options, env=env
+            ) as exporter:
                 begin(exporter)
                 exporter.wait_for_metric(lambda value: value == 1.0, "wattline_push_up")
 

@@ -6,11 +6,17 @@ import time
 import cramjam
 import pytest
 
-from exporter.push.client import PushTiming
-from exporter.storage.history import KEEP_S
-from tests.exporter.push.history_client import PROMETHEUS, VICTORIA, add_samples, compare_with_server, readings
+from tests.exporter.push.history_client import (
+    PROMETHEUS,
+    VICTORIA,
+    add_samples,
+    compare_with_server,
+    readings,
+)
 from tests.exporter.push.proxy import proxy
 from tests.exporter.storage.test_disk_faults import FullDisk
+from wattline_exporter.push.client import PushTiming
+from wattline_exporter.storage.history import KEEP_S
 
 
 def lines(caplog, text):
@@ -31,7 +37,9 @@ def test_push_samples_deleted_by_the_history_are_reported(sender, caplog):
         dropped = pushed.sample_counts()["dropped"]
         count_before = len(between.faults_applied)
         pushed.push(until=lambda: len(between.faults_applied) > count_before + 1)
-        counters = {reading.labels: reading.value for reading in pushed.client.readings() if reading.labels}
+        counters = {
+            reading.labels: reading.value for reading in pushed.client.readings() if reading.labels
+        }
         between.always = 204
         pushed.push(until=lambda: lines(caplog, " recovered after ") and pushed.is_done())
 
@@ -69,7 +77,10 @@ def test_push_server_without_tls_is_reported_as_such(push_servers, sender, caplo
     add_samples(pushed.history, time.time() - 60, 1)
     pushed.push(until=lambda: lines(caplog, "cannot push"))
 
-    assert "check that the server expects TLS, else use http:// in --push.url" in lines(caplog, "cannot push")[0]
+    assert (
+        "check that the server expects TLS, else use http:// in --push.url"
+        in lines(caplog, "cannot push")[0]
+    )
 
 
 def test_push_refused_samples_are_dropped_once_others_were_accepted(push_servers, sender, caplog):
@@ -98,7 +109,9 @@ def test_push_refused_samples_are_dropped_once_others_were_accepted(push_servers
     ],
 )
 def test_push_modified_body_is_not_a_refused_sample(push_servers, sender, caplog, path, changed):
-    """The real servers respond `snappy: corrupt input`, `unexpected EOF`, `gzip: invalid header`."""
+    """The real servers respond `snappy: corrupt input`, `unexpected EOF`, `gzip: invalid
+    header`.
+    """
     now = round(time.time(), 3)
     with proxy(push_servers.of(path)) as between:
         pushed = sender(between.url + path)
@@ -120,7 +133,9 @@ def test_push_slow_connection_reduces_the_batch(push_servers, sender):
     now = round(time.time(), 3)
     with proxy(push_servers.prometheus) as between:
         between.bytes_per_s = 25_000
-        pushed = sender(between.url + PROMETHEUS, timing=PushTiming(first_backoff_s=0.02, timeout_s=0.5))
+        pushed = sender(
+            between.url + PROMETHEUS, timing=PushTiming(first_backoff_s=0.02, timeout_s=0.5)
+        )
         add_samples(pushed.history, now - 1_000, 1_000)
         pushed.push()
 

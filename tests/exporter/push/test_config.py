@@ -2,11 +2,11 @@
 
 import pytest
 
-from exporter.config.settings import Settings
-from exporter.config.values import UsageError
-from exporter.push.config import push_target
-from exporter.push.remote_write import REMOTE_WRITE, TEXT
 from tests.exporter.commands import assert_one_line, exporter
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.config.values import UsageError
+from wattline_exporter.push.config import push_target
+from wattline_exporter.push.remote_write import REMOTE_WRITE, TEXT
 
 URL = "https://metrics.example/api/v1/write"
 
@@ -41,7 +41,10 @@ def test_push_secret_file_is_reloaded(tmp_path):
     secret.write_text("s3cret\n")
 
     assert target(tmp_path, push_token_file=secret).authorization() == "Bearer s3cret"
-    assert target(tmp_path, push_basic_auth=f"joe:{secret}").authorization() == "Basic am9lOnMzY3JldA=="  # joe:s3cret
+    assert (
+        target(tmp_path, push_basic_auth=f"joe:{secret}").authorization()
+        == "Basic am9lOnMzY3JldA=="
+    )  # joe:s3cret
 
 
 @pytest.mark.parametrize(
@@ -49,26 +52,47 @@ def test_push_secret_file_is_reloaded(tmp_path):
     [
         (["--push.url", "vm:8428"], ["--push.url", "http://HOST/PATH"]),
         (["--push.url", "http://joe:s3cret@vm/api/v1/write"], ["--push.url", "without a user"]),
-        (["--push.url", "http://vm:8428"], ["--push.url", "/api/v1/import/prometheus", "/api/v1/write"]),
+        (
+            ["--push.url", "http://vm:8428"],
+            ["--push.url", "/api/v1/import/prometheus", "/api/v1/write"],
+        ),
         (["--push.url", URL, "--no-history"], ["--push.url", "--no-history", "remove one"]),
         (["--push.every", "15s"], ["--push.every needs --push.url"]),
         (["--push.label", "a=b"], ["--push.label needs --push.url"]),
         (["--push.header", "a=b"], ["--push.header needs --push.url"]),
         (["--push.ca-file", "/ca"], ["--push.ca-file needs --push.url"]),
-        (["--push.url", URL, "--push.header", "X-Key: a"], ["--push.header", "NAME=VALUE", "number 1"]),
+        (
+            ["--push.url", URL, "--push.header", "X-Key: a"],
+            ["--push.header", "NAME=VALUE", "number 1"],
+        ),
         (["--push.url", URL, "--push.every", "now"], ["--push.every", "1s to 1h", "'now'"]),
         (["--push.url", URL, "--push.every", "0"], ["--push.every", "1s to 1h"]),
-        (["--push.url", URL, "--push.label", "cluster"], ["--push.label", "name=value", "'cluster'"]),
+        (
+            ["--push.url", URL, "--push.label", "cluster"],
+            ["--push.label", "name=value", "'cluster'"],
+        ),
         (["--push.url", URL, "--push.label", "a-b=c"], ["--push.label", "'a-b=c'"]),
         (["--push.url", URL, "--push.label", "gpu=0"], ["--push.label gpu", "choose another"]),
-        (["--push.url", URL, "--push.label", "a=b", "--push.label", "a=c"], ["--push.label a", "twice"]),
+        (
+            ["--push.url", URL, "--push.label", "a=b", "--push.label", "a=c"],
+            ["--push.label a", "twice"],
+        ),
         (
             ["--push.url", URL, "--push.token-file", "/no/such"],
             ["--push.token-file", "/no/such", "store the secret there"],
         ),
-        (["--push.url", URL, "--push.basic-auth", "joe"], ["--push.basic-auth", "USER:PASSWORD-FILE"]),
-        (["--push.url", URL, "--push.basic-auth", "joe:/dev/null"], ["--push.basic-auth", "in one line"]),
-        (["--push.url", URL, "--push.basic-auth", "a:/b", "--push.token-file", "/c"], ["remove one"]),
+        (
+            ["--push.url", URL, "--push.basic-auth", "joe"],
+            ["--push.basic-auth", "USER:PASSWORD-FILE"],
+        ),
+        (
+            ["--push.url", URL, "--push.basic-auth", "joe:/dev/null"],
+            ["--push.basic-auth", "in one line"],
+        ),
+        (
+            ["--push.url", URL, "--push.basic-auth", "a:/b", "--push.token-file", "/c"],
+            ["remove one"],
+        ),
         (
             ["--push.url", URL, "--push.ca-file", "/dev/null"],
             ["--push.ca-file", "certificates from /dev/null"],

@@ -1,4 +1,6 @@
-"""OTLP metrics of a history, as an HTTP server receives them and OpenTelemetry's own messages decode them."""
+"""OTLP metrics of a history, as an HTTP server receives them and OpenTelemetry's own messages
+decode them.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.semconv._incubating.attributes import hw_attributes
 from opentelemetry.semconv._incubating.metrics import hw_metrics
 
-from exporter.contract import metrics as m
-from exporter.model import Reading
-from exporter.push.hardware_conventions import HARDWARE_METRICS
 from tests.exporter.push.history_client import PushNode
+from wattline.contract import metrics as m
+from wattline_exporter.push.hardware_conventions import HARDWARE_METRICS
+from wattline_exporter.sensors.readings import Reading
 
 SECONDS = 5
 GPU = ("0", "GPU-1")
@@ -34,14 +36,18 @@ READINGS = (
 
 
 class Collector(ThreadingHTTPServer):
-    """Receiver of OTLP/HTTP; `answers` are the status codes of the next requests, a text is a partial success."""
+    """Receiver of OTLP/HTTP; `answers` are the status codes of the next requests, a text is a
+    partial success.
+    """
 
     def __init__(self):
         self.requests, self.answers, self.headers = [], [], []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def points(self):
-        """Return metric, unit and data points (time, value, attributes) of all accepted requests."""
+        """Return metric, unit and data points (time, value, attributes) of all accepted
+        requests.
+        """
         found = {}
         for request in self.requests:
             for resource in request.resource_metrics:
@@ -66,7 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
             response.partial_success.rejected_data_points = 1
             response.partial_success.error_message = answer
         elif answer == 200:
-            self.server.requests.append(ExportMetricsServiceRequest.FromString(gzip.decompress(body)))
+            self.server.requests.append(
+                ExportMetricsServiceRequest.FromString(gzip.decompress(body))
+            )
             self.server.headers.append(dict(self.headers))
         content = response.SerializeToString()
         self.send_response(200 if isinstance(answer, str) else answer)
@@ -95,7 +103,9 @@ def collector():
 
 @pytest.fixture
 def node(collector, tmp_path):
-    pushed = PushNode(tmp_path, f"http://127.0.0.1:{collector.server_port}/v1/metrics", "n-1").open()
+    pushed = PushNode(
+        tmp_path, f"http://127.0.0.1:{collector.server_port}/v1/metrics", "n-1"
+    ).open()
     yield pushed
     pushed.history.close()
 
@@ -117,7 +127,9 @@ def test_metrics_arrive_after_errors_with_their_semantic_names(collector, node):
     gpu = {"hw.id": "GPU-1", "hw.name": "GPU 0", "hw.type": "gpu"}
     energy = points["hw.energy", tuple(sorted(gpu.items()))]
     assert [point.as_double for point, _ in energy] == [300.0 * second for second in range(SECONDS)]
-    assert [point.time_unix_nano for point, _ in energy] == [(begin_s + second) * 10**9 for second in range(SECONDS)]
+    assert [point.time_unix_nano for point, _ in energy] == [
+        (begin_s + second) * 10**9 for second in range(SECONDS)
+    ]
     assert energy[0][1].sum.is_monotonic
     assert energy[0][1].unit == "J"
     assert points["hw.power", tuple(sorted(gpu.items()))][0][1].HasField("gauge")
@@ -128,7 +140,9 @@ def test_metrics_arrive_after_errors_with_their_semantic_names(collector, node):
     assert by_name["hw.gpu.io"] == gpu | {"network.io.direction": "receive"}
     cpu = {"hw.id": "cpu-0/package", "hw.name": "CPU 0 package", "hw.type": "cpu"}
     assert [dict(attributes) for name, attributes in points if name == "hw.energy"].count(cpu) == 1
-    assert sum(name == "hw.energy" for name, _ in points) == 2, "the zone core is a part of the package"
+    assert sum(name == "hw.energy" for name, _ in points) == 2, (
+        "the zone core is a part of the package"
+    )
     own = points["wattline_gpu_energy_joules_total", (("gpu", "0"), ("uuid", "GPU-1"))]
     assert [point.as_double for point, _ in own] == [point.as_double for point, _ in energy]
     assert collector.headers[0]["Content-Type"] == "application/x-protobuf"
@@ -155,7 +169,10 @@ def test_partial_success_counts_the_rejected_samples_as_refused(collector, node)
 def test_name_and_attributes_are_those_of_the_semantic_conventions(one):
     names = {value for name, value in vars(hw_metrics).items() if name.startswith("HW_")}
     known = {value for name, value in vars(hw_attributes).items() if name.startswith("HW_")}
-    attributes = {*one.attributes, *(key for by in one.values.values() for value in by.values() for key in value)}
+    attributes = {
+        *one.attributes,
+        *(key for by in one.values.values() for value in by.values() for key in value),
+    }
 
     assert one.name in names
     assert attributes <= known | {"network.io.direction", "error.type"}

@@ -10,17 +10,26 @@ import urllib.request
 import psutil
 import pytest
 
-from exporter.push.client import PushTiming
 from tests import servers
-from tests.exporter.push.history_client import LATE, PROMETHEUS, VICTORIA, add_samples, compare_with_server, count
+from tests.exporter.push.history_client import (
+    LATE,
+    PROMETHEUS,
+    VICTORIA,
+    add_samples,
+    compare_with_server,
+    count,
+)
 from tests.exporter.push.proxy import lines, proxy, server_samples
+from wattline_exporter.push.client import PushTiming
 
 ONCE = ["-dedup.minScrapeInterval=1ms"]
 RECEIVES = ["--web.enable-remote-write-receiver"]
 
 
 def kill(url):
-    (process,) = [p for p in psutil.Process().children() if url[len("http://") :] in " ".join(p.cmdline())]
+    (process,) = [
+        p for p in psutil.Process().children() if url[len("http://") :] in " ".join(p.cmdline())
+    ]
     process.kill()
     process.wait(10)
 
@@ -43,8 +52,12 @@ def started(tmp_path):
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
-def test_victoria_metrics_killed_between_pushes_gets_lost_samples_again(started, sender, path, caplog):
-    """Killed twice and restarted before the next push. VictoriaMetrics accepts remote write as well."""
+def test_victoria_metrics_killed_between_pushes_gets_lost_samples_again(
+    started, sender, path, caplog
+):
+    """Killed twice and restarted before the next push. VictoriaMetrics accepts remote write as
+    well.
+    """
     now = round(time.time(), 3)
     url = started()
     pushed = sender(url + path)
@@ -105,7 +118,9 @@ def test_victoria_metrics_killed_while_exporter_is_down_gets_samples_again(start
     started()
     pushed.restart()
     assert pushed.is_done()
-    pushed.push(until=lambda: pushed.is_done() and count(server_samples(url, pushed.name, now)) == 300)
+    pushed.push(
+        until=lambda: pushed.is_done() and count(server_samples(url, pushed.name, now)) == 300
+    )
 
     assert compare_with_server(url, pushed, now) == 300
     assert pushed.sample_counts() == {"accepted": 300, "refused": 0, "dropped": 0}
@@ -129,7 +144,10 @@ def test_victoria_metrics_killed_gets_lost_samples_again(tmp_path, sender):
     """The samples of the last seconds are not on its disk."""
     now = round(time.time(), 3)
     (tmp_path / "server").mkdir()
-    with servers.victoria_metrics(tmp_path / "server", [], flags=ONCE) as victoria, proxy(victoria) as between:
+    with (
+        servers.victoria_metrics(tmp_path / "server", [], flags=ONCE) as victoria,
+        proxy(victoria) as between,
+    ):
         pushed = sender(between.url + VICTORIA)
         add_samples(pushed.history, now - 120, 60)
         pushed.push()
@@ -150,8 +168,14 @@ def joules(server, name, now):
     selector = f'wattline_gpu_energy_joules_total{{instance="{name}"}}'
     values = {}
     for function in ("increase", "delta", "count_over_time"):
-        parameters = {"query": f"sum({function}({selector}[60s]))", "time": f"{now:.3f}", "nocache": "1"}
-        with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode(parameters)}") as answer:
+        parameters = {
+            "query": f"sum({function}({selector}[60s]))",
+            "time": f"{now:.3f}",
+            "nocache": "1",
+        }
+        with urllib.request.urlopen(
+            f"{server}/api/v1/query?{urllib.parse.urlencode(parameters)}"
+        ) as answer:
             values[function] = float(json.load(answer)["data"]["result"][0]["value"][1])
     return values
 
@@ -191,7 +215,9 @@ def test_samples_kept_twice_by_the_server_do_not_double_joules(tmp_path, sender)
 
 
 @pytest.mark.parametrize("closes", ["", "announced", "silently"])
-def test_server_that_closes_connections_gets_few_samples_twice(push_servers, sender, closes, caplog):
+def test_server_that_closes_connections_gets_few_samples_twice(
+    push_servers, sender, closes, caplog
+):
     """Closed connections are not an outage; on a kept connection nothing is sent twice."""
     now = round(time.time(), 3)
     with proxy(push_servers.victoria) as between:
@@ -203,12 +229,18 @@ def test_server_that_closes_connections_gets_few_samples_twice(push_servers, sen
     assert compare_with_server(push_servers.victoria, pushed, now) == 30_050
     assert "cannot push" not in caplog.text
     # four batches; each at most three times more if the close is not announced
-    assert len(between.faults_applied) == 4 if closes in {"", "announced"} else len(between.faults_applied) <= 16
+    assert (
+        len(between.faults_applied) == 4
+        if closes in {"", "announced"}
+        else len(between.faults_applied) <= 16
+    )
 
 
 @pytest.mark.parametrize(("name", "status"), [("a-victoria-metrics", 503), ("", 502)])
 def test_misleading_responses_do_not_repeat_samples(push_servers, sender, name, status):
-    """A responding VictoriaMetrics has lost nothing; behind a proxy it may have, so samples are sent once more."""
+    """A responding VictoriaMetrics has lost nothing; behind a proxy it may have, so samples are
+    sent once more.
+    """
     now = round(time.time(), 3)
     sent = []
     with proxy(push_servers.victoria) as between:
@@ -256,7 +288,9 @@ def test_short_connections_do_not_repeat_samples_without_end(push_servers, sende
 def test_rare_pushes_check_the_server_in_between(started, sender, killed):
     now = round(time.time(), 3)
     url = started()
-    pushed = sender(url + VICTORIA, every_s=5.0, timing=PushTiming(first_backoff_s=0.02, flush_s=0.5))
+    pushed = sender(
+        url + VICTORIA, every_s=5.0, timing=PushTiming(first_backoff_s=0.02, flush_s=0.5)
+    )
     add_samples(pushed.history, now - 60, 60)
     begun_s = []
 

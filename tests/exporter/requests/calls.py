@@ -32,7 +32,11 @@ def arrays(*requests):
             labels.append(each["labels"])
     names = dict.fromkeys(name for each in requests for name in each if name != "labels")
     fields = {name: [each.get(name) for each in requests] for name in names}
-    return {**fields, "labels": labels, "label_set": [labels.index(each["labels"]) for each in requests]}
+    return {
+        **fields,
+        "labels": labels,
+        "label_set": [labels.index(each["labels"]) for each in requests],
+    }
 
 
 def report_arrays(exporter, run_id, *requests, **more):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from exporter.config.request_options import RequestSettings
-from exporter.contract.requests.served import ServedRequest
-from exporter.requests.service import RequestService
-from exporter.requests.store import RequestStore
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
+from wattline.contract.requests.served import ServedRequest
+from wattline_exporter.config.request_options import RequestSettings
+from wattline_exporter.requests.service import RequestService
+from wattline_exporter.requests.store import RequestStore
+from wattline_exporter.storage.state_file import StateFile
 
 IDLE_W = 60.0
 
@@ -24,7 +24,9 @@ class ServingNode:
         self.node.run_for(20)
         self.run = self.node.begin(run_id="server", gpus=[GPU.id])
         self.store = RequestStore(folder)
-        self.service = RequestService(self, self.node.live, self.store, RequestSettings(**settings), self.node.now)
+        self.service = RequestService(
+            self, self.node.live, self.store, RequestSettings(**settings), self.node.now
+        )
         self.number, self.running = 0, []
 
     def close(self):
@@ -62,7 +64,11 @@ class ServingNode:
             for started_at, _ in ended:
                 self.number += 1
                 made = int((now_at - started_at) * 40)
-                sent.append(ServedRequest(f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05))
+                sent.append(
+                    ServedRequest(
+                        f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05
+                    )
+                )
                 await self.service.report("server", sent[-1:])
             if step % 4 == 0:
                 await self.service.tick()
@@ -70,7 +76,12 @@ class ServingNode:
 
     def readings(self):
         """Return the metrics a long time after the labels were new."""
-        return [*self.service._counters.readings(math.inf), *self.service._servers.readings(self.node.now())]
+        return [
+            *self.service._counters.readings(math.inf),
+            *self.service._servers.readings(self.node.now()),
+        ]
 
     def values(self):
-        return {(reading.metric.name, *reading.labels): reading.value for reading in self.readings()}
+        return {
+            (reading.metric.name, *reading.labels): reading.value for reading in self.readings()
+        }

@@ -2,9 +2,15 @@
 
 import numpy as np
 
-from exporter.contract import metrics as m
-from exporter.request_energy.columns import LabelSet
-from exporter.requests.counters import BUCKETS_J, NATIVE_SCHEMA, NEW_SERIES_S, ZERO_J, RequestCounters
+from wattline.contract import metrics as m
+from wattline_exporter.requests.counters import (
+    BUCKETS_J,
+    NATIVE_SCHEMA,
+    NEW_SERIES_S,
+    ZERO_J,
+    RequestCounters,
+)
+from wattline_exporter.requests.division.columns import LabelSet
 
 MODEL_A, MODEL_B = (LabelSet({"model": name}, None) for name in "ab")
 
@@ -61,7 +67,11 @@ def test_native_buckets_have_as_many_requests_as_the_classic_ones():
     counters = counters_of(np.geomspace(1e-5, 1e5, 1_000))
 
     [buckets] = counters.native_buckets(NEW_SERIES_S)
-    [count] = [reading.value for reading in counters.readings(NEW_SERIES_S) if reading.metric is m.REQUEST_ENERGY_COUNT]
+    [count] = [
+        reading.value
+        for reading in counters.readings(NEW_SERIES_S)
+        if reading.metric is m.REQUEST_ENERGY_COUNT
+    ]
     assert buckets.zero_count + sum(buckets.counts.values()) == count == 1_000
 
 
@@ -76,7 +86,10 @@ def test_counters_of_an_earlier_version_get_native_buckets():
     counters.restore(saved)
 
     [buckets] = counters.native_buckets(NEW_SERIES_S)
-    assert buckets.counts == {0: 3, 107: 2}  # 2 ** (107 / 8) = 10,624: the bucket that contains 10 kJ
+    assert buckets.counts == {
+        0: 3,
+        107: 2,
+    }  # 2 ** (107 / 8) = 10,624: the bucket that contains 10 kJ
     assert counters.take_changes() == {
         (m.REQUEST_ENERGY.name, (*labels, "0")): 3.0,
         (m.REQUEST_ENERGY.name, (*labels, "107")): 2.0,
@@ -88,7 +101,11 @@ def test_new_labels_are_at_zero_for_a_minute_then_at_their_value():
     counted = {}
     for s in (0.0, NEW_SERIES_S - 1, NEW_SERIES_S):
         found = {reading.metric.name: reading.value for reading in counters.readings(s)}
-        counted[s] = (found[m.REQUESTS.name], found[m.REQUEST_ENERGY_TOTAL.name], found[m.REQUEST_ENERGY_COUNT.name])
+        counted[s] = (
+            found[m.REQUESTS.name],
+            found[m.REQUEST_ENERGY_TOTAL.name],
+            found[m.REQUEST_ENERGY_COUNT.name],
+        )
 
     assert counted == {0.0: (0, 0, 0), NEW_SERIES_S - 1: (0, 0, 0), NEW_SERIES_S: (2, 20.0, 2)}
     assert [each.counts for each in counters_of([4.0]).native_buckets(0.0)] in ([], [{}])
@@ -112,7 +129,11 @@ def test_energy_series_after_requests_without_energy_begin_at_zero():
 
     def values(now_s):
         found = {reading.metric.name: reading.value for reading in counters.readings(now_s)}
-        return found[m.REQUESTS.name], found[m.REQUEST_ENERGY_TOTAL.name], found[m.REQUEST_ENERGY_COUNT.name]
+        return (
+            found[m.REQUESTS.name],
+            found[m.REQUEST_ENERGY_TOTAL.name],
+            found[m.REQUEST_ENERGY_COUNT.name],
+        )
 
     assert values(100.0) == (2, 0, 0)
     assert values(100.0 + NEW_SERIES_S) == (2, 50.0, 1)

@@ -8,8 +8,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from exporter.contract.requests.stored import REQUESTS_SCHEMA
-from exporter.requests.final import (
+from wattline.contract.requests.stored import REQUESTS_SCHEMA
+from wattline_exporter.requests.final import (
     DAMAGED,
     FINAL_TYPE,
     MAX_FINAL,
@@ -20,7 +20,7 @@ from exporter.requests.final import (
     save_energies,
     saved_energy,
 )
-from exporter.requests.views import final_view
+from wattline_exporter.requests.views import final_view
 
 
 def batch(number, count, *, first_j=0.0):
@@ -40,9 +40,15 @@ def state():
 
 def test_saved_energies_have_all_values_of_their_requests(state):
     energies = [
-        FinalEnergy(1.5, 2.5, 0.25, 0.125, 0.0, is_separable=True, is_shared=False, mean_s=0.0, loss=0),
-        FinalEnergy(0.0, 0.0, 0.0, 0.0, 0.0, is_separable=False, is_shared=True, mean_s=0.0, loss=STOPPED),
-        FinalEnergy(8.0, 0.0, 4.0, 2.0, 3.5, is_separable=False, is_shared=False, mean_s=6.5, loss=0),
+        FinalEnergy(
+            1.5, 2.5, 0.25, 0.125, 0.0, is_separable=True, is_shared=False, mean_s=0.0, loss=0
+        ),
+        FinalEnergy(
+            0.0, 0.0, 0.0, 0.0, 0.0, is_separable=False, is_shared=True, mean_s=0.0, loss=STOPPED
+        ),
+        FinalEnergy(
+            8.0, 0.0, 4.0, 2.0, 3.5, is_separable=False, is_shared=False, mean_s=6.5, loss=0
+        ),
     ]
     rows = batch(7, 3)
     for row, energy in zip(rows, energies, strict=True):
@@ -60,8 +66,17 @@ def test_saved_energies_of_mixed_rows_are_those_of_their_positions(state):
 
     save_energies(state, [rows])
 
-    assert [saved_energy(state, 1, position).total_j for position in range(3)] == [100.0, 101.0, 102.0]
-    assert [saved_energy(state, 2, position).total_j for position in range(4)] == [0.0, 1.0, 2.0, 3.0]
+    assert [saved_energy(state, 1, position).total_j for position in range(3)] == [
+        100.0,
+        101.0,
+        102.0,
+    ]
+    assert [saved_energy(state, 2, position).total_j for position in range(4)] == [
+        0.0,
+        1.0,
+        2.0,
+        3.0,
+    ]
 
 
 def test_saved_energies_are_those_of_the_latest_requests(state):
@@ -69,7 +84,10 @@ def test_saved_energies_are_those_of_the_latest_requests(state):
     for number in range(1, MAX_FINAL // size + 4):
         save_energies(state, [batch(number, size)])
 
-    assert state.execute("SELECT count(*), min(batch_id) FROM final_energy").fetchone() == (MAX_FINAL // size, 4)
+    assert state.execute("SELECT count(*), min(batch_id) FROM final_energy").fetchone() == (
+        MAX_FINAL // size,
+        4,
+    )
     assert saved_energy(state, 3, 0) is None
     assert saved_energy(state, 4, 999).total_j == 999.0
 
@@ -103,13 +121,22 @@ def test_saved_energies_that_are_damaged_are_lost(state, caplog, damaged):
     energies = [saved_energy(state, 1, position) for position in range(2)]
 
     assert [(each.total_j, each.loss) for each in energies] == [(0.0, DAMAGED)] * 2
-    text = "cannot read saved energies of requests: batch 1 is damaged: its checksum is wrong; use analyzer requests"
+    text = (
+        "cannot read saved energies of requests: batch 1 is damaged: its checksum is wrong; "
+        "use analyzer requests"
+    )
     assert caplog.messages == [f"{text} for these requests"]
-    assert final_view("r-1", "server", energies[1]).model_dump(include={"state", "energy_joules", "notes"}) == {
+    assert final_view("r-1", "server", energies[1]).model_dump(
+        include={"state", "energy_joules", "notes"}
+    ) == {
         "state": "final",
         "energy_joules": None,
         "notes": [
-            "no energy: the file with the energy of this request is damaged; use analyzer requests --run-id server"
+            (
+                "no energy: the file with the energy of this request is damaged; use analyzer "
+                "requests "
+                "--run-id server"
+            )
         ],
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.requests.id_table import IdTable, is_first
+from wattline_exporter.requests.id_table import IdTable, is_first
 
 
 def some(*numbers):
@@ -18,7 +18,9 @@ def test_table_of_many_calls_has_what_a_set_has(low_bits, size):
     """With few random bits at their end, most hashes are far from the slot that these bits name."""
     rng, table, known = np.random.default_rng(1), IdTable(), set()
     for _ in range(10):
-        hashes = np.unique((rng.integers(1, 400, size) << 50) + rng.integers(0, 1 << low_bits, size))
+        hashes = np.unique(
+            (rng.integers(1, 400, size) << 50) + rng.integers(0, 1 << low_bits, size)
+        )
         is_known = [each in known for each in hashes.tolist()]
 
         assert table.contains(hashes).tolist() == is_known

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.contract.requests.served import ServedRequest
-from exporter.model import ClockReading
-from exporter.request_energy.columns import RequestColumns
-from exporter.requests import intake
-from exporter.requests.intake import RequestIds, RunTimes
+from wattline.contract.requests.served import ServedRequest
+from wattline_exporter.requests import intake
+from wattline_exporter.requests.division.columns import RequestColumns
+from wattline_exporter.requests.intake import RequestIds, RunTimes
+from wattline_exporter.sensors.readings import ClockReading
 
 RUN = RunTimes(1_000.0, None)
 
@@ -18,13 +18,19 @@ def at(unix_s, step_s=0.0):
 
 def reported(ids, name, now_at, ended_at=None, step_s=0.0):
     ended_at = now_at if ended_at is None else ended_at
-    found = ids.check(RequestColumns.of([ServedRequest(name, ended_at - 1, ended_at, 1, 1)]), RUN, at(now_at, step_s))
+    found = ids.check(
+        RequestColumns.of([ServedRequest(name, ended_at - 1, ended_at, 1, 1)]),
+        RUN,
+        at(now_at, step_s),
+    )
     return dict(found.refused) or "accepted"
 
 
 @pytest.mark.parametrize("interval_s", [7, 40, 119])
 def test_ids_repeated_within_the_window_are_duplicates_then_late(interval_s):
-    """A request is reported every `interval_s`, and each of them again 119 s and 121 s after its end."""
+    """A request is reported every `interval_s`, and each of them again 119 s and 121 s after its
+    end.
+    """
     ids, ends, repeats = RequestIds(120.0), range(2_000, 3_000, interval_s), []
     calls = sorted((end + delay, end, delay) for end in ends for delay in (0, 119, 121))
     for now_at, end, delay in calls:
@@ -43,7 +49,9 @@ def test_more_ids_than_are_kept_shorten_the_window(monkeypatch):
 
     assert reported(ids, "r-0", 2_030.0, 2_000.0) == {"late": 1}
     assert reported(ids, "r-25", 2_030.0, 2_025.0) == {"duplicate": 1}
-    assert reported(ids, "new", 2_030.0, 2_005.0) == {"late": 1}, "a repeat of it could not be found"
+    assert reported(ids, "new", 2_030.0, 2_005.0) == {"late": 1}, (
+        "a repeat of it could not be found"
+    )
 
 
 def test_ids_in_one_call_count_once_and_wrong_times_are_stated():
@@ -65,7 +73,9 @@ def test_ids_in_one_call_count_once_and_wrong_times_are_stated():
 
 def test_ids_of_requests_that_were_not_saved_are_accepted_again():
     ids = RequestIds(120.0)
-    requests = RequestColumns.of([ServedRequest(name, 2_000.0, 2_001.0, 1, 1) for name in ("a", "b")])
+    requests = RequestColumns.of(
+        [ServedRequest(name, 2_000.0, 2_001.0, 1, 1) for name in ("a", "b")]
+    )
 
     ids.withdraw(ids.check(requests, RUN, at(2_002.0)).id_hashes[:1])
 
@@ -80,7 +90,9 @@ def test_calls_without_requests_refuse_nothing():
 
 
 def test_requests_after_a_clock_step_back_are_accepted():
-    """The wall clock is set back by 600 s; a request of the time before the step would be refused as late."""
+    """The wall clock is set back by 600 s; a request of the time before the step would be refused
+    as late.
+    """
     ids = RequestIds(120.0)
     assert reported(ids, "before", 2_000.0) == "accepted"
 

@@ -2,12 +2,15 @@
 
 import math
 
-from exporter.requests.members import Member, Membership
+from wattline_exporter.requests.members import Member, Membership
 
 
 def members_at(members, *times_s):
     found = Membership.of(members)
-    return ["".join(sorted(found.members[sum(edge_s <= t_s for edge_s in found.edges_s)])) for t_s in times_s]
+    return [
+        "".join(sorted(found.members[sum(edge_s <= t_s for edge_s in found.edges_s)]))
+        for t_s in times_s
+    ]
 
 
 def test_members_are_those_that_are_open():

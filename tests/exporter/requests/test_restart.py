@@ -14,22 +14,24 @@ import pytest
 import requests
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
-from exporter.config.request_options import RequestSettings
-from exporter.contract import metrics as m
-from exporter.contract.requests.served import ServedRequest
-from exporter.contract.requests.stored import unpack_requests
-from exporter.requests.service import RequestService
-from exporter.requests.store import RequestStore
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
 from tests.exporter.requests.calls import accepted, report, served
 from tests.polling import eventually
+from wattline.contract import metrics as m
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.requests.stored import unpack_requests
+from wattline_exporter.config.request_options import RequestSettings
+from wattline_exporter.requests.service import RequestService
+from wattline_exporter.requests.store import RequestStore
 
 RUN = "?run_id=server"
 
 
 def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
-    """At the kill, no request is final. The next exporter counts them, without energy; a third one not again."""
+    """At the kill, no request is final. The next exporter counts them, without energy; a third one
+    not again.
+    """
     options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.labels", "user")
     with daemon(tmp_path, *options) as exporter:
         begin(exporter, "llm-server", run_id="server", gpus=["0"])
@@ -41,7 +43,11 @@ def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
         exporter.process.wait()
     for shown in (0, 2):  # the labels are new to the first exporter
         with daemon(tmp_path, *options) as exporter:
-            eventually(lambda: "wattline_requests_total" in exporter.metrics(), "counted requests", exporter.log)
+            eventually(
+                lambda: "wattline_requests_total" in exporter.metrics(),
+                "counted requests",
+                exporter.log,
+            )
             counted = exporter.metrics()["wattline_requests_total"]
             _, view = exporter.get(f"/api/v1/requests/r-0{RUN}")
             again = accepted(exporter, "server", *sent)
@@ -57,7 +63,9 @@ def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
 
 
 def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
-    """The second exporter is killed without energy to save; the third one has the energies of the first one."""
+    """The second exporter is killed without energy to save; the third one has the energies of the
+    first one.
+    """
     options = ("--simulate", "1xH200", "--no-collector.rapl")
     with daemon(tmp_path, *options) as exporter:
         begin(exporter, "llm-server", run_id="server", gpus=["0"])
@@ -69,10 +77,18 @@ def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
     views = []
     for is_killed in (True, False):
         with daemon(tmp_path, *options) as exporter:
-            views += [exporter.get(f"/api/v1/requests/r-{k}{query}") for query in ("", RUN) for k in range(10)]
+            views += [
+                exporter.get(f"/api/v1/requests/r-{k}{query}")
+                for query in ("", RUN)
+                for k in range(10)
+            ]
             others = [exporter.get(f"/api/v1/requests/{query}") for query in ("r-", "llama")]
             accept = {"Accept": "application/openmetrics-text"}
-            families = list(openmetrics(requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text))
+            families = list(
+                openmetrics(
+                    requests.get(exporter.url + "/metrics", headers=accept, timeout=30).text
+                )
+            )
             found = {sample.name: sample.value for family in families for sample in family.samples}
             if is_killed:
                 exporter.process.kill()
@@ -84,7 +100,9 @@ def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
     assert found["wattline_requests_total"] == found["wattline_request_energy_joules_count"] == 10
     assert found["wattline_request_energy_joules_sum"] == energy_j
     assert 0 < energy_j < run["energy_joules"]["gpu"][next(iter(run["energy_joules"]["gpu"]))]
-    assert {(status, view["state"], view["run_id"]) for status, view in views} == {(200, "final", "server")}
+    assert {(status, view["state"], view["run_id"]) for status, view in views} == {
+        (200, "final", "server")
+    }
     assert views[:20] == views[20:]
     assert sum(view["energy_joules"] for _, view in views[:10]) == pytest.approx(energy_j, rel=1e-6)
     assert all(view["energy_uncertainty_joules"] > 0 for _, view in views)
@@ -96,7 +114,9 @@ def restarted(node):
     """Return the service of the next exporter on the same folder."""
     node.store.close()
     node.store = RequestStore(node.store.path.parent)
-    node.service = RequestService(node, node.node.live, node.store, RequestSettings(), node.node.now)
+    node.service = RequestService(
+        node, node.node.live, node.store, RequestSettings(), node.node.now
+    )
     return node.service
 
 
@@ -108,7 +128,9 @@ def test_a_request_that_ends_at_a_stop_has_its_energy(node):
         for second in range(60):
             node.node.run_for(1)
             now_at = node.node.now().at
-            await node.service.report("server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)])
+            await node.service.report(
+                "server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)]
+            )
             await node.service.tick()
         node.node.run_for(0.4)
         now_at = node.node.now().at
@@ -150,12 +172,16 @@ def test_requests_before_a_kill_that_were_not_saved_say_so(node):
 
     assert before.energy_joules > 0
     assert (after.state, after.energy_joules) == ("final", None)
-    assert after.notes[0].startswith("no energy: the exporter ended before it saved the energy of this request; ")
+    assert after.notes[0].startswith(
+        "no energy: the exporter ended before it saved the energy of this request; "
+    )
     assert later == after
 
 
 class _Client(threading.Thread):
-    """Server that reports requests of 0.1 s until `stopping`, each batch again until it is acknowledged."""
+    """Server that reports requests of 0.1 s until `stopping`, each batch again until it is
+    acknowledged.
+    """
 
     def __init__(self, name):
         super().__init__(name=name)
@@ -180,7 +206,10 @@ class _Client(threading.Thread):
 
 def test_acknowledged_requests_count_once_over_restarts(tmp_path):
     """The counter has all stored requests, and the histogram those whose answer has an energy."""
-    options, clients = ("--simulate", "1xH200", "--no-collector.rapl"), [_Client(name) for name in "abc"]
+    options, clients = (
+        ("--simulate", "1xH200", "--no-collector.rapl"),
+        [_Client(name) for name in "abc"],
+    )
     signs = [signal.SIGTERM, signal.SIGKILL]
     for number, sign in enumerate([*signs, signal.SIGTERM]):
         with daemon(tmp_path, *options) as exporter:
@@ -198,8 +227,15 @@ def test_acknowledged_requests_count_once_over_restarts(tmp_path):
             exporter.process.send_signal(sign)
             exporter.process.wait()
     with daemon(tmp_path, *options) as exporter:
-        eventually(lambda: m.REQUEST_ENERGY_COUNT.name in exporter.metrics(), "counted requests", exporter.log)
-        counts = [exporter.value(name, model="llama") for name in (m.REQUESTS.name, m.REQUEST_ENERGY_COUNT.name)]
+        eventually(
+            lambda: m.REQUEST_ENERGY_COUNT.name in exporter.metrics(),
+            "counted requests",
+            exporter.log,
+        )
+        counts = [
+            exporter.value(name, model="llama")
+            for name in (m.REQUESTS.name, m.REQUEST_ENERGY_COUNT.name)
+        ]
         with closing(sqlite3.connect(tmp_path / "state" / "requests.sqlite")) as connection:
             bodies = connection.execute("SELECT body FROM batch").fetchall()
         stored = [each.request_id for (body,) in bodies for each in unpack_requests(body)]

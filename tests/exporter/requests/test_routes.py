@@ -11,11 +11,11 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from exporter.requests.intake import REASONS
-from exporter.web.request_routes import MAX_REPORT_BYTES
 from tests.daemon import begin
 from tests.exporter.api import assert_problem
 from tests.exporter.requests.calls import accepted, report, report_arrays, served
+from wattline_exporter.requests.intake import REASONS
+from wattline_exporter.web.request_routes import MAX_REPORT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,16 @@ def run_id(exporter):
 def test_requests_are_accepted_once_and_listed(exporter, run_id):
     sent = [served(k, seconds=0.5) for k in range(5)]
 
-    first, again = accepted(exporter, run_id, *sent), accepted(exporter, run_id, *sent[2:], served(9, seconds=0.1))
+    first, again = (
+        accepted(exporter, run_id, *sent),
+        accepted(exporter, run_id, *sent[2:], served(9, seconds=0.1)),
+    )
 
     assert (first["accepted"], first["duplicate"]) == (5, 0)
     assert (again["accepted"], again["duplicate"]) == (1, 3)
-    assert again["reasons"] == {"reported before: ids must be unique, and only the first report counts": 3}
+    assert again["reasons"] == {
+        "reported before: ids must be unique, and only the first report counts": 3
+    }
     notes = exporter.get(f"/api/v1/runs/{run_id}")[1]["notes"]
     assert not any("reported before" in note for note in notes), "a repeat loses nothing"
     status, page = exporter.get(f"/api/v1/runs/{run_id}/requests")
@@ -47,7 +52,11 @@ def test_requests_are_accepted_once_and_listed(exporter, run_id):
 def test_requests_in_arrays_are_listed_like_those_in_objects(exporter, labels):
     run_id = begin(exporter, "llm-server", gpus=["0"])["run_id"]
     sent = [
-        {**served(f"a{k}", seconds=0.1, labels={**labels, "user": f"u{k % 2}"}), "cached_tokens": k, "role": role}
+        {
+            **served(f"a{k}", seconds=0.1, labels={**labels, "user": f"u{k % 2}"}),
+            "cached_tokens": k,
+            "role": role,
+        }
         for k, role in enumerate(("prefill", "decode", None, None))
     ]
     sent[3]["first_token_at"] = None
@@ -60,9 +69,14 @@ def test_requests_in_arrays_are_listed_like_those_in_objects(exporter, labels):
 
 def test_requests_in_arrays_without_optional_fields_have_defaults(exporter):
     run_id = begin(exporter, "llm-server", gpus=["0"])["run_id"]
-    sent = {name: [served("bare", seconds=0.1)[name]] for name in ("id", "started_at", "ended_at", "prompt_tokens")}
+    sent = {
+        name: [served("bare", seconds=0.1)[name]]
+        for name in ("id", "started_at", "ended_at", "prompt_tokens")
+    }
 
-    answer = exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": {**sent, "generated_tokens": [3]}})
+    answer = exporter.post(
+        f"/api/v1/runs/{run_id}/requests", {"requests": {**sent, "generated_tokens": [3]}}
+    )
 
     assert answer[1]["accepted"] == 1, answer
     (stored,) = exporter.get(f"/api/v1/runs/{run_id}/requests")[1]["requests"]
@@ -72,7 +86,10 @@ def test_requests_in_arrays_without_optional_fields_have_defaults(exporter):
 
 
 def test_arrays_without_requests_are_accepted(exporter, run_id):
-    arrays = {name: [] for name in ("id", "started_at", "ended_at", "prompt_tokens", "generated_tokens", "labels")}
+    arrays = {
+        name: []
+        for name in ("id", "started_at", "ended_at", "prompt_tokens", "generated_tokens", "labels")
+    }
 
     status, receipt = exporter.post(f"/api/v1/runs/{run_id}/requests", {"requests": arrays})
 
@@ -104,7 +121,9 @@ def test_requests_are_listed_in_pages(exporter):
         _, page = exporter.get(f"/api/v1/runs/paged/requests?limit=2{after and '&after=' + after}")
         found += [each["id"] for each in page["requests"]]
         after = page["next"]
-    _, part = exporter.get(f"/api/v1/runs/paged/requests?start={now + 0.015:.3f}&end={now + 0.045:.3f}")
+    _, part = exporter.get(
+        f"/api/v1/runs/paged/requests?start={now + 0.015:.3f}&end={now + 0.045:.3f}"
+    )
     dates = [datetime.fromtimestamp(now + each, UTC).isoformat() for each in (0.015, 0.045)]
     _, same_part = exporter.get("/api/v1/runs/paged/requests?start={}&end={}".format(*dates))
 
@@ -131,7 +150,9 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
     assert ("synchronize it with NTP" in text) == (reason == "future")
     assert receipt["late"] == (reason == "late")
     assert receipt["rejected"] == (reason != "late")
-    exporter.wait_for_metric(lambda count: count == 1, "wattline_requests_rejected_total", reason=reason)
+    exporter.wait_for_metric(
+        lambda count: count == 1, "wattline_requests_rejected_total", reason=reason
+    )
     notes = exporter.get(f"/api/v1/runs/{run_id}")[1]["notes"]
     assert any(text in note for note in notes)
 
@@ -146,15 +167,37 @@ def test_wrong_clocks_and_late_reports_are_counted_and_declared(exporter, run_id
         ({"id": "a\u001b"}, 422, "requests[1].id: expected 1 to 128 characters"),
         ({"labels": {"a b": "c"}}, 422, "requests[1].labels: expected names"),
         ({"labels": {"user": "\u202e"}}, 422, "requests[1].labels.user"),
-        ({"labels": {f"l{k}": "" for k in range(17)}}, 422, "requests[1].labels: expected object of length <= 16"),
-        ({"ended_at": 1.8e12}, 422, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
-        ({"ended_at": "2026-11-20T10:00Z"}, 422, "requests[1].ended_at: expected Unix seconds, got str"),
-        ({"first_token_at": "2026-11-20T10:00Z"}, 422, "requests[1].first_token_at: expected Unix seconds, got str"),
-        ({"role": "x"}, 422, "requests[1].role: invalid enum value 'x'; expected prefill or decode"),
+        (
+            {"labels": {f"l{k}": "" for k in range(17)}},
+            422,
+            "requests[1].labels: expected object of length <= 16",
+        ),
+        (
+            {"ended_at": 1.8e12},
+            422,
+            "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000",
+        ),
+        (
+            {"ended_at": "2026-11-20T10:00Z"},
+            422,
+            "requests[1].ended_at: expected Unix seconds, got str",
+        ),
+        (
+            {"first_token_at": "2026-11-20T10:00Z"},
+            422,
+            "requests[1].first_token_at: expected Unix seconds, got str",
+        ),
+        (
+            {"role": "x"},
+            422,
+            "requests[1].role: invalid enum value 'x'; expected prefill or decode",
+        ),
     ],
 )
 def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_change, status, words):
-    answer = report(exporter, run_id, served(100, seconds=0.1), {**served(101, seconds=0.1), **request_change})
+    answer = report(
+        exporter, run_id, served(100, seconds=0.1), {**served(101, seconds=0.1), **request_change}
+    )
 
     assert_problem(answer, status, words)
     assert exporter.get("/api/v1/requests/r-100")[0] == 404
@@ -167,7 +210,10 @@ def test_invalid_fields_are_named_with_the_index(exporter, run_id, request_chang
         ({"cached_tokens": 101}, "requests[1].cached_tokens: expected at most prompt_tokens"),
         ({"id": "a\u001b"}, "requests[1].id: expected 1 to 128 characters"),
         ({"id": ""}, "requests[1].id: expected str of length >= 1"),
-        ({"ended_at": 1.8e12}, "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000"),
+        (
+            {"ended_at": 1.8e12},
+            "requests[1].ended_at: expected Unix seconds; divide milliseconds by 1,000",
+        ),
         ({"ended_at": "2026-11-20T10:00Z"}, "requests[1].ended_at: expected Unix seconds, got str"),
         ({"role": "both"}, "requests[1].role: invalid enum value"),
         ({"labels": {"a b": "c"}}, "requests[1].labels: expected names"),
@@ -188,10 +234,16 @@ def test_invalid_values_in_arrays_are_named_with_the_index(exporter, run_id, req
     ("change", "words"),
     [
         ({"ended_at": [2.0]}, "requests.ended_at: expected 2 values, as many as of id, not 1"),
-        ({"cached_tokens": []}, "requests.cached_tokens: expected 2 values, as many as of id, not 0"),
+        (
+            {"cached_tokens": []},
+            "requests.cached_tokens: expected 2 values, as many as of id, not 0",
+        ),
         ({"label_set": [0, 5]}, "requests[1].label_set: expected a number below 1, not 5"),
         ({"label_set": [-1, 0]}, "requests[0].label_set: expected int >= 0"),
-        ({"id": [str(k) for k in range(5_001)]}, "requests.id: expected at most 5,000 requests; send smaller batches"),
+        (
+            {"id": [str(k) for k in range(5_001)]},
+            "requests.id: expected at most 5,000 requests; send smaller batches",
+        ),
     ],
 )
 def test_arrays_that_do_not_belong_together_are_refused(exporter, run_id, change, words):
@@ -228,18 +280,27 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert_problem(report(exporter, "none-such", served(1)), 404, "none-such")
     assert_problem(exporter.get("/api/v1/runs/none-such/requests"), 404, "none-such")
     assert_problem(exporter.get("/api/v1/requests/none-such"), 404, "none-such")
-    assert_problem(exporter.get("/api/v1/requests/r-0?run_id=none-such"), 404, "run_id: no run 'none-such'")
-    assert_problem(exporter.get(f"/api/v1/requests/x?run_id={run_id}"), 404, f"no request 'x' of run {run_id}")
+    assert_problem(
+        exporter.get("/api/v1/requests/r-0?run_id=none-such"), 404, "run_id: no run 'none-such'"
+    )
+    assert_problem(
+        exporter.get(f"/api/v1/requests/x?run_id={run_id}"), 404, f"no request 'x' of run {run_id}"
+    )
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?limit=0"), 400, "limit")
     assert_problem(exporter.get(f"/api/v1/runs/{run_id}/requests?after=x"), 400, "after")
     for start in ("now", "2026-11-20T10:00"):
         assert_problem(
-            exporter.get(f"/api/v1/runs/{run_id}/requests?start={start}"), 400, "start: expected Unix seconds"
+            exporter.get(f"/api/v1/runs/{run_id}/requests?start={start}"),
+            400,
+            "start: expected Unix seconds",
         )
     tiny = {"id": "r", "started_at": 1, "ended_at": 2, "prompt_tokens": 0, "generated_tokens": 0}
     most = "requests: expected at most 5,000 requests; send smaller batches"
     assert_problem(report(exporter, run_id, *([tiny] * 5_001)), 422, most)
-    large, most = {"requests": ["x" * 2_200_000]}, "the body exceeds 2097152 bytes; send smaller batches"
+    large, most = (
+        {"requests": ["x" * 2_200_000]},
+        "the body exceeds 2097152 bytes; send smaller batches",
+    )
     assert_problem(exporter.post(f"/api/v1/runs/{run_id}/requests", large), 413, most)
     answer = requests.post(
         f"{exporter.url}/api/v1/runs/{run_id}/requests",
@@ -250,7 +311,9 @@ def test_unknown_runs_bodies_and_queries_are_refused(exporter, run_id):
     assert answer.status_code == 400
 
 
-@pytest.mark.parametrize(("page", "words"), [("access", "for reports of requests"), ("requests", "(413 beyond)")])
+@pytest.mark.parametrize(
+    ("page", "words"), [("access", "for reports of requests"), ("requests", "(413 beyond)")]
+)
 def test_page_names_the_largest_report(page, words):
     text = (Path(__file__).parents[3] / f"exporter/docs/{page}.md").read_text()
 

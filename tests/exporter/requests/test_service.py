@@ -7,9 +7,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from exporter.contract import metrics as m
-from exporter.contract.requests.served import ServedRequest
 from tests.exporter.requests.serving_node import IDLE_W
+from wattline.contract import metrics as m
+from wattline.contract.requests.served import ServedRequest
 
 
 def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
@@ -27,7 +27,9 @@ def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
     total_j = sum(view.energy_joules for _, view in final)
     assert values[m.REQUEST_ENERGY_TOTAL.name, "", ""] == pytest.approx(total_j, rel=1e-9)
     assert values[m.REQUESTS.name, "", ""] == len(sent)
-    assert total_j + division.rest_j + division.open_j == pytest.approx(division.measured_j, rel=1e-9)
+    assert total_j + division.rest_j + division.open_j == pytest.approx(
+        division.measured_j, rel=1e-9
+    )
     dynamic_j = np.array([view.energy_joules - view.idle_energy_joules for _, view in final])
     true_j = np.array([40.0 * (each.ended_at - each.started_at) for each, _ in final])
     assert dynamic_j.sum() == pytest.approx(true_j.sum(), rel=0.03)
@@ -50,7 +52,10 @@ def test_a_request_has_an_estimate_at_once_and_its_final_energy_later(node):
 
     assert (pending.state, pending.energy_joules) == ("pending", None)
     assert (provisional.state, final.state) == ("provisional", "final")
-    assert abs(provisional.energy_joules - final.energy_joules) <= provisional.energy_uncertainty_joules
+    assert (
+        abs(provisional.energy_joules - final.energy_joules)
+        <= provisional.energy_uncertainty_joules
+    )
     assert final.idle_energy_joules > 0
 
 
@@ -61,7 +66,9 @@ def test_a_request_after_idle_time_has_the_estimate_of_the_known_model(node):
         await node.serve(80, np.random.default_rng(2), rate=1.0)
         await node.serve(300, np.random.default_rng(2), rate=0.0)
         now_at = node.node.now().at
-        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 50, 80, now_at - 1.95)])
+        await node.service.report(
+            "server", [ServedRequest("r", now_at - 2, now_at, 50, 80, now_at - 1.95)]
+        )
         return node.service.show("r")
 
     assert asyncio.run(scenario()).state == "provisional"
@@ -74,7 +81,9 @@ def test_long_requests_that_began_before_the_first_report_lack_energy(node):
         node.node.power_w = IDLE_W + 40
         node.node.run_for(30)
         now_at = node.node.now().at
-        await node.service.report("server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)])
+        await node.service.report(
+            "server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)]
+        )
         await node.serve(60, np.random.default_rng(1), rate=0.0)
         return node.service.show("long")
 
@@ -110,24 +119,38 @@ def test_requests_of_a_run_on_no_gpu_have_no_estimate(node):
         for number in range(60):
             node.node.run_for(1)
             now_at = node.node.now().at
-            await node.service.report("cpu", [ServedRequest(f"r-{number}", now_at - 1, now_at, 10, 50)])
+            await node.service.report(
+                "cpu", [ServedRequest(f"r-{number}", now_at - 1, now_at, 10, 50)]
+            )
             await node.service.tick()
         return node.service.show("r-59")
 
     view = asyncio.run(scenario())
 
-    assert (view.state, view.energy_joules, view.energy_uncertainty_joules) == ("pending", None, None)
+    assert (view.state, view.energy_joules, view.energy_uncertainty_joules) == (
+        "pending",
+        None,
+        None,
+    )
     assert view.notes == [
-        "no energy yet: no GPU of the run is known and measured; see exporter check and the run's notes"
+        (
+            "no energy yet: no GPU of the run is known and measured; see exporter check and the "
+            "run's "
+            "notes"
+        )
     ]
 
 
 def test_pending_request_is_noted_with_the_time_to_wait(node):
-    """Slots wait for 30 s in the first minute, then for 5 s and 1.5 times the longest request: 5.75 s."""
+    """Slots wait for 30 s in the first minute, then for 5 s and 1.5 times the longest request: 5.75
+    s.
+    """
 
     async def report(request_id):
         now_at = node.node.now().at
-        await node.service.report("server", [ServedRequest(request_id, now_at - 0.5, now_at, 50, 20)])
+        await node.service.report(
+            "server", [ServedRequest(request_id, now_at - 0.5, now_at, 50, 20)]
+        )
         return node.service.show(request_id)
 
     async def scenario():
@@ -140,8 +163,12 @@ def test_pending_request_is_noted_with_the_time_to_wait(node):
     for view, wait_s in zip(asyncio.run(scenario()), (30, 6), strict=True):
         assert view.state == "pending"
         (note,) = view.notes
-        assert note.startswith(f"no energy yet: an estimate needs 1.5 s with requests, at least {wait_s} s ago; ")
-        assert note.endswith(f"the final energy comes about {wait_s} s after the end of the request")
+        assert note.startswith(
+            f"no energy yet: an estimate needs 1.5 s with requests, at least {wait_s} s ago; "
+        )
+        assert note.endswith(
+            f"the final energy comes about {wait_s} s after the end of the request"
+        )
 
 
 def test_requests_of_a_run_without_gpus_have_no_energy(node):
@@ -179,7 +206,9 @@ def test_gpus_found_after_the_first_report_count_from_its_begin(node):
 
 
 def test_estimates_after_a_gpu_is_found_late_are_near_the_final_energies(node):
-    """Without a GPU, the energy of 90 s of requests is 0 J; the model has the time since it was found."""
+    """Without a GPU, the energy of 90 s of requests is 0 J; the model has the time since it was
+    found.
+    """
 
     async def scenario():
         found, devices_of = node.node.service.devices_of("server"), node.devices_of
@@ -198,7 +227,9 @@ def test_estimates_after_a_gpu_is_found_late_are_near_the_final_energies(node):
     estimates, final = asyncio.run(scenario())
 
     assert {view.state for view in estimates} == {"provisional"}
-    ratios = [each.energy_joules / view.energy_joules for each, view in zip(estimates, final, strict=True)]
+    ratios = [
+        each.energy_joules / view.energy_joules for each, view in zip(estimates, final, strict=True)
+    ]
     assert len(ratios) > 15
     assert np.median(ratios) == pytest.approx(1.0, abs=0.15)
     assert max(each.energy_uncertainty_joules / each.energy_joules for each in estimates) <= 1.0
@@ -227,6 +258,8 @@ def test_request_without_duration_is_counted_and_has_no_energy(node):
     view = asyncio.run(scenario())
 
     assert (view.state, view.energy_joules) == ("final", None)
-    assert view.notes == ["no energy: the request ended at the time at which it started; report fractions of a second"]
+    assert view.notes == [
+        "no energy: the request ended at the time at which it started; report fractions of a second"
+    ]
     values = node.values()
     assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] + 1

@@ -8,12 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from exporter.contract import metrics as m
-from exporter.contract.requests.served import ServedRequest
-from exporter.contract.run import BeginRequest, EndRequest
-from exporter.model import RunError
-from exporter.requests.intake import RateLimit
 from tests.exporter.requests.serving_node import ServingNode
+from wattline.contract import metrics as m
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.run import BeginRequest, EndRequest
+from wattline_exporter.requests.intake import RateLimit
+from wattline_exporter.sensors.readings import RunError
 
 
 def test_requests_that_cannot_be_saved_can_be_reported_again(node):
@@ -42,7 +42,11 @@ def test_a_call_repeated_while_the_disk_is_slow_is_stored_once(node):
                     await node.service.report("server", requests)
         node.store.within_s = 30.0
         receipt = await node.service.report("server", requests)
-        return receipt, await node.service.listed("server", 0.0, 1e11, 10, (0, 0)), node.service.show("r")
+        return (
+            receipt,
+            await node.service.listed("server", 0.0, 1e11, 10, (0, 0)),
+            node.service.show("r"),
+        )
 
     receipt, page, view = asyncio.run(scenario())
 
@@ -87,7 +91,9 @@ def test_ids_of_a_run_that_reports_rarely_are_kept_over_ended_runs(node):
         requests = [ServedRequest("r", now_at - 1, now_at, 1, 1)]
         await node.service.report("server", requests)
         for number in range(130):
-            await node.node.service.begin(BeginRequest(workload="test", run_id=f"short-{number}", gpus=[]))
+            await node.node.service.begin(
+                BeginRequest(workload="test", run_id=f"short-{number}", gpus=[])
+            )
             await node.service.report(f"short-{number}", [])
             await node.node.service.end(f"short-{number}", EndRequest())
         return await node.service.report("server", requests)
@@ -101,7 +107,9 @@ def test_more_open_requests_than_the_maximum_are_refused(tmp_path):
     async def scenario():
         now_at = node.node.now().at
         more = [ServedRequest("more", now_at, now_at, 1, 1)]
-        await node.service.report("server", [ServedRequest(f"r-{k}", now_at, now_at, 1, 1) for k in range(5)])
+        await node.service.report(
+            "server", [ServedRequest(f"r-{k}", now_at, now_at, 1, 1) for k in range(5)]
+        )
         with pytest.raises(RunError, match="5 requests wait for their energy") as refused:
             await node.service.report("server", more)
         await node.service.tick(at_once=True)
@@ -128,7 +136,12 @@ def test_labels_beyond_the_limit_are_counted_as_other(node):
         now_at = node.node.now().at
         await node.service.report(
             "server",
-            [ServedRequest(f"r-{k}", now_at, now_at, 1, 1, labels={"model": "a", "user": f"u{k}"}) for k in range(150)],
+            [
+                ServedRequest(
+                    f"r-{k}", now_at, now_at, 1, 1, labels={"model": "a", "user": f"u{k}"}
+                )
+                for k in range(150)
+            ],
         )
         await node.service.tick(at_once=True)
         return [reading for reading in node.readings() if reading.metric is m.REQUESTS]

@@ -1,7 +1,8 @@
-"""Requests of two servers on one GPU whose loads change, in virtual time, with the true energy of each server.
+"""Requests of two servers on one GPU whose loads change, in virtual time, with the true energy of
+each server.
 
-Each of two processes uses 540 W times its utilization, and both share 60 W of idle power equally. As NVML reports it,
-the utilization that is read each second is the mean since the last reading.
+Each of two processes uses 540 W times its utilization, and both share 60 W of idle power equally.
+As NVML reports it, the utilization that is read each second is the mean since the last reading.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from exporter.contract import metrics as m
-from exporter.contract.requests.served import ServedRequest
-from exporter.contract.run import BeginRequest, EndRequest
-from exporter.model import GpuProcess, GpuProcessList
 from tests.exporter.api import sleeper
 from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU, FakeSensors
+from wattline.contract import metrics as m
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.run import BeginRequest, EndRequest
+from wattline_exporter.sensors.readings import GpuProcess, GpuProcessList
 
 PEAK_W, STEP_S, SECOND = 540.0, 0.05, 20
 """Power of a full load, and the step of time, of which a second has SECOND."""
@@ -32,7 +33,9 @@ class StillSensors(FakeSensors):
 
 
 class TwoServers:
-    """Servers with a load while they have requests; `read_at` and `ticks_at` are steps after each full second."""
+    """Servers with a load while they have requests; `read_at` and `ticks_at` are steps after each
+    full second.
+    """
 
     def __init__(self, node, loads, read_at, ticks_at) -> None:
         self.serving, self.node = node, node.node
@@ -60,7 +63,9 @@ class TwoServers:
 
     async def begin_run(self, run_id, *processes, **request):
         pids = [process.pid for process in processes]
-        await self.node.service.begin(BeginRequest(run_id=run_id, gpus=[GPU.id], pids=pids, **request))
+        await self.node.service.begin(
+            BeginRequest(run_id=run_id, gpus=[GPU.id], pids=pids, **request)
+        )
 
     async def each_second(self, _):
         """Change the node at a full second after the begin; tests replace it."""
@@ -68,7 +73,11 @@ class TwoServers:
     async def serve(self, requests, seconds):
         """Serve requests, each with the number of its server, and its begin and end in seconds."""
         for step in range(round(seconds * SECOND)):
-            busy = {number for number, begin_s, end_s in requests if begin_s <= (step + 0.5) * STEP_S < end_s}
+            busy = {
+                number
+                for number, begin_s, end_s in requests
+                if begin_s <= (step + 0.5) * STEP_S < end_s
+            }
             for number in busy:
                 self.true_j[number] += (PEAK_W * self.loads[number] + IDLE_W / 2) * STEP_S
             if step % SECOND == 0:
@@ -88,9 +97,12 @@ class TwoServers:
         self.used = [used + load / SECOND for used, load in zip(self.used, loads, strict=True)]
         if self.step % SECOND == self.read_at:
             listed = [
-                GpuProcess(process.pid, 100, used) for process, used in zip(self.processes, self.used, strict=True)
+                GpuProcess(process.pid, 100, used)
+                for process, used in zip(self.processes, self.used, strict=True)
             ]
-            self.node.live.gpus[GPU.id].take_processes(GpuProcessList(GPU.id, tuple(listed), self.node.now_s))
+            self.node.live.gpus[GPU.id].take_processes(
+                GpuProcessList(GPU.id, tuple(listed), self.node.now_s)
+            )
             self.used = [0.0, 0.0]
         if self.step % SECOND == 0:
             runs = self.node.ledger
@@ -102,16 +114,27 @@ class TwoServers:
 
     def energy_j(self, requests):
         """Return the energy of the requests of each server."""
-        views = [(number, self.serving.service.show(f"r-{each}")) for each, (number, *_) in enumerate(requests)]
-        return [sum(view.energy_joules for number, view in views if number == own) for own in (0, 1)]
+        views = [
+            (number, self.serving.service.show(f"r-{each}"))
+            for each, (number, *_) in enumerate(requests)
+        ]
+        return [
+            sum(view.energy_joules for number, view in views if number == own) for own in (0, 1)
+        ]
 
 
 @pytest.mark.parametrize(("read_at", "ticks_at"), [(2, 4), (10, 16), (18, 1)])
 @pytest.mark.parametrize("pattern", ["bursts", "later"])
 def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, read_at, ticks_at):
-    """The first server has bursts of 2 s, or a load before the second one has, whose load is constant."""
+    """The first server has bursts of 2 s, or a load before the second one has, whose load is
+    constant.
+    """
     node.node.end("server")
-    first = [(0, 2 + 4 * k, 4 + 4 * k) for k in range(6)] if pattern == "bursts" else [(0, k, k + 1) for k in range(24)]
+    first = (
+        [(0, 2 + 4 * k, 4 + 4 * k) for k in range(6)]
+        if pattern == "bursts"
+        else [(0, k, k + 1) for k in range(24)]
+    )
     requests = [*first, *((1, k, k + 1) for k in range(4 if pattern == "later" else 0, 24))]
     with ExitStack() as stack:
         servers = TwoServers(node, (0.5, 0.25), read_at, ticks_at)
@@ -128,7 +151,9 @@ def test_two_servers_whose_loads_change_have_their_true_energies(node, pattern, 
 
 @pytest.mark.parametrize("begin_s", [0, 10], ids=["before the reports", "during the reports"])
 def test_job_and_requests_of_its_server_have_its_energy(node, begin_s):
-    """Both servers have a constant load and half of the idle power. The job has the process of the first for 25 s."""
+    """Both servers have a constant load and half of the idle power. The job has the process of the
+    first for 25 s.
+    """
     node.node.end("server")
     requests = [(number, k, k + 1) for k in range(44) for number in (0, 1)]
     attributed_j = []
@@ -141,7 +166,9 @@ def test_job_and_requests_of_its_server_have_its_energy(node, begin_s):
                 await servers.begin_run("job", servers.processes[0], workload="llm-server")
             if second in (begin_s + 5, begin_s + 25):
                 energies = servers.node.ledger.attribution.energies
-                attributed_j.append([energies.share_j(GPU, "idle_shared", name) or 0.0 for name in ("job", *RUNS)])
+                attributed_j.append(
+                    [energies.share_j(GPU, "idle_shared", name) or 0.0 for name in ("job", *RUNS)]
+                )
             if second == begin_s + 25:
                 await servers.node.service.end("job", EndRequest())
 
@@ -156,7 +183,9 @@ def test_job_and_requests_of_its_server_have_its_energy(node, begin_s):
 
 @pytest.mark.parametrize("has_other_work", [False, True])
 def test_job_of_a_server_is_no_other_run_on_its_gpu(node, has_other_work):
-    """The job lasts from 12 s to 27 s. Requests until then share their GPU only with other work of the job."""
+    """The job lasts from 12 s to 27 s. Requests until then share their GPU only with other work of
+    the job.
+    """
     node.node.end("server")
     requests = [(0, k, k + 1) for k in range(44)]
     with ExitStack() as stack:
@@ -167,23 +196,33 @@ def test_job_of_a_server_is_no_other_run_on_its_gpu(node, has_other_work):
             if second == 12:
                 await servers.node.service.end("second", EndRequest())
                 pids = [process.pid for process in servers.processes[: 1 + has_other_work]]
-                await servers.begin_run("job", *servers.processes[: 1 + has_other_work], workload="llm-server")
+                await servers.begin_run(
+                    "job", *servers.processes[: 1 + has_other_work], workload="llm-server"
+                )
                 assert len(pids) == 1 + has_other_work
             if second == 27:
                 await servers.node.service.end("job", EndRequest())
 
         servers.each_second = with_job
         asyncio.run(servers.begin_and_serve(requests, 85))
-    shared = [any("other runs" in note for note in node.service.show(f"r-{k}").notes) for k in range(44)]
+    shared = [
+        any("other runs" in note for note in node.service.show(f"r-{k}").notes) for k in range(44)
+    ]
 
     assert shared[13:27] == [has_other_work] * 14
     assert not any(shared[28:])
 
 
 def test_energies_by_load_have_a_change_of_load_at_its_time(node):
-    """Both servers have a load up to 24 s, the second one from 4.3 s on; it counts from the samples' own times."""
+    """Both servers have a load up to 24 s, the second one from 4.3 s on; it counts from the
+    samples' own times.
+    """
     node.node.end("server")
-    requests = [*((0, k, k + 1) for k in range(24)), (1, 4.3, 5), *((1, k, k + 1) for k in range(5, 24))]
+    requests = [
+        *((0, k, k + 1) for k in range(24)),
+        (1, 4.3, 5),
+        *((1, k, k + 1) for k in range(5, 24)),
+    ]
     samples = []
     with ExitStack() as stack:
         servers = TwoServers(node, (0.5, 0.25), 10, 16)
@@ -197,7 +236,9 @@ def test_energies_by_load_have_a_change_of_load_at_its_time(node):
                 await tick()
                 values = node.values()
                 if (known := values.get((m.RUN_LOAD_TIMESTAMP.name, "gpu", GPU.id))) is not None:
-                    joules = [values[m.RUN_LOAD_ENERGY.name, run_id, "gpu", GPU.id] for run_id in RUNS]
+                    joules = [
+                        values[m.RUN_LOAD_ENERGY.name, run_id, "gpu", GPU.id] for run_id in RUNS
+                    ]
                     samples.append((known - begun_at, *joules))
 
             node.service.tick = tick_and_sample
@@ -210,13 +251,17 @@ def test_energies_by_load_have_a_change_of_load_at_its_time(node):
         for number, load in enumerate(servers.loads):
             loaded_s = max(0.0, min(until_s, 24.0) - max(from_s, loads_s[number]))
             true_j = PEAK_W * load * loaded_s + IDLE_W / 2 * (until_s - from_s)
-            assert until_j[number] - from_j[number] == pytest.approx(true_j, abs=0.1 * PEAK_W * load)  # of 0.1 s
+            assert until_j[number] - from_j[number] == pytest.approx(
+                true_j, abs=0.1 * PEAK_W * load
+            )  # of 0.1 s
     assert samples[0][0] < 4.0
     assert samples[-1][0] > 26.0
 
 
 def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):
-    """At 200 W the GPU is not polled for 6 s, as on a machine that is too busy; its counter has their energy."""
+    """At 200 W the GPU is not polled for 6 s, as on a machine that is too busy; its counter has
+    their energy.
+    """
 
     async def scenario():
         node.node.power_w = 200.0
@@ -226,7 +271,9 @@ def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):
             else:
                 node.node.run_for(1.0)
             now_at = node.node.now().at
-            await node.service.report("server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)])
+            await node.service.report(
+                "server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)]
+            )
             await node.service.tick()
         return [node.service.show(f"r-{second}") for second in range(5, 30)]
 
@@ -245,11 +292,17 @@ def test_counter_does_not_fall_while_the_gpu_draws_no_power(node):
             node.node.power_w = 200.0 if second // 2 % 2 == 0 else 0.0
             node.node.run_for(1.0)
             now_at = node.node.now().at
-            sent.append(ServedRequest(f"r-{second}", now_at - 0.6, now_at - 0.1, 50, 20, now_at - 0.5))
+            sent.append(
+                ServedRequest(f"r-{second}", now_at - 0.6, now_at - 0.1, 50, 20, now_at - 0.5)
+            )
             await node.service.report("server", sent[-1:])
             await node.service.tick()
             totals_j.append(
-                sum(one.value for one in node.readings() if one.metric.name.endswith("energy_joules_total"))
+                sum(
+                    one.value
+                    for one in node.readings()
+                    if one.metric.name.endswith("energy_joules_total")
+                )
             )
         return [node.service.show(each.request_id) for each in sent], totals_j
 

@@ -7,11 +7,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from exporter.contract import metrics as m
-from exporter.contract.requests.served import ServedRequest
-from exporter.contract.run import BeginRequest, EndRequest
 from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU
+from wattline.contract import metrics as m
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.run import BeginRequest, EndRequest
 
 
 def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
@@ -31,12 +31,17 @@ def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
     assert open_runs == ["server", "other"]
     assert (latest.run_id, first.run_id) == ("other", "server")
     assert first.energy_joules == pytest.approx(2 * latest.energy_joules, rel=0.05)
-    assert all(any("other runs used the GPUs of this run" in note for note in view.notes) for view in (latest, first))
+    assert all(
+        any("other runs used the GPUs of this run" in note for note in view.notes)
+        for view in (latest, first)
+    )
 
 
 @pytest.mark.parametrize("late_s", [0, 7])
 def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
-    """Without processes both runs have the same load, so each has half of the 200 W. The second one reports later."""
+    """Without processes both runs have the same load, so each has half of the 200 W. The second one
+    reports later.
+    """
     node.node.begin(run_id="other", gpus=[GPU.id])
 
     async def scenario():
@@ -45,12 +50,21 @@ def test_two_runs_on_a_gpu_divide_its_energy_by_attribution(node, late_s):
             node.node.run_for(1.0)
             now_at = node.node.now().at
             for run_id in ("server", "other") if second >= late_s else ("server",):
-                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                request = ServedRequest(
+                    f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9
+                )
                 await node.service.report(run_id, [request])
             await node.service.tick()
         divisions = [each._division for each in node.service._servers.by_run.values()]
-        starts = {r.labels: r.value for r in node.service.readings() if r.metric is m.RUN_REQUESTS_START}
-        return begin_s, divisions, starts, [node.service.show(f"{run_id}-20") for run_id in ("server", "other")]
+        starts = {
+            r.labels: r.value for r in node.service.readings() if r.metric is m.RUN_REQUESTS_START
+        }
+        return (
+            begin_s,
+            divisions,
+            starts,
+            [node.service.show(f"{run_id}-20") for run_id in ("server", "other")],
+        )
 
     begin_s, divisions, starts, views = asyncio.run(scenario())
 
@@ -81,7 +95,9 @@ def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
             node.node.run_for(1.0)
             now_at = node.node.now().at
             for run_id in ("server", "other") if second < 10 else ("server",):
-                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                request = ServedRequest(
+                    f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9
+                )
                 await node.service.report(run_id, [request])
             await node.service.tick()
             if second == 10:
@@ -95,7 +111,9 @@ def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
 
 
 def test_note_of_shared_gpu_is_on_requests_during_other_run_only(node):
-    """The other run ends after 25.3 s; the requests before 25 s and after 25.5 s last a second each."""
+    """The other run ends after 25.3 s; the requests before 25 s and after 25.5 s last a second
+    each.
+    """
     node.node.begin(run_id="other", gpus=[GPU.id])
 
     async def scenario():
@@ -120,7 +138,9 @@ def test_run_has_the_note_of_another_run_of_two_seconds(node):
     async def scenario():
         for second in range(12):
             if second == 4:
-                await node.node.service.begin(BeginRequest(workload="test", run_id="short", gpus=[GPU.id]))
+                await node.node.service.begin(
+                    BeginRequest(workload="test", run_id="short", gpus=[GPU.id])
+                )
             if second == 6:
                 await node.node.service.end("short", EndRequest())
             node.node.run_for(1.0)
@@ -136,7 +156,9 @@ def test_run_has_the_note_of_another_run_of_two_seconds(node):
 
 @pytest.mark.parametrize("pause_s", [2, 8])
 def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pause_s):
-    """The server ends after 10 s at 200 W; the later run begins while its requests are not final yet, also at 200 W."""
+    """The server ends after 10 s at 200 W; the later run begins while its requests are not final
+    yet, also at 200 W.
+    """
 
     async def scenario():
         node.node.power_w = 200.0
@@ -158,7 +180,9 @@ def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pa
         for second in range(80):
             node.node.run_for(1.0)
             now_at = node.node.now().at
-            await node.service.report("later", [ServedRequest(f"b-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)])
+            await node.service.report(
+                "later", [ServedRequest(f"b-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)]
+            )
             await node.service.tick()
         return [node.service.show(name) for name in ("a-5", "b-5", "b-30")]
 
@@ -174,7 +198,9 @@ def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pa
 
 
 def test_requests_at_the_change_of_two_runs_have_all_power(node):
-    """At the constant idle power of 60 W the server ends after 10.35 s, and the later run begins at once."""
+    """At the constant idle power of 60 W the server ends after 10.35 s, and the later run begins at
+    once.
+    """
 
     async def serve(run_id, seconds):
         for second in range(seconds):
@@ -196,9 +222,17 @@ def test_requests_at_the_change_of_two_runs_have_all_power(node):
     node.node.begin(run_id="later", gpus=[GPU.id])
     asyncio.run(serve("later", 70))
 
-    for name, seconds in (("server-8", 1.0), ("server-9", 1.0), ("last", 0.35), ("later-0", 1.0), ("later-1", 1.0)):
+    for name, seconds in (
+        ("server-8", 1.0),
+        ("server-9", 1.0),
+        ("last", 0.35),
+        ("later-0", 1.0),
+        ("later-1", 1.0),
+    ):
         view = node.service.show(name)
-        assert view.energy_joules == pytest.approx(seconds * IDLE_W, abs=view.energy_uncertainty_joules)
+        assert view.energy_joules == pytest.approx(
+            seconds * IDLE_W, abs=view.energy_uncertainty_joules
+        )
     assert node.service.show("server-8").energy_joules == pytest.approx(IDLE_W, rel=0.01)
     assert node.service.show("later-0").energy_joules == pytest.approx(IDLE_W, rel=0.01)
 
@@ -211,7 +245,9 @@ def test_run_within_another_one_has_half_of_the_power_while_open(node):
             node.node.run_for(1.0)
             now_at = node.node.now().at
             for run_id in run_ids:
-                request = ServedRequest(f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+                request = ServedRequest(
+                    f"{run_id}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9
+                )
                 await node.service.report(run_id, [request])
             await node.service.tick()
 
@@ -226,7 +262,9 @@ def test_run_within_another_one_has_half_of_the_power_while_open(node):
     asyncio.run(serve(["server"], 70, 40))
 
     for run_id in ("server", "other"):
-        joules = [node.service.show(f"{run_id}-{second}").energy_joules for second in (20, 21, 37, 38)]
+        joules = [
+            node.service.show(f"{run_id}-{second}").energy_joules for second in (20, 21, 37, 38)
+        ]
         assert joules == pytest.approx([IDLE_W / 2] * 4, rel=0.01)
     for name, watts in (("server-19", IDLE_W), ("server-39", IDLE_W / 2), ("other-39", IDLE_W / 2)):
         view = node.service.show(name)

@@ -5,20 +5,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from exporter.attribution.device_loads import GpuLoadPeriod
-from exporter.model import Device
-from exporter.requests.shares import GpuShares
+from wattline_exporter.attribution.device_loads import GpuLoadPeriod
+from wattline_exporter.requests.shares import GpuShares
+from wattline_exporter.sensors.readings import Device
 
 GPU = Device("gpu", "GPU-1")
 METER = SimpleNamespace(energy_at=lambda times_s: (300.0 * times_s, np.ones(len(times_s))))
 
 
 def shares_of(a, b, *, begin_s=20.0, idle_w=None, from_s=(10.0, 15.0)):
-    """Runs a and b, open since 10 s, whose processes are read each second, with their loads in each of them."""
+    """Runs a and b, open since 10 s, whose processes are read each second, with their loads in each
+    of them.
+    """
     read = [
-        GpuLoadPeriod(begin_s + k, begin_s + k + 1, {"a": u, "b": v}) for k, (u, v) in enumerate(zip(a, b, strict=True))
+        GpuLoadPeriod(begin_s + k, begin_s + k + 1, {"a": u, "b": v})
+        for k, (u, v) in enumerate(zip(a, b, strict=True))
     ]
-    shares = GpuShares(lambda _, since_s: [each for each in read if each.end_s > since_s], lambda _: idle_w)
+    shares = GpuShares(
+        lambda _, since_s: [each for each in read if each.end_s > since_s], lambda _: idle_w
+    )
     for name, join_s in zip("ab", from_s, strict=True):
         shares.join(name, GPU, join_s, 10.0)
     shares.note_loads(begin_s + len(read))
@@ -26,7 +31,10 @@ def shares_of(a, b, *, begin_s=20.0, idle_w=None, from_s=(10.0, 15.0)):
 
 
 def energies(shares, *edges_s):
-    return {name: np.diff(shares.energy_at(name, GPU, METER, np.array(edges_s))[0]).tolist() for name in "ab"}
+    return {
+        name: np.diff(shares.energy_at(name, GPU, METER, np.array(edges_s))[0]).tolist()
+        for name in "ab"
+    }
 
 
 def test_shares_follow_the_loads():
@@ -80,7 +88,10 @@ def test_loads_that_are_not_known_yet_give_equal_shares():
 
 def test_load_that_was_not_read_is_that_of_the_nearest_period():
     """Run b ends at 22.5 s; the processes of the last second are read after that, without it."""
-    read = [GpuLoadPeriod(20.0 + k, 21.0 + k, {"a": 0.4, "b": 0.2} if k < 2 else {"a": 0.4}) for k in range(4)]
+    read = [
+        GpuLoadPeriod(20.0 + k, 21.0 + k, {"a": 0.4, "b": 0.2} if k < 2 else {"a": 0.4})
+        for k in range(4)
+    ]
     shares = GpuShares(lambda *_: read, lambda _: None)
     shares.join("a", GPU, 10.0, 10.0)
     shares.join("b", GPU, 10.0, 10.0)
@@ -94,7 +105,9 @@ def test_load_that_was_not_read_is_that_of_the_nearest_period():
 
 def test_run_that_reports_late_has_its_share_of_the_time_before():
     """Run b holds the GPU from 10 s on. Its first report, at 30 s, is of a request since 22 s."""
-    found = energies(shares_of([0.4] * 20, [0.2] * 20, begin_s=10.0, from_s=(10.0, 22.0)), 20.0, 22.0, 24.0, 29.0)
+    found = energies(
+        shares_of([0.4] * 20, [0.2] * 20, begin_s=10.0, from_s=(10.0, 22.0)), 20.0, 22.0, 24.0, 29.0
+    )
 
     assert found["a"] == pytest.approx([600.0, 400.0, 1_000.0])
     assert found["b"] == pytest.approx([0.0, 200.0, 500.0])

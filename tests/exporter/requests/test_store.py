@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from exporter.requests.store import RequestStore, StoredPage
+from wattline_exporter.requests.store import RequestStore, StoredPage
 
 
 def test_file_that_is_being_created_has_no_requests(tmp_path):

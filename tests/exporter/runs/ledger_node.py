@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 
-from exporter.attribution.cpu_usage import CpuUsageReader
-from exporter.attribution.policy import Attribution
-from exporter.contract.run import BeginRequest, EndRequest
-from exporter.model import ClockReading, Device, GpuInfo, Poll, boottime
-from exporter.polling.health import GpuHealth
-from exporter.polling.live_state import LiveState
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
-from exporter.runs.service import RunService
-from exporter.storage.state_file import StateFile
+from wattline.contract.run import BeginRequest, EndRequest
+from wattline_exporter.attribution.cpu_time import CpuUsageReader
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.polling.health import GpuHealth
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.ledger import Ledger
+from wattline_exporter.runs.service import RunService
+from wattline_exporter.sensors.readings import ClockReading, Device, GpuInfo, Poll, boottime
+from wattline_exporter.storage.state_file import StateFile
 
 GPU = Device("gpu", "GPU-1")
 POWER_W = 360.0
@@ -51,13 +51,19 @@ class LedgerNode:
         self.now_s = self.first_s = self.polled_s = boottime()
         self.first_at = time.time()
         self.live = LiveState(slots_at=slots_at)
-        self.live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
+        self.live.gpus[GPU.id] = GpuHealth(
+            GpuInfo("0", GPU.id, "test", "", "", ""), GPU, self.now_s
+        )
         self.counted_j, self.power_w = 0.0, POWER_W
         self.counter_ratio = 1.0
         """Ratio of the counter's rate to the power."""
-        attribution = DeviceHolders(self.live, Attribution(), self.now_s, CpuUsageReader(clock=lambda: self.now_s))
+        attribution = DeviceHolders(
+            self.live, Attribution(), self.now_s, CpuUsageReader(clock=lambda: self.now_s)
+        )
         self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)
-        self.service = RunService(self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event())
+        self.service = RunService(
+            self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event()
+        )
         self.run_for(3)
 
     def now(self) -> ClockReading:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from exporter.contract.work import SHARE_POLICY
-from exporter.processes.procfs import ProcessKey
-from exporter.runs import lifecycle
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
+from wattline.contract.work import SHARE_POLICY
+from wattline_exporter.runs import lifecycle
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.storage.state_file import StateFile
 
 JOB = ProcessKey(4711, 1.0)
 SCAN_S = 1.0
@@ -40,7 +40,11 @@ class Node(LedgerNode):
             if not self.run.is_open:
                 break
         view = self.ledger.view(self.run)
-        return view, view.energy_joules["gpu"][GPU.id], view.energy_uncertainty_joules["gpu"][GPU.id]
+        return (
+            view,
+            view.energy_joules["gpu"][GPU.id],
+            view.energy_uncertainty_joules["gpu"][GPU.id],
+        )
 
 
 @pytest.fixture
@@ -51,7 +55,9 @@ def node(tmp_path):
 
 
 def test_killed_run_between_two_scans_has_an_interval_up_to_the_second(node):
-    """The process lives for 0.7 s after the last scan that found it: 252 J that the energy may lack."""
+    """The process lives for 0.7 s after the last scan that found it: 252 J that the energy may
+    lack.
+    """
     node.live_for(5)
     node.run_for(0.7)
     died_s, node.is_job_alive = node.now_s, False
@@ -99,7 +105,9 @@ def test_killed_run_during_a_pause_of_the_exporter_spans_the_pause(node):
     node.run_for(3)
     died_s, node.is_job_alive = node.now_s, False
     node.run_for(3)
-    lifecycle.note_exits(node.run, {JOB: node.now_s})  # a paused exporter sees the exit when it continues
+    lifecycle.note_exits(
+        node.run, {JOB: node.now_s}
+    )  # a paused exporter sees the exit when it continues
     node.scan()
     view, energy_j, half_j = node.await_end()
 
@@ -187,7 +195,9 @@ def test_lease_without_processes_has_an_interval_from_the_last_report_on(node):
     node.run.lease_until_s = reported_s + 4.5
     view, energy_j, half_j = node.await_end()
 
-    assert view.notes[-1].startswith("its lease ran out 4 s after its last report: it may have ended earlier; ")
+    assert view.notes[-1].startswith(
+        "its lease ran out 4 s after its last report: it may have ended earlier; "
+    )
     assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
     assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
     least_j = POWER_W * (reported_s - node.run.begin_s)
@@ -205,7 +215,9 @@ def test_lease_without_a_report_has_an_interval_from_the_start_on(node):
 
 
 def test_lease_with_living_processes_has_an_interval_from_the_report_on(node):
-    """The client was killed after its last report, and a process of its server lives up to the end of the lease."""
+    """The client was killed after its last report, and a process of its server lives up to the end
+    of the lease.
+    """
     node.live_for(3)
     node.run.lease_s = 4.5
     reported_s = node.now_s

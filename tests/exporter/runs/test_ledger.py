@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from exporter.attribution.policy import AttributionChanges
-from exporter.contract.run import EndRequest, WorkRequest
-from exporter.energy.marks import MeterTotals, energy_between
-from exporter.model import Device, Poll
-from exporter.processes.procfs import ProcessKey
-from exporter.runs.record import STORED
-from exporter.storage.saved_state import StateChanges, StoredRun
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
+from wattline.contract.run import EndRequest, WorkRequest
+from wattline_exporter.attribution.policy import AttributionChanges
+from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
+from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.sensors.readings import Device, Poll
+from wattline_exporter.storage.saved_state import StateChanges, StoredRun
+from wattline_exporter.storage.state_file import StateFile
 
 
 def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path):
@@ -22,11 +22,21 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
     node = LedgerNode(state)
     run = node.begin(run_id="r")
     node.run_for(10)
-    run.end_s, run.ended_at, run.outcome = node.now_s, run.started_at + 10, "ok"  # as `end` does before it waits
+    run.end_s, run.ended_at, run.outcome = (
+        node.now_s,
+        run.started_at + 10,
+        "ok",
+    )  # as `end` does before it waits
     stored = [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())]
     state.save(
         StateChanges(
-            {GPU: node.live.energy.meters[GPU].totals}, {}, stored, {}, AttributionChanges({}, set()), {}, node.now_s
+            {GPU: node.live.energy.meters[GPU].totals},
+            {},
+            stored,
+            {},
+            AttributionChanges({}, set()),
+            {},
+            node.now_s,
         )
     )
     saved = state.load()
@@ -46,12 +56,16 @@ def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = LedgerNode(state)
     run = node.begin()
-    node.live.energy.push([Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0)])  # polls arrive late
+    node.live.energy.push(
+        [Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0)]
+    )  # polls arrive late
     node.run_for(2)
     run.end_s = node.now_s  # as `end` does before it waits
     node.live.energy.push([Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0)])
     node.live.energy.push([Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0)])
-    node.live.energy.push([Poll(Device("gpu", "GPU-of-another-run"), run.end_s - 0.01, run.end_s - 0.01, 0.0, 650.0)])
+    node.live.energy.push(
+        [Poll(Device("gpu", "GPU-of-another-run"), run.end_s - 0.01, run.end_s - 0.01, 0.0, 650.0)]
+    )
     state.close()
 
     node.ledger.update()
@@ -80,7 +94,7 @@ def test_ledger_unsaved_run_is_not_forgotten(tmp_path):
 
 
 def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
-    from exporter.runs.view import run_view
+    from wattline_exporter.runs.measure import run_view
 
     state = StateFile(tmp_path)
     node = LedgerNode(state)
@@ -89,7 +103,9 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        energies = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get("gpu", {})
+        energies = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get(
+            "gpu", {}
+        )
         values += energies.values()
     state.close()
 
@@ -117,7 +133,9 @@ def test_run_view_energy_does_not_fall_when_processes_were_gone(tmp_path):
 
 
 def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
-    """Phases of 10, 8 and 12 s: train starts at 0 and again at 18 s; the wall clock is set 100 s ahead at 25 s."""
+    """Phases of 10, 8 and 12 s: train starts at 0 and again at 18 s; the wall clock is set 100 s
+    ahead at 25 s.
+    """
     state = StateFile(tmp_path)
     node = LedgerNode(state)
     run = node.begin(run_id="r")
@@ -138,11 +156,17 @@ def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
     assert phases["train"].started_at == pytest.approx(shift_s, abs=0.1)
     assert phases["train"].last_started_at == pytest.approx(shift_s + 18, abs=0.1)
     assert phases["train"].duration_seconds == pytest.approx(22, abs=0.4)
-    assert phases["validate"].last_started_at == phases["validate"].started_at == pytest.approx(shift_s + 10, abs=0.1)
+    assert (
+        phases["validate"].last_started_at
+        == phases["validate"].started_at
+        == pytest.approx(shift_s + 10, abs=0.1)
+    )
 
 
 def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
-    """A report after 4 s, none for 6 s, and the wall clock set 100 s ahead at 10 s; the end adds no work."""
+    """A report after 4 s, none for 6 s, and the wall clock set 100 s ahead at 10 s; the end adds no
+    work.
+    """
     state = StateFile(tmp_path)
     node = LedgerNode(state)
     run = node.begin(run_id="r")
@@ -164,7 +188,9 @@ def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
 
 
 def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path):
-    """The run is saved as it is answered, before the sensors are read again, and then the exporter is killed."""
+    """The run is saved as it is answered, before the sensors are read again, and then the exporter
+    is killed.
+    """
     state = StateFile(tmp_path)
     node = LedgerNode(state)
     run = node.begin(run_id="r")
@@ -214,7 +240,9 @@ def test_ledger_late_end_has_the_time_of_the_request(tmp_path, late_s, kept_s):
     run = node.ledger.find("r")
     duration_s = 5 + kept_s  # the meters keep the polls of 12 s
     assert run.ended_at - run.started_at == pytest.approx(duration_s, abs=0.1)
-    assert run.final[GPU].joules - run.begin[GPU].joules == pytest.approx(360 * duration_s, rel=0.03)
+    assert run.final[GPU].joules - run.begin[GPU].joules == pytest.approx(
+        360 * duration_s, rel=0.03
+    )
     assert any("no longer kept" in note for note in run.notes) == (kept_s > 0)
 
 
@@ -231,7 +259,9 @@ def test_ledger_late_end_discards_a_phase_that_was_late_as_well(tmp_path):
     asyncio.run(node.service.end("r", EndRequest(ended_at=ended_at)))
     state.close()
 
-    assert [(phase.name, phase.seconds) for phase in run.phases] == [("train", pytest.approx(5.0, abs=0.1))]
+    assert [(phase.name, phase.seconds) for phase in run.phases] == [
+        ("train", pytest.approx(5.0, abs=0.1))
+    ]
     assert run.final[GPU].joules - run.begin[GPU].joules == pytest.approx(360 * 5.3, rel=0.03)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.attribution.policy import Attribution
-from exporter.model import ClockReading, Slot
-from exporter.polling.live_state import LiveState
-from exporter.processes.procfs import ProcessKey
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
-from exporter.runs.record import Cut
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from tests.exporter.runs.test_marks import run_of
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.ledger import Ledger
+from wattline_exporter.runs.open_run import Cut
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.sensors.readings import ClockReading, Slot
+from wattline_exporter.storage.state_file import StateFile
 
 HOUR_S = 3_600.0
 
@@ -99,7 +99,9 @@ def test_ledger_slot_change_after_death_adds_no_energy(tmp_path, after_s):
     joules = run.final[GPU].joules - run.begin[GPU].joules
     assert run.outcome == "interrupted"
     assert joules == pytest.approx(360.0 * 10.3, abs=1.0)  # 0.3 s is the update at the begin
-    assert sum(emission.grams for emission in run.emissions) == pytest.approx(joules * 100.0 / 3.6e6)
+    assert sum(emission.grams for emission in run.emissions) == pytest.approx(
+        joules * 100.0 / 3.6e6
+    )
 
 
 def test_ledger_slot_change_between_two_processes_counts(tmp_path):
@@ -140,7 +142,9 @@ def test_ledger_resumed_run_keeps_intensity_until_the_provider_answers(tmp_path)
     state.close()
     grams = sum(emission.grams for emission in ended.emissions)
 
-    assert grams == pytest.approx((ended.final[GPU].joules - ended.begin[GPU].joules) / 3.6e6 * 100, rel=1e-9)
+    assert grams == pytest.approx(
+        (ended.final[GPU].joules - ended.begin[GPU].joules) / 3.6e6 * 100, rel=1e-9
+    )
 
 
 def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
@@ -158,11 +162,15 @@ def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
     state.close()
     grams = sum(emission.grams for emission in ended.emissions)
 
-    assert grams == pytest.approx(360 * 8.3 / 3.6e6 * 100, rel=0.15)  # 8 s, the update at the start, up to a tick
+    assert grams == pytest.approx(
+        360 * 8.3 / 3.6e6 * 100, rel=0.15
+    )  # 8 s, the update at the start, up to a tick
 
 
 def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
-    """An hour forward at a tick: energy before the step belongs to the slot in which it was consumed."""
+    """An hour forward at a tick: energy before the step belongs to the slot in which it was
+    consumed.
+    """
     now_at = 1_800_001_000.0
     clock_reading = [ClockReading(100.0, now_at, 100.0)]
 
@@ -171,7 +179,9 @@ def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
         return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
 
     live = LiveState(slots_at=slots_at)
-    ledger = Ledger(live, DeviceHolders(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
+    ledger = Ledger(
+        live, DeviceHolders(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0]
+    )
     run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
     ledger.runs[run.run_id] = run
     ledger.tick()
@@ -197,10 +207,20 @@ def test_view_of_running_run_has_emissions_of_its_energy(tmp_path):
         node.run_for(4)
         node.ledger.tick()
         view = node.ledger.view(run, so_far=True)
-        grams.append((sum(view.energy_joules["gpu"].values()), sum(one.grams for one in view.emissions_grams)))
+        grams.append(
+            (
+                sum(view.energy_joules["gpu"].values()),
+                sum(one.grams for one in view.emissions_grams),
+            )
+        )
     state.close()
 
     before_j = 360 * 12.3  # until the slot changed, with the update of the sensors at the begin
-    expected = [(min(joules, before_j) * 100 + max(0.0, joules - before_j) * 300) / 3.6e6 for joules, _ in grams]
-    assert [joules for joules, _ in grams] == pytest.approx([360 * s for s in (4.3, 8.3, 12.3, 16.3, 20.3)], rel=0.01)
+    expected = [
+        (min(joules, before_j) * 100 + max(0.0, joules - before_j) * 300) / 3.6e6
+        for joules, _ in grams
+    ]
+    assert [joules for joules, _ in grams] == pytest.approx(
+        [360 * s for s in (4.3, 8.3, 12.3, 16.3, 20.3)], rel=0.01
+    )
     assert [mass_g for _, mass_g in grams] == pytest.approx(expected, rel=0.01)

@@ -4,16 +4,18 @@ import os
 
 import pytest
 
-from exporter.energy.marks import energy_between
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.storage.state_file import StateFile
 
 LIMIT_W = 400.0
 
 
 @pytest.mark.parametrize("asleep_s", [0, 60])
 def test_death_found_late_has_at_most_the_energy_of_the_limit(tmp_path, asleep_s):
-    """The last process ends after 10 s; the polls of that time are no longer kept `asleep_s` later."""
+    """The last process ends after 10 s; the polls of that time are no longer kept `asleep_s`
+    later.
+    """
     state, living = StateFile(tmp_path), [True]
     node = LedgerNode(state, is_alive=lambda _: living[-1])
     node.live.energy.meters[GPU].max_w = 1.5 * LIMIT_W

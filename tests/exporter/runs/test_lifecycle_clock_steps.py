@@ -1,7 +1,7 @@
 import pytest
 
-from exporter.model import ClockReading
-from exporter.runs.lifecycle import ClockSteps
+from wattline_exporter.runs.lifecycle import ClockSteps
+from wattline_exporter.sensors.readings import ClockReading
 
 
 def test_clock_steps_first_reading_reports_nothing():

@@ -4,18 +4,21 @@ from collections import Counter
 
 import pytest
 
-from exporter.contract import metrics as m
-from exporter.contract.run import BeginRequest
-from exporter.model import Device
-from exporter.runs.discovered import DiscoveredRun
 from tests.exporter.runs.two_gpu_node import ENERGY, UUIDS, TwoGpuNode, job
+from wattline.contract import metrics as m
+from wattline.contract.run import BeginRequest
+from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.sensors.readings import Device
 
 
 def run_ids(node, *, recorded=False):
     """Return the ids of the runs that have any series in /metrics, or in the local history."""
     if recorded:
         second = node.collector.second()
-        readings = [*second.readings, *(reading for ended in second.ended.values() for reading in ended)]
+        readings = [
+            *second.readings,
+            *(reading for ended in second.ended.values() for reading in ended),
+        ]
         return {r.labels[0] for r in readings if "run_id" in r.metric.labels} - {""}
     page = node.collector.series()
     lines = "".join(line for ended in page.ended for _, family in ended.families for line in family)
@@ -69,8 +72,12 @@ def test_limits_short_run_stays_in_ledger_history_and_owner_counters(make_node):
     node.run_for(100)
     assert run_ids(node) == set()
     assert run_ids(node, recorded=True) == {"job-1"}
-    assert node.ledger.view(node.ledger.find("job-1")).energy_joules["gpu"][UUIDS[0]] == pytest.approx(15_000, rel=0.01)
-    assert node.values(ENERGY)["slurm", "ada", "", "slurm", "gpu", "idle_shared"] == pytest.approx(15_000, rel=0.01)
+    assert node.ledger.view(node.ledger.find("job-1")).energy_joules["gpu"][
+        UUIDS[0]
+    ] == pytest.approx(15_000, rel=0.01)
+    assert node.values(ENERGY)["slurm", "ada", "", "slurm", "gpu", "idle_shared"] == pytest.approx(
+        15_000, rel=0.01
+    )
 
 
 def test_limits_history_that_is_pushed_lacks_short_runs(make_node):
@@ -113,7 +120,9 @@ def test_limits_owner_beyond_the_limit_has_its_energy_without_a_run(make_node):
     node = make_node(max_open=1)
     begin(node)
     folded = node.ledger.fold(
-        DiscoveredRun("job-2", job(2), node.s, {"user": "bob"}, gpus=(UUIDS[1],), seen_on=(UUIDS[1],))
+        DiscoveredRun(
+            "job-2", job(2), node.s, {"user": "bob"}, gpus=(UUIDS[1],), seen_on=(UUIDS[1],)
+        )
     )
     node.watts[1] = 300.0
     node.run_for(100)
@@ -121,10 +130,18 @@ def test_limits_owner_beyond_the_limit_has_its_energy_without_a_run(make_node):
     node.watts[1] = 80.0
     node.run_for(50)
     assert list(node.ledger.runs) == ["job-1"]
-    assert node.values(ENERGY)["slurm", "bob", "", "slurm", "gpu", "idle_shared"] == pytest.approx(30_000, abs=1.0)
-    shares = {r.labels: r.value for r in node.ledger.attribution_readings([Device("gpu", UUIDS[1])])}
+    assert node.values(ENERGY)["slurm", "bob", "", "slurm", "gpu", "idle_shared"] == pytest.approx(
+        30_000, abs=1.0
+    )
+    shares = {
+        r.labels: r.value for r in node.ledger.attribution_readings([Device("gpu", UUIDS[1])])
+    }
     assert shares["(other)", "gpu", UUIDS[1], "idle_shared"] == pytest.approx(30_000, abs=1.0)
-    total_j = sum(joules for labels, joules in shares.items() if labels[1:] == ("gpu", UUIDS[1], "idle_shared"))
+    total_j = sum(
+        joules
+        for labels, joules in shares.items()
+        if labels[1:] == ("gpu", UUIDS[1], "idle_shared")
+    )
     assert total_j == pytest.approx(node.gpu_j[1] - 80.0, abs=1e-5)
     assert not [labels for labels in shares if labels[0].startswith("(other) ")]
 

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from exporter.energy.marks import energy_between
-from exporter.energy.meter import DeviceMeter
-from exporter.model import Device, Poll, Slot
-from exporter.runs import marks as run_marks
-from exporter.runs.record import Cut, RunRecord
+from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.runs import marks as run_marks
+from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.sensors.readings import Device, Poll, Slot
 
 GPU = Device("gpu", "GPU-0")
 BEGIN_S, END_S = 100.0, 110.0
@@ -61,10 +61,15 @@ def ended(*cuts, watts=bursts):
 
 
 def test_phases_from_the_start_add_up_to_the_run():
-    cuts = [Cut(BEGIN_S + s, name) for s, name in ((0, "a"), (0.02, "b"), (0.03, "a"), (4.0, "c"), (9.99, "b"))]
+    cuts = [
+        Cut(BEGIN_S + s, name)
+        for s, name in ((0, "a"), (0.02, "b"), (0.03, "a"), (4.0, "c"), (9.99, "b"))
+    ]
     run, energy = ended(*cuts)
 
-    assert math.fsum(phase.joules[GPU] for phase in run.phases) == pytest.approx(energy.joules, rel=1e-9)
+    assert math.fsum(phase.joules[GPU] for phase in run.phases) == pytest.approx(
+        energy.joules, rel=1e-9
+    )
     assert math.fsum(phase.seconds for phase in run.phases) == pytest.approx(10.0)
     assert [phase.name for phase in run.phases] == ["a", "b", "c"]
     assert run.cuts == []
@@ -82,18 +87,28 @@ def test_phase_energy_interval_contains_true_energy():
     for _ in range(30):
         first_s, second_s = sorted(BEGIN_S + rng.uniform(0.2, 9.8) for _ in range(2))
         run, _ = ended(Cut(BEGIN_S, "a"), Cut(first_s, "b"), Cut(second_s, "a"))
-        truths = {"a": true_j(BEGIN_S, first_s) + true_j(second_s, END_S), "b": true_j(first_s, second_s)}
+        truths = {
+            "a": true_j(BEGIN_S, first_s) + true_j(second_s, END_S),
+            "b": true_j(first_s, second_s),
+        }
         for phase in run.phases:
             covering += abs(phase.joules[GPU] - truths[phase.name]) <= phase.half_widths_j[GPU]
             phases += 1
-            assert 0 < phase.half_widths_j[GPU] < 4 * 0.1 * 640  # at most a sensor period at each of its edges
+            assert (
+                0 < phase.half_widths_j[GPU] < 4 * 0.1 * 640
+            )  # at most a sensor period at each of its edges
     assert phases == 60
     assert covering >= 0.95 * phases
 
 
 def test_emissions_use_the_slot_of_each_joule():
-    # 300 W: 4 s at 100 g/kWh and 6 s at 200 g/kWh are 1,200 J and 1,800 J: (120,000 + 360,000) / 3.6e6 g
-    run, _ = ended(Cut(BEGIN_S, None, slots(100.0)), Cut(BEGIN_S + 4.0, None, slots(200.0)), watts=lambda _: 300.0)
+    # 300 W: 4 s at 100 g/kWh and 6 s at 200 g/kWh are 1,200 J and 1,800 J: (120,000 + 360,000) /
+    # 3.6e6 g
+    run, _ = ended(
+        Cut(BEGIN_S, None, slots(100.0)),
+        Cut(BEGIN_S + 4.0, None, slots(200.0)),
+        watts=lambda _: 300.0,
+    )
 
     (emission,) = run.emissions
     assert emission.grams == pytest.approx(480_000 / 3.6e6, rel=0.001)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from exporter.energy.marks import energy_between
-from exporter.polling.hub import PollingDemand
-from exporter.runs.marks import DOUBTED_S
-from exporter.runs.record import STORED
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
+from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.polling.hub import PollingDemand
+from wattline_exporter.runs.marks import DOUBTED_S
+from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.storage.state_file import StateFile
 
 
 def run_for(node, seconds):

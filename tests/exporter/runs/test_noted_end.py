@@ -2,11 +2,11 @@
 
 import pytest
 
-from exporter.contract.run import EndRequest
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.processes.procfs import ProcessKey
-from exporter.storage.state_file import StateFile
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
+from wattline.contract.run import EndRequest
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.storage.state_file import StateFile
 
 
 def test_noted_end_run_holds_its_gpu_until_the_exit(tmp_path):
@@ -29,14 +29,18 @@ def test_noted_end_run_holds_its_gpu_until_the_exit(tmp_path):
     node.ledger.finish(run)
     file.close()
 
-    assert run.attributed_j[GPU] == pytest.approx(POWER_W * (run.end_s - run.begin_s), abs=0.1 * POWER_W)
+    assert run.attributed_j[GPU] == pytest.approx(
+        POWER_W * (run.end_s - run.begin_s), abs=0.1 * POWER_W
+    )
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_pod_holds_its_gpu_until_its_containers_exit(tmp_path, is_restarted):
-    """The discovery notes the exit in each scan; the ledger, between these, finds the pod's cgroup populated.
+    """The discovery notes the exit in each scan; the ledger, between these, finds the pod's cgroup
+    populated.
 
-    After a restart of the exporter, the discovery knows only that the containers ended since the last scan before it.
+    After a restart of the exporter, the discovery knows only that the containers ended since the
+    last scan before it.
     """
     file = StateFile(tmp_path)
     node = LedgerNode(file, is_alive=lambda _: True)

@@ -19,9 +19,16 @@ def test_begin_without_gpus_takes_the_whole_node(exporter):
 
 @pytest.mark.parametrize("character", ["\u202e", "\u2066"])
 def test_begin_label_with_bidirectional_character_is_422(exporter, character):
-    answer = exporter.post("/api/v1/runs", {"workload": "train", "labels": {"user": f"a{character}b"}})
+    answer = exporter.post(
+        "/api/v1/runs", {"workload": "train", "labels": {"user": f"a{character}b"}}
+    )
 
-    assert_problem(answer, 422, "labels", "expected text without control characters (bidirectional ones included)")
+    assert_problem(
+        answer,
+        422,
+        "labels",
+        "expected text without control characters (bidirectional ones included)",
+    )
     assert "\n" not in answer[1]["detail"]
 
 
@@ -29,7 +36,9 @@ def test_gpus_route_lists_the_gpus_of_the_node(exporter):
     status, answer = exporter.get("/api/v1/gpus")
 
     assert status == 200
-    assert [(gpu["gpu"], gpu["uuid"]) for gpu in answer["gpus"]] == [(str(i), uuid) for i, uuid in enumerate(UUIDS)]
+    assert [(gpu["gpu"], gpu["uuid"]) for gpu in answer["gpus"]] == [
+        (str(i), uuid) for i, uuid in enumerate(UUIDS)
+    ]
     assert all(gpu["name"].startswith("SIMULATED") for gpu in answer["gpus"])
     assert Path(answer["simulation"]).is_file()
 
@@ -51,7 +60,11 @@ def test_begin_repeated_returns_same_run_and_other_body_conflicts(exporter):
     assert exporter.post("/api/v1/runs", body)[0] == 200
     assert first[1]["started_at"] == second[1]["started_at"]
     assert_problem(
-        exporter.post("/api/v1/runs", body | {"workload": "other"}), 409, "run_id", "same-1", "choose another"
+        exporter.post("/api/v1/runs", body | {"workload": "other"}),
+        409,
+        "run_id",
+        "same-1",
+        "choose another",
     )
 
 
@@ -69,7 +82,9 @@ def test_end_during_begin_ends_the_run(exporter):
     with ThreadPoolExecutor(8) as pool:
         for i in range(10):
             name = f"brief-{i}"
-            begin_request = pool.submit(exporter.post, "/api/v1/runs", {"workload": "x", "run_id": name})
+            begin_request = pool.submit(
+                exporter.post, "/api/v1/runs", {"workload": "x", "run_id": name}
+            )
             ended = pool.submit(exporter.post, f"/api/v1/runs/{name}/end", {})
             assert begin_request.result()[0] == 201
             assert ended.result()[0] in (200, 404)
@@ -108,7 +123,9 @@ def test_begin_accepts_sixteen_labels_of_any_text(exporter):
     run = begin(exporter, 'a "b" \\ \n', labels=labels)
 
     assert run["labels"] == labels
-    ((exported, _),) = [s for s in exporter.metrics()["wattline_run_info"] if s[0]["run_id"] == run["run_id"]]
+    ((exported, _),) = [
+        s for s in exporter.metrics()["wattline_run_info"] if s[0]["run_id"] == run["run_id"]
+    ]
     assert exported["workload"] == 'a "b" \\ \n'
     assert {f"label_{name}": value for name, value in labels.items()}.items() <= exported.items()
     end(exporter, run["run_id"])

@@ -3,15 +3,17 @@ import time
 
 import pytest
 
-from exporter.simulation import Constant, Fault
 from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem
+from wattline_exporter.simulation import Constant, Fault
 
 
 def test_end_twice_returns_the_first_outcome(exporter):
     run_id = begin(exporter)["run_id"]
     time.sleep(0.3)
-    first = end(exporter, run_id, outcome="failed", results={"ttft_seconds_p99": 0.31, "loss": -1.5})
+    first = end(
+        exporter, run_id, outcome="failed", results={"ttft_seconds_p99": 0.31, "loss": -1.5}
+    )
 
     assert first["outcome"] == "failed"
     assert first["results"] == {"ttft_seconds_p99": 0.31, "loss": -1.5}
@@ -24,7 +26,11 @@ def test_end_makes_run_reject_further_changes(exporter):
     run_id = begin(exporter)["run_id"]
     end(exporter, run_id)
 
-    for verb, body in (("work", {"tokens": 1}), ("phase", {"name": "x"}), ("processes", {"pids": [os.getpid()]})):
+    for verb, body in (
+        ("work", {"tokens": 1}),
+        ("phase", {"name": "x"}),
+        ("processes", {"pids": [os.getpid()]}),
+    ):
         assert_problem(exporter.post(f"/api/v1/runs/{run_id}/{verb}", body), 409, "ended")
 
 
@@ -75,7 +81,9 @@ def test_end_energy_interval_contains_true_energy(exporter):
     assert abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth) <= half_width
     assert half_width <= 0.2 * truth
     assert run["covered_ratio"]["gpu"][UUIDS[0]] >= 0.9
-    assert exporter.value("wattline_run_power_max_watts", run_id=run_id) == pytest.approx(500.0, abs=1.0)
+    assert exporter.value("wattline_run_power_max_watts", run_id=run_id) == pytest.approx(
+        500.0, abs=1.0
+    )
 
 
 def test_run_counters_only_rise(exporter):
@@ -88,7 +96,10 @@ def test_run_counters_only_rise(exporter):
         rows.append(
             [
                 sum(v for labels, v in metrics.get(name, ()) if labels.get("run_id") == run_id)
-                for name in ("wattline_run_energy_joules_total", "wattline_run_phase_energy_joules_total")
+                for name in (
+                    "wattline_run_energy_joules_total",
+                    "wattline_run_phase_energy_joules_total",
+                )
             ]
         )
 

@@ -1,15 +1,18 @@
 import requests
 
-from exporter.contract.run import MAX_RECENT_PHASES
 from tests.daemon import begin, end
 from tests.exporter.api import assert_problem
+from wattline.contract.run import MAX_RECENT_PHASES
 
 
 def test_phase_changes_too_often_are_rejected_and_noted(exporter):
     run_id = begin(exporter)["run_id"]
     url = f"{exporter.url}/api/v1/runs/{run_id}/phase"
     with requests.Session() as session:
-        answers = [session.post(url, json={"name": "ab"[n % 2]}, timeout=30) for n in range(MAX_RECENT_PHASES + 30)]
+        answers = [
+            session.post(url, json={"name": "ab"[n % 2]}, timeout=30)
+            for n in range(MAX_RECENT_PHASES + 30)
+        ]
     late = [answer for answer in answers if answer.status_code != 200]
 
     assert len(answers) - len(late) >= MAX_RECENT_PHASES
@@ -17,7 +20,10 @@ def test_phase_changes_too_often_are_rejected_and_noted(exporter):
     assert late[0].headers["Retry-After"] == "1"
     assert late[0].headers["Content-Type"].startswith("application/problem+json")
     run = end(exporter, run_id)
-    assert any("the phases are incomplete: the run changed its phase more than" in note for note in run["notes"])
+    assert any(
+        "the phases are incomplete: the run changed its phase more than" in note
+        for note in run["notes"]
+    )
     assert {phase["name"] for phase in run["phases"]} == {"a", "b"}
 
 

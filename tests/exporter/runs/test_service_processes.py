@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.run import ProcessesRequest
-from exporter.contract.work import SHARE_POLICY
-from exporter.model import GpuProcess, RunError
-from exporter.processes.procfs import ProcessKey, find_process
-from exporter.runs.requests import merge_processes
-from exporter.storage.state_file import StateFile
 from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem, sleeper
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from tests.polling import eventually
+from wattline.contract.run import ProcessesRequest
+from wattline.contract.work import SHARE_POLICY
+from wattline_exporter.runs.admission import merge_processes
+from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
+from wattline_exporter.sensors.readings import GpuProcess, RunError
+from wattline_exporter.storage.state_file import StateFile
 
 
 def test_add_processes_is_accepted_at_any_time(exporter):
@@ -32,8 +32,16 @@ def test_add_processes_is_accepted_at_any_time(exporter):
 def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
     """PID 1 in a pod is the init process of the node for the exporter."""
     run = begin(exporter)
-    path, namespace = f"/api/v1/runs/{run['run_id']}/processes", Path("/proc/self/ns/pid").stat().st_ino
-    assert_problem(exporter.post(path, {"pids": [1], "pid_namespace": namespace + 1}), 422, "pids", "WATTLINE_CGROUP")
+    path, namespace = (
+        f"/api/v1/runs/{run['run_id']}/processes",
+        Path("/proc/self/ns/pid").stat().st_ino,
+    )
+    assert_problem(
+        exporter.post(path, {"pids": [1], "pid_namespace": namespace + 1}),
+        422,
+        "pids",
+        "WATTLINE_CGROUP",
+    )
     status, _ = exporter.post(path, {"pids": [os.getpid()], "pid_namespace": namespace})
 
     assert status == 200
@@ -43,7 +51,12 @@ def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
 def test_begin_with_process_of_other_pid_namespace_is_rejected(exporter):
     namespace = Path("/proc/self/ns/pid").stat().st_ino
     body = {"workload": "train", "pids": [os.getpid()]}
-    assert_problem(exporter.post("/api/v1/runs", {**body, "pid_namespace": namespace + 1}), 422, "pids", "namespace")
+    assert_problem(
+        exporter.post("/api/v1/runs", {**body, "pid_namespace": namespace + 1}),
+        422,
+        "pids",
+        "namespace",
+    )
     status, run = exporter.post("/api/v1/runs", {**body, "pid_namespace": namespace})
 
     assert status == 201
@@ -53,8 +66,15 @@ def test_begin_with_process_of_other_pid_namespace_is_rejected(exporter):
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
 def test_add_processes_unknown_pid_is_rejected(exporter, pid):
     run = begin(exporter)
-    assert_problem(exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}), 422, "pids", str(pid))
-    assert_problem(exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid))
+    assert_problem(
+        exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}),
+        422,
+        "pids",
+        str(pid),
+    )
+    assert_problem(
+        exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid)
+    )
     end(exporter, run["run_id"])
 
 
@@ -65,7 +85,9 @@ def test_run_without_processes_ends_when_the_last_one_lived(exporter):
     process.kill()
     killed_at = time.time()
     process.wait()
-    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends")
+    eventually(
+        lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends"
+    )
     run = exporter.get(f"/api/v1/runs/{run_id}")[1]
 
     assert run["outcome"] == "interrupted"
@@ -79,13 +101,17 @@ def test_run_with_only_a_zombie_process_ends(exporter):
     process = sleeper()
     process.kill()
     eventually(lambda: b"Z" in _state(process.pid), "a zombie")
-    assert_problem(exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids")
+    assert_problem(
+        exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids"
+    )
     process.wait()
 
 
 def test_merge_processes_beyond_limit_drops_dead_processes():
     living = [sleeper() for _ in range(3)]
-    first, second, third = [ProcessKey(child.pid, find_process(child.pid).started_s) for child in living]
+    first, second, third = [
+        ProcessKey(child.pid, find_process(child.pid).started_s) for child in living
+    ]
     gone = ProcessKey(os.getpid(), -1.0)  # the PID belongs to another process now
 
     try:
@@ -111,7 +137,9 @@ def test_begin_with_empty_gpus_discovers_gpus_of_its_processes(exporter):
         run_id = begin(exporter, gpus=[], pids=[process.pid])["run_id"]
         assert exporter.get(f"/api/v1/runs/{run_id}")[1]["gpus"] == []
         simulation.drive(1, 0.5, process.pid)
-        eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["gpus"] != [], "a GPU is found")
+        eventually(
+            lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["gpus"] != [], "a GPU is found"
+        )
         run = end(exporter, run_id)
         for i, child in enumerate((other, process)):
             simulation.release(i, child.pid)
@@ -135,7 +163,9 @@ def test_list_runs_by_pid_names_innermost_run(exporter):
         outer = begin(exporter, pids=[parent])["run_id"]
         eventually(lambda: running_of(exporter, child) == [outer], "the child belongs to the run")
         inner = begin(exporter, pids=[child])["run_id"]
-        eventually(lambda: running_of(exporter, child) == [inner], "the child belongs to the inner run")
+        eventually(
+            lambda: running_of(exporter, child) == [inner], "the child belongs to the inner run"
+        )
 
         assert running_of(exporter, parent) == [outer]
         assert sorted(running_of(exporter, parent, child)) == sorted([outer, inner])
@@ -147,8 +177,13 @@ def test_list_runs_by_pid_names_innermost_run(exporter):
 @contextmanager
 def subprocess_tree():
     """Start a process with a child; yield both pids."""
-    program = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+    program = (
+        "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
         child = int(parent.stdout.readline())
         yield parent.pid, child
         os.kill(child, signal.SIGKILL)
@@ -171,7 +206,9 @@ def test_list_runs_by_pid_of_other_namespace_is_rejected(exporter):
 
 
 def test_added_process_has_its_load_on_a_shared_gpu_at_once(tmp_path):
-    """GPU of 360 W, of which two processes use 50 % and 20 % of the time. The second one is added to its run later."""
+    """GPU of 360 W, of which two processes use 50 % and 20 % of the time. The second one is added
+    to its run later.
+    """
     with ExitStack() as stack:
         processes = [sleeper(60) for _ in range(3)]
         for process in processes:
@@ -181,7 +218,10 @@ def test_added_process_has_its_load_on_a_shared_gpu_at_once(tmp_path):
         file = StateFile(tmp_path)
         stack.callback(file.close)
         node = LedgerNode(file)
-        node.live.gpus[GPU.id].processes = (GpuProcess(pids[0], 100, 0.5), GpuProcess(pids[1], 100, 0.2))
+        node.live.gpus[GPU.id].processes = (
+            GpuProcess(pids[0], 100, 0.5),
+            GpuProcess(pids[1], 100, 0.2),
+        )
         node.begin(run_id="first", gpus=[GPU.id], pids=pids[:1])
         node.begin(run_id="second", gpus=[GPU.id], pids=pids[2:])
         before_j = attributed_j(node, "second")

@@ -2,10 +2,10 @@ import time
 
 import pytest
 
-from exporter.simulation import Constant
 from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem
 from tests.polling import eventually
+from wattline_exporter.simulation import Constant
 
 
 def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
@@ -15,16 +15,29 @@ def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
     exporter.post(path, {"contributor": "rank-1", "generated_tokens": 50.5})
     exporter.post(path, {"contributor": "rank-0", "generated_tokens": 110})
     assert_problem(
-        exporter.post(path, {"contributor": "rank-0", "generated_tokens": 90}), 422, "generated_tokens", "totals"
+        exporter.post(path, {"contributor": "rank-0", "generated_tokens": 90}),
+        422,
+        "generated_tokens",
+        "totals",
     )
     run = end(exporter, run_id, work={"steps": 7})
 
     assert run["work"] == {"generated_tokens": 160.5, "requests": 1.0, "steps": 7.0}
-    assert exporter.value("wattline_run_work_total", run_id=run_id, unit="generated_tokens") == 160.5
+    assert (
+        exporter.value("wattline_run_work_total", run_id=run_id, unit="generated_tokens") == 160.5
+    )
 
 
 @pytest.mark.parametrize(
-    "body", [{"tokens": -1}, {"tokens": "1"}, {"to kens": 1}, {"tokens": None}, {"contributor": 3}, {"tokens": [1]}]
+    "body",
+    [
+        {"tokens": -1},
+        {"tokens": "1"},
+        {"to kens": 1},
+        {"tokens": None},
+        {"contributor": 3},
+        {"tokens": [1]},
+    ],
 )
 def test_work_invalid_amount_is_rejected(exporter, body):
     run_id = begin(exporter)["run_id"]
@@ -44,7 +57,9 @@ def test_work_invalid_amount_is_rejected(exporter, body):
 def test_work_unit_is_the_declared_or_first_one(exporter, reports, unit):
     run_id = begin(exporter)["run_id"]
     for number, report in enumerate(reports):
-        answer = exporter.post(f"/api/v1/runs/{run_id}/work", {"contributor": f"rank-{number}", **report})[1]
+        answer = exporter.post(
+            f"/api/v1/runs/{run_id}/work", {"contributor": f"rank-{number}", **report}
+        )[1]
         assert 0 not in answer["work"].values()  # a declaration is no work
     run = end(exporter, run_id)
 
@@ -59,13 +74,17 @@ def test_work_empty_body_renews_the_lease(exporter):
         time.sleep(1.0)
         assert exporter.post(f"/api/v1/runs/{run_id}/work")[0] == 200
     renewed_at = time.time()
-    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends")
+    eventually(
+        lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends"
+    )
     run = exporter.get(f"/api/v1/runs/{run_id}")[1]
 
     assert run["outcome"] == "interrupted"
     assert run["ended_at"] == pytest.approx(renewed_at + 2.0, abs=0.5)
     assert any("lease" in note for note in run["notes"])
-    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(78.0 * run["duration_seconds"], abs=2.0)
+    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(
+        78.0 * run["duration_seconds"], abs=2.0
+    )
 
 
 def test_work_is_assigned_to_the_phase_of_its_report(exporter):
@@ -84,14 +103,19 @@ def test_work_is_assigned_to_the_phase_of_its_report(exporter):
         "validate": {"steps": 1.0},
     }
     assert run["work"] == {"steps": 8.0, "images": 72.0}
-    assert exporter.value("wattline_run_phase_work_total", run_id=run_id, phase="train", unit="steps") == 6.0
+    assert (
+        exporter.value("wattline_run_phase_work_total", run_id=run_id, phase="train", unit="steps")
+        == 6.0
+    )
 
 
 def test_phase_17th_name_is_rejected(exporter):
     run_id = begin(exporter)["run_id"]
     for i in range(16):
         assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": f"p{i}"})[0] == 200
-    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p16"}), 422, "name", "16", "p0")
+    assert_problem(
+        exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p16"}), 422, "name", "16", "p0"
+    )
     assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p0"})[0] == 200
     run = end(exporter, run_id)
 
@@ -133,7 +157,9 @@ def test_phases_and_emissions_add_up_to_the_runs_energy(exporter):
     assert grams["grams"] == pytest.approx(joules / 3.6e6 * 230, rel=1e-9)
     assert (grams["component"], grams["basis"], grams["quality"]) == ("gpu", "average", "static")
     phased_j = sum(phase["energy_joules"]["gpu"] for phase in phases.values())
-    assert joules - phased_j == pytest.approx(78 * before_s, abs=1.0)  # between the start and the first phase
+    assert joules - phased_j == pytest.approx(
+        78 * before_s, abs=1.0
+    )  # between the start and the first phase
     assert phases["measure"]["energy_joules"]["gpu"] == pytest.approx(
         600 * phases["measure"]["duration_seconds"], rel=0.05
     )

@@ -2,19 +2,26 @@
 
 from collections import defaultdict
 
-from exporter.attribution.owner_counters import OwnerCounters
-from exporter.attribution.policy import Attribution
-from exporter.contract.run import EndRequest
-from exporter.exposition.collector import Collector
-from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, WorkerMessage
-from exporter.polling.live_state import LiveState
-from exporter.polling.meters import SavedTotals
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.discovered import DiscoveredRun
-from exporter.runs.ledger import Ledger
-from exporter.runs.limits import RunLimits
-from exporter.storage.state_file import StateFile
+from wattline.contract.run import EndRequest
+from wattline_exporter.attribution.owner_counters import OwnerCounters
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.polling.meters import SavedTotals
+from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.ledger import Ledger
+from wattline_exporter.runs.limits import RunLimits
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.readings import (
+    ClockReading,
+    Device,
+    GpuInfo,
+    Poll,
+    Slot,
+    WorkerMessage,
+)
+from wattline_exporter.storage.state_file import StateFile
+from wattline_exporter.web.series import Collector
 
 UUIDS = ("GPU-1", "GPU-2")
 SCRAPE_S = 15.0
@@ -47,7 +54,12 @@ class TwoGpuNode:
         self.live = LiveState(totals, slots_at=lambda _: (SLOT,), clock=self.clock)
         holders = DeviceHolders(self.live, energies, saved_s)
         self.ledger = Ledger(
-            self.live, holders, self.file, clock=self.clock, is_alive=lambda _: True, limits=self.limits
+            self.live,
+            holders,
+            self.file,
+            clock=self.clock,
+            is_alive=lambda _: True,
+            limits=self.limits,
         )
         self.ledger.restore(state, same_boot=True)
         self.collector = Collector("1", self.live, self.ledger, clock=self.clock)
@@ -66,7 +78,16 @@ class TwoGpuNode:
             polls = []
             for i, uuid in enumerate(UUIDS):
                 self.gpu_j[i] += self.watts[i]
-                polls.append(Poll(Device("gpu", uuid), self.s, self.s, self.gpu_j[i], self.watts[i], self.watts[i]))
+                polls.append(
+                    Poll(
+                        Device("gpu", uuid),
+                        self.s,
+                        self.s,
+                        self.gpu_j[i],
+                        self.watts[i],
+                        self.watts[i],
+                    )
+                )
             self.live.take_worker(WorkerMessage(polls=tuple(polls)))
             self.ledger.tick()
             self.ledger.attribution.tick(self.ledger.runs.values(), self.s)
@@ -78,7 +99,9 @@ class TwoGpuNode:
 
     def scrape(self):
         for reading in self.collector.series().readings:
-            if reading.metric.name.startswith(("wattline_owner_", "wattline_gpu_energy_joules_total")):
+            if reading.metric.name.startswith(
+                ("wattline_owner_", "wattline_gpu_energy_joules_total")
+            ):
                 labels = dict(zip(reading.metric.labels, reading.labels, strict=True))
                 key = (reading.metric.name, *sorted(labels.items()))
                 self.scraped[key].append((self.clock().at, reading.value))

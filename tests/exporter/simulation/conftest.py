@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.simulation import FILE_NAME, PRODUCTS, Recording, Simulation, create, make_gpus
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Recording,
+    Simulation,
+    create,
+    make_gpus,
+)
 
 H200 = replace(PRODUCTS["H200"], noise_w=0.0)
 STEPS = Recording((0.0, 1.0, 3.0), (100.0, 400.0, 250.0))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.simulation import (
+from wattline_exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
     Constant,
@@ -19,7 +19,7 @@ from exporter.simulation import (
     create,
     make_gpus,
 )
-from exporter.simulation.gpu import cumulative_capped_s
+from wattline_exporter.simulation.gpu import cumulative_capped_s
 
 STEPS = Recording((0.0, 1.0, 3.0), (100.0, 400.0, 250.0))
 
@@ -39,7 +39,10 @@ def simulation(tmp_path):
         (Constant(300), 0),
         (Square(low_w=100, high_w=500, period_s=2, duty=0.25), 3),  # a quarter of six periods
         (Square(low_w=400, high_w=500, period_s=2), 12),
-        (Square(low_w=100, high_w=500, period_s=5, duty=0.4, phase_s=1), 5),  # [0, 1), [4, 6), [9, 11)
+        (
+            Square(low_w=100, high_w=500, period_s=5, duty=0.4, phase_s=1),
+            5,
+        ),  # [0, 1), [4, 6), [9, 11)
         (Ramp(100, 500, duration_s=10), 7),  # from half of the ramp on, and after it
         (Ramp(500, 100, duration_s=10), 5),
         (Ramp(300, 300, duration_s=10), 0),
@@ -53,7 +56,9 @@ def test_capped_time_each_load_above_the_limit_counts(simulation, load, capped_s
     simulation.set_load(0, load, at=1_001.0)
 
     gpu = simulation.gpus[0]
-    assert cumulative_capped_s(gpu, 1_013.0) - cumulative_capped_s(gpu, 1_001.0) == pytest.approx(capped_s)
+    assert cumulative_capped_s(gpu, 1_013.0) - cumulative_capped_s(gpu, 1_001.0) == pytest.approx(
+        capped_s
+    )
 
 
 def test_capped_time_adds_up_and_restarts_with_the_driver(simulation):
@@ -85,7 +90,10 @@ def test_mig_instances_follow_their_profile_with_stable_uuids(simulation):
     simulation.set_mig(0, ["3g.71gb", "1g.18gb"])
 
     assert simulation.gpus[0].instances == first
-    assert [(one.number, one.slices, one.memory_bytes) for one in first] == [(1, 3, 71 << 30), (2, 1, 18 << 30)]
+    assert [(one.number, one.slices, one.memory_bytes) for one in first] == [
+        (1, 3, 71 << 30),
+        (2, 1, 18 << 30),
+    ]
     assert all(one.uuid.startswith("MIG-") for one in first)
     simulation.set_mig(0, [])
     assert simulation.gpus[0].instances == ()
@@ -93,7 +101,10 @@ def test_mig_instances_follow_their_profile_with_stable_uuids(simulation):
 
 @pytest.mark.parametrize(
     ("profiles", "problem"),
-    [(["3g"], "invalid MIG profile '3g'; use one like 3g.71gb"), (["4g.71gb", "4g.71gb"], "more than 7 slices")],
+    [
+        (["3g"], "invalid MIG profile '3g'; use one like 3g.71gb"),
+        (["4g.71gb", "4g.71gb"], "more than 7 slices"),
+    ],
 )
 def test_mig_invalid_or_too_large_profiles_are_refused(simulation, profiles, problem):
     with pytest.raises(ValueError, match=problem):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulation import Constant, Ramp, Square, Trace, counter_j, make_gpus
-from exporter.simulation.card import Segment, SimulatedGpuState
-from exporter.simulation.gpu import cumulative_capped_s, energy_j, with_limit, with_load
 from tests.exporter.simulation.conftest import H200, STEPS
+from wattline_exporter.simulation import Constant, Ramp, Square, Trace, counter_j, make_gpus
+from wattline_exporter.simulation.card import Segment, SimulatedGpuState
+from wattline_exporter.simulation.gpu import cumulative_capped_s, energy_j, with_limit, with_load
 
 watts = st.floats(0, 800)
 
@@ -29,13 +29,19 @@ loads = st.one_of(
 def gpus(draw) -> SimulatedGpuState:
     """Return a GPU with a history of up to 30 loads and limits from 1000 s on."""
     gpu = make_gpus(8, H200)[draw(st.integers(0, 7))]
-    gpu = replace(gpu, segments=(Segment(1_000.0, 0.0, gpu.limit_w, 1_000.0, Constant(78)),), changes=1)
+    gpu = replace(
+        gpu, segments=(Segment(1_000.0, 0.0, gpu.limit_w, 1_000.0, Constant(78)),), changes=1
+    )
     now = 1_000.0
     for pause_s, change in draw(
         st.lists(st.tuples(st.floats(0, 5), st.one_of(loads, st.floats(200, 700))), max_size=30)
     ):
         now += pause_s
-        gpu = with_limit(gpu, change, now) if isinstance(change, float) else with_load(gpu, change, now)
+        gpu = (
+            with_limit(gpu, change, now)
+            if isinstance(change, float)
+            else with_load(gpu, change, now)
+        )
     return gpu
 
 
@@ -46,7 +52,9 @@ instants = st.floats(990, 1_200)
 def test_gpu_energies_of_adjacent_windows_add_up(gpu, times):
     t0, t1, t2 = times
 
-    assert energy_j(gpu, t0, t1) + energy_j(gpu, t1, t2) == pytest.approx(energy_j(gpu, t0, t2), abs=1e-6)
+    assert energy_j(gpu, t0, t1) + energy_j(gpu, t1, t2) == pytest.approx(
+        energy_j(gpu, t0, t2), abs=1e-6
+    )
 
 
 @given(gpus(), instants, instants)

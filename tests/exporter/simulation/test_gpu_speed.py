@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.simulation import Constant, sm_clock_mhz, speed, utilization
+from wattline_exporter.simulation import Constant, sm_clock_mhz, speed, utilization
 
 
 def test_clock_half_is_half_speed_at_an_eighth_of_dynamic_power(simulation):
@@ -33,7 +33,8 @@ def test_clock_lock_and_limit_the_lower_one_applies(simulation):
     simulation.lock_clock(0, 1_485, at=1_002.0)  # three quarters
     simulation.set_limit(0, 200, at=1_003.0)
 
-    # (200 - 78) / (700 - 78) of the dynamic power leave its cube root of the speed: less than three quarters
+    # (200 - 78) / (700 - 78) of the dynamic power leave its cube root of the speed: less than three
+    # quarters
     assert speed(simulation.gpus[0], 1.0) == pytest.approx((122 / 622) ** (1 / 3))
     assert simulation.power_w(0, 1_004.0) == 200
     simulation.set_limit(0, 700, at=1_005.0)

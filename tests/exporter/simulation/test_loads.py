@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.simulation import (
+from tests.exporter.simulation.conftest import STEPS
+from wattline_exporter.simulation import (
     Constant,
     Ramp,
     Recording,
     Square,
     Trace,
 )
-from tests.exporter.simulation.conftest import STEPS
 
 
 def test_load_constant_300_w_for_10_s_is_3000_j(simulation):
@@ -29,13 +29,17 @@ def test_load_square_wave_adds_whole_and_partial_periods(simulation):
     simulation.set_load(0, Square(low_w=100, high_w=500, period_s=2, duty=0.25), at=1_001.0)
 
     assert simulation.energy_j(0, 1_001.0, 1_003.0) == pytest.approx(500 * 0.5 + 100 * 1.5)
-    assert simulation.energy_j(0, 1_001.25, 1_004.0) == pytest.approx(500 * 0.25 + 100 * 1.5 + 500 * 0.5 + 100 * 0.5)
+    assert simulation.energy_j(0, 1_001.25, 1_004.0) == pytest.approx(
+        500 * 0.25 + 100 * 1.5 + 500 * 0.5 + 100 * 0.5
+    )
     assert simulation.power_w(0, 1_001.4) == 500
     assert simulation.power_w(0, 1_001.6) == 100
 
 
 def test_load_square_wave_with_phase_starts_within_a_period(simulation):
-    simulation.set_load(0, Square(low_w=100, high_w=500, period_s=2, duty=0.5, phase_s=0.9), at=1_001.0)
+    simulation.set_load(
+        0, Square(low_w=100, high_w=500, period_s=2, duty=0.5, phase_s=0.9), at=1_001.0
+    )
 
     assert simulation.energy_j(0, 1_001.0, 1_002.0) == pytest.approx(500 * 0.1 + 100 * 0.9)
 
@@ -105,7 +109,9 @@ def test_load_100_changes_keep_the_energy_exact(simulation):
         simulation.set_load(0, Constant(100.0 + i), at=1_001.0 + i)
 
     assert simulation.energy_j(0, 1_099.0, 1_101.0) == pytest.approx(198 + 199)
-    assert simulation.counter_j(0, 1_101.1) == pytest.approx(78 + sum(range(100, 200)), abs=0.11 * 199)
+    assert simulation.counter_j(0, 1_101.1) == pytest.approx(
+        78 + sum(range(100, 200)), abs=0.11 * 199
+    )
     with pytest.raises(ValueError, match="last 32 changes"):
         simulation.energy_j(0, 1_001.0, 1_101.0)
 

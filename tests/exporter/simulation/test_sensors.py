@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.simulation import (
+from tests.exporter.simulation.conftest import H200
+from wattline_exporter.simulation import (
     FILE_NAME,
     Constant,
     Simulation,
     create,
     make_gpus,
 )
-from tests.exporter.simulation.conftest import H200
 
 
 def test_sensor_instant_power_covers_25_of_100_ms(tmp_path):
@@ -35,7 +35,11 @@ def test_counter_is_constant_between_updates(tmp_path):
     with Simulation.open(tmp_path / FILE_NAME) as simulation:
         simulation.set_load(0, Constant(300), at=1_000.0)
 
-        assert [simulation.counter_j(0, t) for t in (1_001.06, 1_001.14, 1_001.16)] == [315, 315, 345]
+        assert [simulation.counter_j(0, t) for t in (1_001.06, 1_001.14, 1_001.16)] == [
+            315,
+            315,
+            345,
+        ]
 
 
 def test_sensor_noise_is_reproducible_with_zero_mean(tmp_path):
@@ -52,10 +56,18 @@ def test_sensor_noise_is_reproducible_with_zero_mean(tmp_path):
 def test_sensor_frozen_gpu_repeats_values_and_draws_energy(simulation):
     simulation.set_load(0, Constant(300), at=1_001.0)
     simulation.freeze(0, at=1_010.0)
-    values = (simulation.instant_w(0, 1_010.0), simulation.average_w(0, 1_010.0), simulation.counter_j(0, 1_010.0))
+    values = (
+        simulation.instant_w(0, 1_010.0),
+        simulation.average_w(0, 1_010.0),
+        simulation.counter_j(0, 1_010.0),
+    )
     simulation.set_load(0, Constant(500), at=1_011.0)
 
-    assert (simulation.instant_w(0, 1_020), simulation.average_w(0, 1_020), simulation.counter_j(0, 1_020)) == values
+    assert (
+        simulation.instant_w(0, 1_020),
+        simulation.average_w(0, 1_020),
+        simulation.counter_j(0, 1_020),
+    ) == values
     assert simulation.energy_j(0, 1_011.0, 1_012.0) == pytest.approx(500)
     simulation.thaw(0)
     assert simulation.instant_w(0, 1_020.0) == 500

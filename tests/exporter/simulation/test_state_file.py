@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.simulation import Constant, Fault, Simulation, Square, StateFileError
+from wattline_exporter.simulation import Constant, Fault, Simulation, Square, StateFileError
 
 
 def test_state_file_older_version_is_refused_with_the_reason(simulation, tmp_path):
@@ -45,7 +45,10 @@ def _drive_and_release(path: Path, pid: int, times: int) -> None:
 
 def test_state_file_four_writers_lose_no_change(simulation):
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_drive_and_release, args=(simulation.path, pid, 50)) for pid in (1, 2, 3, 4)]
+    writers = [
+        context.Process(target=_drive_and_release, args=(simulation.path, pid, 50))
+        for pid in (1, 2, 3, 4)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:

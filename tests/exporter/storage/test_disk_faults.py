@@ -14,14 +14,14 @@ from contextlib import closing
 
 import pytest
 
-from exporter.contract.history import HISTORY_FILE, STATE_FILE
-from exporter.runs.record import STORED
-from exporter.runs.service import NOT_SAVED
-from exporter.simulation import Constant
-from exporter.storage.history import History
-from exporter.storage.state_file import StateFile
 from tests.daemon import begin, daemon, end, environment, start, wait_until_it_serves
 from tests.polling import eventually
+from wattline.contract.history import HISTORY_FILE, STATE_FILE
+from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.runs.service import NOT_SAVED
+from wattline_exporter.simulation import Constant
+from wattline_exporter.storage.history import History
+from wattline_exporter.storage.state_file import StateFile
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 LOAD_W = 400.0
@@ -33,7 +33,9 @@ class FullDisk:
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=False)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=False
+        )
         if mounted.returncode:
             pytest.skip("mounting is not permitted here")
 
@@ -72,9 +74,11 @@ class Quota:
 
 
 class ReadOnly:
-    """Immutable files: each write fails, also through an open descriptor, as after a read-only remount.
+    """Immutable files: each write fails, also through an open descriptor, as after a read-only
+    remount.
 
-    The mapped file is excluded: a write to a mapped immutable file is a SIGBUS, unlike on a read-only file system.
+    The mapped file is excluded: a write to a mapped immutable file is a SIGBUS, unlike on a
+    read-only file system.
     """
 
     def __init__(self, folder):
@@ -83,7 +87,10 @@ class ReadOnly:
 
     def _probe(self, path):
         with path.open("wb", buffering=0) as file:
-            if not shutil.which("chattr") or subprocess.run(["chattr", "+i", path], check=False).returncode:
+            if (
+                not shutil.which("chattr")
+                or subprocess.run(["chattr", "+i", path], check=False).returncode
+            ):
                 pytest.skip("chattr is not permitted here")
             try:
                 file.write(b"x")
@@ -94,7 +101,11 @@ class ReadOnly:
         pytest.skip("this file system permits writes to open files")
 
     def _files(self):
-        return [self._folder / f"{name}{journal}" for name in (STATE_FILE, HISTORY_FILE) for journal in ("", "-wal")]
+        return [
+            self._folder / f"{name}{journal}"
+            for name in (STATE_FILE, HISTORY_FILE)
+            for journal in ("", "-wal")
+        ]
 
     def begin(self, _exporter):
         subprocess.run(["chattr", "+i", *self._files()], check=True)
@@ -148,7 +159,10 @@ def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
         time.sleep(1.2)
         assert exporter.stop(signal.SIGKILL) == -signal.SIGKILL
     running = dict(rows(exporter.folder / STATE_FILE, "SELECT run_id, running FROM run"))
-    moments = [t_ms / 1e3 for (t_ms,) in rows(exporter.folder / HISTORY_FILE, "SELECT DISTINCT t_ms FROM samples")]
+    moments = [
+        t_ms / 1e3
+        for (t_ms,) in rows(exporter.folder / HISTORY_FILE, "SELECT DISTINCT t_ms FROM samples")
+    ]
     with daemon(tmp_path, *OPTIONS) as second:
         assert second.get("/api/v1/runs/begun-meanwhile") == (200, ended)
         assert end(second, "still-running")["outcome"] == "ok"
@@ -160,10 +174,22 @@ def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
 
 
 def start_error(tmp_path, *before):
-    """Return the message of an exporter that does not start; `before` is a command that starts it."""
-    command = [*before, sys.executable, "-m", "exporter.cli.main", "serve", "--web.listen-address", "127.0.0.1:0"]
+    """Return the message of an exporter that does not start; `before` is a command that starts
+    it.
+    """
+    command = [
+        *before,
+        sys.executable,
+        "-m",
+        "wattline_exporter.cli.main",
+        "serve",
+        "--web.listen-address",
+        "127.0.0.1:0",
+    ]
     command += ["--state.path", str(tmp_path / "state"), *OPTIONS]
-    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
     assert ended.returncode == 1, ended.stderr
     (line,) = ended.stderr.splitlines()
     return line
@@ -243,7 +269,9 @@ def test_damaged_file_is_one_line_and_left_unchanged(tmp_path, killed_exporter_f
     (line,) = second.log().splitlines()
     assert name in line
     assert "move it away" in line
-    assert {path.name: path.read_bytes() for path in killed_exporter_folder.glob(f"{name}")} == before
+    assert {
+        path.name: path.read_bytes() for path in killed_exporter_folder.glob(f"{name}")
+    } == before
 
 
 def test_history_damaged_at_run_time_does_not_stop_serving(tmp_path):
@@ -269,7 +297,10 @@ def test_history_damaged_at_run_time_does_not_stop_serving(tmp_path):
 
 def test_truncated_journal_loses_only_the_last_seconds(tmp_path, killed_exporter_folder):
     """After a power cut any part of the unsynced data may be missing."""
-    whole = {name: (killed_exporter_folder / f"{name}-wal").read_bytes() for name in (STATE_FILE, HISTORY_FILE)}
+    whole = {
+        name: (killed_exporter_folder / f"{name}-wal").read_bytes()
+        for name in (STATE_FILE, HISTORY_FILE)
+    }
     rng = random.Random(2)
     for number in range(20):
         folder = tmp_path / f"cut-{number}"
@@ -279,7 +310,12 @@ def test_truncated_journal_loses_only_the_last_seconds(tmp_path, killed_exporter
             (folder / f"{name}-shm").unlink(missing_ok=True)
         state, history = StateFile(folder), History(folder)
         saved = state.load()
-        assert {STORED.validate_json(body).run_id for body in saved.running} <= {"open", "run-0", "run-1", "run-2"}
+        assert {STORED.validate_json(body).run_id for body in saved.running} <= {
+            "open",
+            "run-0",
+            "run-1",
+            "run-2",
+        }
         assert all(totals.energy_j >= 0 for totals in saved.totals.values())
         history.close()
         state.close()

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.history import HISTORY_FILE, REQUESTS_FILE, SCHEMA, STATE_FILE
-from exporter.requests.store import RequestStore
-from exporter.storage.file_versions import FileVersionError, check_file_version
-from exporter.storage.history import History
-from exporter.storage.state_file import StateFile
 from tests.daemon import daemon
+from wattline.contract.history import HISTORY_FILE, REQUESTS_FILE, SCHEMA, STATE_FILE
+from wattline_exporter.requests.store import RequestStore
+from wattline_exporter.storage.file_versions import FileVersionError, check_file_version
+from wattline_exporter.storage.history import History
+from wattline_exporter.storage.state_file import StateFile
 
 _META = "UPDATE meta SET value = '{schema}' WHERE key = 'schema_version'"
 _CHANGES = {STATE_FILE: _META, HISTORY_FILE: _META, REQUESTS_FILE: "PRAGMA user_version = {schema}"}
@@ -57,8 +57,9 @@ def test_file_of_another_version_is_refused_unchanged(written, tmp_path, file, s
     with pytest.raises(FileVersionError) as refused:
         _READERS[file](folder)
 
-    assert f"{folder / file}: it has schema {schema} of {writer}, and Wattline {version('wattline')}" in str(
-        refused.value
+    assert (
+        f"{folder / file}: it has schema {schema} of {writer}, and Wattline {version('wattline')}"
+        in str(refused.value)
     )
     assert str(refused.value).endswith(f"mv {folder} {folder}.schema-{schema}")
     assert (folder / file).read_bytes() == before
@@ -70,7 +71,7 @@ def test_exporter_newer_folder_ends_until_its_command_is_run(written, tmp_path, 
     shutil.copytree(written, folder)
     changed(folder, HISTORY_FILE, _CHANGES[HISTORY_FILE].format(schema=9))
     options = ["--state.path", str(folder), "--no-collector.nvml"]
-    program = [sys.executable, "-m", "exporter", command, *options]
+    program = [sys.executable, "-m", "wattline_exporter", command, *options]
     program += ["--web.listen-address", "127.0.0.1:0"]
 
     ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)

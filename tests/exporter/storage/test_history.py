@@ -3,10 +3,10 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.contract import history as contract
-from exporter.contract.metrics import GPU_POWER, RUN_INFO
-from exporter.model import Reading
-from exporter.storage.history import KEEP_S, MAX_WAITING, History
+from wattline.contract import history as contract
+from wattline.contract.metrics import GPU_POWER, RUN_INFO
+from wattline_exporter.sensors.readings import Reading
+from wattline_exporter.storage.history import KEEP_S, MAX_WAITING, History
 
 NOW = 1_790_000_000.0
 
@@ -29,7 +29,10 @@ def each_second(history, begin_s, end_s, *, run_open=False):
 
 def times(history):
     connection = contract.open_read_only(history.path)
-    result = [t_ms / 1_000 - NOW for (t_ms,) in connection.execute("SELECT DISTINCT t_ms FROM samples ORDER BY t_ms")]
+    result = [
+        t_ms / 1_000 - NOW
+        for (t_ms,) in connection.execute("SELECT DISTINCT t_ms FROM samples ORDER BY t_ms")
+    ]
     connection.close()
     return result
 
@@ -43,7 +46,11 @@ def read(history, query, at):
 
 
 def test_history_file_has_the_schema_of_the_contract(stored):
-    stored.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
+    stored.add(
+        NOW,
+        [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))],
+        run_open=True,
+    )
     connection = contract.open_read_only(stored.path)
     columns = {
         name: [column[1] for column in connection.execute(f"PRAGMA table_info({name})")]
@@ -94,15 +101,18 @@ def test_history_deletes_series_without_samples(stored):
     stored.add(NOW + 2 * KEEP_S, [power(1.0, "1")], run_open=True)
     stored.add(NOW + 2 * KEEP_S + 1, [power(1.0, "1")], run_open=True)
 
-    assert [series.labels["gpu"] for series in read(stored, "wattline_gpu_power_watts[90d]", NOW + 2 * KEEP_S + 1)] == [
-        "1"
-    ]
+    assert [
+        series.labels["gpu"]
+        for series in read(stored, "wattline_gpu_power_watts[90d]", NOW + 2 * KEEP_S + 1)
+    ] == ["1"]
 
 
 def test_history_too_large_deletes_oldest_samples(tmp_path):
     history = History(tmp_path, keep_bytes=200_000)
     for second in range(1_300):
-        history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
+        history.add(
+            NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True
+        )
     result = times(history)
     history.close()
 
@@ -132,7 +142,9 @@ def all_samples(history):
     return [(round(t - BOOTED, 3), value) for t, value in series[0].samples]
 
 
-@pytest.mark.parametrize("steps", [[3_600.0], [-3_600.0], [3_600.0, 0.0], [-3_600.0, 0.0], [-2.5], [2.5, -30.0]])
+@pytest.mark.parametrize(
+    "steps", [[3_600.0], [-3_600.0], [3_600.0, 0.0], [-3_600.0, 0.0], [-2.5], [2.5, -30.0]]
+)
 def test_history_clock_step_moves_recent_samples_in_order(stored, steps):
     set_by_s, now_s = 0.0, 10.0
     for step_s in [0.0, *steps]:
@@ -157,7 +169,9 @@ def test_history_clock_drift_moves_nothing(stored):
     for n in range(20):
         add_on_clocks(stored, 10.0 + n, 0.1 * n)
 
-    assert [t for t, _ in all_samples(stored)] == [pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)]
+    assert [t for t, _ in all_samples(stored)] == [
+        pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)
+    ]
 
 
 def test_history_step_of_a_year_moves_nothing(stored):
@@ -209,7 +223,9 @@ def test_history_future_samples_do_not_empty_a_large_file(tmp_path):
     history = History(tmp_path, keep_bytes=200_000)
     history.add(NOW + 365 * DAY_S, [power(0.0)], run_open=True)
     for second in range(1_300):
-        history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
+        history.add(
+            NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True
+        )
     result = times(history)
     history.close()
 
@@ -228,7 +244,10 @@ def test_history_step_overwrites_older_exporters_samples(tmp_path):
     result = all_samples(history)
     history.close()
 
-    assert result == [*((100.0 + n, 100.0 + n) for n in range(50)), *((150.0 + n, 200.0 + n) for n in range(6))]
+    assert result == [
+        *((100.0 + n, 100.0 + n) for n in range(50)),
+        *((150.0 + n, 200.0 + n) for n in range(6)),
+    ]
 
 
 def test_history_run_during_full_disk_is_written_later(stored):
@@ -238,7 +257,9 @@ def test_history_run_during_full_disk_is_written_later(stored):
     stored._connection.execute("PRAGMA busy_timeout = 0")
     for second in (1, 2):
         with pytest.raises(sqlite3.OperationalError):
-            stored.add(NOW + second, [power(1.0), Reading(RUN_INFO, ("new", "w"), 1.0)], run_open=True)
+            stored.add(
+                NOW + second, [power(1.0), Reading(RUN_INFO, ("new", "w"), 1.0)], run_open=True
+            )
     blocker.execute("COMMIT")
     blocker.close()
     stored.add(NOW + 3, [power(2.0)], run_open=True)
@@ -254,7 +275,9 @@ def test_history_little_space_takes_a_part_of_the_queue(stored):
         stored._connection.execute(f"PRAGMA max_page_count = {most}").fetchall()
 
     def add(second):
-        stored.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(300)], run_open=True)
+        stored.add(
+            NOW + second, [power(float(second), str(gpu)) for gpu in range(300)], run_open=True
+        )
 
     add(0)
     pages = stored._connection.execute("PRAGMA page_count").fetchone()[0]

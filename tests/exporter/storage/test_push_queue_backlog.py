@@ -2,9 +2,9 @@
 
 import pytest
 
-from exporter.contract.metrics import GPU_POWER
-from exporter.model import Reading
-from exporter.storage.history import KEEP_S, History
+from wattline.contract.metrics import GPU_POWER
+from wattline_exporter.sensors.readings import Reading
+from wattline_exporter.storage.history import KEEP_S, History
 
 NOW = 1_790_000_000
 EVER = 1 << 62
@@ -49,7 +49,11 @@ def push(history, until_ms=None, outcome="accepted", sure=None):
 def test_push_queue_seconds_before_a_run_are_pushed_in_order(stored):
     add(stored, *range(100))
     first = push(stored)
-    assert first == [0, 15, 30]  # samples of the last minute are not final: a run may still add each second
+    assert first == [
+        0,
+        15,
+        30,
+    ]  # samples of the last minute are not final: a run may still add each second
 
     add(stored, 100, run_open=True)
     assert push(stored) == list(range(39, 101))
@@ -63,7 +67,9 @@ def test_push_queue_continues_after_restart_for_each_server(tmp_path, stored):
     again, other = opened(tmp_path), opened(tmp_path, "http://other/api/v1/write")
 
     rest = again.backlog.oldest(again.settled_ms, 100)
-    assert [s.t_ms for s in batch.samples + rest.samples] == [(NOW + n // 2) * 1_000 for n in range(20)]
+    assert [s.t_ms for s in batch.samples + rest.samples] == [
+        (NOW + n // 2) * 1_000 for n in range(20)
+    ]
     assert again.backlog.position().accepted == 7
     assert len(other.backlog.oldest(EVER, 100).samples) == 20
     again.close()

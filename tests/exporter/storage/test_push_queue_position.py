@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from exporter.contract.history import HISTORY_FILE
 from tests.exporter.push.history_client import VICTORIA, add_samples, compare_with_server, count
 from tests.exporter.push.proxy import proxy, server_samples
 from tests.polling import eventually
+from wattline.contract.history import HISTORY_FILE
 
 AWAY = "http://127.0.0.1:9" + VICTORIA
 
@@ -32,7 +32,13 @@ def test_push_position_ignores_fields_of_newer_versions(sender):
     now = float(int(time.time()))
     pushed = sender(AWAY)
     add_samples(pushed.history, now, 10)
-    position = {"t_ms": int(now + 4) * 1_000, "series_id": 1 << 40, "accepted": 25, "refused": 7, "dropped": 3}
+    position = {
+        "t_ms": int(now + 4) * 1_000,
+        "series_id": 1 << 40,
+        "accepted": 25,
+        "refused": 7,
+        "dropped": 3,
+    }
     write(pushed, json.dumps({**position, "checksum": "ab", "shards": [1, 2], "moves": 2}))
     pushed.restart()
 
@@ -80,7 +86,10 @@ def test_push_position_damaged_is_logged_and_all_is_sent(push_servers, sender, c
         pushed.push()
 
     (log_messages,) = [r.getMessage() for r in caplog.records if "damaged" in r.getMessage()]
-    assert f"the stored position of push {between.url}{VICTORIA} in the history is damaged" in log_messages
+    assert (
+        f"the stored position of push {between.url}{VICTORIA} in the history is damaged"
+        in log_messages
+    )
     assert "all samples are sent again" in log_messages
     assert compare_with_server(push_servers.victoria, pushed, now) == 300
     assert pushed.sample_counts() == {"accepted": 300, "refused": 0, "dropped": 0}
@@ -92,10 +101,15 @@ def test_push_queue_skips_series_with_damaged_labels(push_servers, sender, caplo
     add_samples(pushed.history, now - 60, 60)
     with closing(sqlite3.connect(pushed.folder / HISTORY_FILE)) as connection, connection:
         for number, damaged in enumerate(['{"gpu"', "[1]", b"\xff"], 1):
-            connection.execute("UPDATE label_template SET labels = ? WHERE id = ?", (damaged, number))
+            connection.execute(
+                "UPDATE label_template SET labels = ? WHERE id = ?", (damaged, number)
+            )
     pushed.push()
 
-    eventually(lambda: count(server_samples(push_servers.victoria, pushed.name, now)) == 2 * 60, "the other two series")
+    eventually(
+        lambda: count(server_samples(push_servers.victoria, pushed.name, now)) == 2 * 60,
+        "the other two series",
+    )
     assert caplog.text.count("are damaged; the series is not pushed") == 3
 
 

@@ -6,18 +6,23 @@ from contextlib import closing
 
 import pytest
 
-from exporter.attribution.policy import AttributionChanges
-from exporter.contract.history import STATE_FILE
-from exporter.storage.run_archive import KEPT_RUNS
-from exporter.storage.saved_state import StateChanges, StoredRun
-from exporter.storage.state_file import StateFile
+from wattline.contract.history import STATE_FILE
+from wattline_exporter.attribution.policy import AttributionChanges
+from wattline_exporter.storage.run_archive import KEPT_RUNS
+from wattline_exporter.storage.saved_state import StateChanges, StoredRun
+from wattline_exporter.storage.state_file import StateFile
 
 UUID = "GPU-f875bc6b-2fae-51f1-8109-e99a752776f8"
 
 
 def body(number):
-    """Return a stored run with 40 values that differ between runs, and 4 kB of names that do not."""
-    marks = {f"gpu:{UUID}:{n}": {"joules": number / 7 + n, "half_width_j": 1.5, "covered_s": 10.0} for n in range(40)}
+    """Return a stored run with 40 values that differ between runs, and 4 kB of names that do
+    not.
+    """
+    marks = {
+        f"gpu:{UUID}:{n}": {"joules": number / 7 + n, "half_width_j": 1.5, "covered_s": 10.0}
+        for n in range(40)
+    }
     return json.dumps({"run_id": f"run-{number}", "ended_at": float(number), "begin": marks})
 
 
@@ -52,12 +57,16 @@ def test_newest_and_open_runs_stay_in_the_table_of_former_versions(state, tmp_pa
         stored = {run_id for (run_id,) in connection.execute("SELECT run_id FROM run")}
 
     assert stored == {"open", *(f"run-{n}" for n in range(450, KEPT_RUNS + 450))}
-    assert [json.loads(run)["run_id"] for run in state.runs(2)] == [f"run-{KEPT_RUNS + n}" for n in (449, 448)]
+    assert [json.loads(run)["run_id"] for run in state.runs(2)] == [
+        f"run-{KEPT_RUNS + n}" for n in (449, 448)
+    ]
 
 
 def test_archive_with_its_index_takes_a_tenth_of_the_runs(state, tmp_path):
     save_ended(state, KEPT_RUNS + 2_000)
-    pages = "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%archived_run%' OR name = 'run_dictionary'"
+    pages = (
+        "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%archived_run%' OR name = 'run_dictionary'"
+    )
     with closing(sqlite3.connect(tmp_path / STATE_FILE)) as connection:
         (archived,) = connection.execute("SELECT count(*) FROM archived_run").fetchone()
         (taken,) = connection.execute(pages).fetchone()

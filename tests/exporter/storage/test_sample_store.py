@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from exporter.contract import history as contract
-from exporter.contract.compact_history import samples_in_order
-from exporter.contract.metrics import GPU_POWER, RUN_ENERGY, RUN_START
-from exporter.model import Reading
-from exporter.storage.history import EndedRuns, History
+from wattline.contract import history as contract
+from wattline.contract.compact_history import samples_in_order
+from wattline.contract.metrics import GPU_POWER, RUN_ENERGY, RUN_START
+from wattline_exporter.sensors.readings import Reading
+from wattline_exporter.storage.history import EndedRuns, History
 
 NOW = 1_790_000_000
 FORMER_SCHEMA = """
@@ -33,14 +33,23 @@ def stored_samples(folder):
     """Return {(second, metric, first label): value} by each of the three ways to read."""
     with closing(contract.open_read_only(folder / contract.HISTORY_FILE)) as connection:
         names = {
-            number: (name, labels) for number, name, labels in connection.execute("SELECT id, name, labels FROM series")
+            number: (name, labels)
+            for number, name, labels in connection.execute("SELECT id, name, labels FROM series")
         }
         in_order = list(samples_in_order(connection, (0, 0), 1 << 62))
-        by_view = connection.execute("SELECT t_ms, series_id, value FROM samples ORDER BY t_ms, series_id").fetchall()
+        by_view = connection.execute(
+            "SELECT t_ms, series_id, value FROM samples ORDER BY t_ms, series_id"
+        ).fetchall()
         selected = sorted(
-            (round(t * 1e3), contract.canonical_labels({k: v for k, v in one.labels.items() if k != "__name__"}), value)
+            (
+                round(t * 1e3),
+                contract.canonical_labels({k: v for k, v in one.labels.items() if k != "__name__"}),
+                value,
+            )
             for name in {name for name, _ in names.values()}
-            for one in contract.select_series(connection, contract.parse_query(f"{name}[90d]"), NOW + 1e6)
+            for one in contract.select_series(
+                connection, contract.parse_query(f"{name}[90d]"), NOW + 1e6
+            )
             for t, value in one.samples
         )
     assert in_order == by_view
@@ -78,10 +87,17 @@ def test_samples_read_equal_samples_written(tmp_path, seed):
 def test_clock_step_moves_steady_samples(tmp_path, step_s):
     history = History(tmp_path)
     for second in range(10, 60):
-        history.add(NOW + second + step_s * (second >= 40), [power(70.0)], run_open=True, now_s=float(second))
+        history.add(
+            NOW + second + step_s * (second >= 40),
+            [power(70.0)],
+            run_open=True,
+            now_s=float(second),
+        )
     history.close()
 
-    assert sorted(second for second, _ in stored_samples(tmp_path)) == [second + step_s for second in range(10, 60)]
+    assert sorted(second for second, _ in stored_samples(tmp_path)) == [
+        second + step_s for second in range(10, 60)
+    ]
 
 
 def run_series(run_id, joules):
@@ -92,13 +108,25 @@ def test_ended_run_has_a_sample_at_its_end_and_when_due(tmp_path):
     history = History(tmp_path)
     for second in range(60):
         ended = {"r-1": run_series("r-1", 300.0)} if 10 <= second < 50 else {}
-        history.add(NOW + second, [power(70.0)], run_open=True, ended=EndedRuns(ended, are_due=second % 15 == 0))
+        history.add(
+            NOW + second,
+            [power(70.0)],
+            run_open=True,
+            ended=EndedRuns(ended, are_due=second % 15 == 0),
+        )
     rows = history._connection.execute("SELECT count(*) FROM changed").fetchone()[0]
     history.close()
     read = stored_samples(tmp_path)
 
-    assert [s for (s, labels), value in read.items() if "component" in labels and value == 300.0] == [10, 15, 30, 45]
-    assert [s for (s, labels), value in read.items() if labels == '{"run_id":"r-1"}'] == [10, 15, 30, 45]
+    assert [
+        s for (s, labels), value in read.items() if "component" in labels and value == 300.0
+    ] == [10, 15, 30, 45]
+    assert [s for (s, labels), value in read.items() if labels == '{"run_id":"r-1"}'] == [
+        10,
+        15,
+        30,
+        45,
+    ]
     assert rows == 1  # the first sample of the power
 
 
@@ -108,12 +136,15 @@ def test_unchanged_series_take_no_space(tmp_path):
         readings = [power(300.0, gpu) for gpu in range(100)] + [power(float(second), 100)]
         history.add(NOW + second, readings, run_open=True)
     rows = history._connection.execute(
-        "SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM steady) + (SELECT count(*) FROM moment)"
+        "SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM steady) + (SELECT count(*) "
+        "FROM moment)"
     ).fetchone()[0]
     history.close()
 
     assert len(stored_samples(tmp_path)) == 600 * 101
-    assert rows == 600 + 100 + 100 + 600  # the changing series, first samples and rows of the others, moments
+    assert (
+        rows == 600 + 100 + 100 + 600
+    )  # the changing series, first samples and rows of the others, moments
 
 
 def test_series_of_many_runs_share_their_labels(tmp_path):
@@ -139,7 +170,9 @@ def test_file_of_former_version_is_read_and_continued(tmp_path):
         history.add(NOW + second, [power(70.0)], run_open=True)
     history.close()
 
-    assert stored_samples(tmp_path) == {(second, '{"gpu":"0","uuid":"GPU-0"}'): 70.0 for second in (-1, 0, 1, 2)}
+    assert stored_samples(tmp_path) == {
+        (second, '{"gpu":"0","uuid":"GPU-0"}'): 70.0 for second in (-1, 0, 1, 2)
+    }
 
 
 def test_former_version_can_read_and_write_the_file(tmp_path):
@@ -147,11 +180,16 @@ def test_former_version_can_read_and_write_the_file(tmp_path):
     history.add(NOW, [power(70.0)], run_open=True)
     history.close()
     with closing(sqlite3.connect(tmp_path / contract.HISTORY_FILE)) as connection, connection:
-        connection.executescript(FORMER_SCHEMA.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").split("INSERT")[0])
+        connection.executescript(
+            FORMER_SCHEMA.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS").split("INSERT")[0]
+        )
         last_id = connection.execute("SELECT max(id) FROM series").fetchone()[0]
         row = (last_id + 1, "wattline_gpu_power_watts", '{"gpu":"1","uuid":"GPU-1"}')
         connection.execute("INSERT INTO series VALUES (?, ?, ?)", row)
-        connection.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", ((NOW + 1) * 1_000, last_id + 1, 80.0))
+        connection.execute(
+            "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)",
+            ((NOW + 1) * 1_000, last_id + 1, 80.0),
+        )
         connection.execute("DELETE FROM samples WHERE t_ms < ?", (NOW * 1_000 + 1,))
 
     assert stored_samples(tmp_path) == {(1, '{"gpu":"1","uuid":"GPU-1"}'): 80.0}

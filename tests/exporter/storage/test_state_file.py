@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.policy import AttributionChanges
-from exporter.contract.history import STATE_FILE
-from exporter.energy.marks import LastPoll
-from exporter.model import Device
-from exporter.storage.saved_state import StateChanges, StoredRun
-from exporter.storage.state_file import StateFile
+from wattline.contract.history import STATE_FILE
+from wattline_exporter.attribution.policy import AttributionChanges
+from wattline_exporter.meter.uncertainty import LastPoll
+from wattline_exporter.sensors.readings import Device
+from wattline_exporter.storage.saved_state import StateChanges, StoredRun
+from wattline_exporter.storage.state_file import StateFile
 
 GPU = Device("gpu", "GPU-0")
 
@@ -27,7 +27,9 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
 
     for _ in range(20):
         save_run("short")
-    file._connection.execute(f"PRAGMA max_page_count = {file._connection.execute('PRAGMA page_count').fetchone()[0]}")
+    file._connection.execute(
+        f"PRAGMA max_page_count = {file._connection.execute('PRAGMA page_count').fetchone()[0]}"
+    )
     grown_bytes = journal.stat().st_size
     with pytest.raises(sqlite3.OperationalError, match="full"):
         save_run("long" * 10_000)
@@ -40,7 +42,11 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
 
 def save(folder: Path) -> None:
     file = StateFile(folder)
-    file.save(StateChanges({}, {}, [], {}, AttributionChanges({}, set()), {}, 100.0, {GPU: LastPoll(99.95, 700.0)}))
+    file.save(
+        StateChanges(
+            {}, {}, [], {}, AttributionChanges({}, set()), {}, 100.0, {GPU: LastPoll(99.95, 700.0)}
+        )
+    )
     file.close()
 
 

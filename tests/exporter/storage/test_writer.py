@@ -9,17 +9,17 @@ from contextlib import closing
 
 import pytest
 
-from exporter.attribution.policy import Attribution
-from exporter.contract.history import HISTORY_FILE, STATE_FILE
-from exporter.contract.metrics import STATE_UP
-from exporter.contract.run import BeginRequest
-from exporter.model import Reading, read_clocks
-from exporter.polling.live_state import LiveState
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
-from exporter.storage.history import History
-from exporter.storage.state_file import StateFile
-from exporter.storage.writer import (
+from wattline.contract.history import HISTORY_FILE, STATE_FILE
+from wattline.contract.metrics import STATE_UP
+from wattline.contract.run import BeginRequest
+from wattline_exporter.attribution.policy import Attribution
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.holders import DeviceHolders
+from wattline_exporter.runs.ledger import Ledger
+from wattline_exporter.sensors.readings import Reading, read_clocks
+from wattline_exporter.storage.history import History
+from wattline_exporter.storage.state_file import StateFile
+from wattline_exporter.storage.writer import (
     MAX_QUEUED_SECONDS,
     DiskHealth,
     HistorySecond,
@@ -67,7 +67,9 @@ class Node:
 
     def stored(self):
         with closing(sqlite3.connect(self.folder / STATE_FILE)) as connection:
-            return [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id")]
+            return [
+                run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id")
+            ]
 
     def moments(self):
         with closing(sqlite3.connect(self.folder / HISTORY_FILE)) as connection:
@@ -125,4 +127,6 @@ def test_writer_limits_seconds_queued_for_a_busy_history(node):
 
     asyncio.run(asyncio.wait_for(run_node(), 60))
 
-    assert MAX_QUEUED_SECONDS <= node.moments() <= MAX_QUEUED_SECONDS + 2  # and the one being written
+    assert (
+        MAX_QUEUED_SECONDS <= node.moments() <= MAX_QUEUED_SECONDS + 2
+    )  # and the one being written

@@ -2,7 +2,21 @@
 
 from urllib.parse import quote
 
-METHODS = ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "get", "G\x00T", "PRI", "CONNECT", "", "A" * 400]
+METHODS = [
+    "GET",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "HEAD",
+    "PATCH",
+    "get",
+    "G\x00T",
+    "PRI",
+    "CONNECT",
+    "",
+    "A" * 400,
+]
 PATHS = [
     "/",
     "/metrics",
@@ -107,10 +121,16 @@ def hostile_request(source):
     elif kind < 0.6:
         body = source.choice(BODIES)
         step = source.choice(["", "/kept/work", "/kept/phase", "/kept/processes", "/none/end"])
-        lines = [f"POST /api/v1/runs{step} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+        lines = [
+            f"POST /api/v1/runs{step} HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+        ]
         lines.append(f"Content-Length: {len(body) + source.choice([0, 0, 0, 0, -1])}")
     else:
-        request_line = " ".join([source.choice(METHODS), source.choice(PATHS), source.choice(VERSIONS)])
+        request_line = " ".join(
+            [source.choice(METHODS), source.choice(PATHS), source.choice(VERSIONS)]
+        )
         body = source.choice(BODIES) if source.random() < 0.3 else b""
         lines = [request_line, *source.choices(HEADERS, k=source.randrange(6))]
     ending = source.choice(["\r\n", "\r\n", "\r\n", "\r\n", "\n"])
@@ -119,5 +139,9 @@ def hostile_request(source):
     request = (ending.join(lines) + ending * 2).encode("latin-1", "replace") + body
     if source.random() < 0.1 and len(request) > 2:
         position = source.randrange(len(request))
-        request = request[:position] + source.randbytes(source.randrange(3)) + request[position + source.randrange(3) :]
+        request = (
+            request[:position]
+            + source.randbytes(source.randrange(3))
+            + request[position + source.randrange(3) :]
+        )
     return request

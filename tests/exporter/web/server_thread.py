@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from exporter.config.settings import Settings
-from exporter.web.access import access_middleware
-from exporter.web.listener import ConnectionLimits
-from exporter.web.server import WebServer
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.web.access import access_middleware
+from wattline_exporter.web.listener import ConnectionLimits
+from wattline_exporter.web.server import WebServer
 
 
 class ServerThread:
@@ -32,7 +32,9 @@ class ServerThread:
 
 
 @contextmanager
-def run_server(settings: Settings, bounds: ConnectionLimits | None = None) -> Iterator[ServerThread]:
+def run_server(
+    settings: Settings, bounds: ConnectionLimits | None = None
+) -> Iterator[ServerThread]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -66,6 +68,11 @@ def _application(server: WebServer) -> web.Application:
 
     application = web.Application(middlewares=[access_middleware(server.access)])
     application.add_routes(
-        [web.get("/", small), web.get("/large", large), web.get("/api/v1/runs", small), web.post("/api/v1/runs", runs)]
+        [
+            web.get("/", small),
+            web.get("/large", large),
+            web.get("/api/v1/runs", small),
+            web.post("/api/v1/runs", runs),
+        ]
     )
     return application

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from exporter.web.access import HostNames, is_loopback, parse_host
+from wattline_exporter.web.access import HostNames, is_loopback, parse_host
 
 HOSTS = HostNames("10.1.2.3", ["gpu.example.org", "Node7."])
 

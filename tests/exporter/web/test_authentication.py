@@ -7,8 +7,9 @@ import time
 import bcrypt
 import pytest
 
-from exporter.config.reloadable_file import ConfigFileError
-from exporter.web.authentication import (
+from tests.exporter.web.files import PASSWORD, TOKEN, hashed
+from wattline_exporter.config.reloadable_file import ConfigFileError
+from wattline_exporter.web.authentication import (
     MAX_VERDICTS,
     ApiToken,
     PasswordChecker,
@@ -16,7 +17,6 @@ from exporter.web.authentication import (
     parse_basic_credentials,
     placeholder_hash,
 )
-from tests.exporter.web.files import PASSWORD, TOKEN, hashed
 
 USERS = {"ann": hashed().encode()}
 
@@ -50,14 +50,23 @@ def test_password_verdict_is_cached():
     checks = Checks()
     good, bad = ("ann", PASSWORD), ("ann", "wrong")
 
-    assert check_all(PasswordChecker(checks), good, good, bad, bad, good) == [True, True, False, False, True]
+    assert check_all(PasswordChecker(checks), good, good, bad, bad, good) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert len(checks.hashes) == 2
 
 
 def test_unknown_user_costs_one_check_and_is_refused():
     checks = Checks()
 
-    assert check_all(PasswordChecker(checks), ("bob", PASSWORD), ("", ""), ("ann\0", PASSWORD)) == [False] * 3
+    assert (
+        check_all(PasswordChecker(checks), ("bob", PASSWORD), ("", ""), ("ann\0", PASSWORD))
+        == [False] * 3
+    )
     assert len(checks.hashes) == 3
     assert {stored[:7] for stored in checks.hashes} == {USERS["ann"][:7]} == {b"$2b$04$"}
     assert not bcrypt.checkpw(b"", placeholder_hash(USERS))
@@ -78,7 +87,9 @@ def test_changed_hash_is_checked_again():
 def test_password_guesses_do_not_evict_valid_users():
     checks = Checks()
     passwords = PasswordChecker(
-        lambda password, stored: checks(password, stored) if password == PASSWORD.encode() else False
+        lambda password, stored: (
+            checks(password, stored) if password == PASSWORD.encode() else False
+        )
     )
     guesses = [("ann", f"guess {i}") for i in range(3 * MAX_VERDICTS)]
     answers = check_all(passwords, ("ann", PASSWORD), *guesses, ("ann", PASSWORD))
@@ -160,7 +171,15 @@ def test_api_token_exact_value_is_accepted(file, caplog):
 
     assert token.accepts(f"Bearer {TOKEN}")
     assert token.accepts(f"bearer  {TOKEN} ")
-    for other in ("", "Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN[:-1]}", "Bearer \udcff\xe9"):
+    for other in (
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {TOKEN}",
+        TOKEN,
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer \udcff\xe9",
+    ):
         assert not token.accepts(other)
     assert caplog.text == ""
 
@@ -173,7 +192,9 @@ def test_api_token_world_readable_file_is_logged(file, caplog):
     assert "chmod o-r" in caplog.text
 
 
-@pytest.mark.parametrize("content", ["", "\n", "short", "a" * 15, "two words of it all", "x" * 5_000, "é" * 16])
+@pytest.mark.parametrize(
+    "content", ["", "\n", "short", "a" * 15, "two words of it all", "x" * 5_000, "é" * 16]
+)
 def test_api_token_invalid_file_is_one_line(tmp_path, content):
     path = tmp_path / "token"
     path.write_text(content)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.web.documents import status_title
+from wattline_exporter.web.documents import status_title
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import time
 import pytest
 import requests
 
-from exporter.config.settings import Settings
-from exporter.web.listener import ConnectionLimits
 from tests.exporter.web.server_thread import run_server
 from tests.polling import eventually
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.web.listener import ConnectionLimits
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

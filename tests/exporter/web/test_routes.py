@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from exporter.contract.history import STATE_FILE
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
+from wattline.contract.history import STATE_FILE
 
 
 def test_post_with_other_content_type_is_rejected(exporter):
@@ -26,7 +26,8 @@ def test_post_with_other_content_type_is_rejected(exporter):
 
 
 @pytest.mark.parametrize(
-    "payload", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n"]
+    "payload",
+    [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n"],
 )
 def test_malformed_http_gets_a_problem_document(exporter, payload):
     address = urlsplit(exporter.url)
@@ -60,7 +61,9 @@ def test_begin_too_large_body_is_rejected(exporter):
 @pytest.mark.parametrize("verb", ["end", "work", "phase", "processes"])
 def test_run_change_unknown_run_is_not_found(exporter, verb):
     body = {"name": "x"} if verb == "phase" else {}
-    assert_problem(exporter.post(f"/api/v1/runs/none-such/{verb}", body), 404, "run_id", "none-such")
+    assert_problem(
+        exporter.post(f"/api/v1/runs/none-such/{verb}", body), 404, "run_id", "none-such"
+    )
 
 
 def test_routes_unknown_path_method_or_query_is_rejected(exporter):
@@ -104,7 +107,9 @@ def test_runs_route_long_list_does_not_block_other_requests(tmp_path):
     with closing(sqlite3.connect(folder / STATE_FILE)) as state, state:
         ((body,),) = state.execute("SELECT body FROM run").fetchall()
         run = json.loads(body) | {"started_at": 1e9, "ended_at": 1e9}
-        rows = [(f"run-{n}", 1e9, 0, json.dumps(run | {"run_id": f"run-{n}"})) for n in range(1, 1_001)]
+        rows = [
+            (f"run-{n}", 1e9, 0, json.dumps(run | {"run_id": f"run-{n}"})) for n in range(1, 1_001)
+        ]
         state.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", rows)
     with daemon(tmp_path, *options) as exporter, ThreadPoolExecutor(1) as pool:
         response_times_s = [time.monotonic()]
@@ -125,12 +130,17 @@ def test_health_readiness_and_landing_page_are_served(exporter):
     status, page = exporter.get("/")
     assert status == 200
     assert "SIMULATED NVIDIA H200" in page
-    for route in ("/metrics", "/api/v1/runs/RUN_ID/requests", "/api/v1/requests/REQUEST_ID", "/v1/traces"):
+    for route in (
+        "/metrics",
+        "/api/v1/runs/RUN_ID/requests",
+        "/api/v1/requests/REQUEST_ID",
+        "/v1/traces",
+    ):
         assert route in page
 
 
 def test_every_answer_of_the_run_api_is_a_run_of_the_contract(exporter):
-    from exporter.contract.run import RunView
+    from wattline.contract.run import RunView
 
     run = begin(exporter)
     RunView.model_validate_json(json.dumps(end(exporter, run["run_id"])), strict=True)

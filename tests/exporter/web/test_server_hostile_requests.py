@@ -1,7 +1,7 @@
 """Thousands of malformed and hostile requests: no 5xx, no traceback, no growth, unchanged runs.
 
-Some come from the OpenAPI document (schemathesis, values that fit and values that do not), the rest are bytes on a
-socket.
+Some come from the OpenAPI document (schemathesis, values that fit and values that do not), the rest
+are bytes on a socket.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
-from exporter.contract.run import RunView
-from exporter.energy.meter_view import KEPT_S
 from tests.daemon import begin, daemon, end
 from tests.exporter.web.hostile_requests import hostile_request
 from tests.polling import eventually
+from wattline.contract.run import RunView
+from wattline_exporter.meter.meter_view import KEPT_S
 
 SCHEMA_REQUESTS = 256
 REQUESTS_PER_ROUND = 500
@@ -46,7 +46,7 @@ def write_object_count(*_):
     os.rename(file.name, os.environ["OBJECT_COUNT_FILE"])
 
 signal.signal(signal.SIGUSR1, write_object_count)
-runpy.run_module("exporter", run_name="__main__", alter_sys=True)
+runpy.run_module("wattline_exporter", run_name="__main__", alter_sys=True)
 """
 
 
@@ -128,9 +128,18 @@ def node(tmp_path, object_counter):
         yield exporter
         assert exporter.get("/api/v1/runs/ended") == (200, before)
         run = end(exporter, "kept")
-        assert (run["state"], run["labels"], run["workload"]) == ("ended", {"model": "tiny"}, "test")
+        assert (run["state"], run["labels"], run["workload"]) == (
+            "ended",
+            {"model": "tiny"},
+            "test",
+        )
         assert run["work"]["generated_tokens"] >= 5
-        assert exporter.value("wattline_run_energy_joules_total", run_id="kept", device=run["gpus"][0]["uuid"]) > 0
+        assert (
+            exporter.value(
+                "wattline_run_energy_joules_total", run_id="kept", device=run["gpus"][0]["uuid"]
+            )
+            > 0
+        )
         assert "Traceback" not in exporter.log()
         assert "level=error" not in exporter.log()
 
@@ -141,9 +150,11 @@ def run_age_s(exporter):
 
 @pytest.mark.timeout(400)
 def test_server_hostile_requests_leave_no_trace(node, object_counter):
-    """Check memory and live objects, because fragmentation alone adds up to 25 MB of private memory.
+    """Check memory and live objects, because fragmentation alone adds up to 25 MB of private
+    memory.
 
-    Fragmentation grows in steps, mostly within the first 10,000 requests. A leak grows in each round of requests.
+    Fragmentation grows in steps, mostly within the first 10,000 requests. A leak grows in each
+    round of requests.
     """
     random_source = random.Random(SEED)
     parts = urlsplit(node.url)
@@ -151,7 +162,11 @@ def test_server_hostile_requests_leave_no_trace(node, object_counter):
     received_statuses, growth_bytes = set(), []
     for number in range(ROUNDS):
         if number == WARM_UP_ROUNDS:
-            eventually(lambda: run_age_s(node) > KEPT_S + 1, "the meters keep as many polls as ever", node.log)
+            eventually(
+                lambda: run_age_s(node) > KEPT_S + 1,
+                "the meters keep as many polls as ever",
+                node.log,
+            )
             objects_before = object_counter.count(node.process)
         before = private_bytes(node.process)
         payloads = [hostile_request(random_source) for _ in range(REQUESTS_PER_ROUND)]
@@ -161,9 +176,19 @@ def test_server_hostile_requests_leave_no_trace(node, object_counter):
     max_objects = objects_before + MAX_OBJECTS_PER_REQUEST * measured_requests
 
     assert {200, 400, 404, 405, 413, 415, 421, 422} <= received_statuses
-    assert min(growth_bytes[WARM_UP_ROUNDS:]) < MAX_GROWTH_BYTES_PER_REQUEST * REQUESTS_PER_ROUND, growth_bytes
-    eventually(lambda: psutil.Process(node.process.pid).num_fds() < 100, "its connections are closed", node.log)
-    eventually(lambda: object_counter.count(node.process) < max_objects, "no live objects of requests", node.log)
+    assert min(growth_bytes[WARM_UP_ROUNDS:]) < MAX_GROWTH_BYTES_PER_REQUEST * REQUESTS_PER_ROUND, (
+        growth_bytes
+    )
+    eventually(
+        lambda: psutil.Process(node.process.pid).num_fds() < 100,
+        "its connections are closed",
+        node.log,
+    )
+    eventually(
+        lambda: object_counter.count(node.process) < max_objects,
+        "no live objects of requests",
+        node.log,
+    )
     assert node.get("/metrics")[0] == 200
 
 
@@ -197,7 +222,9 @@ def test_server_generated_requests_follow_the_openapi_document(node):
             nonlocal sent
             sent += 1
             response = case.call(base_url=node.url, session=session, timeout=30)
-            case.validate_response(response, checks=[not_a_server_error, response_schema_conformance])
+            case.validate_response(
+                response, checks=[not_a_server_error, response_schema_conformance]
+            )
 
         send()
     assert sent >= SCHEMA_REQUESTS * 0.9

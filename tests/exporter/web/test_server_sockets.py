@@ -10,10 +10,10 @@ import sys
 import pytest
 import requests
 
-from exporter.config.settings import Settings
-from exporter.config.values import OperationError, UsageError
-from exporter.web.server import UnixAddress, WebServer, listen_unix, unix_address
 from tests.exporter.web.server_thread import run_server
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.config.values import OperationError, UsageError
+from wattline_exporter.web.server import UnixAddress, WebServer, listen_unix, unix_address
 
 
 def settings(tmp_path, **more):
@@ -22,13 +22,17 @@ def settings(tmp_path, **more):
 
 def test_api_socket_has_its_mode_and_accepts_any_host(tmp_path):
     path = tmp_path / "api.sock"
-    given = settings(tmp_path, api_socket=path, api_socket_mode="0600", api_socket_group=str(os.getgid()))
+    given = settings(
+        tmp_path, api_socket=path, api_socket_mode="0600", api_socket_group=str(os.getgid())
+    )
     with run_server(given) as server:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert path.stat().st_gid == os.getgid()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
-            client.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: any.thing\r\nContent-Length: 2\r\n\r\nhi")
+            client.sendall(
+                b"POST /api/v1/runs HTTP/1.1\r\nHost: any.thing\r\nContent-Length: 2\r\n\r\nhi"
+            )
             assert client.recv(65536).endswith(b"hi")
         refused = requests.post(f"{server.url}/api/v1/runs", data="hi", timeout=20)
         assert refused.status_code == 403
@@ -39,7 +43,9 @@ def test_api_socket_has_its_mode_and_accepts_any_host(tmp_path):
 
 def test_api_socket_stale_is_replaced_and_live_is_kept(tmp_path):
     path = tmp_path / "api.sock"
-    program = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()"
+    program = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()"
+    )
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
     assert path.is_socket()
 
@@ -66,10 +72,16 @@ def test_api_socket_missing_folder_is_one_line(tmp_path):
     ("more", "words"),
     [
         ({"api_socket": "/run/" + "x" * 120}, "the limit is 107"),
-        ({"api_socket": "/run/s", "api_socket_mode": "rw"}, "octal file mode such as 0660, not 'rw'"),
+        (
+            {"api_socket": "/run/s", "api_socket_mode": "rw"},
+            "octal file mode such as 0660, not 'rw'",
+        ),
         ({"api_socket": "/run/s", "api_socket_mode": "7777"}, "0660"),
         ({"api_socket": "/run/s", "api_socket_mode": ""}, "0660"),
-        ({"api_socket": "/run/s", "api_socket_group": "no-such-group"}, "unknown group 'no-such-group'"),
+        (
+            {"api_socket": "/run/s", "api_socket_group": "no-such-group"},
+            "unknown group 'no-such-group'",
+        ),
     ],
 )
 def test_api_socket_invalid_setting_is_one_line(tmp_path, more, words):

@@ -9,12 +9,12 @@ import pytest
 import requests
 import trustme
 
-from exporter.config.settings import Settings
-from exporter.web.listener import ConnectionLimits
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, serial, web_config
 from tests.exporter.web.server_thread import run_server
 from tests.polling import eventually
 from tests.servers import prometheus, query
+from wattline_exporter.config.settings import Settings
+from wattline_exporter.web.listener import ConnectionLimits
 
 
 @pytest.fixture
@@ -57,7 +57,10 @@ def test_tls_minimum_version_is_enforced(keys):
     with serve(keys, tls(keys, min_version="TLS13")) as server:
         context = ssl.create_default_context(cafile=keys.ca_file)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with socket.create_connection(server.address, timeout=20) as client, pytest.raises(ssl.SSLError):
+        with (
+            socket.create_connection(server.address, timeout=20) as client,
+            pytest.raises(ssl.SSLError),
+        ):
             context.wrap_socket(client, server_hostname="localhost")
         assert get(server, keys).status_code == 200
 
@@ -72,11 +75,19 @@ def test_tls_minimum_version_is_enforced(keys):
         ("RequireAndVerifyClientCert", False, True, False),
     ],
 )
-def test_tls_client_certificate_is_required_as_configured(keys, kind, without, with_ours, with_others):
+def test_tls_client_certificate_is_required_as_configured(
+    keys, kind, without, with_ours, with_others
+):
     more = {} if kind == "NoClientCert" else {"client_ca_file": str(keys.ca_file)}
-    certificates = (None, keys.issue("trusted", "prometheus"), keys.issue("foreign", "prometheus", ca=trustme.CA()))
+    certificates = (
+        None,
+        keys.issue("trusted", "prometheus"),
+        keys.issue("foreign", "prometheus", ca=trustme.CA()),
+    )
     with serve(keys, tls(keys, client_auth_type=kind, **more)) as server:
-        for certificate, accepted in zip(certificates, (without, with_ours, with_others), strict=True):
+        for certificate, accepted in zip(
+            certificates, (without, with_ours, with_others), strict=True
+        ):
             if accepted:
                 assert get(server, keys, cert=certificate).status_code == 200
             else:
@@ -118,7 +129,10 @@ def test_tls_client_without_handshake_is_disconnected(keys):
 
 
 def test_web_config_headers_are_in_each_response(keys):
-    content = {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}, "basic_auth_users": {"ann": hashed()}}
+    content = {
+        "http_server_config": {"headers": {"X-Frame-Options": "deny"}},
+        "basic_auth_users": {"ann": hashed()},
+    }
     with serve(keys, content) as server:
         for more in ({}, {"auth": ("ann", PASSWORD)}):
             assert requests.get(server.url, timeout=20, **more).headers["X-Frame-Options"] == "deny"
@@ -141,7 +155,10 @@ def test_prometheus_scrapes_with_tls_and_password_or_token(start, keys, how):
         with prometheus(keys.folder, [address], job=job) as server:
             eventually(lambda: query(server, "wattline_build_info") != [], "it was scraped")
             assert query(server, "up") == [1.0]
-        assert requests.get(f"{exporter.url}/metrics", verify=keys.ca_file, timeout=20).status_code == 401
+        assert (
+            requests.get(f"{exporter.url}/metrics", verify=keys.ca_file, timeout=20).status_code
+            == 401
+        )
         assert "Traceback" not in exporter.log()
 
 
@@ -149,7 +166,16 @@ def test_tls_chain_is_accepted_by_openssl(keys):
     with serve(keys, tls(keys)) as server:
         address = f"{server.address[0]}:{server.address[1]}"
         done = subprocess.run(
-            ["openssl", "s_client", "-connect", address, "-CAfile", keys.ca_file, "-verify_return_error", "-brief"],
+            [
+                "openssl",
+                "s_client",
+                "-connect",
+                address,
+                "-CAfile",
+                keys.ca_file,
+                "-verify_return_error",
+                "-brief",
+            ],
             input=b"",
             capture_output=True,
             timeout=30,

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
-from exporter.web.web_config import LiveWebConfig, load_web_config
 from tests.exporter.web.files import hashed, make_keys, web_config
+from wattline_exporter.config.reloadable_file import ConfigFileError, ReloadableFile
+from wattline_exporter.web.web_config import LiveWebConfig, load_web_config
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def test_web_config_paths_are_relative_to_the_file(tmp_path, keys, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "tls_server_config:\nbasic_auth_users:\n", "\ufeff{}"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "{}", "tls_server_config:\nbasic_auth_users:\n", "\ufeff{}"]
+)
 def test_web_config_empty_file_is_open_http(tmp_path, text):
     path = tmp_path / "web.yml"
     path.write_text(text)
@@ -86,7 +88,9 @@ def test_web_config_client_auth_type_is_mapped(tmp_path, keys, kind, verify, gua
     config = load_web_config(web_config(tmp_path, tls(client_auth_type=kind, **more)))
 
     assert (config.context.verify_mode, config.requires_authentication) == (verify, guarded)
-    assert any(kind in remark for remark in config.warnings) == (kind in ("RequestClientCert", "RequireAnyClientCert"))
+    assert any(kind in remark for remark in config.warnings) == (
+        kind in ("RequestClientCert", "RequireAnyClientCert")
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,11 +100,17 @@ def test_web_config_client_auth_type_is_mapped(tmp_path, keys, kind, verify, gua
         ("tls_server_config: {cert_file: a}", ["tls_server_config.key_file", "required"]),
         ("tls: {}", ["tls: unknown key"]),
         ("basic_auth_users: [ann]", ["basic_auth_users"]),
-        ("basic_auth_users: {ann: secret}", ["basic_auth_users.ann", "not a bcrypt hash", "htpasswd"]),
+        (
+            "basic_auth_users: {ann: secret}",
+            ["basic_auth_users.ann", "not a bcrypt hash", "htpasswd"],
+        ),
         ("basic_auth_users: {ann: $2b$31$" + "a" * 53 + "}", ["ann", "cost 31", "4 to 16"]),
         ("basic_auth_users: {ann: [12]}", ["basic_auth_users.ann"]),
         ("http_server_config: {headers: {Server: x}}", ["'Server'", "X-Frame-Options"]),
-        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb: c"}}', ["X-Frame-Options", "one line"]),
+        (
+            'http_server_config: {headers: {X-Frame-Options: "a\\r\\nb: c"}}',
+            ["X-Frame-Options", "one line"],
+        ),
         ("http_server_config: {http2: maybe}", ["http2"]),
         ("a: [", ["invalid YAML"]),
         ("a: &a [*a]", ["invalid YAML", "recursive"]),
@@ -139,7 +149,10 @@ def test_web_config_invalid_key_is_one_line(tmp_path, content, words):
         ({"client_auth_type": "Maybe"}, ["client_auth_type", "RequireAndVerifyClientCert"]),
         ({"client_auth_type": "RequireAndVerifyClientCert"}, ["needs client_ca_file"]),
         ({"client_ca_file": "ca.crt"}, ["client_ca_file needs client_auth_type"]),
-        ({"client_auth_type": "VerifyClientCertIfGiven", "client_ca_file": "server.key"}, ["not a PEM certificate"]),
+        (
+            {"client_auth_type": "VerifyClientCertIfGiven", "client_ca_file": "server.key"},
+            ["not a PEM certificate"],
+        ),
         ({"client_allowed_sans": ["a"]}, ["client_allowed_sans needs"]),
         ({"min_version": "TLS10"}, ["min_version", "TLS12 or TLS13"]),
         ({"min_version": "TLS13", "max_version": "TLS12"}, ["min_version is above"]),
@@ -150,7 +163,9 @@ def test_web_config_invalid_key_is_one_line(tmp_path, content, words):
 def test_web_config_invalid_tls_is_one_line(tmp_path, keys, more, words):
     keys.issue("other", "localhost")
     key = load_pem_private_key((tmp_path / "server.key").read_bytes(), None)
-    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    locked = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
     (tmp_path / "locked.key").write_bytes(locked)
     with pytest.raises(ConfigFileError) as refused:
         load_web_config(web_config(tmp_path, tls(**more)))
@@ -246,27 +261,43 @@ def refusal(path):
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 KEYS = st.sampled_from(
-    ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit", "cert_file", "key_file", "headers"]
+    [
+        "tls_server_config",
+        "http_server_config",
+        "basic_auth_users",
+        "rate_limit",
+        "cert_file",
+        "key_file",
+        "headers",
+    ]
 ) | st.text(max_size=10)
 TREES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
 )
 
 
 @given(TREES)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_web_config_any_yaml_is_valid_or_one_line(tmp_path, tree):
     path = tmp_path / "any.yml"
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")
     assert "\n" not in refusal(path)
 
 
-@given(st.binary(max_size=200) | st.text("{}[]:-&*!|>%@`'\"#, \n\tab01$", max_size=80).map(str.encode))
+@given(
+    st.binary(max_size=200) | st.text("{}[]:-&*!|>%@`'\"#, \n\tab01$", max_size=80).map(str.encode)
+)
 @example(b"? !!binary x\n: y")
 @example(b"!!timestamp 9999-99-99")
 @example(b"!!int ''")
 @example(b"{[]: 1}")
-@settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_web_config_any_bytes_are_valid_or_one_line(tmp_path, content):
     path = tmp_path / "any.yml"
     path.write_bytes(content)

@@ -1,5 +1,5 @@
 /* State file of simulated GPUs as C structs, and the values that a driver reports about them.
- * Layout and arithmetic follow exporter/simulation (layout.py, loads.py, gpu.py, sensors.py), operation by operation. */
+ * Layout and arithmetic follow exporter/wattline_exporter/simulation (layout.py, loads.py, gpu.py, sensors.py), operation by operation. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 

@@ -1,4 +1,6 @@
-"""Thousands of discovered jobs on a simulated node: `python -m tests.simulation.discovery --jobs 10000 --seed N`."""
+"""Thousands of discovered jobs on a simulated node: `python -m tests.simulation.discovery --jobs
+10000 --seed N`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=10_000, help="number of jobs")
     parser.add_argument("--gpus", type=int, default=4, help="GPUs of the node")
     parser.add_argument("--max-open", type=int, default=256, help="as --runs.max of the exporter")
-    parser.add_argument("--burst", type=int, default=200, help="jobs that start within a second, now and then")
+    parser.add_argument(
+        "--burst", type=int, default=200, help="jobs that start within a second, now and then"
+    )
     arguments = parser.parse_args()
     seed = secrets.randbelow(1 << 40) if arguments.seed is None else arguments.seed
     begin_s = perf_counter()
@@ -49,11 +53,15 @@ def _progress(begin_s: float):
 def summary(outcome: JobsOutcome, took_s: float) -> str:
     result, verdict = outcome.result, outcome.verdict
     return (
-        f"seed {result.seed}: {verdict.attempts} jobs in {result.hours:.2f} simulated hours, {verdict.runs} runs, "
-        f"{verdict.unseen} jobs too short or too disturbed to be seen; {result.faults} faults, {result.kills} kills; "
+        f"seed {result.seed}: {verdict.attempts} jobs in {result.hours:.2f} simulated hours, "
+        f"{verdict.runs} runs, "
+        f"{verdict.unseen} jobs too short or too disturbed to be seen; {result.faults} faults, "
+        f"{result.kills} kills; "
         f"{verdict.outside} of {verdict.energies} energies outside of their 95 % interval, "
-        f"sum {verdict.joules:.0f} J, true {verdict.true_joules:.0f} J; latest end {verdict.worst_end_s:.2f} s; "
-        f"at most {outcome.most_series} series and {outcome.most_runs} runs in memory, {outcome.folded:.0f} folded; "
+        f"sum {verdict.joules:.0f} J, true {verdict.true_joules:.0f} J; latest end "
+        f"{verdict.worst_end_s:.2f} s; "
+        f"at most {outcome.most_series} series and {outcome.most_runs} runs in memory, "
+        f"{outcome.folded:.0f} folded; "
         f"{len(outcome.violations)} violations; {took_s:.0f} s"
     )
 

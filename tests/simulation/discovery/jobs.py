@@ -7,20 +7,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from exporter.processes.cgroup_paths import CgroupOwner, GroupKind
-from exporter.processes.procfs import TICK_S, ProcessKey
-from exporter.simulation import Constant
 from tests.simulation.discovery.verify import Attempt
 from tests.simulation.gpus import SimulatedGpu
 from tests.simulation.virtual_time import VirtualTime
+from wattline.contract.identity import OwnerKind
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.processes.procfs import TICK_S, ProcessKey
+from wattline_exporter.simulation import Constant
 
-KINDS: tuple[GroupKind, ...] = ("slurm", "slurm", "kubernetes", "container", "service", "user")
+KINDS: tuple[OwnerKind, ...] = ("slurm", "slurm", "kubernetes", "container", "service", "user")
 IDLE_W = 72.0
 PIDS = range(100, 900)
 """A small range, so that pids are reused often."""
 MAX_PROCESSES = 16
 SAME_USER_S = 20.0
-"""Shortest time between two attempts of a user: a run of a user ends 8 s after the last process on a GPU."""
+"""Shortest time between two attempts of a user: a run of a user ends 8 s after the last process on
+a GPU.
+"""
 
 
 @dataclass
@@ -59,11 +62,15 @@ class ProcessTable:
         return found is not None and found[0] == process
 
     def pids_in(self, path: str) -> frozenset[int]:
-        return frozenset(pid for pid, (_, owner) in self.alive.items() if path and owner.path == path)
+        return frozenset(
+            pid for pid, (_, owner) in self.alive.items() if path and owner.path == path
+        )
 
 
 class JobStream:
-    """Jobs that start at random until `count` have started. `mean_s`: mean time between two starts."""
+    """Jobs that start at random until `count` have started. `mean_s`: mean time between two
+    starts.
+    """
 
     def __init__(
         self,
@@ -74,13 +81,19 @@ class JobStream:
         *,
         mean_s: float,
         burst: int = 0,
-        kinds: Sequence[GroupKind] = KINDS,
+        kinds: Sequence[OwnerKind] = KINDS,
     ) -> None:
         self.attempts: list[Attempt] = []
         self.table = table
         self.left = count
         self.running = 0
-        self._virtual, self._rng, self._gpus, self._mean_s, self._burst = virtual, virtual.rng, gpus, mean_s, burst
+        self._virtual, self._rng, self._gpus, self._mean_s, self._burst = (
+            virtual,
+            virtual.rng,
+            gpus,
+            mean_s,
+            burst,
+        )
         self._watts: dict[tuple[SimulatedGpu, int], float] = {}
         self._used_s: dict[tuple[SimulatedGpu, int], float] = {}
         self._ended: list[tuple[float, CgroupOwner]] = []
@@ -95,7 +108,9 @@ class JobStream:
         self._virtual.after(5.0, self._next)
 
     def _next(self) -> None:
-        for _ in range(min(self.left, self._burst if self._burst and self._rng.random() < 0.005 else 1)):
+        for _ in range(
+            min(self.left, self._burst if self._burst and self._rng.random() < 0.005 else 1)
+        ):
             self._virtual.after(self._rng.random(), self._start_job)
             self.left -= 1
             self.running += 1
@@ -104,7 +119,9 @@ class JobStream:
 
     def _owner(self) -> CgroupOwner:
         rng = self._rng
-        if self._ended and rng.random() < 0.15:  # a job is requeued, a service or a container restarted
+        if (
+            self._ended and rng.random() < 0.15
+        ):  # a job is requeued, a service or a container restarted
             ended_s, owner = self._ended.pop(rng.randrange(len(self._ended)))
             if owner.kind != "user" or self._virtual.s - ended_s > SAME_USER_S:
                 return owner
@@ -120,12 +137,16 @@ class JobStream:
                 identity = f"{rng.getrandbits(256):064x}"
                 return CgroupOwner(kind, identity, f"/docker/{identity}")
             case "service":
-                return CgroupOwner(kind, f"s{self._number}.service", f"/system.slice/s{self._number}.service")
+                return CgroupOwner(
+                    kind, f"s{self._number}.service", f"/system.slice/s{self._number}.service"
+                )
         return CgroupOwner("user", str(self._number), "")
 
     def _start_job(self) -> None:
         rng, virtual, owner = self._rng, self._virtual, self._owner()
-        seconds = rng.choice([rng.uniform(0.1, 3.0), *2 * [rng.uniform(3.0, 20.0)], 5.0 + rng.expovariate(1 / 60)])
+        seconds = rng.choice(
+            [rng.uniform(0.1, 3.0), *2 * [rng.uniform(3.0, 20.0)], 5.0 + rng.expovariate(1 / 60)]
+        )
         free = [gpu for gpu in self._gpus if len(gpu.processes) < MAX_PROCESSES - 2] or self._gpus
         gpus = rng.sample(free, min(len(free), rng.choice([1, 1, 1, 2])))
         has_shell = owner.kind != "user" and rng.random() < 0.6
@@ -136,7 +157,9 @@ class JobStream:
         use_s = virtual.s + rng.uniform(0.0, min(2.0, seconds / 4))
         end_s = virtual.s + seconds
         spans = [(use_s, end_s)]
-        if shell and seconds > 10.0 and rng.random() < 0.3:  # two programs of a job, one after the other
+        if (
+            shell and seconds > 10.0 and rng.random() < 0.3
+        ):  # two programs of a job, one after the other
             middle_s = (use_s + end_s) / 2
             spans = [(use_s, middle_s - rng.uniform(0.0, 3.0)), (middle_s, end_s)]
         on_end = [rng.uniform(0.0, 1.0), rng.uniform(0.0, 1.0)]
@@ -156,7 +179,9 @@ class JobStream:
             self._release(gpus, process)
             self.table.end(process)
             if number + 1 < len(spans):
-                virtual.at(spans[number + 1][0], lambda: run_program(number + 1, self.table.start(owner)))
+                virtual.at(
+                    spans[number + 1][0], lambda: run_program(number + 1, self.table.start(owner))
+                )
             elif shell:
                 virtual.after(on_end[0], end)
             else:
@@ -164,7 +189,14 @@ class JobStream:
 
         run_program(0, first)
 
-    def _use(self, attempt: Attempt, gpus: list[SimulatedGpu], process: ProcessKey, from_s: float, to_s: float) -> None:
+    def _use(
+        self,
+        attempt: Attempt,
+        gpus: list[SimulatedGpu],
+        process: ProcessKey,
+        from_s: float,
+        to_s: float,
+    ) -> None:
         attempt.on_gpu.append((from_s, to_s))
 
         def use() -> None:

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunCpuUsage
-from exporter.model import Service
-from exporter.processes.cgroup_paths import GROUP_KINDS, CgroupOwner
-from exporter.processes.exits import ProcessExits
-from exporter.processes.procfs import ProcessKey
-from exporter.runs.discovery.labels import OwnerLabels
-from exporter.runs.discovery.outcomes import Outcomes, ReportedEnd
-from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
-from exporter.runs.discovery.service import DiscoveryService
-from exporter.runs.record import RunRecord
 from tests.simulation.discovery.jobs import ProcessTable
 from tests.simulation.exporter import Life, World
+from wattline.contract.identity import OWNER_KINDS
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, RunCpuUsage
+from wattline_exporter.runs.discovery.labels import OwnerLabels
+from wattline_exporter.runs.discovery.outcomes import Outcomes, ReportedEnd
+from wattline_exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
+from wattline_exporter.runs.discovery.service import DiscoveryService
+from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.processes.exits import ProcessExits
+from wattline_exporter.sensors.processes.procfs import ProcessKey
+from wattline_exporter.sensors.readings import Service
 
 NOWHERE = Path("/nonexistent")
 
 
 class _Owners(ProcessOwners):
     def __init__(self, table: ProcessTable) -> None:
-        super().__init__(GROUP_KINDS)
+        super().__init__(OWNER_KINDS)
         self._table = table
 
     def _find(self, pid: int) -> OwnedProcess:

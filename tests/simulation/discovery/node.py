@@ -1,4 +1,6 @@
-"""A simulated node whose jobs the exporter discovers, with kills, restarts and faults in virtual time."""
+"""A simulated node whose jobs the exporter discovers, with kills, restarts and faults in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exporter.attribution.device_loads import NO_RUN
-from exporter.contract.metrics import RUNS_FOLDED
-from exporter.contract.run_limits import OTHER_RUNS
-from exporter.model import RunError
-from exporter.processes.cgroup_paths import GroupKind
-from exporter.runs.limits import RunLimits
-from exporter.runs.record import STORED, RunRecord
-from exporter.storage.run_archive import archived_run
 from tests.simulation.discovery.jobs import KINDS, JobStream, ProcessTable
 from tests.simulation.discovery.life import DiscoveringLife
 from tests.simulation.discovery.verify import END_S, SEEN_S, FoundRun, Interval, Verdict, verify
@@ -24,6 +18,14 @@ from tests.simulation.episode import BEGIN_S, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import SimulatedGpu
 from tests.simulation.virtual_time import ProcessEndError
+from wattline.contract.identity import OwnerKind
+from wattline.contract.metrics import RUNS_FOLDED
+from wattline.contract.run_limits import OTHER_RUNS
+from wattline_exporter.attribution.device_loads import NO_RUN
+from wattline_exporter.runs.limits import RunLimits
+from wattline_exporter.runs.open_run import STORED, RunRecord
+from wattline_exporter.sensors.readings import RunError
+from wattline_exporter.storage.run_archive import archived_run
 
 FAULTS = ("kill", "restart", "kill worker", "stop", "clock", "cpu")
 STARTED_S = 6.0
@@ -36,14 +38,16 @@ FORGOTTEN_S = TAIL_S + 40.0
 
 @dataclass(frozen=True)
 class JobPlan:
-    """Jobs and faults of a simulation. `mean_s`: mean time between two jobs; `fault_s`: that between two faults."""
+    """Jobs and faults of a simulation. `mean_s`: mean time between two jobs; `fault_s`: that
+    between two faults.
+    """
 
     jobs: int
     mean_s: float = 1.2
     fault_s: float = 20.0
     gpus: int = 4
     burst: int = 0
-    kinds: tuple[GroupKind, ...] = KINDS
+    kinds: tuple[OwnerKind, ...] = KINDS
     max_open: int = 256
     faults: tuple[str, ...] = FAULTS
     calm_s: float = FORGOTTEN_S
@@ -67,7 +71,10 @@ class JobsOutcome:
 
     @property
     def violations(self) -> list[str]:
-        return [*([self.result.violation] if self.result.violation else []), *self.verdict.violations]
+        return [
+            *([self.result.violation] if self.result.violation else []),
+            *self.verdict.violations,
+        ]
 
 
 @dataclass
@@ -83,7 +90,9 @@ class DiscoveryEpisode(Episode):
     """A node with jobs that never call the exporter."""
 
     def __init__(self, seed: int, folder: Path, plan: JobPlan) -> None:
-        super().__init__(seed, 10_000.0, folder, Plan(faults=plan.faults, has_push=False, defect=plan.defect))
+        super().__init__(
+            seed, 10_000.0, folder, Plan(faults=plan.faults, has_push=False, defect=plan.defect)
+        )
         self._jobs_plan = plan
         virtual = self._virtual
         with virtual.installed():
@@ -93,7 +102,13 @@ class DiscoveryEpisode(Episode):
         self.world = replace(self.world, gpus=gpus, limits=RunLimits(plan.max_open, TAIL_S))
         self.table = ProcessTable(virtual)
         self.jobs = JobStream(
-            virtual, gpus, self.table, plan.jobs, mean_s=plan.mean_s, burst=plan.burst, kinds=plan.kinds
+            virtual,
+            gpus,
+            self.table,
+            plan.jobs,
+            mean_s=plan.mean_s,
+            burst=plan.burst,
+            kinds=plan.kinds,
         )
         self.disturbed: list[Interval] = []
         self.sizes = _Sizes()
@@ -151,13 +166,18 @@ class DiscoveryEpisode(Episode):
         if self.life:
             self.sizes.most_runs = max(self.sizes.most_runs, len(self.life.ledger.runs))
             if len(self.life.ledger.open_runs) > self.world.limits.max_open:
-                self.fail(f"{len(self.life.ledger.open_runs)} runs are open, more than {self.world.limits.max_open}")
+                self.fail(
+                    f"{len(self.life.ledger.open_runs)} runs are open, more than "
+                    f"{self.world.limits.max_open}"
+                )
         if self.jobs.is_over:
             self._is_calm = True
             self._virtual.after(self._jobs_plan.calm_s, self._finish)
             return
         if self._jobs_plan.progress and int(self._virtual.s / 10.0) % 6 == 0:
-            self._jobs_plan.progress(f"{len(self.jobs.attempts)} jobs, {self._kills} kills, {self._virtual.s:.0f} s")
+            self._jobs_plan.progress(
+                f"{len(self.jobs.attempts)} jobs, {self._kills} kills, {self._virtual.s:.0f} s"
+            )
         self._virtual.after(10.0, self._watch)
 
     def _scrape(self) -> None:
@@ -184,7 +204,9 @@ class DiscoveryEpisode(Episode):
             seen_s=self._jobs_plan.seen_s,
             late_s=self._jobs_plan.late_s,
         )
-        for name, held in leftovers(life, is_forgotten=self._jobs_plan.calm_s >= FORGOTTEN_S).items():
+        for name, held in leftovers(
+            life, is_forgotten=self._jobs_plan.calm_s >= FORGOTTEN_S
+        ).items():
             self.fail(f"{name} holds {held} when no job is left")
         self._virtual.at(self._virtual.s, self._raise_end)
 
@@ -236,7 +258,9 @@ def leftovers(life: DiscoveringLife, *, is_forgotten: bool) -> dict[str, Any]:
     if is_forgotten:
         held |= {
             "runs": list(life.ledger.runs),
-            "shares": {key for key in life.energies.microjoules if key.run_id not in (NO_RUN, OTHER_RUNS)},
+            "shares": {
+                key for key in life.energies.microjoules if key.run_id not in (NO_RUN, OTHER_RUNS)
+            },
         }
     return {name: value for name, value in held.items() if value}
 
@@ -256,4 +280,6 @@ def simulate_jobs(seed: int, plan: JobPlan) -> JobsOutcome:
         result = episode.run()
         sizes = episode.sizes
         most_series = max(sizes.series, default=0)
-        return JobsOutcome(result, episode.verdict, most_series, sizes.most_runs, sizes.folded, episode.world.lives)
+        return JobsOutcome(
+            result, episode.verdict, most_series, sizes.most_runs, sizes.folded, episode.world.lives
+        )

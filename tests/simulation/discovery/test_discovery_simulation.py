@@ -1,4 +1,6 @@
-"""Discovered jobs of simulated nodes with kills and faults: each becomes one run with its energy."""
+"""Discovered jobs of simulated nodes with kills and faults: each becomes one run with its
+energy.
+"""
 
 import secrets
 from dataclasses import replace
@@ -53,14 +55,18 @@ def kill_after_begin(life):
 
 
 def test_discovery_killed_between_begin_and_first_save_finds_each_job_once():
-    outcome = simulate_jobs(3, JobPlan(JOBS, mean_s=3.0, faults=(), calm_s=CALM_S, defect=kill_after_begin))
+    outcome = simulate_jobs(
+        3, JobPlan(JOBS, mean_s=3.0, faults=(), calm_s=CALM_S, defect=kill_after_begin)
+    )
     assert not outcome.violations, outcome.violations
     assert outcome.lives > 3
 
 
 def test_discovery_run_of_a_user_continues_over_stops_of_the_exporter():
     """The first scan after a restart may come before the first read of the GPUs."""
-    plan = JobPlan(15, mean_s=2.0, kinds=("user",), gpus=1, faults=("kill",), fault_s=25.0, calm_s=CALM_S)
+    plan = JobPlan(
+        15, mean_s=2.0, kinds=("user",), gpus=1, faults=("kill",), fault_s=25.0, calm_s=CALM_S
+    )
     outcome = simulate_jobs(5, plan)
     assert not outcome.violations, outcome.violations
     assert outcome.lives > 2
@@ -73,8 +79,18 @@ def slow_threads(life):
 
 
 def test_discovery_late_scans_end_runs_at_the_exit_of_their_process():
-    """Scans and ticks are up to 9 s apart, so that the ledger ends some runs before the discovery does."""
-    plan = JobPlan(20, kinds=("user", "slurm"), faults=(), calm_s=40.0, seen_s=14.0, late_s=14.0, defect=slow_threads)
+    """Scans and ticks are up to 9 s apart, so that the ledger ends some runs before the discovery
+    does.
+    """
+    plan = JobPlan(
+        20,
+        kinds=("user", "slurm"),
+        faults=(),
+        calm_s=40.0,
+        seen_s=14.0,
+        late_s=14.0,
+        defect=slow_threads,
+    )
     for seed in (2, 5):
         outcome = simulate_jobs(seed, plan)
         assert not outcome.violations, outcome.violations
@@ -84,13 +100,17 @@ def test_discovery_late_scans_end_runs_at_the_exit_of_their_process():
 def lose_runs(life):
     """Skip the save of ended runs, which has many consequences."""
     save = life.file.save
-    life.file.save = lambda changes: save(replace(changes, runs=[run for run in changes.runs if run.is_open]))
+    life.file.save = lambda changes: save(
+        replace(changes, runs=[run for run in changes.runs if run.is_open])
+    )
 
 
 def begin_twice(life):
     """Take running runs for missing ones now and then."""
     running = life.discovery._running
-    life.discovery._running = lambda seen: running(seen) if life.world.virtual.rng.random() < 0.9 else {}
+    life.discovery._running = lambda seen: (
+        running(seen) if life.world.virtual.rng.random() < 0.9 else {}
+    )
 
 
 def end_late(life):
@@ -110,7 +130,10 @@ def double_energies(life):
 
     def doubled(run):
         shown = view(run)
-        twice = {c: {d: 2 * joules for d, joules in devices.items()} for c, devices in shown.energy_joules.items()}
+        twice = {
+            c: {d: 2 * joules for d, joules in devices.items()}
+            for c, devices in shown.energy_joules.items()
+        }
         return shown.model_copy(update={"energy_joules": twice, "notes": []})
 
     life.ledger.view = doubled
@@ -125,8 +148,12 @@ DEFECTS = [
 ]
 
 
-@pytest.mark.parametrize(("defect", "text"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS])
+@pytest.mark.parametrize(
+    ("defect", "text"), DEFECTS, ids=[defect.__name__ for defect, _ in DEFECTS]
+)
 def test_discovery_simulation_with_a_defect_reports_the_violation(defect, text):
-    plan = JobPlan(8, gpus=1, faults=("kill",) if defect is lose_runs else (), calm_s=CALM_S, defect=defect)
+    plan = JobPlan(
+        8, gpus=1, faults=("kill",) if defect is lose_runs else (), calm_s=CALM_S, defect=defect
+    )
     found = (violation for seed in range(5) for violation in simulate_jobs(seed, plan).violations)
     assert any(text in violation for violation in found)

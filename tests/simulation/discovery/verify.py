@@ -1,4 +1,6 @@
-"""Comparison of discovered runs with the jobs that ran: none lost, none twice, times and energies right."""
+"""Comparison of discovered runs with the jobs that ran: none lost, none twice, times and energies
+right.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ OwnerKey = tuple[str, str]
 """Kind and id of an owner."""
 
 SEEN_S = 4.0
-"""Time on a GPU, without a disturbance, within which each job becomes a run: two scans of a slow driver."""
+"""Time on a GPU, without a disturbance, within which each job becomes a run: two scans of a slow
+driver.
+"""
 TICK_S = 0.011
 """Resolution of the start times of processes."""
 END_S = 1.5
 """Latest end of a run after its last process: one scan, and the wait for the event loop."""
 USER_S = 10.0
-"""Time after the last process of a user at which the run has ended: the exporter waits for the next one until then."""
+"""Time after the last process of a user at which the run has ended: the exporter waits for the next
+one until then.
+"""
 MAX_BEGIN_AGE_S = 10.0
 CHANCE = 3.0
 """Ratio of an error to its 95 % interval that no chance explains."""
@@ -38,7 +44,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A run. `energies`: joules and half-width by GPU; `has_notes`: it declares a gap of its measurement."""
+    """A run. `energies`: joules and half-width by GPU; `has_notes`: it declares a gap of its
+    measurement.
+    """
 
     run_id: str
     owner: OwnerKey
@@ -50,7 +58,9 @@ class FoundRun:
 
 @dataclass
 class Verdict:
-    """Result of a comparison. `unseen`: attempts too short, or too disturbed, to be seen that have no run."""
+    """Result of a comparison. `unseen`: attempts too short, or too disturbed, to be seen that have
+    no run.
+    """
 
     attempts: int = 0
     visible: int = 0
@@ -81,9 +91,9 @@ def verify(
 ) -> Verdict:
     """Compare runs with attempts.
 
-    `disturbed`: times at which the exporter did not see all processes. `has_folded`: more jobs than runs can be open,
-    so that a run may be missing, or begin late. `seen_s`: time on a GPU after which a job must have a run. `late_s`:
-    latest end of a run after its last process.
+    `disturbed`: times at which the exporter did not see all processes. `has_folded`: more jobs than
+    runs can be open, so that a run may be missing, or begin late. `seen_s`: time on a GPU after
+    which a job must have a run. `late_s`: latest end of a run after its last process.
     """
     verdict = Verdict(attempts=len(attempts), has_folded=has_folded, seen_s=seen_s, late_s=late_s)
     attempts_of: dict[OwnerKey, list[Attempt]] = defaultdict(list)
@@ -102,7 +112,9 @@ def verify(
     return verdict
 
 
-def _check_owner(attempts: list[Attempt], runs: list[FoundRun], disturbed: list[Interval], verdict: Verdict) -> None:
+def _check_owner(
+    attempts: list[Attempt], runs: list[FoundRun], disturbed: list[Interval], verdict: Verdict
+) -> None:
     fail = verdict.violations.append
     for earlier, later in pairwise(runs):
         if earlier.end_s is None or later.begin_s < earlier.end_s - TICK_S:
@@ -126,7 +138,11 @@ def _check_owner(attempts: list[Attempt], runs: list[FoundRun], disturbed: list[
 
 
 def _check_times(
-    run: FoundRun, attempt: Attempt, attempts: list[Attempt], disturbed: list[Interval], verdict: Verdict
+    run: FoundRun,
+    attempt: Attempt,
+    attempts: list[Attempt],
+    disturbed: list[Interval],
+    verdict: Verdict,
 ) -> None:
     fail = verdict.violations.append
     if run.end_s is None:
@@ -137,26 +153,34 @@ def _check_times(
         _check_begin(run, attempt, disturbed, verdict)
     if attempt is of_run[-1]:
         _check_end(run, attempt, disturbed, verdict)
-    elif not any(-TICK_S <= each.begin_s - attempt.end_s < verdict.late_s for each in attempts) and not near(
-        attempt.end_s, disturbed
-    ):
+    elif not any(
+        -TICK_S <= each.begin_s - attempt.end_s < verdict.late_s for each in attempts
+    ) and not near(attempt.end_s, disturbed):
         fail(f"{run} continued over the end of {attempt}")
 
 
-def _check_begin(run: FoundRun, attempt: Attempt, disturbed: list[Interval], verdict: Verdict) -> None:
+def _check_begin(
+    run: FoundRun, attempt: Attempt, disturbed: list[Interval], verdict: Verdict
+) -> None:
     first_s, until_s = attempt.on_gpu[0] if attempt.on_gpu else (attempt.begin_s, attempt.begin_s)
     is_seen = (
         until_s - first_s >= verdict.seen_s
         and _longest_clear_s((first_s, first_s + verdict.seen_s), disturbed) >= verdict.seen_s
     )
-    if is_seen and first_s + verdict.seen_s - attempt.begin_s < MAX_BEGIN_AGE_S and not verdict.has_folded:
+    if (
+        is_seen
+        and first_s + verdict.seen_s - attempt.begin_s < MAX_BEGIN_AGE_S
+        and not verdict.has_folded
+    ):
         if abs(run.begin_s - attempt.begin_s) > TICK_S:
             verdict.violations.append(f"{run} did not begin with {attempt}")
     elif run.begin_s < attempt.begin_s - TICK_S:
         verdict.violations.append(f"{run} began before {attempt}")
 
 
-def _check_end(run: FoundRun, attempt: Attempt, disturbed: list[Interval], verdict: Verdict) -> None:
+def _check_end(
+    run: FoundRun, attempt: Attempt, disturbed: list[Interval], verdict: Verdict
+) -> None:
     assert run.end_s is not None
     late_s = run.end_s - attempt.end_s
     known_s = USER_S if attempt.owner[0] == "user" else verdict.late_s
@@ -167,13 +191,18 @@ def _check_end(run: FoundRun, attempt: Attempt, disturbed: list[Interval], verdi
         verdict.worst_end_s = max(verdict.worst_end_s, abs(late_s))
         if not attempt.on_gpu[-1][1] - attempt.end_s - TICK_S <= late_s <= verdict.late_s:
             verdict.violations.append(
-                f"{run} ended {late_s:.3f} s after {attempt}; disturbed: {near(attempt.end_s, disturbed)}"
+                f"{run} ended {late_s:.3f} s after {attempt}; disturbed: "
+                f"{near(attempt.end_s, disturbed)}"
             )
     elif late_s > verdict.late_s + _disturbed_s(attempt.end_s, disturbed):
-        verdict.violations.append(f"{run} ended {late_s:.3f} s after {attempt}, and the exporter ran again before")
+        verdict.violations.append(
+            f"{run} ended {late_s:.3f} s after {attempt}, and the exporter ran again before"
+        )
 
 
-def _check_energy(run: FoundRun, true_energy_j: Callable[[str, float, float], float], verdict: Verdict) -> None:
+def _check_energy(
+    run: FoundRun, true_energy_j: Callable[[str, float, float], float], verdict: Verdict
+) -> None:
     if run.end_s is None:
         return
     if not run.energies and not run.has_notes:
@@ -186,7 +215,9 @@ def _check_energy(run: FoundRun, true_energy_j: Callable[[str, float, float], fl
         ratio = abs(joules - true_j) / max(half_width_j, 1e-3, 1e-9 * true_j)
         verdict.outside += ratio > 1.0
         if ratio > CHANCE and not run.has_notes:
-            verdict.violations.append(f"{run}: {joules:.3f} J on {gpu}, true {true_j:.3f} J ± {half_width_j:.3f} J")
+            verdict.violations.append(
+                f"{run}: {joules:.3f} J on {gpu}, true {true_j:.3f} J ± {half_width_j:.3f} J"
+            )
 
 
 def _overlaps(run: FoundRun, attempt: Attempt) -> bool:
@@ -230,5 +261,9 @@ def near(t_s: float, disturbed: list[Interval]) -> list[Interval]:
 
 def _disturbed_s(t_s: float, disturbed: list[Interval]) -> float:
     """Return the time from `t_s` to the end of the disturbance around or right after it."""
-    ends_s = [until_s for from_s, until_s in disturbed if from_s - SEEN_S - END_S <= t_s <= until_s + SEEN_S]
+    ends_s = [
+        until_s
+        for from_s, until_s in disturbed
+        if from_s - SEEN_S - END_S <= t_s <= until_s + SEEN_S
+    ]
     return max([0.0, *(until_s - t_s + SEEN_S for until_s in ends_s)])

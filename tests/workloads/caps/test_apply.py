@@ -1,4 +1,6 @@
-"""Caps of a sweep on simulated GPUs, set and restored through the fake driver and the state file."""
+"""Caps of a sweep on simulated GPUs, set and restored through the fake driver and the state
+file.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import signal
 
 import pytest
 
-from exporter.simulation import Fault
+from wattline_exporter.simulation import Fault
 
 BEFORE_W = [700.0, 500.0]
 
@@ -70,7 +72,9 @@ def test_check_caps_out_of_range_fails_before_change(testbed, cap):
     code, err = testbed.start_sweep("all", "300", cap).wait()
 
     assert (code, testbed.has_journal()) == (1, False)
-    assert err == f"GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not {cap} W\n"
+    assert (
+        err == f"GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not {cap} W\n"
+    )
     assert testbed.limits_w() == BEFORE_W
 
 
@@ -81,7 +85,8 @@ def test_caps_without_permission_names_capability(testbed):
     assert code == 1
     assert "GPU 1 (SIMULATED NVIDIA H200)" in err
     assert (
-        "root or the capability CAP_SYS_ADMIN is required; use sudo -E, or a container with --cap-add SYS_ADMIN" in err
+        "root or the capability CAP_SYS_ADMIN is required; use sudo -E, or a container with "
+        "--cap-add SYS_ADMIN" in err
     )
     assert not testbed.has_journal()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from exporter.simulation import Fault
 from tests.polling import eventually
+from wattline_exporter.simulation import Fault
 
 BEFORE_W = [700.0, 500.0]
 
@@ -62,5 +62,8 @@ def test_clock_above_lock_is_detected(testbed):
     code, err = sweep.wait()
 
     assert code == 1
-    assert "GPU 0 (SIMULATED NVIDIA H200) runs at 1980 MHz although its clock is locked to 990 MHz" in err
+    assert (
+        "GPU 0 (SIMULATED NVIDIA H200) runs at 1980 MHz although its clock is locked to 990 MHz"
+        in err
+    )
     assert testbed.limits_w() == BEFORE_W

@@ -9,9 +9,9 @@ import signal
 import pytest
 
 from tests.polling import eventually
-from workloads.caps import apply as caps
-from workloads.caps import journal as caps_journal
-from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
+from wattline_workloads.caps import apply as caps
+from wattline_workloads.caps import journal as caps_journal
+from wattline_workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
 
 BEFORE_W = [700.0, 500.0]
 
@@ -40,7 +40,10 @@ def test_check_caps_changes_nothing(limited_gpus, tmp_path):
         with caps.restoring_caps(held_set, tmp_path) as setter:
             setter.apply(watts(300))
             caps.check_caps(other_set, [watts(400)])
-            with pytest.raises(CapsError, match="already holds caps"), caps.restoring_caps(other_set, tmp_path):
+            with (
+                pytest.raises(CapsError, match="already holds caps"),
+                caps.restoring_caps(other_set, tmp_path),
+            ):
                 pass
 
 
@@ -87,6 +90,8 @@ def test_caps_without_watchdog_set_no_cap_and_restore(limited_gpus, tmp_path):
         setter.apply(watts(300))
         os.kill(setter._watchdog.pid, signal.SIGKILL)
         eventually(lambda: not setter._watchdog.is_running)
-        with pytest.raises(CapsError, match="the watchdog process that restores the limits has ended"):
+        with pytest.raises(
+            CapsError, match="the watchdog process that restores the limits has ended"
+        ):
             setter.apply(watts(400))
     assert [gpu.limit_w for gpu in limited_gpus.gpus] == BEFORE_W

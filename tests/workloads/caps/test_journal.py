@@ -15,10 +15,16 @@ def test_restore_command_restores_limits_of_killed_sweep(testbed):
     gpus = json.loads(testbed.caps("show", "--format", "json").stdout)
     restored = testbed.caps("restore")
 
-    assert [(row["power_limit_watts"], row["before_watts"]) for row in gpus] == [(300, 700), (300, 500)]
+    assert [(row["power_limit_watts"], row["before_watts"]) for row in gpus] == [
+        (300, 700),
+        (300, 500),
+    ]
     assert [row["holder_pid"] for row in gpus] == [sweep.process.pid] * 2
     assert restored.returncode == 0
-    assert "restored: GPU 0 (SIMULATED NVIDIA H200) at 700 W, GPU 1 (SIMULATED NVIDIA H200) at 500 W" in restored.stderr
+    assert (
+        "restored: GPU 0 (SIMULATED NVIDIA H200) at 700 W, GPU 1 (SIMULATED NVIDIA H200) at 500 W"
+        in restored.stderr
+    )
     assert testbed.limits_w() == BEFORE_W
     assert not testbed.has_journal()
     assert "nothing to restore" in testbed.caps("restore").stderr
@@ -109,9 +115,9 @@ def test_restore_command_continues_after_unreadable_journal(nvml_testbed):
 def test_restoring_caps_forked_child_restores_nothing(nvml_testbed, write):
     script = write(
         "import os\n"
-        "from workloads.caps import apply as caps\n"
-        "from workloads.caps.gpu_set import Cap\n"
-        "from workloads.caps.gpu_set import open_gpu_set\n"
+        "from wattline_workloads.caps import apply as caps\n"
+        "from wattline_workloads.caps.gpu_set import Cap\n"
+        "from wattline_workloads.caps.gpu_set import open_gpu_set\n"
         "gpu_set = open_gpu_set(None, os.environ['WATTLINE_SIMULATION'])\n"
         "with caps.restoring_caps(gpu_set) as setter:\n"
         "    setter.apply(Cap('power_limit_watts', 300.0))\n"

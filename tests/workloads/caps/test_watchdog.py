@@ -8,13 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.simulation import Fault
 from tests.polling import eventually
 from tests.workloads.caps_testbed import WITHIN_S
-from workloads.caps import journal as caps_journal
-from workloads.caps import watchdog as caps_watchdog
-from workloads.caps.gpu_set import CapsError
-from workloads.caps.journal import Holder, InitialPowerLimit, Journal
+from wattline_exporter.simulation import Fault
+from wattline_workloads.caps import journal as caps_journal
+from wattline_workloads.caps import watchdog as caps_watchdog
+from wattline_workloads.caps.gpu_set import CapsError
+from wattline_workloads.caps.journal import Holder, InitialPowerLimit, Journal
 
 BEFORE_W = [700.0, 500.0]
 FOLDER = Path("/scratch/state/wattline/caps")
@@ -34,7 +34,9 @@ def journal(nvml_testbed):
     nvml_testbed.journals.mkdir(parents=True)
     gpu = nvml_testbed.simulation.gpus[0]
     journal_of_gpu = Journal(
-        Holder.this_process(), str(nvml_testbed.simulation.path), (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),)
+        Holder.this_process(),
+        str(nvml_testbed.simulation.path),
+        (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),),
     )
     return journal_of_gpu.write(nvml_testbed.journals)
 
@@ -150,7 +152,9 @@ def test_caps_watchdog_without_scope_starts(tmp_path, journal, text):
 def test_caps_watchdog_failed_start_names_log(journal):
     journal.write_text("{}")
 
-    with pytest.raises(CapsError, match=r"no cap set: cannot start the watchdog .*; see .*watchdog\.log"):
+    with pytest.raises(
+        CapsError, match=r"no cap set: cannot start the watchdog .*; see .*watchdog\.log"
+    ):
         caps_watchdog.start_caps_watchdog(journal, os.environ)
     assert "cannot read journal" in journal.with_name(caps_journal.LOG_FILE).read_text()
 
@@ -161,7 +165,9 @@ def proc(tmp_path):
     for name in ("self", "4711"):
         (tmp_path / "proc" / name / "ns").mkdir(parents=True)
         (tmp_path / "proc" / name / "ns" / "pid").symlink_to("pid:[4026531836]")
-        (tmp_path / "proc" / name / "cgroup").write_text("0::/system.slice/slurmstepd.scope/job_7/step_0\n")
+        (tmp_path / "proc" / name / "cgroup").write_text(
+            "0::/system.slice/slurmstepd.scope/job_7/step_0\n"
+        )
     return tmp_path / "proc"
 
 
@@ -173,8 +179,12 @@ def test_survival_warning_in_slurm_cgroup_names_slurm(proc):
     warning = caps_watchdog.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
 
     assert warning is not None
-    assert warning.startswith("Slurm kills the watchdog with the job, so the caps of a killed job stay set")
-    assert warning.endswith("call this in the epilog: XDG_STATE_HOME=/scratch/state workloads caps restore")
+    assert warning.startswith(
+        "Slurm kills the watchdog with the job, so the caps of a killed job stay set"
+    )
+    assert warning.endswith(
+        "call this in the epilog: XDG_STATE_HOME=/scratch/state workloads caps restore"
+    )
 
 
 def test_survival_warning_separate_cgroup_is_none(proc):
@@ -197,7 +207,9 @@ def test_caps_under_slurm_warn_before_start(nvml_testbed):
         pytest.skip("systemd gives the watchdog a separate cgroup on this machine")
     sweep = nvml_testbed.start_sweep("all", "300", SLURM_JOB_ID="7")
 
-    assert sweep.process.stderr.readline().startswith("wattline: Slurm kills the watchdog with the job")
+    assert sweep.process.stderr.readline().startswith(
+        "wattline: Slurm kills the watchdog with the job"
+    )
     assert sweep.read_status() == "ready"
     assert nvml_testbed.limits_w() == BEFORE_W
 
@@ -205,8 +217,12 @@ def test_caps_under_slurm_warn_before_start(nvml_testbed):
 def test_holder_with_reused_pid_is_not_alive(nvml_testbed, capped_sweep):
     holder = Holder(**nvml_testbed.journal()["holder"])
     assert holder.is_alive
-    assert not Holder(holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id).is_alive
-    assert not Holder(holder.pid, holder.started_ticks, holder.pid_namespace, "another boot").is_alive
+    assert not Holder(
+        holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id
+    ).is_alive
+    assert not Holder(
+        holder.pid, holder.started_ticks, holder.pid_namespace, "another boot"
+    ).is_alive
     capped_sweep.process.kill()
     capped_sweep.process.wait(WITHIN_S)
     assert not holder.is_alive

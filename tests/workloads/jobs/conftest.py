@@ -1,10 +1,10 @@
 import pytest
 
-from exporter import simulation
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.job_environment import job_environment
 from tests.workloads.jobs.recorded_runs import RECORD, RecordedRun, recorded_run
 from tests.workloads.programs import Exporter
+from wattline_exporter import simulation
 
 
 @pytest.fixture

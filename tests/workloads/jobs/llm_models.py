@@ -1,4 +1,6 @@
-"""Tiny saved transformers models with known predictions; the words of their tokenizer are numbers."""
+"""Tiny saved transformers models with known predictions; the words of their tokenizer are
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-NEEDS_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="needs the extra torch")
-"""Mark that imports neither: every worker of pytest collects every module, and torch takes seconds to import."""
+NEEDS_TORCH = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("transformers")), reason="needs the extra torch"
+)
+"""Mark that imports neither: every worker of pytest collects every module, and torch takes seconds
+to import.
+"""
 SIZE = 16
 """Number of tokens, positions and dimensions."""
 EOS = 15
@@ -19,7 +25,8 @@ TINY_MODEL = ("--random", "tiny", "--device", "cpu")
 def counting_model(folder: Path, eos_at: int | None = None) -> str:
     """Save a model that predicts token p + 1 at position p for any input, and EOS at `eos_at`.
 
-    Each embedded position is a unit vector, the layer adds nothing, and the head maps each vector to its next token.
+    Each embedded position is a unit vector, the layer adds nothing, and the head maps each vector
+    to its next token.
     """
     import torch
 

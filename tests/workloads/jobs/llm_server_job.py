@@ -13,7 +13,9 @@ class LlmServerJob:
         self.out = out
 
     def __call__(self, *options, **environment):
-        return self.exporter.workloads("job", "llm-server", "--out", str(self.out), *options, **environment)
+        return self.exporter.workloads(
+            "job", "llm-server", "--out", str(self.out), *options, **environment
+        )
 
     @property
     def run(self):
@@ -21,7 +23,10 @@ class LlmServerJob:
 
     @property
     def events(self):
-        return [json.loads(line) for line in next(self.out.glob("*/events.jsonl")).read_text().splitlines()]
+        return [
+            json.loads(line)
+            for line in next(self.out.glob("*/events.jsonl")).read_text().splitlines()
+        ]
 
     @property
     def iterations(self):

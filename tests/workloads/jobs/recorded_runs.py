@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, RunView
+from wattline.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, RunView
 
 RECORD = "record"
 """Name of the folder of the record."""
@@ -23,4 +23,6 @@ def recorded_run(run: RunView, folder: Path) -> RecordedRun:
     lines = (folder / RECORD / "events.jsonl").read_text().splitlines()
     events = [RECORD_EVENT.validate_python(json.loads(line)) for line in lines]
     iterations = [event for event in events if isinstance(event, IterationEvent)]
-    return RecordedRun(run, iterations, [event.name for event in events if isinstance(event, PhaseEvent)])
+    return RecordedRun(
+        run, iterations, [event.name for event in events if isinstance(event, PhaseEvent)]
+    )

@@ -15,20 +15,33 @@ from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
 from tests.polling import eventually
 from tests.workloads.programs import Exporter
-from workloads.jobs.containers import lifecycle
-from workloads.runner.watchdog import Watchdog
+from wattline_workloads.jobs.containers import lifecycle
+from wattline_workloads.runner.watchdog import Watchdog
 
 _WAIT_S = 60
 
 
 @pytest.fixture
 def start_container(exporter, podman):
-    """Return a function that starts a shell script in a container and waits for its registration."""
+    """Return a function that starts a shell script in a container and waits for its
+    registration.
+    """
     processes = []
 
     def start(script: str, *options: str):
-        command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
-        process = exporter.start("-m", "workloads", *command)
+        command = (
+            "job",
+            "container",
+            "--host",
+            podman.host,
+            *options,
+            IMAGE,
+            "--",
+            "sh",
+            "-c",
+            script,
+        )
+        process = exporter.start("-m", "wattline_workloads", *command)
         processes.append(process)
         eventually(lambda: registrations(exporter), log=process.stderr.read)
         return process
@@ -58,8 +71,20 @@ def test_container_keeps_streams_separate_and_exit_code(exporter, podman, job):
 
 def test_container_terminal_receives_each_redraw(exporter, podman):
     terminal, job_end = pty.openpty()
-    command = ["-m", "workloads", "job", "container", "--host", podman.host, IMAGE, "printf", r"0%%\r50%%\r"]
-    with subprocess.Popen([sys.executable, *command], env=exporter.environment, stdout=job_end) as process:
+    command = [
+        "-m",
+        "wattline_workloads",
+        "job",
+        "container",
+        "--host",
+        podman.host,
+        IMAGE,
+        "printf",
+        r"0%%\r50%%\r",
+    ]
+    with subprocess.Popen(
+        [sys.executable, *command], env=exporter.environment, stdout=job_end
+    ) as process:
         os.close(job_end)
         output = b""
         while b"50%\r" not in output:
@@ -72,7 +97,9 @@ def test_container_terminal_receives_each_redraw(exporter, podman):
 
 def test_container_line_is_printed_while_running(start_container, tmp_path):
     process = start_container(
-        "echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second", "-v", f"{tmp_path}:/box"
+        "echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second",
+        "-v",
+        f"{tmp_path}:/box",
     )
 
     assert process.stdout.readline() == "first\n"
@@ -90,8 +117,20 @@ def test_container_processes_are_registered(exporter, podman, start_container):
 
 
 def test_container_after_barrier_is_registered(exporter, podman, tmp_path):
-    command = ("job", "container", "--host", podman.host, "--stop-timeout", "1", IMAGE, "sleep", "600")
-    process = exporter.start("-m", "workloads", *command, WATTLINE_BARRIER=f"{tmp_path}:2:60")
+    command = (
+        "job",
+        "container",
+        "--host",
+        podman.host,
+        "--stop-timeout",
+        "1",
+        IMAGE,
+        "sleep",
+        "600",
+    )
+    process = exporter.start(
+        "-m", "wattline_workloads", *command, WATTLINE_BARRIER=f"{tmp_path}:2:60"
+    )
     with process:
         eventually(lambda: list(tmp_path.glob("ready-*")))
         (container,) = podman.containers()
@@ -109,10 +148,24 @@ def test_container_after_barrier_is_registered(exporter, podman, tmp_path):
 
 def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
     options = ("--run-id", "contained", "--host", podman.host, "--stop-timeout", "1")
-    with daemon.daemon(tmp_path, "--simulate", "2xH200") as exporter_daemon, exporter_daemon.simulation() as gpus:
+    with (
+        daemon.daemon(tmp_path, "--simulate", "2xH200") as exporter_daemon,
+        exporter_daemon.simulation() as gpus,
+    ):
         runner = Exporter(RunApi(), exporter_daemon.url)
         script = "trap 'exit 0' TERM; sleep 600 & wait"
-        process = runner.start("-m", "workloads", "job", "container", *options, IMAGE, "--", "sh", "-c", script)
+        process = runner.start(
+            "-m",
+            "wattline_workloads",
+            "job",
+            "container",
+            *options,
+            IMAGE,
+            "--",
+            "sh",
+            "-c",
+            script,
+        )
         eventually(lambda: podman.containers() and podman.pids())
         eventually(lambda: psutil.Process(podman.pids()[0]).children())
         (sleeping,) = psutil.Process(podman.pids()[0]).children()
@@ -130,7 +183,9 @@ def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_container_signal_stops_and_removes_it(exporter, podman, start_container, name):
-    process = start_container("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+    process = start_container(
+        "trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
+    )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.Signals[name])
     out, _ = process.communicate(timeout=_WAIT_S)
@@ -142,7 +197,9 @@ def test_container_signal_stops_and_removes_it(exporter, podman, start_container
 
 
 def test_container_ignoring_sigterm_is_killed(podman, start_container):
-    process = start_container("trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1")
+    process = start_container(
+        "trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1"
+    )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=_WAIT_S)
@@ -155,7 +212,9 @@ def test_container_ignoring_sigterm_is_killed(podman, start_container):
 def test_container_of_killed_job_is_removed(podman, start_container):
     process = start_container("while true; do sleep 0.1; done", "--stop-timeout", "1")
     children = psutil.Process(process.pid).children()
-    (job_process,) = [child for child in children if "workloads.jobs.container" in child.cmdline()]
+    (job_process,) = [
+        child for child in children if "wattline_workloads.jobs.container" in child.cmdline()
+    ]
     assert len(podman.containers()) == 1
     job_process.kill()
     process.communicate(timeout=_WAIT_S)

@@ -28,7 +28,10 @@ def arguments(docker):
 
 
 def test_docker_output_exit_code_and_environment(exporter, docker, arguments, tmp_path):
-    script = r"printf '50%%\r100%%\n'; echo err >&2; echo $NVIDIA_VISIBLE_DEVICES; touch /box/new 2>&1; exit 3"
+    script = (
+        r"printf '50%%\r100%%\n'; echo err >&2; echo $NVIDIA_VISIBLE_DEVICES; touch /box/new "
+        r"2>&1; exit 3"
+    )
     done = exporter.workloads(*arguments(script, "--volume", f"{tmp_path}:/box:ro"))
 
     assert done.returncode == 3, done.stderr
@@ -38,14 +41,18 @@ def test_docker_output_exit_code_and_environment(exporter, docker, arguments, tm
 
 
 def test_docker_score_is_reported_as_result(exporter, arguments):
-    exporter.workloads(*arguments("mkdir -p /root/results; echo 'time: 12.5' > /root/results/metrics.yml"))
+    exporter.workloads(
+        *arguments("mkdir -p /root/results; echo 'time: 12.5' > /root/results/metrics.yml")
+    )
 
     assert exporter.api.only_run.results["score_seconds"] == 12.5
 
 
 def test_docker_processes_are_registered_and_end_with_job(exporter, docker, arguments):
     process = exporter.start(
-        "-m", "workloads", *arguments("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+        "-m",
+        "wattline_workloads",
+        *arguments("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done"),
     )
     with process:
         assert process.stdout.readline() == "ready\n"

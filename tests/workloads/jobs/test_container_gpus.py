@@ -1,7 +1,7 @@
 import pytest
 
 from wattline.client.gpus import GpusError, VisibleGpu
-from workloads.jobs.container import container_gpus
+from wattline_workloads.jobs.container import container_gpus
 
 TWO = (VisibleGpu(0, "NVIDIA H200", "GPU-aaaa"), VisibleGpu(1, "NVIDIA H200", "GPU-bbbb"))
 

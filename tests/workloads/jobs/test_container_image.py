@@ -7,7 +7,7 @@ import docker
 
 from tests.fakes import registry
 from tests.fakes.podman import IMAGE
-from workloads.jobs.containers import container_engine
+from wattline_workloads.jobs.containers import container_engine
 
 
 def test_container_image_unknown_lists_available(exporter, podman):
@@ -15,7 +15,8 @@ def test_container_image_unknown_lists_available(exporter, podman):
 
     assert done.returncode == 1
     assert (
-        f"unknown image nowhere/absent:7 at {podman.host}; available images: {IMAGE}; add --pull missing" in done.stderr
+        f"unknown image nowhere/absent:7 at {podman.host}; available images: {IMAGE}; add --pull "
+        "missing" in done.stderr
     )
     assert "Traceback" not in done.stderr
     assert exporter.api.only_run.outcome == "failed"
@@ -75,7 +76,10 @@ def test_container_engine_missing_is_one_line_error(exporter, tmp_path):
     done = exporter.workloads("job", "container", "--host", str(tmp_path / "docker.sock"), IMAGE)
 
     assert done.returncode == 1
-    assert f"cannot reach a container engine at unix://{tmp_path}/docker.sock: No such file or directory" in done.stderr
+    assert (
+        f"cannot reach a container engine at unix://{tmp_path}/docker.sock: No such file or "
+        "directory" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -93,14 +97,20 @@ def test_container_engine_other_server_is_one_line_error(exporter):
         done = exporter.workloads("job", "container", "--host", url, IMAGE)
 
     assert done.returncode == 1
-    assert f"cannot use the server at {url}: it is no container engine; set another --host" in done.stderr
+    assert (
+        f"cannot use the server at {url}: it is no container engine; set another --host"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
 def test_container_engine_uses_the_newest_api_of_podman(podman):
     engine = container_engine.find_engine(podman.host, {})
 
-    assert (engine.is_podman, engine.api.api_version) == (True, docker.APIClient(podman.host, "auto").api_version)
+    assert (engine.is_podman, engine.api.api_version) == (
+        True,
+        docker.APIClient(podman.host, "auto").api_version,
+    )
     assert podman.containers() == [entry["Id"] for entry in engine.api.containers(all=True)]
 
 

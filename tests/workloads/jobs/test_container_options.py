@@ -47,7 +47,8 @@ def test_container_score_of_failed_container_is_ignored(exporter, job):
 def test_container_options_set_environment_volume_and_memory(job, tmp_path):
     (tmp_path / "given").write_text("a file\n")
     script = (
-        "pwd; echo $COLOUR $SHAPE; cat /box/given; touch /box/new 2>&1; df -k /dev/shm | tail -1 | awk '{print $2}'"
+        "pwd; echo $COLOUR $SHAPE; cat /box/given; touch /box/new 2>&1; df -k /dev/shm | "
+        "tail -1 | awk '{print $2}'"
     )
     done = job(
         script,
@@ -64,7 +65,9 @@ def test_container_options_set_environment_volume_and_memory(job, tmp_path):
 
 def test_container_entrypoint_receives_options_after_image(exporter, podman):
     options = ("--host", podman.host, "--entrypoint", "/bin/echo")
-    done = exporter.workloads("job", "container", *options, IMAGE, "--", "--gpus", "7", "-h", "--", "x")
+    done = exporter.workloads(
+        "job", "container", *options, IMAGE, "--", "--gpus", "7", "-h", "--", "x"
+    )
 
     assert done.stdout == "--gpus 7 -h -- x\n"
 
@@ -78,7 +81,19 @@ def test_container_receives_gpus_of_run(podman):
         pytest.skip("only root may describe devices in /var/run/cdi")
     api = RunApi(known_gpus=("GPU-1", podman.gpu))
     with run_api_server(api) as address:
-        command = ("job", "container", "--gpus", "1", "--host", podman.host, IMAGE, "--", "sh", "-c", "echo $SEEN_GPU")
+        command = (
+            "job",
+            "container",
+            "--gpus",
+            "1",
+            "--host",
+            podman.host,
+            IMAGE,
+            "--",
+            "sh",
+            "-c",
+            "echo $SEEN_GPU",
+        )
         done = Exporter(api, address).workloads(*command)
 
     assert (done.stdout, done.returncode) == (f"{podman.gpu}\n", 0), done.stderr

@@ -1,13 +1,15 @@
-"""Job llm-forward with real models on the CPU, in this process, since torch takes seconds to import."""
+"""Job llm-forward with real models on the CPU, in this process, since torch takes seconds to
+import.
+"""
 
 import pytest
 
 import wattline
 from tests.workloads.jobs.llm_models import NEEDS_TORCH
 from tests.workloads.jobs.recorded_runs import recorded_run
-from workloads.jobs import llm_forward
-from workloads.jobs.base import percentile_results
-from workloads.jobs.llm.common import World
+from wattline_workloads.jobs import llm_forward
+from wattline_workloads.jobs.base import percentile_results
+from wattline_workloads.jobs.llm.common import World
 
 pytestmark = NEEDS_TORCH
 
@@ -17,7 +19,9 @@ def test_forward_counts_tokens_of_decoder_and_encoder(in_process_job, tmp_path, 
     if shape == "encoder":
         from transformers import DistilBertConfig
 
-        DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
+        DistilBertConfig(
+            vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16
+        ).save_pretrained(tmp_path)
         shape = str(tmp_path / "config.json")
     options = ("--batch-size", "2", "--seq-len", "6", "--iterations", "4", "--warmup", "2")
     done = in_process_job(llm_forward, "--random", shape, *options)

@@ -7,7 +7,9 @@ from tests.fakes.openai_server import DONE, Script
 def test_llm_server_failures_are_counted_by_kind(server_job, server):
     kinds = [
         sse.answer(2),
-        Script([b'{"error": {"message": "slow down"}}'], status=429, content_type="application/json"),
+        Script(
+            [b'{"error": {"message": "slow down"}}'], status=429, content_type="application/json"
+        ),
         Script([sse.text("a")]),
         Script([sse.event({"error": {"message": "no memory"}}), DONE]),
     ]
@@ -15,10 +17,16 @@ def test_llm_server_failures_are_counted_by_kind(server_job, server):
     done = server_job("--url", server.url, "--requests", "8")
 
     assert done.returncode == 0
-    assert server_job.run.work == {"requests": 2, "requests_failed": 6, "prompt_tokens": 6, "generated_tokens": 4}
+    assert server_job.run.work == {
+        "requests": 2,
+        "requests_failed": 6,
+        "prompt_tokens": 6,
+        "generated_tokens": 4,
+    }
     assert server_job.run.results["error_ratio"] == 6 / 8
     assert {
-        name: server_job.run.results[f"requests_failed_{name}"] for name in ("http_429", "cut_off", "in_stream")
+        name: server_job.run.results[f"requests_failed_{name}"]
+        for name in ("http_429", "cut_off", "in_stream")
     } == {
         "http_429": 2,
         "cut_off": 2,
@@ -37,7 +45,9 @@ def test_llm_server_all_requests_failed_is_one_line_error(server_job, server):
     assert done.returncode == 1
     assert server_job.run.outcome == "failed"
     assert server_job.run.results["error_ratio"] == 1
-    assert "none of the 3 requests succeeded: 3 http_401 (bad key); set OPENAI_API_KEY" in done.stderr
+    assert (
+        "none of the 3 requests succeeded: 3 http_401 (bad key); set OPENAI_API_KEY" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

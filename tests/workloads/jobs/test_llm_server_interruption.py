@@ -17,9 +17,20 @@ from tests.polling import eventually
 def test_llm_server_signal_reports_results_so_far(server_job, server, name):
     """Answer three requests at once; the fourth and all later ones never end."""
     server.script = lambda number: sse.answer(2) if number < 3 else Script([sse.text("a"), 600.0])
-    arguments = ["-m", "workloads", "job", "llm-server", "--url", server.url, "--concurrency", "2"]
+    arguments = [
+        "-m",
+        "wattline_workloads",
+        "job",
+        "llm-server",
+        "--url",
+        server.url,
+        "--concurrency",
+        "2",
+    ]
     with server_job.exporter.start(*arguments) as process:
-        eventually(lambda: server_job.exporter.api.runs and server_job.run.work.get("requests") == 3)
+        eventually(
+            lambda: server_job.exporter.api.runs and server_job.run.work.get("requests") == 3
+        )
         eventually(lambda: len(server.requests) == 5)
         process.send_signal(signal.Signals[name])
         _, errors = process.communicate(timeout=60)
@@ -37,7 +48,15 @@ def test_llm_server_signal_reports_results_so_far(server_job, server, name):
 
 def test_llm_server_missing_tenant_stops_before_measure(server_job, server, tmp_path):
     """Start without the second tenant: only the warm-up is sent."""
-    done = server_job("--url", server.url, "--warmup", "1", "--requests", "5", WATTLINE_BARRIER=f"{tmp_path}:2:0.3")
+    done = server_job(
+        "--url",
+        server.url,
+        "--warmup",
+        "1",
+        "--requests",
+        "5",
+        WATTLINE_BARRIER=f"{tmp_path}:2:0.3",
+    )
 
     assert done.returncode == 1
     assert len(server.requests) == 1
@@ -47,7 +66,17 @@ def test_llm_server_missing_tenant_stops_before_measure(server_job, server, tmp_
 def test_llm_server_progress_on_terminal_is_one_line(server_job, server):
     server.script = lambda _: sse.answer(1, first_s=2.0)
     terminal, job_end = pty.openpty()
-    command = [sys.executable, "-m", "workloads", "job", "llm-server", "--url", server.url, "--requests", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "wattline_workloads",
+        "job",
+        "llm-server",
+        "--url",
+        server.url,
+        "--requests",
+        "1",
+    ]
     with subprocess.Popen(
         command, env=server_job.exporter.environment, stderr=job_end, start_new_session=True
     ) as process:

@@ -7,15 +7,22 @@ from contextlib import ExitStack
 import pytest
 import requests
 
-from exporter.simulation import clock_s
 from tests.daemon import begin, daemon
 from tests.exporter.requests.calls import accepted
 from tests.polling import eventually
 from tests.workloads.jobs.test_llm_server_llama_cpp import start
+from wattline_exporter.simulation import clock_s
 
 __all__ = ["start"]  # a fixture
 
-OPTIONS = ("--simulate", "1xH200", "--no-collector.host", "--no-collector.rapl", "--requests.window", "10s")
+OPTIONS = (
+    "--simulate",
+    "1xH200",
+    "--no-collector.host",
+    "--no-collector.rapl",
+    "--requests.window",
+    "10s",
+)
 LOAD_S, CLIENTS, TOKENS = 12.0, 2, 500
 
 
@@ -47,14 +54,19 @@ def serve(exporter, addresses):
         return sent
 
     with ThreadPoolExecutor(CLIENTS * len(addresses)) as pool:
-        clients = [(run_id, pool.submit(send, run_id)) for run_id in addresses for _ in range(CLIENTS)]
+        clients = [
+            (run_id, pool.submit(send, run_id)) for run_id in addresses for _ in range(CLIENTS)
+        ]
         return {
-            run_id: [r for each, client in clients if each == run_id for r in client.result()] for run_id in addresses
+            run_id: [r for each, client in clients if each == run_id for r in client.result()]
+            for run_id in addresses
         }
 
 
 def busy_times(sent):
-    """Return the begin and end of each time in which a server had requests; the clients pause between two of them."""
+    """Return the begin and end of each time in which a server had requests; the clients pause
+    between two of them.
+    """
     times = []
     for begin_at, end_at in sorted((each["started_at"], each["ended_at"]) for each in sent):
         if times and begin_at <= times[-1][1]:
@@ -67,28 +79,42 @@ def busy_times(sent):
 def final_energy_j(exporter, run_id, sent):
     def finals():
         found = [exporter.get(f"/api/v1/requests/{each['id']}?run_id={run_id}")[1] for each in sent]
-        return [each["energy_joules"] for each in found] if all(each["state"] == "final" for each in found) else None
+        return (
+            [each["energy_joules"] for each in found]
+            if all(each["state"] == "final" for each in found)
+            else None
+        )
 
     return sum(eventually(finals, f"energies of {run_id}", exporter.log, 90.0))
 
 
 @pytest.mark.parametrize("utilizations", [(0.7,), (0.5, 0.2)], ids=["one server", "two servers"])
 def test_llama_cpp_requests_add_up_to_the_energy_of_the_gpu(tmp_path, start, utilizations):
-    """The GPU is never idle for long, so its idle power is unknown, and all energy is divided by the loads."""
+    """The GPU is never idle for long, so its idle power is unknown, and all energy is divided by
+    the loads.
+    """
     with ExitStack() as stack:
         servers = [start() for _ in utilizations]
         exporter = stack.enter_context(daemon(tmp_path, *OPTIONS))
         simulation = stack.enter_context(exporter.simulation())
-        for number, ((_, process), utilization) in enumerate(zip(servers, utilizations, strict=True)):
+        for number, ((_, process), utilization) in enumerate(
+            zip(servers, utilizations, strict=True)
+        ):
             simulation.drive(0, utilization, process.pid, 1 << 30)
-            begin(exporter, "llama-server", run_id=f"llama-{number}", gpus=["0"], pids=[process.pid])
+            begin(
+                exporter, "llama-server", run_id=f"llama-{number}", gpus=["0"], pids=[process.pid]
+            )
         time.sleep(3.0)  # until the loads of the processes are known
-        served = serve(exporter, {f"llama-{number}": address for number, (address, _) in enumerate(servers)})
+        served = serve(
+            exporter, {f"llama-{number}": address for number, (address, _) in enumerate(servers)}
+        )
         found_j = [final_energy_j(exporter, run_id, sent) for run_id, sent in served.items()]
         offset_s = clock_s() - time.time()
         true_j = []
         for sent, utilization in zip(served.values(), utilizations, strict=True):
-            times_s = [(begin_at + offset_s, end_at + offset_s) for begin_at, end_at in busy_times(sent)]
+            times_s = [
+                (begin_at + offset_s, end_at + offset_s) for begin_at, end_at in busy_times(sent)
+            ]
             gpu_j = sum(simulation.energy_j(0, *time_s) for time_s in times_s)
             true_j.append(gpu_j * utilization / sum(utilizations))
 

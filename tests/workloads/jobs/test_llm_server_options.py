@@ -2,7 +2,7 @@
 
 import pytest
 
-from workloads.jobs import llm_server
+from wattline_workloads.jobs import llm_server
 
 
 @pytest.mark.parametrize(

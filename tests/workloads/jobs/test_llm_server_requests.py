@@ -2,10 +2,10 @@
 
 import pytest
 
-from analyzer.sources.requests.file import read_requests
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
 from tests.fakes.run_api import reported_requests
+from wattline_analyzer.requests.file import read_requests
 
 
 def test_llm_server_without_model_uses_first_listed(server_job, server):
@@ -16,11 +16,19 @@ def test_llm_server_without_model_uses_first_listed(server_job, server):
 
 
 def test_llm_server_key_file_is_sent_and_never_written(server_job, server, tmp_path):
-    server.script = lambda n: sse.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
+    server.script = lambda n: (
+        sse.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
+    )
     path = tmp_path / "key"
     path.write_text("sk-file\n")
     done = server_job(
-        "--url", server.url, "--requests", "2", "--api-key-file", str(path), OPENAI_API_KEY="sk-environment"
+        "--url",
+        server.url,
+        "--requests",
+        "2",
+        "--api-key-file",
+        str(path),
+        OPENAI_API_KEY="sk-environment",
     )
 
     assert [seen.headers["Authorization"] for seen in server.requests] == ["Bearer sk-file"] * 2
@@ -55,7 +63,10 @@ def test_llm_server_prompt_file_sets_prompts_and_lengths(server_job, server, tmp
         ("two", 7),
         ("one", 5),
     ]
-    assert all(seen.body["ignore_eos"] is True and seen.path == "/v1/completions" for seen in server.requests)
+    assert all(
+        seen.body["ignore_eos"] is True and seen.path == "/v1/completions"
+        for seen in server.requests
+    )
     config = server_job.events[0]["config"]
     assert (config["prompts"], config["max_tokens"], config["slo"]) == (str(path), "7", None)
 
@@ -94,7 +105,11 @@ def test_llm_server_late_end_of_body_keeps_recorded_times(server_job, server):
     server.script = lambda _: Script([*sse.answer(3).steps, 0.3])
     server_job("--url", server.url, "--requests", "2", "--concurrency", "1")
 
-    reported = [one for body in server_job.exporter.api.bodies("/requests") for one in reported_requests(body)]
+    reported = [
+        one
+        for body in server_job.exporter.api.bodies("/requests")
+        for one in reported_requests(body)
+    ]
     [folder] = server_job.out.iterdir()
     spans = read_requests([folder]).spans
     for name, times_s in (("started_at", spans.arrived_s), ("ended_at", spans.ended_s)):

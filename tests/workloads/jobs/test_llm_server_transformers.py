@@ -1,7 +1,7 @@
 """Job `llm-server` against `transformers serve`, with a tiny random model on the CPU.
 
-The stream of this server ends without [DONE]; its usage is always in the last chunk. It rejects unknown fields and
-lists only the models in its cache. In its model a letter is a token.
+The stream of this server ends without [DONE]; its usage is always in the last chunk. It rejects
+unknown fields and lists only the models in its cache. In its model a letter is a token.
 """
 
 import json
@@ -18,7 +18,9 @@ from tests.fakes.tiny_gpt2 import save_gpt2
 from tests.servers import free_port
 
 _NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai")
-pytestmark = pytest.mark.skipif(not all(map(find_spec, _NEEDED)), reason=f"needs {', '.join(_NEEDED)}")
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, _NEEDED)), reason=f"needs {', '.join(_NEEDED)}"
+)
 PROMPTS = ["hello", "a longer prompt", "one more"]
 """Texts of 5, 15 and 8 letters."""
 
@@ -37,10 +39,21 @@ def transformers_server(tmp_path_factory):
     }
     model, port = folder / "tiny", free_port()
     save_gpt2(model)
-    program = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), "--device", "cpu"]
+    program = [
+        sys.executable,
+        "-m",
+        "transformers.cli.transformers",
+        "serve",
+        str(model),
+        "--device",
+        "cpu",
+    ]
     address, log = f"http://127.0.0.1:{port}", folder / "log"
     command = [*program, "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process,
+    ):
         try:
             _await(f"{address}/health", process, log)
             yield address, str(model)
@@ -66,9 +79,15 @@ def _await(url, process, log):
 def generated_tokens(transformers_server, prompt, max_tokens):
     """Return the number of generated tokens that the server reports without a stream."""
     address, model = transformers_server
-    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens}
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+    }
     request = urllib.request.Request(
-        f"{address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"{address}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         usage = json.load(answer)["usage"]
@@ -80,13 +99,28 @@ def test_transformers_tokens_equal_usage_of_server(exporter, transformers_server
     address, model = transformers_server
     path = tmp_path / "prompts.txt"
     path.write_text("\n".join(PROMPTS))
-    options = ["--url", address, "--model", model, "--prompts", str(path), "--max-tokens", "6", "--requests", "6"]
+    options = [
+        "--url",
+        address,
+        "--model",
+        model,
+        "--prompts",
+        str(path),
+        "--max-tokens",
+        "6",
+        "--requests",
+        "6",
+    ]
     done = exporter.workloads("job", "llm-server", "--concurrency", "2", "--warmup", "3", *options)
 
     run = exporter.api.only_run
     expected = 2 * sum(generated_tokens(transformers_server, prompt, 6) for prompt in PROMPTS)
     assert done.returncode == 0, done.stderr
-    assert run.work == {"requests": 6, "prompt_tokens": 2 * (5 + 15 + 8), "generated_tokens": expected}
+    assert run.work == {
+        "requests": 6,
+        "prompt_tokens": 2 * (5 + 15 + 8),
+        "generated_tokens": expected,
+    }
     assert run.results["requests_without_usage"] == 0
     assert 0 < run.results["ttft_seconds_p50"] <= run.results["e2e_seconds_p99"]
     assert run.results["tokens_per_chunk_mean"] == 1
@@ -96,19 +130,45 @@ def test_transformers_completions_are_counted(exporter, transformers_server, tmp
     address, model = transformers_server
     path = tmp_path / "prompts.txt"
     path.write_text("hello")
-    options = ["--url", address, "--model", model, "--api", "completions", "--prompts", str(path), "--max-tokens", "4"]
+    options = [
+        "--url",
+        address,
+        "--model",
+        model,
+        "--api",
+        "completions",
+        "--prompts",
+        str(path),
+        "--max-tokens",
+        "4",
+    ]
     done = exporter.workloads("job", "llm-server", "--rate", "20", "--requests", "3", *options)
 
     assert done.returncode == 0, done.stderr
-    assert exporter.api.only_run.work == {"requests": 3, "prompt_tokens": 15, "generated_tokens": 12}
+    assert exporter.api.only_run.work == {
+        "requests": 3,
+        "prompt_tokens": 15,
+        "generated_tokens": 12,
+    }
 
 
 def test_transformers_rejected_field_quotes_server(exporter, transformers_server):
     address, model = transformers_server
-    options = ["--url", address, "--model", model, "--requests", "2", "--extra-body", '{"ignore_eos": true}']
+    options = [
+        "--url",
+        address,
+        "--model",
+        model,
+        "--requests",
+        "2",
+        "--extra-body",
+        '{"ignore_eos": true}',
+    ]
     done = exporter.workloads("job", "llm-server", *options)
 
     assert done.returncode == 1
     assert "http_422 (Unexpected fields in the request: {'ignore_eos'})" in done.stderr
-    results = exporter.api.only_run.results  # the server may then close the connection of the other request
+    results = (
+        exporter.api.only_run.results
+    )  # the server may then close the connection of the other request
     assert results["requests_failed_http_422"] + results.get("requests_failed_connection", 0) == 2

@@ -5,12 +5,16 @@ import pytest
 from tests.polling import eventually
 from tests.workloads.caps_testbed import power_steps_w
 from tests.workloads.programs import NO_TORCH
-from workloads.jobs import memcpy
+from wattline_workloads.jobs import memcpy
 
 
 @pytest.mark.parametrize(
     ("direction", "watts", "bytes_per_second"),
-    [("host-to-device", 140.2, 25e9), ("device-to-host", 140.2, 25e9), ("device-to-device", 326.8, 1e12)],
+    [
+        ("host-to-device", 140.2, 25e9),
+        ("device-to-host", 140.2, 25e9),
+        ("device-to-device", 326.8, 1e12),
+    ],
 )
 def test_memcpy_simulated_power_depends_on_direction(simulated, direction, watts, bytes_per_second):
     exporter, gpus = simulated
@@ -36,7 +40,14 @@ def test_memcpy_counts_each_byte_once(exporter):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("8", 8), ("1GiB", 2**30), ("1.5kB", 1500), ("6.4GB", 6_400_000_000), ("2 MiB", 2 * 2**20), ("512M", 512_000_000)],
+    [
+        ("8", 8),
+        ("1GiB", 2**30),
+        ("1.5kB", 1500),
+        ("6.4GB", 6_400_000_000),
+        ("2 MiB", 2 * 2**20),
+        ("512M", 512_000_000),
+    ],
 )
 def test_parse_size_accepts_units(text, size):
     assert memcpy.parse_size(text) == size
@@ -44,7 +55,9 @@ def test_parse_size_accepts_units(text, size):
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_memcpy_signal_ends_run_as_interrupted(exporter, name):
-    process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60", **NO_TORCH)
+    process = exporter.start(
+        "-m", "wattline_workloads.jobs.memcpy", "--size", "1MB", "--duration", "60", **NO_TORCH
+    )
     with process:
         eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.Signals[name])

@@ -4,12 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.contract.run import PhaseEvent
 from tests.workloads.jobs.kernels.kernel_events import kernel_events, read_events
+from wattline.contract.run import PhaseEvent
 
 
 def test_dgemm_counts_two_flop_per_multiply_add(exporter):
-    done = exporter.workloads("job", "dgemm", "--size", "32", "--repetitions", "5", OMP_NUM_THREADS="1")
+    done = exporter.workloads(
+        "job", "dgemm", "--size", "32", "--repetitions", "5", OMP_NUM_THREADS="1"
+    )
 
     run = exporter.api.only_run
     assert done.returncode == 0, done.stderr
@@ -40,9 +42,15 @@ def test_sgemm_kernels_follow_warm_up_without_overlap(exporter, tmp_path):
     phase_starts = {event.name: event.t for event in events if isinstance(event, PhaseEvent)}
     events_of_kernels = kernel_events(tmp_path)
     assert list(phase_starts) == ["load", "warmup", "measure", "rest"]
-    assert phase_starts["measure"] <= events_of_kernels[0].t - events_of_kernels[0].latency_seconds + 0.001  # rounding
+    assert (
+        phase_starts["measure"]
+        <= events_of_kernels[0].t - events_of_kernels[0].latency_seconds + 0.001
+    )  # rounding
     assert events_of_kernels[-1].t <= phase_starts["rest"] + 0.001
-    assert all(after.t - after.latency_seconds >= before.t - 0.001 for before, after in pairwise(events_of_kernels))
+    assert all(
+        after.t - after.latency_seconds >= before.t - 0.001
+        for before, after in pairwise(events_of_kernels)
+    )
 
 
 def test_sgemm_short_kernels_are_timed_in_groups(exporter, tmp_path):
@@ -51,21 +59,29 @@ def test_sgemm_short_kernels_are_timed_in_groups(exporter, tmp_path):
 
     events_of_kernels = kernel_events(tmp_path)
     assert sum(event.values["kernel_count"] for event in events_of_kernels) == 1000
-    assert all(event.work == {"flop": 1024 * event.values["kernel_count"]} for event in events_of_kernels)
+    assert all(
+        event.work == {"flop": 1024 * event.values["kernel_count"]} for event in events_of_kernels
+    )
     assert len(events_of_kernels) < 1000
     assert "timed together" in done.stderr
 
 
 def test_sgemm_without_torch_uses_numpy(exporter):
-    without_torch = "import sys; sys.modules['torch'] = None; from workloads.jobs import sgemm; "
-    done = exporter.python("-c", without_torch + "sys.exit(sgemm.main(['--size', '16', '--repetitions', '2']))")
+    without_torch = (
+        "import sys; sys.modules['torch'] = None; from wattline_workloads.jobs import sgemm; "
+    )
+    done = exporter.python(
+        "-c", without_torch + "sys.exit(sgemm.main(['--size', '16', '--repetitions', '2']))"
+    )
 
     assert done.returncode == 0, done.stderr
     assert exporter.api.only_run.work == {"flop": 16_384}
 
 
 def test_sgemm_too_large_matrices_are_one_line_error(exporter):
-    done = exporter.workloads("job", "sgemm", "--size", "10000000", "--repetitions", "1")  # 400 TB each
+    done = exporter.workloads(
+        "job", "sgemm", "--size", "10000000", "--repetitions", "1"
+    )  # 400 TB each
 
     assert done.returncode == 1
     assert "a smaller --size needs less memory" in done.stderr

@@ -6,16 +6,18 @@ import time
 
 import pytest
 
-from exporter.simulation.state_file import clock_s
 from tests.polling import eventually
 from tests.workloads.caps_testbed import power_steps_w
 from tests.workloads.jobs.kernels.kernel_events import kernel_events
+from wattline_exporter.simulation.state_file import clock_s
 
 
 def test_sgemm_simulated_loads_only_selected_gpu(simulated):
     exporter, gpus = simulated
     idle_w = gpus.gpus[1].product.idle_w
-    process = exporter.start("-m", "workloads", "job", "sgemm", "--gpus", "1", "--duration", "1.5")
+    process = exporter.start(
+        "-m", "wattline_workloads", "job", "sgemm", "--gpus", "1", "--duration", "1.5"
+    )
     with process:
         (process_on_gpu,) = eventually(lambda: gpus.gpus[1].processes)
         process.communicate(timeout=60)
@@ -67,7 +69,7 @@ def test_sgemm_two_gpus_double_work(simulated):
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_sgemm_simulated_signal_leaves_gpus_idle(simulated, name):
     exporter, gpus = simulated
-    process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
+    process = exporter.start("-m", "wattline_workloads", "job", "sgemm", "--duration", "60")
     with process:
         eventually(lambda: gpus.gpus[0].processes)
         process.send_signal(signal.Signals[name])
@@ -81,7 +83,7 @@ def test_sgemm_simulated_signal_leaves_gpus_idle(simulated, name):
 
 def test_sgemm_without_runner_starts_own_run(simulated):
     exporter, _ = simulated
-    process = exporter.start("-m", "workloads.jobs.sgemm", "--duration", "60")
+    process = exporter.start("-m", "wattline_workloads.jobs.sgemm", "--duration", "60")
     with process:
         eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.SIGTERM)
@@ -94,7 +96,7 @@ def test_sgemm_without_runner_starts_own_run(simulated):
 
 def test_sgemm_simulated_killed_job_leaves_gpus_idle(simulated):
     exporter, gpus = simulated
-    process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
+    process = exporter.start("-m", "wattline_workloads", "job", "sgemm", "--duration", "60")
     with process:
         eventually(lambda: gpus.gpus[0].processes)
         process_of_job = gpus.gpus[0].processes[0].pid
@@ -139,7 +141,9 @@ def test_dgemm_simulated_speed_is_half_of_sgemm(simulated):
 
 def test_sgemm_events_name_gpu_of_kernel(simulated, tmp_path):
     exporter, _ = simulated
-    exporter.workloads("job", "sgemm", "--gpus", "all", "--repetitions", "3", "--out", str(tmp_path))
+    exporter.workloads(
+        "job", "sgemm", "--gpus", "all", "--repetitions", "3", "--out", str(tmp_path)
+    )
 
     assert sorted(event.values["gpu"] for event in kernel_events(tmp_path)) == [0, 0, 0, 1, 1, 1]
 
@@ -149,7 +153,11 @@ def test_sgemm_waits_for_other_tenants_after_warm_up(simulated, tmp_path):
     barrier_folder = tmp_path / "barrier"
     barrier_folder.mkdir()
     process = exporter.start(
-        "-m", "workloads.jobs.sgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{barrier_folder}:2:60"
+        "-m",
+        "wattline_workloads.jobs.sgemm",
+        "--repetitions",
+        "2",
+        WATTLINE_BARRIER=f"{barrier_folder}:2:60",
     )
     with process:
         eventually(lambda: list(barrier_folder.glob("ready-*")))
@@ -159,13 +167,24 @@ def test_sgemm_waits_for_other_tenants_after_warm_up(simulated, tmp_path):
 
     assert phases == ["load", "warmup"]
     assert process.returncode == 0, stderr
-    assert [body["name"] for body in exporter.api.bodies("/phase")] == ["load", "warmup", "measure", "rest"]
+    assert [body["name"] for body in exporter.api.bodies("/phase")] == [
+        "load",
+        "warmup",
+        "measure",
+        "rest",
+    ]
 
 
 def test_dgemm_failed_tenant_stops_before_measure(simulated, tmp_path):
     exporter, _ = simulated
     (tmp_path / "abandoned").touch()
-    done = exporter.python("-m", "workloads.jobs.dgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{tmp_path}:2:60")
+    done = exporter.python(
+        "-m",
+        "wattline_workloads.jobs.dgemm",
+        "--repetitions",
+        "2",
+        WATTLINE_BARRIER=f"{tmp_path}:2:60",
+    )
 
     assert done.returncode == 1
     assert "dgemm: tenant not started: another tenant failed" in done.stderr

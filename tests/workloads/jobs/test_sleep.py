@@ -18,7 +18,7 @@ def test_sleep_duration_is_run_duration(exporter):
 
 
 def test_sleep_interrupted_prints_no_traceback(exporter):
-    process = exporter.start("-m", "workloads", "job", "sleep", "--duration", "600")
+    process = exporter.start("-m", "wattline_workloads", "job", "sleep", "--duration", "600")
     with process:
         eventually(lambda: _sleeps(process.pid))
         os.killpg(process.pid, signal.SIGINT)
@@ -34,6 +34,6 @@ def _sleeps(runner):
     caught = [
         int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{job.pid}/status").read_text())[1], 16)
         for job in psutil.Process(runner).children()
-        if "workloads.jobs.sleep" in job.cmdline()
+        if "wattline_workloads.jobs.sleep" in job.cmdline()
     ]
     return any(signals >> (signal.SIGTERM - 1) & 1 for signals in caught)

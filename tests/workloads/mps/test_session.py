@@ -12,8 +12,8 @@ import pytest
 from tests.fakes import mps_control
 from tests.polling import eventually
 from tests.workloads.programs import ROOT, plain_environment
-from workloads.mps import session as mps
-from workloads.mps.daemon import MpsError
+from wattline_workloads.mps import session as mps
+from wattline_workloads.mps.daemon import MpsError
 
 _CLIENT = """
 import sys
@@ -26,7 +26,7 @@ _SLEEPS = "import sys; print('ready', flush=True); sys.stdin.read()"
 _RUNNER = """
 import os, sys, time
 from pathlib import Path
-from workloads.mps import session as mps
+from wattline_workloads.mps import session as mps
 with mps.run_mps_daemon(Path(sys.argv[1]), os.environ) as session:
     print(*session._daemon.processes(), flush=True)
     time.sleep(60)
@@ -57,7 +57,10 @@ def test_mps_session_verifies_client_and_leaves_no_process(environ, tmp_path):
 
 def test_mps_verify_accepts_client_in_child_process(environ, tmp_path):
     shell = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", _CLIENT]
-    with mps.run_mps_daemon(tmp_path, environ) as session, _started(shell, environ | session.environment) as job:
+    with (
+        mps.run_mps_daemon(tmp_path, environ) as session,
+        _started(shell, environ | session.environment) as job,
+    ):
         session.verify([job.pid], within_s=30)
 
         assert job.pid not in session._daemon.clients()
@@ -110,7 +113,9 @@ def test_mps_verify_former_client_is_accepted(environ, tmp_path):
 @pytest.mark.parametrize("fault", ["late", "deaf"])
 def test_mps_daemon_unresponsive_is_killed(environ, tmp_path, fault):
     with (
-        mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": fault}, stop_within_s=0.5) as session,
+        mps.run_mps_daemon(
+            tmp_path, environ | {"FAKE_MPS_FAULT": fault}, stop_within_s=0.5
+        ) as session,
         _job(_CLIENT, environ | session.environment) as client,
     ):
         session.verify([client.pid], within_s=30)
@@ -143,7 +148,8 @@ def test_mps_failed_start_quotes_daemon(environ, tmp_path, fault, message):
 def test_mps_not_installed_fails_with_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     message = (
-        "cannot start MPS: nvidia-cuda-mps-control is not on PATH; install NVIDIA's driver (on Debian and Ubuntu "
+        "cannot start MPS: nvidia-cuda-mps-control is not on PATH; install NVIDIA's driver (on "
+        "Debian and Ubuntu "
         "nvidia-compute-utils), or set mps: false"
     )
     with pytest.raises(MpsError, match=f"^{re.escape(message)}$"):
@@ -152,7 +158,10 @@ def test_mps_not_installed_fails_with_remedy(monkeypatch, tmp_path):
 
 def test_mps_not_executable_fails_with_remedy(environ, tmp_path):
     (tmp_path / "nvidia-cuda-mps-control").chmod(0o600)
-    message = "cannot execute nvidia-cuda-mps-control: Permission denied; get the permission, or set mps: false"
+    message = (
+        "cannot execute nvidia-cuda-mps-control: Permission denied; get the permission, or "
+        "set mps: false"
+    )
     with pytest.raises(MpsError, match=f"^{message}$"):
         _enter(mps.run_mps_daemon(tmp_path, environ | {"PATH": str(tmp_path)}))
 
@@ -172,18 +181,24 @@ def test_mps_failed_start_names_compute_mode(environ, tmp_path, mode, hint):
         _enter(mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "refuses"}))
 
 
-@pytest.mark.parametrize(("theirs", "is_refused"), [("GPU-a,GPU-b", True), ("GPU-c", False), (None, True)])
+@pytest.mark.parametrize(
+    ("theirs", "is_refused"), [("GPU-a,GPU-b", True), ("GPU-c", False), (None, True)]
+)
 def test_mps_second_daemon_on_gpus_fails(environ, tmp_path, theirs, is_refused):
     folder = tmp_path / "proc" / "4711"
     folder.mkdir(parents=True)
     (folder / "cmdline").write_bytes(b"/usr/bin/nvidia-cuda-mps-control\0-d\0")
-    (folder / "environ").write_text("A=1\0" + (f"CUDA_VISIBLE_DEVICES={theirs}\0" if theirs else ""))
+    (folder / "environ").write_text(
+        "A=1\0" + (f"CUDA_VISIBLE_DEVICES={theirs}\0" if theirs else "")
+    )
     session = mps.run_mps_daemon(tmp_path, environ, ["GPU-a"], proc=tmp_path / "proc")
 
     if is_refused:
         message = (
-            f"cannot start MPS: a daemon of user {getpass.getuser()} is already running (pid 4711) on these GPUs; "
-            "stop it (echo quit | nvidia-cuda-mps-control, as that user), or choose other GPUs by UUID"
+            f"cannot start MPS: a daemon of user {getpass.getuser()} is already running (pid 4711) "
+            "on these GPUs; "
+            "stop it (echo quit | nvidia-cuda-mps-control, as that user), or choose other GPUs by "
+            "UUID"
         )
         with pytest.raises(MpsError, match=f"^{re.escape(message)}$"):
             _enter(session)

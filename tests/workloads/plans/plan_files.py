@@ -9,7 +9,10 @@ from typing import Any
 
 from tests.workloads.programs import Exporter
 
-TWO_REPEATS = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
+TWO_REPEATS = (
+    "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: "
+    "{duration: 0.1}\n"
+)
 
 
 def write_file(folder: Path, text: str, name: str = "plan.yaml") -> Path:
@@ -18,7 +21,9 @@ def write_file(folder: Path, text: str, name: str = "plan.yaml") -> Path:
     return path
 
 
-def run_plan(exporter: Exporter, plan: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_plan(
+    exporter: Exporter, plan: Path, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a plan to its end; the default results folder is `results` next to it."""
     out = () if {"--resume", "--out"} & set(options) else ("--out", str(plan.parent / "results"))
     return exporter.workloads("plan", str(plan), *out, *options, **environment)

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from exporter.simulation import Fault
 from tests import daemon
 from tests.polling import eventually
 from tests.workloads.plans.plan_files import read_journal, write_file
 from tests.workloads.programs import NURSERY
+from wattline_exporter.simulation import Fault
 
 BEFORE_W = 600  # differs from the GPU's default of 700
 STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}
@@ -20,7 +20,9 @@ STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}
 
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory):
-    with daemon.daemon(tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history") as started:
+    with daemon.daemon(
+        tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history"
+    ) as started:
         yield started
 
 
@@ -34,14 +36,16 @@ def limit_w(exporter):
 
 @pytest.fixture
 def environment(exporter, tmp_path):
-    return daemon.environment({"WATTLINE_EXPORTER": exporter.url, "XDG_STATE_HOME": str(tmp_path / "state")})
+    return daemon.environment(
+        {"WATTLINE_EXPORTER": exporter.url, "XDG_STATE_HOME": str(tmp_path / "state")}
+    )
 
 
 @pytest.fixture
 def start(environment):
     def start_command(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "workloads", *arguments],
+            [sys.executable, "-m", "wattline_workloads", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -56,7 +60,7 @@ def start(environment):
 @pytest.fixture
 def workloads(environment):
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return NURSERY.run(["-m", "workloads", *arguments], environment, timeout_s=240)
+        return NURSERY.run(["-m", "wattline_workloads", *arguments], environment, timeout_s=240)
 
     return run
 
@@ -64,7 +68,16 @@ def workloads(environment):
 def test_sweep_runs_under_each_cap_follow_law(exporter, limit_w, workloads, tmp_path):
     results = tmp_path / "results"
     done = workloads(
-        *("sweep", "simulated-load", "--power-limits", "350,450,700", "--steps", "40", "--out", str(results)),
+        *(
+            "sweep",
+            "simulated-load",
+            "--power-limits",
+            "350,450,700",
+            "--steps",
+            "40",
+            "--out",
+            str(results),
+        ),
         *("-l", "site=lab", "--gpus", "0"),
     )
 
@@ -76,7 +89,9 @@ def test_sweep_runs_under_each_cap_follow_law(exporter, limit_w, workloads, tmp_
         (measure,) = [phase for phase in run["phases"] if phase["name"] == "measure"]
         assert (run["outcome"], run["labels"]["site"], run["work"]["steps"]) == ("ok", "lab", 40)
         assert line["settings"] == {"power_limit_watts": cap_w}
-        joules, half_j = (measure[name]["gpu"] for name in ("energy_joules", "energy_uncertainty_joules"))
+        joules, half_j = (
+            measure[name]["gpu"] for name in ("energy_joules", "energy_uncertainty_joules")
+        )
         assert half_j < 0.15 * joules
         assert joules - half_j <= cap_w * measure["duration_seconds"]
         assert joules + half_j >= 40 * STEP_J[cap_w]
@@ -88,7 +103,16 @@ def test_sweep_runs_under_each_cap_follow_law(exporter, limit_w, workloads, tmp_
 def test_sweep_signal_restores_limit_and_can_be_resumed(limit_w, start, tmp_path):
     results = tmp_path / "results"
     with start(
-        *("sweep", "simulated-load", "--power-limits", "300,400", "--duration", "60", "--out", str(results)),
+        *(
+            "sweep",
+            "simulated-load",
+            "--power-limits",
+            "300,400",
+            "--duration",
+            "60",
+            "--out",
+            str(results),
+        ),
         *("--order", "as-given"),
     ) as process:
         eventually(lambda: limit_w() == 300)
@@ -100,7 +124,10 @@ def test_sweep_signal_restores_limit_and_can_be_resumed(limit_w, start, tmp_path
     assert process.returncode == -signal.SIGTERM
     assert limit_w() == BEFORE_W
     assert line["cut_off"]
-    assert f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in stderr
+    assert (
+        f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}"
+        in stderr
+    )
 
 
 def test_sweep_ineffective_clock_lock_stops_run(exporter, limit_w, workloads, tmp_path):
@@ -109,7 +136,16 @@ def test_sweep_ineffective_clock_lock_stops_run(exporter, limit_w, workloads, tm
     with exporter.simulation() as simulation:
         simulation.set_fault(0, Fault.UNMOVED, on=True)
         done = workloads(
-            *("sweep", "simulated-load", "--law", "light", "--sm-clocks", "990", "--duration", "60"),
+            *(
+                "sweep",
+                "simulated-load",
+                "--law",
+                "light",
+                "--sm-clocks",
+                "990",
+                "--duration",
+                "60",
+            ),
             *("--out", str(results)),
         )
         simulation.set_fault(0, Fault.UNMOVED, on=False)
@@ -137,21 +173,41 @@ def test_dry_run_checks_caps_against_the_limits_of_the_gpu(exporter, limit_w, wo
     good = workloads(*sweep, "--power-limits", "200,700")
 
     assert [each.returncode for each in (high, clock, good)] == [2, 2, 0]
-    assert "GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not 800 W" in high.stderr
+    assert (
+        "GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not 800 W"
+        in high.stderr
+    )
     assert "has no SM clock of 901 MHz" in clock.stderr
     assert "limits checked on GPU 0 (SIMULATED NVIDIA H200)" in good.stdout
     assert limit_w() == BEFORE_W
 
 
 def test_sweep_and_dry_run_refuse_an_unclear_gpu_alike(tmp_path):
-    sweep = ["-m", "workloads", "sweep", "simulated-load", "--power-limits", "300", "--out", str(tmp_path / "results")]
+    sweep = [
+        "-m",
+        "wattline_workloads",
+        "sweep",
+        "simulated-load",
+        "--power-limits",
+        "300",
+        "--out",
+        str(tmp_path / "results"),
+    ]
     with daemon.daemon(tmp_path, "--simulate", "2xH200", "--no-history") as two:
-        environ = daemon.environment({"WATTLINE_EXPORTER": two.url, "XDG_STATE_HOME": str(tmp_path / "state")})
-        done = [NURSERY.run([*sweep, *more], environ) for more in ([], ["--dry-run"], ["--dry-run", "--gpus", "0"])]
+        environ = daemon.environment(
+            {"WATTLINE_EXPORTER": two.url, "XDG_STATE_HOME": str(tmp_path / "state")}
+        )
+        done = [
+            NURSERY.run([*sweep, *more], environ)
+            for more in ([], ["--dry-run"], ["--dry-run", "--gpus", "0"])
+        ]
 
     assert [each.returncode for each in done] == [1, 2, 0]
     for each in done[:2]:
-        assert "cannot choose one of 2 GPUs for the cap; give gpus: [0] in the plan, or --gpus 0" in each.stderr
+        assert (
+            "cannot choose one of 2 GPUs for the cap; give gpus: [0] in the plan, or --gpus 0"
+            in each.stderr
+        )
         assert each.stdout == ""
     assert not (tmp_path / "results").exists()
 
@@ -160,7 +216,8 @@ def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, 
     plan = write_file(
         tmp_path,
         "name: both\ngpus: 0\nruns:\n"
-        "  - {name: capped, job: simulated-load, options: {steps: 10}, sweep: {power_limit_watts: [300]}}\n"
+        "  - {name: capped, job: simulated-load, options: {steps: 10}, sweep: {power_limit_watts: "
+        "[300]}}\n"
         "  - {name: free, job: simulated-load, options: {steps: 10}}\n"
         "cool_down: {to_celsius: 1, at_most_seconds: 0.2}\n",
     )
@@ -179,15 +236,33 @@ def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, 
     ("arguments", "message"),
     [
         (["sgemm"], "no setting to sweep; give --power-limits 300:700:50"),
-        (["sgemm", "--power-limit", "300"], "unknown option --power-limit; did you mean --power-limits?"),
+        (
+            ["sgemm", "--power-limit", "300"],
+            "unknown option --power-limit; did you mean --power-limits?",
+        ),
         (["sgemm", "--power-limits", "700:300:50"], "--power-limits: 700:300:50 has no values"),
-        (["sgemm", "--power-limits", "many"], "--power-limits: 'many' is not a list of whole numbers"),
-        (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "cannot be set together; give one of the two"),
-        (["sgemm", "--vary", "size"], "--vary size: give OPTION=VALUE,VALUE like --vary batch-size=1,8"),
+        (
+            ["sgemm", "--power-limits", "many"],
+            "--power-limits: 'many' is not a list of whole numbers",
+        ),
+        (
+            ["sgemm", "--power-limits", "300", "--sm-clocks", "900"],
+            "cannot be set together; give one of the two",
+        ),
+        (
+            ["sgemm", "--vary", "size"],
+            "--vary size: give OPTION=VALUE,VALUE like --vary batch-size=1,8",
+        ),
         (["sgemm", "--vary", "syze=1,2"], "unrecognized arguments: --syze=1; did you mean --size?"),
-        (["sgemm", "--bogus", "--power-limits", "300"], "job sgemm: unrecognized arguments: --bogus"),
+        (
+            ["sgemm", "--bogus", "--power-limits", "300"],
+            "job sgemm: unrecognized arguments: --bogus",
+        ),
         (["sgem", "--power-limits", "300"], "unknown job 'sgem'; did you mean sgemm?"),
-        (["sgemm", "--power-limits", "300", "--order", "random"], "order: takes 'as-given', 'shuffled' or"),
+        (
+            ["sgemm", "--power-limits", "300", "--order", "random"],
+            "order: takes 'as-given', 'shuffled' or",
+        ),
     ],
 )
 def test_sweep_usage_error_is_one_line_with_exit_code_2(workloads, tmp_path, arguments, message):
@@ -200,30 +275,62 @@ def test_sweep_usage_error_is_one_line_with_exit_code_2(workloads, tmp_path, arg
 
 
 def test_sweep_of_a_command_ends_with_the_next_command(exporter, workloads, limit_w, tmp_path):
-    options = ("--gpus", "0", "--power-limits", "350,450", "--order", "as-given", "--out", str(tmp_path / "out"))
+    options = (
+        "--gpus",
+        "0",
+        "--power-limits",
+        "350,450",
+        "--order",
+        "as-given",
+        "--out",
+        str(tmp_path / "out"),
+    )
     done = workloads("sweep", *options, "--", sys.executable, "-c", "print('trained')", "--steps")
 
     assert done.returncode == 0
     entries = read_journal(tmp_path / "out")
     assert [entry["settings"]["power_limit_watts"] for entry in entries] == [350, 450]
     assert re.fullmatch(
-        rf"wattline: for the best setting: analyzer recommend --experiment python\S*-sweep --source {exporter.url}",
+        r"wattline: for the best setting: analyzer recommend --experiment python\S*-sweep "
+        rf"--source {exporter.url}",
         done.stderr.splitlines()[-1],
     )
     assert limit_w() == BEFORE_W
 
 
 def test_sweep_stops_if_its_first_run_fails(workloads, limit_w, tmp_path):
-    done = workloads("sweep", "--gpus", "0", "--power-limits", "350,450", "--out", str(tmp_path / "out"), "--", "false")
+    done = workloads(
+        "sweep",
+        "--gpus",
+        "0",
+        "--power-limits",
+        "350,450",
+        "--out",
+        str(tmp_path / "out"),
+        "--",
+        "false",
+    )
 
     assert done.returncode == 1
     assert len(read_journal(tmp_path / "out")) == 1
-    assert "stopped, since the first run failed; fix the job, or give --on-failure continue" in done.stderr
+    assert (
+        "stopped, since the first run failed; fix the job, or give --on-failure continue"
+        in done.stderr
+    )
     assert limit_w() == BEFORE_W
 
 
 def test_sweep_without_a_good_run_names_no_recommendation(workloads, tmp_path):
-    options = ("--gpus", "0", "--power-limits", "350", "--on-failure", "continue", "--out", str(tmp_path / "out"))
+    options = (
+        "--gpus",
+        "0",
+        "--power-limits",
+        "350",
+        "--on-failure",
+        "continue",
+        "--out",
+        str(tmp_path / "out"),
+    )
     done = workloads("sweep", *options, "--", "false")
 
     assert done.returncode == 1

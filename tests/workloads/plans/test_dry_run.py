@@ -67,9 +67,27 @@ def test_dry_run_lists_changes_to_machine(exporter, tmp_path, closed_address):
 
 
 def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
-    options = ("--sm-clocks", "900,1200", "--gpus", "0,1", "--repeats", "2", "--order", "as-given", "--dry-run")
+    options = (
+        "--sm-clocks",
+        "900,1200",
+        "--gpus",
+        "0,1",
+        "--repeats",
+        "2",
+        "--order",
+        "as-given",
+        "--dry-run",
+    )
     sweep = exporter.workloads(
-        "sweep", "sgemm", "--repetitions", "5", *options, "--out", str(tmp_path / "none"), "--exporter", closed_address
+        "sweep",
+        "sgemm",
+        "--repetitions",
+        "5",
+        *options,
+        "--out",
+        str(tmp_path / "none"),
+        "--exporter",
+        closed_address,
     )
     lines = output_lines(sweep)
 
@@ -84,7 +102,19 @@ def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
 @pytest.mark.parametrize(("idle", "total_s"), [("8", 36), ("8s", 36), ("0.5m", 80), ("0", 20)])
 def test_dry_run_of_sweep_reads_unit_of_idle(exporter, closed_address, idle, total_s):
     sweep = exporter.workloads(
-        *("sweep", "sgemm", "--duration", "20", "--power-limits", "300", "--gpus", "0", "--idle", idle, "--dry-run"),
+        *(
+            "sweep",
+            "sgemm",
+            "--duration",
+            "20",
+            "--power-limits",
+            "300",
+            "--gpus",
+            "0",
+            "--idle",
+            idle,
+            "--dry-run",
+        ),
         *("--exporter", closed_address),
     )
 
@@ -95,15 +125,27 @@ def test_dry_run_of_sweep_reads_unit_of_idle(exporter, closed_address, idle, tot
 @pytest.mark.parametrize("idle", ["8x", "-1", "nan"])
 def test_sweep_refuses_invalid_idle(exporter, closed_address, idle):
     done = exporter.workloads(
-        "sweep", "sgemm", "--power-limits", "300", f"--idle={idle}", "--dry-run", "--exporter", closed_address
+        "sweep",
+        "sgemm",
+        "--power-limits",
+        "300",
+        f"--idle={idle}",
+        "--dry-run",
+        "--exporter",
+        closed_address,
     )
 
     assert done.returncode == 2
-    assert f"--idle: {idle} is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m" in done.stderr
+    assert (
+        f"--idle: {idle} is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m"
+        in done.stderr
+    )
 
 
 def test_dry_run_excludes_resume(exporter, tmp_path):
-    done = exporter.workloads("plan", str(write_file(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
+    done = exporter.workloads(
+        "plan", str(write_file(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path)
+    )
 
     assert done.returncode == 2
     assert "remove --resume" in done.stderr

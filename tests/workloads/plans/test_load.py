@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from workloads.plans import load as plan_file
-from workloads.plans.load import PlanFile, PlanFileError
-from workloads.plans.steps import Step
+from wattline_workloads.plans import load as plan_file
+from wattline_workloads.plans.load import PlanFile, PlanFileError
+from wattline_workloads.plans.steps import Step
 
-PLANS = Path(__file__).parents[3] / "workloads" / "plans" / "examples"
+PLANS = Path(__file__).parents[3] / "workloads" / "docs" / "examples"
 
 SIX_LABELS = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
 
@@ -51,10 +51,17 @@ def test_plan_job_with_repeats_has_one_run_per_repeat(read):
 
 def test_plan_sweep_is_grid_of_values_and_repeats(read):
     steps = read(
-        "name: caps\nrepeats: 2\nruns: [{job: sgemm, sweep: {power_limit_watts: '300:500:100', size: [64, 128]}}]\n"
+        "name: caps\nrepeats: 2\nruns: [{job: sgemm, sweep: {power_limit_watts: '300:500:100', "
+        "size: [64, 128]}}]\n"
     ).steps
 
-    assert _settings(steps)[:5] == [(300, 64, 1), (300, 64, 2), (300, 128, 1), (300, 128, 2), (400, 64, 1)]
+    assert _settings(steps)[:5] == [
+        (300, 64, 1),
+        (300, 64, 2),
+        (300, 128, 1),
+        (300, 128, 2),
+        (400, 64, 1),
+    ]
     assert len(steps) == 12  # three limits, two sizes, twice
     assert steps[0].runs[0].arguments == ("--size=64",)
     assert steps[0].runs[0].labels["power_limit_watts"] == "300"
@@ -63,7 +70,8 @@ def test_plan_sweep_is_grid_of_values_and_repeats(read):
 
 def test_plan_seed_label_is_seed_of_job(read):
     product, passes = read(
-        "name: a\nseed: 7\norder: shuffled\nruns: [{job: sgemm}, {job: llm-forward, options: {seed: 3}}]\n"
+        "name: a\nseed: 7\norder: shuffled\nruns: [{job: sgemm}, {job: llm-forward, options: "
+        "{seed: 3}}]\n"
     ).steps
 
     assert "seed" not in product.runs[0].labels
@@ -81,7 +89,12 @@ def test_plan_tenants_are_labeled_runs_of_one_step(read):
     small, own = step.runs
     assert (small.labels["tenant"], small.labels["mps"], small.gpus) == ("small", "false", ("1",))
     assert small.arguments == ("--size=64", "--duration=2")
-    assert (own.job, own.arguments, own.background, own.waits) == (None, ("python", "train.py"), True, False)
+    assert (own.job, own.arguments, own.background, own.waits) == (
+        None,
+        ("python", "train.py"),
+        True,
+        False,
+    )
 
 
 def test_plan_placement_has_one_job_per_busy_gpu(read):
@@ -97,9 +110,11 @@ def test_plan_placement_has_one_job_per_busy_gpu(read):
 
 
 def test_option_arguments_true_is_flag_and_list_repeats():
-    from workloads.plans.steps import option_arguments
+    from wattline_workloads.plans.steps import option_arguments
 
-    assert option_arguments({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
+    assert option_arguments(
+        {"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}
+    ) == [
         "--verbose",
         "--seq-len=8",
         "--env=A=1",
@@ -119,7 +134,11 @@ def test_option_arguments_true_is_flag_and_list_repeats():
             "plan.yaml:4: runs.0.optoins: unknown key; did you mean options?",
         ),
         (
-            "name: a\nruns:\n  - tenants:\n      - name: x\n        job: sleep\n        colour: red\n",
+            (
+                "name: a\nruns:\n  - tenants:\n      - name: x\n        job: sleep\n        "
+                "colour: "
+                "red\n"
+            ),
             "plan.yaml:6: runs.0.tenants.0.colour: unknown key; known keys: job, command, options",
         ),
         ("runs: [{job: sleep}]\n", "plan.yaml:1: name: is missing; add it"),
@@ -137,15 +156,29 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nruns:\n  - job: sgemm\n    sweep:\n      power_limit_watts: 700:300:50\n",
-            "plan.yaml:5: runs.0.sweep.power_limit_watts: 700:300:50 has no values; give FIRST:LAST:STEP",
+            (
+                "plan.yaml:5: runs.0.sweep.power_limit_watts: 700:300:50 has no values; give "
+                "FIRST:LAST:STEP"
+            ),
         ),
         (
-            "name: a\nruns:\n  - job: sgemm\n    sweep: {power_limit_watts: [300], sm_clock_hertz: [1.0e+9]}\n",
-            "plan.yaml:4: runs.0.sweep: power_limit_watts and sm_clock_hertz cannot be set together",
+            (
+                "name: a\nruns:\n  - job: sgemm\n    sweep: {power_limit_watts: [300], "
+                "sm_clock_hertz: "
+                "[1.0e+9]}\n"
+            ),
+            (
+                "plan.yaml:4: runs.0.sweep: power_limit_watts and sm_clock_hertz cannot be set "
+                "together"
+            ),
         ),
         (
             "name: a\nruns:\n  - job: sgemm\n    sweep: {power_limit_watts: [300, -1]}\n",
-            "plan.yaml:4: runs.0.sweep.power_limit_watts: takes numbers above 0, like [300, 500] or 300:700:50",
+            (
+                "plan.yaml:4: runs.0.sweep.power_limit_watts: takes numbers above 0, like [300, "
+                "500] "
+                "or 300:700:50"
+            ),
         ),
         (
             "name: a\njobs:\n  idle: {job: sleep}\nruns: [{job: sleep}]\n",
@@ -157,11 +190,17 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nruns:\n  - job: sleep\n    options:\n      duratoin: 1\n",
-            "plan.yaml:5: runs.0.options.duratoin: job sleep: unrecognized arguments: --duratoin=1; did you mean --du",
+            (
+                "plan.yaml:5: runs.0.options.duratoin: job sleep: unrecognized arguments: "
+                "--duratoin=1; did you mean --du"
+            ),
         ),
         (
             "name: a\nruns:\n  - job: sleep\n    sweep:\n      duration: [1, -1]\n",
-            "plan.yaml:5: runs.0.sweep.duration: job sleep: argument --duration: -1 is not a duration",
+            (
+                "plan.yaml:5: runs.0.sweep.duration: job sleep: argument --duration: -1 is not a "
+                "duration"
+            ),
         ),
         (
             "name: a\nruns:\n  - {name: x, job: sleep}\n  - {name: x, job: sleep}\n",
@@ -193,7 +232,11 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nruns:\n  - job: sleep\n    options: {duration: {x: 1}}\n",
-            "plan.yaml:4: runs.0.options.duration: takes a text, a number, true, false, or a list of these",
+            (
+                "plan.yaml:4: runs.0.options.duration: takes a text, a number, true, false, or a "
+                "list "
+                "of these"
+            ),
         ),
         (
             "name: a\nmps: true\nruns:\n  - command: [ls]\n",
@@ -201,7 +244,11 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nruns:\n  - tenants: [{name: x, job: sleep, background: true}]\n",
-            "plan.yaml:3: runs.0: all jobs run in the background; remove background: true from at least one",
+            (
+                "plan.yaml:3: runs.0: all jobs run in the background; remove background: true from "
+                "at "
+                "least one"
+            ),
         ),
         (
             "name: a\nruns:\n  - placement: {0: idle}\n",
@@ -209,7 +256,10 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nruns:\n  - tenants: [{name: x, job: sleep}]\n    sweep: {duration: [1]}\n",
-            "plan.yaml:4: runs.0.sweep.duration: duration matches no single job; give TENANT.OPTION with tenants",
+            (
+                "plan.yaml:4: runs.0.sweep.duration: duration matches no single job; give "
+                "TENANT.OPTION with tenants"
+            ),
         ),
         (
             (
@@ -219,10 +269,16 @@ def test_option_arguments_true_is_flag_and_list_repeats():
             "plan.yaml:4: runs.0: a run has at most 16 labels; remove labels or swept options",
         ),
         ("name: [a\n", "plan.yaml:2: invalid YAML: expected ',' or ']'"),
-        ("name: a\nruns: !jobs []\n", "plan.yaml:2: could not determine a constructor for the tag '!jobs'"),
+        (
+            "name: a\nruns: !jobs []\n",
+            "plan.yaml:2: could not determine a constructor for the tag '!jobs'",
+        ),
         ("name: a\n? [b]\n: c\n", "plan.yaml:2: found unhashable key; use plain YAML only"),
         ("name: 2026-13-01\n", "plan.yaml: invalid value: month must be in 1..12; quote texts"),
-        ("name: a\nruns: &all [*all]\n", "plan.yaml: invalid value: maximum recursion depth exceeded"),
+        (
+            "name: a\nruns: &all [*all]\n",
+            "plan.yaml: invalid value: maximum recursion depth exceeded",
+        ),
         ("- a\n", "plan.yaml:1: a plan is a mapping with name: and runs:"),
         ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
     ],
@@ -241,7 +297,9 @@ def test_plan_errors_are_reported_together(plan_error):
 
 
 def test_plan_missing_file_is_one_line_error(tmp_path):
-    with pytest.raises(PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"):
+    with pytest.raises(
+        PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"
+    ):
         plan_file.read_plan(tmp_path / "none.yaml")
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.workloads.jobs import llm_models
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
-from workloads.plans import load as plan_file
-from workloads.plans import results
-from workloads.plans.load import PlanFileError
+from wattline_workloads.plans import load as plan_file
+from wattline_workloads.plans import results
+from wattline_workloads.plans.load import PlanFileError
 
 # verbatim template of the older format
 TENANTS = """\
@@ -70,7 +70,11 @@ def test_multitenant_template_of_tenants_is_read(tmp_path):
     assert plan_file.plan.pause_seconds == 120
     assert step.mps
     assert plan_file.notes == ("mps: 'True/ False' is read as true; give true or false",)
-    assert [run.tenant for run in step.runs] == ["name shorthand or same as above", "mistral7b_1", "mistral7b_2"]
+    assert [run.tenant for run in step.runs] == [
+        "name shorthand or same as above",
+        "mistral7b_1",
+        "mistral7b_2",
+    ]
     assert {run.job for run in step.runs} == {"llm-forward"}
     assert [run.labels["batch_size"] for run in step.runs] == ["16", "8", "8"]
     assert {run.labels["mps"] for run in step.runs} == {"true"}
@@ -81,12 +85,17 @@ def test_multitenant_template_of_one_model_is_read(tmp_path):
 
     (step,) = plan_file.steps
     (run,) = step.runs
-    assert (step.case, run.job, run.tenant) == ("shorthand or same as model_name", "llm-forward", None)
+    assert (step.case, run.job, run.tenant) == (
+        "shorthand or same as model_name",
+        "llm-forward",
+        None,
+    )
     assert (run.labels["experiment"], run.labels["tag"]) == ("data output directory", "template")
 
 
 @pytest.mark.parametrize(
-    ("text", "is_on"), [('"True"', True), ("true", True), ('"False"', False), ("False", False), ("yes", True)]
+    ("text", "is_on"),
+    [('"True"', True), ("true", True), ('"False"', False), ("False", False), ("yes", True)],
 )
 def test_multitenant_mps_accepts_text(tmp_path, text, is_on):
     plan_file = _read_template(tmp_path, TENANTS.replace("True/ False", text))
@@ -99,9 +108,21 @@ def test_multitenant_mps_accepts_text(tmp_path, text, is_on):
     ("before", "after", "expected"),
     [
         ("True/ False", '"perhaps"', ":2: mps: 'perhaps' is not a flag; give true or false"),
-        ("seq_len: 128", "seq_lne: 128", "12: tenants.0.seq_lne: unknown key; did you mean seq_len?"),
-        ("batch_size: 16", "batch_size: many", "11: tenants.0.batch_size: takes a valid integer, not 'many'"),
-        ("mistral7b_2", "mistral7b_1", ":27: tenants.2.name: another tenant has the name 'mistral7b_1'"),
+        (
+            "seq_len: 128",
+            "seq_lne: 128",
+            "12: tenants.0.seq_lne: unknown key; did you mean seq_len?",
+        ),
+        (
+            "batch_size: 16",
+            "batch_size: many",
+            "11: tenants.0.batch_size: takes a valid integer, not 'many'",
+        ),
+        (
+            "mistral7b_2",
+            "mistral7b_1",
+            ":27: tenants.2.name: another tenant has the name 'mistral7b_1'",
+        ),
     ],
 )
 def test_multitenant_error_names_line_and_remedy(tmp_path, before, after, expected):
@@ -116,7 +137,8 @@ def test_multitenant_run_waits_and_has_overlap(exporter, tmp_path):
     model = llm_models.uniform_model(tmp_path / "model")
     text = (
         f"experiment_name: pair\nmps: 'False'\nsleep_duration: 2\ndevice: cpu\ntenants:\n"
-        f"  - &one {{model_name: {model}, name: a, batch_size: 2, seq_len: 8, num_iters: 20, num_warmup: 1}}\n"
+        f"  - &one {{model_name: {model}, name: a, batch_size: 2, seq_len: 8, num_iters: 20, "
+        f"num_warmup: 1}}\n"
         f"  - {{<<: *one, name: b}}\n"
     )
     plan = write_file(tmp_path, text)

@@ -6,9 +6,16 @@ from rich.console import Console
 
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client.api import Api
-from workloads.plans import progress, runner
-from workloads.plans.model import CoolDown
-from workloads.plans.progress import GpuReading, LiveReadings, LiveTable, PlanStatus, ProgressLog, WorkRates
+from wattline_workloads.plans import progress, runner
+from wattline_workloads.plans.model import CoolDown
+from wattline_workloads.plans.progress import (
+    GpuReading,
+    LiveReadings,
+    LiveTable,
+    PlanStatus,
+    ProgressLog,
+    WorkRates,
+)
 
 METRICS = """\
 # TYPE wattline_gpu_power_watts gauge
@@ -28,7 +35,10 @@ def _rendered(table: LiveTable) -> str:
 
 
 def test_parse_gpus_reads_power_and_temperature():
-    assert progress.parse_gpus(METRICS) == [GpuReading("0", "GPU-a", 412.5, 61), GpuReading("1", "GPU-b", 78, 33)]
+    assert progress.parse_gpus(METRICS) == [
+        GpuReading("0", "GPU-a", 412.5, 61),
+        GpuReading("1", "GPU-b", 78, 33),
+    ]
 
 
 def test_hottest_celsius_considers_gpus_of_run():
@@ -61,11 +71,19 @@ def test_progress_unreachable_exporter_shows_nothing(closed_address):
 
 def test_live_table_shows_step_rest_power_and_rates():
     readings = LiveReadings(
-        lambda: progress.parse_gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5}
+        lambda: progress.parse_gpus(METRICS),
+        lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5},
     )
     table = LiveTable(readings, now_s=lambda: 0.0)
     table.show(
-        PlanStatus(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120)
+        PlanStatus(
+            2,
+            4,
+            "gpt2 power_limit_watts=500 repeat 1",
+            "runs",
+            ["gpt2 power_limit_watts=600 repeat 1"],
+            120,
+        )
     )
 
     rendered = _rendered(table)
@@ -77,7 +95,9 @@ def test_live_table_shows_step_rest_power_and_rates():
 
 
 def test_live_table_missing_value_is_a_dash():
-    table = LiveTable(LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
+    table = LiveTable(
+        LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0
+    )
     table.show(PlanStatus(1, 1, "x", "running"))
 
     assert "80 W   –" in _rendered(table)
@@ -101,7 +121,9 @@ def _last_frame(terminal: Console) -> str:
 def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
     """Return all frames of a table over two short steps; the GPU draws 80 W, then 60 W."""
     powers_w = iter([80.0, 60.0])
-    readings = LiveReadings(lambda: [GpuReading("0", "GPU-a", next(powers_w), 40)], lambda _ids: {"steps": 3.0})
+    readings = LiveReadings(
+        lambda: [GpuReading("0", "GPU-a", next(powers_w), 40)], lambda _ids: {"steps": 3.0}
+    )
     table = LiveTable(readings, now_s=lambda: 0.0, console=terminal)
     with contextlib.suppress(KeyboardInterrupt), table:
         table.show(PlanStatus(1, 2, "a", "runs", ["b"], 7))
@@ -151,7 +173,9 @@ def test_progress_log_writes_each_change_once(capsys):
 
 def test_cool_down_ends_at_temperature():
     celsius, messages = iter([60.0, 50.0, 42.0]), []
-    note = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), messages.append, lambda _s: None)
+    note = runner.wait_for_cool_down(
+        CoolDown(), 40.0, lambda: next(celsius), messages.append, lambda _s: None
+    )
 
     assert note is None
     assert messages == ["cooling down, 60 °C until 42 °C", "cooling down, 50 °C until 42 °C"]
@@ -159,7 +183,9 @@ def test_cool_down_ends_at_temperature():
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
 def test_cool_down_without_temperature_returns_note(first, now):
-    note = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _activity: None, lambda _s: None)
+    note = runner.wait_for_cool_down(
+        CoolDown(), first, lambda: now, lambda _activity: None, lambda _s: None
+    )
 
     assert "no cool-down: the exporter has no temperature" in note
 

@@ -11,16 +11,23 @@ from tests.fakes.run_api import RunApi, run_api_server
 from tests.polling import eventually
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
 from tests.workloads.programs import Exporter
-from workloads.plans.results import JournalEntry, ResultsFolder
+from wattline_workloads.plans.results import JournalEntry, ResultsFolder
 
 
 def test_plan_killed_child_runner_leaves_no_job(exporter, tmp_path):
     """The job would load the GPU of the next run."""
-    text = "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - command: ['true']\n"
+    text = (
+        "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - "
+        "command: ['true']\n"
+    )
     plan, results = write_file(tmp_path, text), tmp_path / "results"
-    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    process = exporter.start(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path
+    )
     with process:
-        pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        pid = int(
+            eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        )
         eventually(lambda: exporter.api.pids and len(next(iter(exporter.api.pids.values()))) == 2)
         runner = next(iter(exporter.api.pids.values()))[0]
         os.kill(runner, signal.SIGKILL)
@@ -30,13 +37,27 @@ def test_plan_killed_child_runner_leaves_no_job(exporter, tmp_path):
         ("interrupted", True),
         ("ok", False),
     ]
-    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    eventually(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    )
 
 
 def test_results_truncated_journal_repeats_incomplete_step(tmp_path):
     def entry(step, tenant, attempt=1):
         return JournalEntry(
-            *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
+            *(
+                step,
+                attempt,
+                f"{step}{tenant}{attempt}",
+                "two",
+                "measure",
+                1,
+                tenant,
+                "ok",
+                0,
+                0.0,
+                1.0,
+            ),
             cut_off=False,
             folder="",
         )
@@ -62,14 +83,21 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
         "  - {name: c, job: sleep, options: {duration: 0.1}}\n"
     )
     plan, results = write_file(tmp_path, text), tmp_path / "results"
-    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    process = exporter.start(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path
+    )
     with process:
-        eventually(lambda: len(exporter.api.pids) == 2 and len(list(exporter.api.pids.values())[1]) == 2)
+        eventually(
+            lambda: len(exporter.api.pids) == 2 and len(list(exporter.api.pids.values())[1]) == 2
+        )
         process.send_signal(signal.Signals[name])
         _, stderr = process.communicate(timeout=60)
 
     assert process.returncode in {-signal.Signals[name], 128 + signal.Signals[name]}
-    assert f"2 of 3 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in stderr
+    assert (
+        f"2 of 3 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}"
+        in stderr
+    )
     assert [(line["case"], line["outcome"], line["cut_off"]) for line in read_journal(results)] == [
         ("a", "ok", False),
         ("b", "interrupted", True),
@@ -77,7 +105,9 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
     assert [run.outcome for run in exporter.api.runs.values()] == ["ok", "interrupted"]
 
     (tmp_path / "go").touch()
-    resumed = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+    resumed = exporter.python(
+        "-m", "wattline_workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path
+    )
     lines = read_journal(results)
     assert [(line["case"], line["attempt"], line["outcome"]) for line in lines] == [
         ("a", 1, "ok"),
@@ -93,15 +123,21 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
 def test_plan_killed_runner_ends_run_and_is_resumed(exporter, tmp_path):
     text = "name: two\nruns:\n  - command: [sh, -c, 'test -e go || exec sleep 60']\n"
     plan, results = write_file(tmp_path, text), tmp_path / "results"
-    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    process = exporter.start(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path
+    )
     with process:
-        eventually(lambda: len(exporter.api.pids) == 1 and len(next(iter(exporter.api.pids.values()))) == 2)
+        eventually(
+            lambda: len(exporter.api.pids) == 1 and len(next(iter(exporter.api.pids.values()))) == 2
+        )
         process.kill()
         process.wait(60)
         run_id = exporter.api.only_run.run_id
         eventually(lambda: exporter.api.runs[run_id].state == "ended")
         (tmp_path / "go").touch()
-        done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+        done = exporter.python(
+            "-m", "wattline_workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path
+        )
 
     assert exporter.api.runs[run_id].outcome == "interrupted"
     assert done.returncode == 0, done.stderr
@@ -111,7 +147,9 @@ def test_plan_killed_runner_ends_run_and_is_resumed(exporter, tmp_path):
 
 def test_plan_resume_with_running_attempt_fails(exporter, tmp_path):
     plan = write_file(tmp_path, TWO_REPEATS)
-    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "results")) as process:
+    with exporter.start(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(tmp_path / "results")
+    ) as process:
         process.communicate(timeout=60)
     (tmp_path / "results" / "runs.jsonl").write_text("")
     run = next(iter(exporter.api.runs.values()))
@@ -119,7 +157,10 @@ def test_plan_resume_with_running_attempt_fails(exporter, tmp_path):
     done = run_plan(exporter, plan, "--resume", str(tmp_path / "results"))
 
     assert done.returncode == 1
-    assert f"run {run.run_id} of an earlier attempt is still running; stop it, or wait for its end" in done.stderr
+    assert (
+        f"run {run.run_id} of an earlier attempt is still running; stop it, or wait for its end"
+        in done.stderr
+    )
 
 
 def test_plan_second_runner_on_results_fails(exporter, tmp_path):
@@ -127,7 +168,9 @@ def test_plan_second_runner_on_results_fails(exporter, tmp_path):
         write_file(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"),
         tmp_path / "results",
     )
-    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results)) as first:
+    with exporter.start(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(results)
+    ) as first:
         eventually(lambda: exporter.api.runs)
         second = run_plan(exporter, plan, "--resume", str(results))
         first.send_signal(signal.SIGTERM)
@@ -139,7 +182,8 @@ def test_plan_second_runner_on_results_fails(exporter, tmp_path):
 
 def test_plan_resume_of_complete_plan_runs_nothing(exporter, tmp_path):
     plan = write_file(
-        tmp_path, TWO_REPEATS.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n"
+        tmp_path,
+        TWO_REPEATS.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n",
     )
     run_plan(exporter, plan)
     count = len(exporter.api.runs)
@@ -156,9 +200,13 @@ def test_plan_resume_repeats_warm_up(exporter, tmp_path):
         tmp_path,
         "name: warm\nwarm_up_runs: 1\nruns: [{command: [sh, -c, 'test -e go || kill -TERM $$']}]\n",
     )
-    first = exporter.python("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "r"), cwd=tmp_path)
+    first = exporter.python(
+        "-m", "wattline_workloads", "plan", str(plan), "--out", str(tmp_path / "r"), cwd=tmp_path
+    )
     (tmp_path / "go").touch()
-    done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(tmp_path / "r"), cwd=tmp_path)
+    done = exporter.python(
+        "-m", "wattline_workloads", "plan", str(plan), "--resume", str(tmp_path / "r"), cwd=tmp_path
+    )
 
     assert (first.returncode, done.returncode) == (1, 0)
     assert [(line["phase"], line["outcome"]) for line in read_journal(tmp_path / "r")] == [
@@ -175,7 +223,9 @@ def test_plan_lost_exporter_stops_and_leaves_steps_open(tmp_path):
     plan = write_file(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
     api = RunApi()
     with run_api_server(api) as address:
-        process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
+        process = Exporter(api, address).start(
+            "-m", "wattline_workloads", "plan", str(plan), "--out", str(results)
+        )
         eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
     release_file.touch()
     with process:

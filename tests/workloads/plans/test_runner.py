@@ -4,9 +4,9 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.run import RECORD_EVENT, StartEvent
 from tests.fakes import nsys
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
+from wattline.contract.run import RECORD_EVENT, StartEvent
 
 
 def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
@@ -17,7 +17,10 @@ def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
     lines = read_journal(results)
     assert done.returncode == 0, done.stderr
     assert (results / "plan.yaml").read_bytes() == plan.read_bytes()
-    assert [(line["step"], line["repeat"], line["outcome"]) for line in lines] == [(1, 1, "ok"), (2, 2, "ok")]
+    assert [(line["step"], line["repeat"], line["outcome"]) for line in lines] == [
+        (1, 1, "ok"),
+        (2, 2, "ok"),
+    ]
     for line, run in zip(lines, exporter.api.runs.values(), strict=True):
         assert (run.run_id, run.workload, run.outcome) == (line["run_id"], "sleep", "ok")
         assert run.labels == line["labels"]
@@ -47,7 +50,9 @@ def test_plan_command_is_run_and_output_is_kept(exporter, tmp_path):
 
 
 def test_plan_nsys_keeps_report_and_requires_program(exporter, tmp_path):
-    plan = write_file(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
+    plan = write_file(
+        tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n"
+    )
     without = run_plan(exporter, plan, "--out", str(tmp_path / "none"))
     path = f"{nsys.install_nsys(tmp_path)}:{os.environ['PATH']}"
     done = run_plan(exporter, plan, PATH=path)
@@ -102,7 +107,9 @@ def test_plan_stops_after_a_failed_run(exporter, tmp_path, commands, options, ou
 
 @pytest.mark.parametrize("code", [130, 255])
 def test_plan_exit_code_of_signal_number_is_failure(exporter, tmp_path, code):
-    done = run_plan(exporter, write_file(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n"))
+    done = run_plan(
+        exporter, write_file(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n")
+    )
 
     (line,) = read_journal(tmp_path / "results")
     assert (line["outcome"], line["exit_code"], line["cut_off"]) == ("failed", code, False)
@@ -122,7 +129,10 @@ def test_plan_existing_results_are_not_overwritten(exporter, tmp_path):
     assert [done.returncode for done in (again, merged, missing_folder)] == [1, 1, 1]
     folder = tmp_path / "results"
     command = f"workloads plan {folder}/plan.yaml --resume {folder}"
-    assert f"{folder} is not empty; give another --out, or continue it with: {command}\n" in again.stderr
+    assert (
+        f"{folder} is not empty; give another --out, or continue it with: {command}\n"
+        in again.stderr
+    )
     assert exporter.workloads(*command.split()[1:]).returncode == 0
     assert "the plan differs from the one that" in merged.stderr
     assert "none is not a results folder" in missing_folder.stderr
@@ -131,7 +141,7 @@ def test_plan_existing_results_are_not_overwritten(exporter, tmp_path):
 
 def test_plan_default_folder_has_name_and_time(exporter, tmp_path):
     plan = write_file(tmp_path, "name: a nap\nruns: [{job: sleep, options: {duration: 0.1}}]\n")
-    done = exporter.python("-m", "workloads", "plan", str(plan), cwd=tmp_path)
+    done = exporter.python("-m", "wattline_workloads", "plan", str(plan), cwd=tmp_path)
 
     (folder,) = (tmp_path / "wattline-results").iterdir()
     assert folder.name.startswith("a-nap-20")
@@ -140,10 +150,14 @@ def test_plan_default_folder_has_name_and_time(exporter, tmp_path):
 
 
 def test_plan_dry_run_lists_steps_in_order(exporter, tmp_path):
-    plan = write_file(tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n")
+    plan = write_file(
+        tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n"
+    )
     done = run_plan(exporter, plan, "--dry-run")
 
-    steps = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
+    steps = [
+        line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:4].strip().isdigit()
+    ]
     assert steps == [
         ["1", "sleep-1 repeat 1: about 10 s"],
         ["2", "ls-2 repeat 1: unknown duration"],

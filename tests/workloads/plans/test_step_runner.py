@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.run import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from tests.workloads.programs import NO_TORCH, Exporter
-from workloads.plans import results
+from wattline.contract.run import EndEvent, IterationEvent, StartEvent
+from wattline_workloads.plans import results
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
 
@@ -40,7 +40,9 @@ with wattline.run("longer") as run:
 def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
     script = write_file(tmp_path, LONGER_TENANT, "longer.py")
     command = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}], barrier: true"
-    done = run_plan(exporter, write_file(tmp_path, _pair_plan(command)), OMP_NUM_THREADS="1", **NO_TORCH)
+    done = run_plan(
+        exporter, write_file(tmp_path, _pair_plan(command)), OMP_NUM_THREADS="1", **NO_TORCH
+    )
 
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
@@ -52,7 +54,11 @@ def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
     )
     events = results.read_events(tmp_path / "results" / second["folder"])
     iterations = [event for event in events if isinstance(event, IterationEvent)]
-    within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
+    within = [
+        event
+        for event in iterations
+        if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]
+    ]
     # the second tenant continued alone after the overlap
     assert 0 < second["overlap"]["iterations"] == len(within) < len(iterations)
     assert second["overlap"]["work"]["flop"] == sum(event.work["flop"] for event in within)
@@ -63,7 +69,8 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
         tmp_path,
         "import pathlib, sys, time\n"
         "def measures(path): return '\"measure\"' in path.read_text()\n"
-        "while not any(map(measures, pathlib.Path(sys.argv[1]).glob('*/events.jsonl'))): time.sleep(0.05)\n"
+        "while not any(map(measures, pathlib.Path(sys.argv[1]).glob('*/events.jsonl'))): "
+        "time.sleep(0.05)\n"
         "raise SystemExit('out of memory')",
         "train.py",
     )
@@ -90,7 +97,10 @@ def test_tenants_failure_before_barrier_releases_others(exporter, tmp_path):
     first, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
     assert second["outcome"] == "failed"
-    assert first["outcome"] in {"failed", "interrupted"}  # it waits at the barrier or is still loading
+    assert first["outcome"] in {
+        "failed",
+        "interrupted",
+    }  # it waits at the barrier or is still loading
     assert f"second failed ({second['run_id']}): no such model" in done.stderr
     assert first["overlap"] is None
 
@@ -105,7 +115,10 @@ def test_tenants_without_barrier_call_are_not_measured(exporter, tmp_path):
 
 
 def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
-    plan = write_file(tmp_path, _pair_plan("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
+    plan = write_file(
+        tmp_path,
+        _pair_plan("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"),
+    )
     done = run_plan(exporter, plan, **NO_TORCH)
 
     first, second = read_journal(tmp_path / "results")
@@ -115,7 +128,9 @@ def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
 
 def test_tenants_background_job_ends_with_others(exporter, tmp_path):
     done = run_plan(
-        exporter, write_file(tmp_path, _pair_plan("job: sleep, options: {duration: 60}, background: true")), **NO_TORCH
+        exporter,
+        write_file(tmp_path, _pair_plan("job: sleep, options: {duration: 60}, background: true")),
+        **NO_TORCH,
     )
 
     first, second = read_journal(tmp_path / "results")
@@ -149,18 +164,25 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert unknown_gpu.returncode == 1
-    assert "no GPU '3' on this node; available: 0 (GPU-a), 1 (GPU-b), 2 (GPU-c)" in unknown_gpu.stderr
+    assert (
+        "no GPU '3' on this node; available: 0 (GPU-a), 1 (GPU-b), 2 (GPU-c)" in unknown_gpu.stderr
+    )
 
 
 EVENTS_A = [
     StartEvent(t=100, run_id="a", workload="w", labels={}, gpus=[], command=[], config={}),
-    *(IterationEvent(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8}) for i in range(5)),
+    *(
+        IterationEvent(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8})
+        for i in range(5)
+    ),
     EndEvent(t=130, outcome="ok", exit_code=0),
 ]
 EVENTS_B = [
     StartEvent(t=101, run_id="b", workload="w", labels={}, gpus=[], command=[], config={}),
     *(
-        IterationEvent(t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4})
+        IterationEvent(
+            t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4}
+        )
         for i in range(9)
     ),
     EndEvent(t=131, outcome="ok", exit_code=0),
@@ -186,7 +208,9 @@ def test_find_overlap_without_barrier_begins_at_last_start():
     assert results.find_overlap([EVENTS_A, EVENTS_B], released_at=None) == results.Overlap(101, 114)
 
 
-@pytest.mark.parametrize("second", [[], [EVENTS_B[0]], [EVENTS_B[0].model_copy(update={"t": 200.0}), *EVENTS_B[1:]]])
+@pytest.mark.parametrize(
+    "second", [[], [EVENTS_B[0]], [EVENTS_B[0].model_copy(update={"t": 200.0}), *EVENTS_B[1:]]]
+)
 def test_find_overlap_disjoint_tenants_is_none(second):
     assert results.find_overlap([EVENTS_A, second], released_at=None) is None
 

@@ -41,7 +41,10 @@ def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path
 
     lines = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
-    assert [(line["outcome"], line["labels"]["mps"]) for line in lines] == [("ok", "true"), ("ok", "true")]
+    assert [(line["outcome"], line["labels"]["mps"]) for line in lines] == [
+        ("ok", "true"),
+        ("ok", "true"),
+    ]
     log = tmp_path / "results" / "step-1-1" / "mps" / "control.log"
     assert log.read_text() == "Start\n"
     assert not [process for process in psutil.process_iter() if _serves(process, str(log.parent))]
@@ -49,7 +52,9 @@ def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path
 
 def test_tenants_under_mps_non_client_fails_step(exporter, tmp_path, path):
     client = write_file(tmp_path, ATTACHED, "client.py")
-    non_client = write_file(tmp_path, "import wattline\nwith wattline.run('x') as run: run.barrier()\n", "other.py")
+    non_client = write_file(
+        tmp_path, "import wattline\nwith wattline.run('x') as run: run.barrier()\n", "other.py"
+    )
     plan = write_file(tmp_path, PLAN.format(python=sys.executable, first=client, second=non_client))
     done = run_plan(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
 
@@ -60,7 +65,10 @@ def test_tenants_under_mps_non_client_fails_step(exporter, tmp_path, path):
 
 
 def test_plan_without_mps_program_fails_before_run(exporter, tmp_path):
-    plan = write_file(tmp_path, "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n")
+    plan = write_file(
+        tmp_path,
+        "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n",
+    )
     done = run_plan(exporter, plan)
 
     assert done.returncode == 1

@@ -1,7 +1,7 @@
 from itertools import product
 
-from workloads.plans.model import WorkloadPlan
-from workloads.plans.steps import Step, complete_schedule, expand_steps, order_steps
+from wattline_workloads.plans.model import WorkloadPlan
+from wattline_workloads.plans.steps import Step, complete_schedule, expand_steps, order_steps
 
 SIX_STEPS = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 
@@ -28,11 +28,29 @@ def test_order_steps_shuffled_depends_on_seed():
 
 def test_complete_schedule_adds_idle_and_warm_up():
     plan = WorkloadPlan.model_validate(
-        {"name": "x", "runs": [{"job": "sleep", "gpus": [1]}], "warm_up_runs": 2, "idle_seconds": 3, "repeats": 2}
+        {
+            "name": "x",
+            "runs": [{"job": "sleep", "gpus": [1]}],
+            "warm_up_runs": 2,
+            "idle_seconds": 3,
+            "repeats": 2,
+        }
     )
     steps = complete_schedule(plan, expand_steps(plan))
 
-    assert [step.phase for step in steps] == ["idle", "warm-up", "warm-up", "measure", "measure", "idle"]
+    assert [step.phase for step in steps] == [
+        "idle",
+        "warm-up",
+        "warm-up",
+        "measure",
+        "measure",
+        "idle",
+    ]
     idle, warm_up = steps[0].runs[0], steps[1].runs[0]
-    assert (idle.job, idle.arguments, idle.gpus, idle.labels["phase"]) == ("sleep", ("--duration=3",), ("1",), "idle")
+    assert (idle.job, idle.arguments, idle.gpus, idle.labels["phase"]) == (
+        "sleep",
+        ("--duration=3",),
+        ("1",),
+        "idle",
+    )
     assert warm_up.labels == {"experiment": "x", "case": "sleep", "phase": "warm-up"}

@@ -17,11 +17,11 @@ import trustme
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import ROOT, free_port, plain_environment
 from wattline.client.api import AccessDeniedError, Api
-from workloads.runner.exporter import find_exporter as find_named
+from wattline_workloads.runner.exporter import find_exporter as find_named
 
 _FIND = """
 import json, os, sys
-from workloads.runner import exporter as reach
+from wattline_workloads.runner import exporter as reach
 from wattline.client.api import ExporterError
 try:
     connection = reach.find_or_start_exporter(sys.argv[1], os.environ, json.loads(sys.argv[2]))
@@ -54,7 +54,9 @@ def find(tmp_path, port):
 
 @pytest.fixture
 def fake_exporter(tmp_path, port):
-    """Command that serves the run API at the port and records its pid; all are killed at the end."""
+    """Command that serves the run API at the port and records its pid; all are killed at the
+    end.
+    """
     pids = tmp_path / "pids"
     script = tmp_path / "fake_exporter.py"
     script.write_text(
@@ -86,7 +88,10 @@ def test_find_or_start_exporter_without_exporter_starts_one(find, fake_exporter,
 
     assert code == 0
     assert source == f"{tmp_path}/wattline/history.sqlite"
-    assert stderr == f"wattline: started an exporter at http://127.0.0.1:{port}; it ends with its last run"
+    assert (
+        stderr
+        == f"wattline: started an exporter at http://127.0.0.1:{port}; it ends with its last run"
+    )
 
 
 def test_find_or_start_exporter_reuses_running_exporter(find, fake_exporter, tmp_path):
@@ -106,7 +111,9 @@ def test_find_or_start_exporter_concurrent_starts_share_one(find, fake_exporter)
 
 def test_find_or_start_exporter_failed_start_quotes_log(find):
     code, _, stderr = _finish(
-        find(sys.executable, "-c", "import sys; print('talk', flush=True); sys.exit('disk full\\n')")
+        find(
+            sys.executable, "-c", "import sys; print('talk', flush=True); sys.exit('disk full\\n')"
+        )
     )
 
     assert code == 1
@@ -146,7 +153,9 @@ def https(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(context)
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
     server.handle_error = lambda *_: None
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -157,9 +166,23 @@ def https(tmp_path):
 
 
 def _stderr_with(exporter, **more):
-    command = [sys.executable, "-m", "workloads", "run", "--exporter", exporter, "--", "true"]
+    command = [
+        sys.executable,
+        "-m",
+        "wattline_workloads",
+        "run",
+        "--exporter",
+        exporter,
+        "--",
+        "true",
+    ]
     done = subprocess.run(
-        command, env=plain_environment() | more, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=plain_environment() | more,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return done.stderr
 
@@ -175,15 +198,21 @@ def test_api_untrusted_certificate_names_remedy(https, tmp_path):
 
 
 def test_api_certificate_of_other_host_names_remedy(https, tmp_path):
-    error = _stderr_with(https[0].replace("127.0.0.1", "localhost"), SSL_CERT_FILE=str(tmp_path / "ca.pem"))
+    error = _stderr_with(
+        https[0].replace("127.0.0.1", "localhost"), SSL_CERT_FILE=str(tmp_path / "ca.pem")
+    )
 
     assert "use a host name of the exporter that is in the certificate (--exporter)" in error
 
 
 def test_api_denied_socket_names_remedy():
-    error = str(Api("unix:///run/api.sock")._unreachable(PermissionError(errno.EACCES, "Permission denied")))
+    error = str(
+        Api("unix:///run/api.sock")._unreachable(PermissionError(errno.EACCES, "Permission denied"))
+    )
 
-    assert error == ("cannot open unix:///run/api.sock: Permission denied; join the socket's group (see ls -l)")
+    assert error == (
+        "cannot open unix:///run/api.sock: Permission denied; join the socket's group (see ls -l)"
+    )
 
 
 def test_find_exporter_access_denied_starts_none(monkeypatch):
@@ -200,8 +229,8 @@ _RUN_ON_UNKNOWN_GPU = """
 import os, sys
 from wattline.client.api import Api, ExporterError
 from wattline.client.gpus import choose_gpus
-from workloads.runner import exporter as reach
-from workloads.runner.runner import JobRequest, run_command
+from wattline_workloads.runner import exporter as reach
+from wattline_workloads.runner.runner import JobRequest, run_command
 job = JobRequest(("true",), "true", choose_gpus("99", {}))
 try:
     run_command(job, lambda: reach.find_or_start_exporter(sys.argv[1], os.environ), os.environ)

@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from exporter.contract.run import RECORD_EVENT
 from tests.fakes import nsys
+from wattline.contract.run import RECORD_EVENT
 
 
 @pytest.fixture
@@ -18,7 +18,17 @@ def _calls(tmp_path):
 
 def test_nsys_run_keeps_report_and_tables(exporter, tmp_path, path):
     done = exporter.workloads(
-        *("run", "--nsys", "--out", str(tmp_path / "out"), "--run-id", "a", "sh", "-c", "echo worked; exit 3"),
+        *(
+            "run",
+            "--nsys",
+            "--out",
+            str(tmp_path / "out"),
+            "--run-id",
+            "a",
+            "sh",
+            "-c",
+            "echo worked; exit 3",
+        ),
         PATH=path,
     )
 
@@ -28,7 +38,14 @@ def test_nsys_run_keeps_report_and_tables(exporter, tmp_path, path):
     assert exporter.api.only_run.outcome == "failed"
     assert profile[:3] == ["profile", "--trace=cuda,nvtx,osrt", f"--output={folder}/report"]
     assert profile[3:] == ["sh", "-c", "echo worked; exit 3"]
-    assert stats == ["stats", "--format", "json", "--output", f"{folder}/stats", f"{folder}/report.nsys-rep"]
+    assert stats == [
+        "stats",
+        "--format",
+        "json",
+        "--output",
+        f"{folder}/stats",
+        f"{folder}/report.nsys-rep",
+    ]
     assert sorted(file.name for file in folder.iterdir()) == [
         "report.nsys-rep",
         "stats_cuda_api_sum.json",
@@ -38,7 +55,9 @@ def test_nsys_run_keeps_report_and_tables(exporter, tmp_path, path):
 
 
 def test_nsys_run_records_command_in_events(exporter, tmp_path, path):
-    exporter.workloads("run", "--nsys", "--out", str(tmp_path / "out"), "--run-id", "a", "true", PATH=path)
+    exporter.workloads(
+        "run", "--nsys", "--out", str(tmp_path / "out"), "--run-id", "a", "true", PATH=path
+    )
 
     first = (tmp_path / "out" / "a" / "events.jsonl").read_bytes().splitlines()[0]
     assert RECORD_EVENT.validate_json(first).command[:2] == ["nsys", "profile"]
@@ -46,7 +65,18 @@ def test_nsys_run_records_command_in_events(exporter, tmp_path, path):
 
 def test_nsys_built_in_job_is_profiled(exporter, tmp_path, path):
     done = exporter.workloads(
-        *("job", "sleep", "--nsys", "--out", str(tmp_path / "out"), "--run-id", "a", "--duration", "0.01"), PATH=path
+        *(
+            "job",
+            "sleep",
+            "--nsys",
+            "--out",
+            str(tmp_path / "out"),
+            "--run-id",
+            "a",
+            "--duration",
+            "0.01",
+        ),
+        PATH=path,
     )
 
     assert done.returncode == 0
@@ -62,7 +92,9 @@ def test_nsys_without_out_folder_is_usage_error(exporter, path):
 
 
 def test_nsys_not_installed_fails_before_run(exporter, tmp_path):
-    done = exporter.workloads("run", "--nsys", "--out", str(tmp_path / "out"), "true", PATH=str(tmp_path))
+    done = exporter.workloads(
+        "run", "--nsys", "--out", str(tmp_path / "out"), "true", PATH=str(tmp_path)
+    )
 
     assert done.returncode == 1
     assert "nsys is not on PATH" in done.stderr
@@ -74,16 +106,33 @@ def test_nsys_not_installed_fails_before_run(exporter, tmp_path):
     ("fault", "message"),
     [
         ("profile", "nsys wrote no "),
-        ("no tables", "nsys stats failed: it wrote no table; the report is kept, try again: nsys stats"),
+        (
+            "no tables",
+            "nsys stats failed: it wrote no table; the report is kept, try again: nsys stats",
+        ),
         (
             "stats",
-            "nsys stats failed: ERROR: the report is of a newer version; the report is kept, try again: nsys stats",
+            (
+                "nsys stats failed: ERROR: the report is of a newer version; the report is kept, "
+                "try "
+                "again: nsys stats"
+            ),
         ),
     ],
 )
 def test_nsys_failure_is_logged_and_keeps_exit_code(exporter, tmp_path, path, fault, message):
     done = exporter.workloads(
-        *("run", "--nsys", "--out", str(tmp_path / "my out"), "--run-id", "a", "sh", "-c", "exit 3"),
+        *(
+            "run",
+            "--nsys",
+            "--out",
+            str(tmp_path / "my out"),
+            "--run-id",
+            "a",
+            "sh",
+            "-c",
+            "exit 3",
+        ),
         PATH=path,
         FAKE_NSYS_FAULT=fault,
     )

@@ -39,7 +39,10 @@ def test_run_command_not_executable_fails_with_126(exporter, write):
     done = exporter.run(script)
 
     assert done.returncode == 126
-    assert f"wattline: cannot execute {script}: Permission denied; check its mode and its #! line\n" in done.stderr
+    assert (
+        f"wattline: cannot execute {script}: Permission denied; check its mode and its #! line\n"
+        in done.stderr
+    )
     assert exporter.api.only_run.outcome == "failed"
 
 
@@ -50,7 +53,9 @@ def test_run_command_sets_run_id_and_exporter_of_job(exporter):
 
 
 def test_run_command_registers_runner_and_job(exporter, tmp_path):
-    with exporter.start("-m", "workloads", "run", "sh", "-c", f"echo $PPID $$; {_until(tmp_path)}") as process:
+    with exporter.start(
+        "-m", "wattline_workloads", "run", "sh", "-c", f"echo $PPID $$; {_until(tmp_path)}"
+    ) as process:
         own = [int(pid) for pid in process.stdout.readline().split()]
         eventually(lambda: len(exporter.api.pids[exporter.api.only_run.run_id]) == 2)
         (tmp_path / "go").touch()
@@ -59,13 +64,15 @@ def test_run_command_registers_runner_and_job(exporter, tmp_path):
 
 
 def test_run_command_registers_cgroup_of_environment(exporter):
-    done = exporter.start("-m", "workloads", "run", "true", WATTLINE_CGROUP="pod:1234")
+    done = exporter.start("-m", "wattline_workloads", "run", "true", WATTLINE_CGROUP="pod:1234")
     assert done.wait(60) == 0, done.stderr.read()
     done.stdout.close(), done.stderr.close()
 
     posted = exporter.api.bodies("/processes")
     assert {"cgroup": "pod:1234"} in posted
-    assert {body["pid_namespace"] for body in posted if "pids" in body} == {Path("/proc/self/ns/pid").stat().st_ino}
+    assert {body["pid_namespace"] for body in posted if "pids" in body} == {
+        Path("/proc/self/ns/pid").stat().st_ino
+    }
 
 
 @pytest.mark.parametrize("group", ["pod:1234", ""])
@@ -73,7 +80,9 @@ def test_run_command_rejected_pids_are_logged_once_without_cgroup(exporter, writ
     """The runner, its job and the client in the job each register pids."""
     exporter.api.refuses_pids = True
     script = write("import wattline\nwith wattline.run('train'):\n    pass\n")
-    with exporter.start("-m", "workloads", "run", sys.executable, script, WATTLINE_CGROUP=group) as process:
+    with exporter.start(
+        "-m", "wattline_workloads", "run", sys.executable, script, WATTLINE_CGROUP=group
+    ) as process:
         _, stderr = process.communicate(timeout=60)
 
     assert process.returncode == 0, stderr
@@ -86,14 +95,18 @@ def test_run_command_last_line_names_report_command(exporter):
 
     run_id = exporter.api.only_run.run_id
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith(f"wattline report {run_id} --source {exporter.address}")
+    assert done.stderr.splitlines()[-1].endswith(
+        f"wattline report {run_id} --source {exporter.address}"
+    )
 
 
 def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
     api = RunApi()
     with run_api_server(api) as address:
         exporter = Exporter(api, address)
-        process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}; exit 3")
+        process = exporter.start(
+            "-m", "wattline_workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}; exit 3"
+        )
         assert process.stdout.readline() == "ready\n"
     (tmp_path / "go").touch()
     with process:
@@ -101,8 +114,10 @@ def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
 
     assert process.returncode == 3
     assert err.endswith(
-        f"wattline: cannot end run {api.only_run.run_id}: cannot reach an exporter at {address}: Connection refused; "
-        "after its restart the exporter ends the run as interrupted, at the last time that it found one of the run's "
+        f"wattline: cannot end run {api.only_run.run_id}: cannot reach an exporter at {address}: "
+        "Connection refused; "
+        "after its restart the exporter ends the run as interrupted, at the last time that it "
+        "found one of the run's "
         "processes\n"
     )
 
@@ -111,7 +126,9 @@ def test_run_command_end_waits_for_exporter_restart(tmp_path):
     api = RunApi()
     with run_api_server(api) as address:
         exporter = Exporter(api, address)
-        process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}")
+        process = exporter.start(
+            "-m", "wattline_workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}"
+        )
         assert process.stdout.readline() == "ready\n"
         eventually(lambda: len(api.bodies("/processes")) == 2)
     (tmp_path / "go").touch()
@@ -129,13 +146,16 @@ def test_run_command_configured_exporter_unreachable_fails(exporter, closed_addr
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr == (
-        f"wattline: cannot reach an exporter at {closed_address}: Connection refused (WATTLINE_EXPORTER); "
+        f"wattline: cannot reach an exporter at {closed_address}: Connection refused "
+        "(WATTLINE_EXPORTER); "
         "start it on that host with exporter serve, or omit WATTLINE_EXPORTER to start one here\n"
     )
 
 
 def test_run_command_exporter_option_overrides_environment(exporter, closed_address):
-    done = exporter.workloads("run", "--exporter", exporter.address, "true", WATTLINE_EXPORTER=closed_address)
+    done = exporter.workloads(
+        "run", "--exporter", exporter.address, "true", WATTLINE_EXPORTER=closed_address
+    )
 
     assert done.returncode == 0
     assert exporter.api.only_run.outcome == "ok"

@@ -7,34 +7,53 @@ import time
 import psutil
 import pytest
 
-from exporter.runs.lifecycle import EXIT_SEEN_S
 from tests import daemon
 from tests.polling import eventually
+from wattline_exporter.runs.lifecycle import EXIT_SEEN_S
 
 
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory):
-    with daemon.daemon(tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history") as started:
+    with daemon.daemon(
+        tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history"
+    ) as started:
         yield started
 
 
 def start_run(exporter, run_id, *command):
     """Start a run; return the runner and its job."""
-    arguments = ["-m", "workloads", "run", "--gpus", "0", "--run-id", run_id, "--", *command]
+    arguments = [
+        "-m",
+        "wattline_workloads",
+        "run",
+        "--gpus",
+        "0",
+        "--run-id",
+        run_id,
+        "--",
+        *command,
+    ]
     environ = daemon.environment({"WATTLINE_EXPORTER": exporter.url})
     runner = subprocess.Popen([sys.executable, *arguments], env=environ, stderr=subprocess.DEVNULL)
-    eventually(lambda: [job for job in psutil.Process(runner.pid).children() if job.name() == command[0]], run_id)
+    eventually(
+        lambda: [job for job in psutil.Process(runner.pid).children() if job.name() == command[0]],
+        run_id,
+    )
     (job,) = (job for job in psutil.Process(runner.pid).children() if job.name() == command[0])
     return runner, job
 
 
 def await_end(exporter, run_id):
-    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", run_id, within_s=60)
+    eventually(
+        lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", run_id, within_s=60
+    )
     return exporter.get(f"/api/v1/runs/{run_id}")[1]
 
 
 def test_runner_killed_run_energy_ends_with_last_process(exporter):
-    """Compare joules with seconds at idle power; one job ends with its runner, the other 3 s later."""
+    """Compare joules with seconds at idle power; one job ends with its runner, the other 3 s
+    later.
+    """
     together, job_of_both = start_run(exporter, "both", "sleep", "600")
     alone, job_left = start_run(exporter, "runner", "sleep", "600")
     try:

@@ -49,7 +49,9 @@ def test_signal_to_process_group_reaches_job_once(exporter, write, name):
 
 
 def test_signal_sigint_ends_python_job_as_interrupted(exporter, write):
-    with _started(exporter, write("import time; print('ready', flush=True); time.sleep(60)")) as process:
+    with _started(
+        exporter, write("import time; print('ready', flush=True); time.sleep(60)")
+    ) as process:
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=30)
 
@@ -59,7 +61,16 @@ def test_signal_sigint_ends_python_job_as_interrupted(exporter, write):
 
 def test_signal_ignored_by_runner_stays_ignored_in_job(exporter, write):
     script = write("import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)")
-    done = exporter.python("-c", _WITH_SIGHUP_IGNORED, sys.executable, "-m", "workloads", "run", sys.executable, script)
+    done = exporter.python(
+        "-c",
+        _WITH_SIGHUP_IGNORED,
+        sys.executable,
+        "-m",
+        "wattline_workloads",
+        "run",
+        sys.executable,
+        script,
+    )
 
     assert done.stdout.strip() == "True"
 
@@ -85,7 +96,9 @@ def test_signal_sentinel_ends_with_killed_runner(exporter, write, tmp_path):
 
 
 def _started(exporter: Exporter, script: str, **environment: str) -> subprocess.Popen[str]:
-    process = exporter.start("-m", "workloads", "run", sys.executable, script, **environment)
+    process = exporter.start(
+        "-m", "wattline_workloads", "run", sys.executable, script, **environment
+    )
     assert process.stdout.readline() == "ready\n"
     # the job is registered only after signals are passed to it
     eventually(lambda: len(exporter.api.bodies("/processes")) == 2)

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from workloads.runner.signals import unwind_on_signal
+from wattline_workloads.runner.signals import unwind_on_signal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,7 +24,7 @@ def test_unwind_on_signal_restores_handlers(error):
 def test_unwind_on_signal_unwinds_and_ends_by_signal(exporter, write):
     script = write(
         "import os, signal\n"
-        "from workloads.runner.signals import unwind_on_signal\n"
+        "from wattline_workloads.runner.signals import unwind_on_signal\n"
         "with unwind_on_signal():\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -10,14 +10,14 @@ import psutil
 import pytest
 
 from tests.polling import eventually
-from workloads.runner import watchdog
-from workloads.runner.watchdog import ProcessIdentity, Watchdog
+from wattline_workloads.runner import watchdog
+from wattline_workloads.runner.watchdog import ProcessIdentity, Watchdog
 
 _WAIT_S = 60
 _PARENT = """
 import os, sys, time
 from actions import record
-from workloads.runner.watchdog import Watchdog
+from wattline_workloads.runner.watchdog import Watchdog
 dog = Watchdog(record, [sys.argv[1]], os.environ)
 dog.send("first")
 dog.send("second")
@@ -103,7 +103,9 @@ def test_watchdog_closed_acts_without_normal_end(actions, tmp_path, is_normal, r
 def test_watchdog_with_failing_launcher_is_not_ready(actions, tmp_path):
     from actions import record
 
-    assert not Watchdog(record, [str(tmp_path / "record")], os.environ, launcher=["false"]).is_ready(_WAIT_S)
+    assert not Watchdog(
+        record, [str(tmp_path / "record")], os.environ, launcher=["false"]
+    ).is_ready(_WAIT_S)
 
 
 @pytest.mark.parametrize("has_pidfds", [True, False])
@@ -127,12 +129,14 @@ def test_process_identity_of_reused_pid_has_ended():
 def test_command_gets_sigterm_when_its_parent_is_killed(tmp_path):
     script = (
         "import subprocess, time\n"
-        "from workloads.runner.watchdog import terminated_with_parent\n"
+        "from wattline_workloads.runner.watchdog import terminated_with_parent\n"
         "command = terminated_with_parent(['sh', '-c', 'echo $$; exec sleep 600'])\n"
         "subprocess.Popen(command, process_group=0)\n"
         "time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
         child = psutil.Process(int(process.stdout.readline()))
         assert child.ppid() == process.pid
         process.kill()

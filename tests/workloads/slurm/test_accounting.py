@@ -1,4 +1,6 @@
-"""Energy of jobs in a database that is a folder of text files; tests/deploy/slurm has the real one."""
+"""Energy of jobs in a database that is a folder of text files; tests/deploy/slurm has the real
+one.
+"""
 
 import os
 import subprocess
@@ -10,9 +12,9 @@ import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client.api import Api
-from workloads.slurm import accounting
-from workloads.slurm.accounting import write_energy
-from workloads.slurm.job import Job, SlurmError
+from wattline_workloads.slurm import accounting
+from wattline_workloads.slurm.accounting import write_energy
+from wattline_workloads.slurm.job import Job, SlurmError
 
 SCONTROL = """#!/bin/sh
 echo "NodeName=n1 Arch=x86_64 NodeAddr=127.0.0.1 NodeHostName=n1"
@@ -50,14 +52,23 @@ def measure(api: tuple[RunApi, str], run_id: str, joules: float) -> None:
     calls = Api(address)
     calls.post("/runs", {"workload": "slurm", "run_id": run_id, "gpus": ["0"]})
     calls.post(f"/runs/{run_id}/end", {"outcome": "ok"})
-    energies = {"energy_joules": {"gpu": {"GPU-1": joules}}, "energy_uncertainty_joules": {"gpu": {"GPU-1": 1.0}}}
+    energies = {
+        "energy_joules": {"gpu": {"GPU-1": joules}},
+        "energy_uncertainty_joules": {"gpu": {"GPU-1": 1.0}},
+    }
     served.runs[run_id] = served.runs[run_id].model_copy(update=energies)
 
 
 def job(address: str, job_id: str = "7", restarts: int = 0) -> Job:
-    environ = {"SLURM_JOB_ID": job_id, "SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_RESTART_COUNT": str(restarts)}
+    environ = {
+        "SLURM_JOB_ID": job_id,
+        "SLURM_CLUSTER_NAME": "lab",
+        "SLURM_JOB_RESTART_COUNT": str(restarts),
+    }
     port = address.rpartition(":")[2]
-    return Job.of({**environ, "SLURM_JOB_NODELIST": "n1", "WATTLINE_NODE_URL": f"http://{{address}}:{port}"})
+    return Job.of(
+        {**environ, "SLURM_JOB_NODELIST": "n1", "WATTLINE_NODE_URL": f"http://{{address}}:{port}"}
+    )
 
 
 def test_energy_is_written_to_the_record_of_the_job(database, api) -> None:
@@ -70,7 +81,9 @@ def test_energy_is_written_to_the_record_of_the_job(database, api) -> None:
 
 
 def test_energy_of_a_task_is_written_to_its_record_only(database, api) -> None:
-    """The task with the id of its array would change the records of all tasks (seen with Slurm 22.05)."""
+    """The task with the id of its array would change the records of all tasks (seen with Slurm
+    22.05).
+    """
     measure(api, "slurm-lab-7", 100.0)
     (database / "records").write_text("7|\n")
     task = job(api[1])
@@ -99,7 +112,9 @@ def test_attempts_of_a_requeued_job_add_up_once(database, api) -> None:
 
 
 def test_attempt_without_run_adds_no_energy_of_the_earlier_one(database, api) -> None:
-    """The exporter was down in the prolog of the second attempt, so the latest run belongs to the first one."""
+    """The exporter was down in the prolog of the second attempt, so the latest run belongs to the
+    first one.
+    """
     measure(api, "slurm-lab-7", 100.0)
     first = "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=1/1"
     messages: list[str] = []
@@ -117,16 +132,26 @@ def test_earlier_attempt_on_another_node_is_not_added_again(database, api) -> No
         measure(api, "slurm-lab-7.2", 40.0)
         measure((served, other), "slurm-lab-7", 60.0)
         ports = [address.rpartition(":")[2] for address in (api[1], other)]
-        nodes = "\n".join(f'echo "NodeName=n{port} Arch=x86_64 NodeAddr={port} X=1"' for port in ports)
+        nodes = "\n".join(
+            f'echo "NodeName=n{port} Arch=x86_64 NodeAddr={port} X=1"' for port in ports
+        )
         (database / "bin" / "scontrol").write_text(f"#!/bin/sh\n{nodes}\n")
         first = "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=2/2"
         (database / "records").write_text(f"7|{first}\n7|\n")
-        environ = {**job(api[1], restarts=1).environ, "WATTLINE_NODE_URL": "http://127.0.0.1:{address}"}
+        environ = {
+            **job(api[1], restarts=1).environ,
+            "WATTLINE_NODE_URL": "http://127.0.0.1:{address}",
+        }
         messages: list[str] = []
         assert write_energy(Job.of(environ), messages.append) == (
             "wattline: energy_joules=140.0 uncertainty_joules=1.4 nodes=1/2 attempts=2"
         )
-    assert messages == [f"no energy of node n{ports[1]}: its latest run of the job, slurm-lab-7, is an earlier attempt"]
+    assert messages == [
+        (
+            f"no energy of node n{ports[1]}: its latest run of the job, slurm-lab-7, is an earlier "
+            "attempt"
+        )
+    ]
 
 
 def test_comment_of_another_program_is_kept(database, api) -> None:
@@ -135,7 +160,10 @@ def test_comment_of_another_program_is_kept(database, api) -> None:
     messages: list[str] = []
     assert write_energy(job(api[1]), messages.append) is None
     assert not (database / "calls").exists()
-    assert "AdminComment of another program, which is kept; its energy: wattline: energy_joules=100.0" in messages[0]
+    assert (
+        "AdminComment of another program, which is kept; its energy: wattline: energy_joules=100.0"
+        in messages[0]
+    )
 
 
 def test_energy_waits_for_the_record_of_the_job(database, api) -> None:
@@ -185,5 +213,7 @@ def test_unwritable_log_is_named(database, api, monkeypatch):
     monkeypatch.setenv("WATTLINE_SLURM_LOG", "/nonexistent/log")
     monkeypatch.setattr(accounting, "RECORD_WAIT_S", 0.0)
 
-    with pytest.raises(SlurmError, match="set WATTLINE_SLURM_LOG to a file that SlurmUser can write"):
+    with pytest.raises(
+        SlurmError, match="set WATTLINE_SLURM_LOG to a file that SlurmUser can write"
+    ):
         write_energy(job(api[1]), print)

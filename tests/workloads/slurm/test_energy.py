@@ -1,13 +1,18 @@
 import pytest
 
-from workloads.slurm.energy import JobEnergy, sum_runs
+from wattline_workloads.slurm.energy import JobEnergy, sum_runs
 
 
 def run(gpu_j: dict[str, float], cpu_j: dict[str, float] | None = None, **fields):
     energies = {"gpu": gpu_j, **({"cpu": cpu_j} if cpu_j else {})}
     halves = {component: dict.fromkeys(devices, 3.0) for component, devices in energies.items()}
     grams = [
-        {"component": component, "basis": "average", "quality": "actual", "grams": sum(devices.values()) / 1000}
+        {
+            "component": component,
+            "basis": "average",
+            "quality": "actual",
+            "grams": sum(devices.values()) / 1000,
+        }
         for component, devices in energies.items()
     ]
     return {
@@ -24,7 +29,9 @@ def test_energy_of_nodes_adds_up_with_independent_errors() -> None:
     energy = sum_runs([run({"a": 100.0, "b": 200.0}), run({"c": 50.0, "d": 50.0})], nodes=2)
     assert (energy.joules, energy.half_width_j, energy.measured, energy.nodes) == (400.0, 6.0, 2, 2)
     assert energy.grams == pytest.approx(0.4)
-    assert energy.comment == ("wattline: energy_joules=400.0 uncertainty_joules=6.0 emissions_gco2eq=0.4 nodes=2/2")
+    assert energy.comment == (
+        "wattline: energy_joules=400.0 uncertainty_joules=6.0 emissions_gco2eq=0.4 nodes=2/2"
+    )
 
 
 def test_share_of_a_device_that_others_use_counts_with_its_emissions() -> None:
@@ -37,7 +44,9 @@ def test_share_of_a_device_that_others_use_counts_with_its_emissions() -> None:
 def test_share_that_only_the_edges_of_a_run_lack_is_the_whole_device() -> None:
     """Two of twenty seconds are 100 of 1,000 J."""
     energies = [
-        sum_runs([run({"a": 1000.0}, attributed_energy_joules={"gpu": {"a": joules}})], nodes=1).joules
+        sum_runs(
+            [run({"a": 1000.0}, attributed_energy_joules={"gpu": {"a": joules}})], nodes=1
+        ).joules
         for joules in (901.0, 899.0)
     ]
     assert energies == [1000.0, 899.0]
@@ -66,13 +75,16 @@ def test_attempts_add_up_over_the_comment() -> None:
     assert parsed == first
     total = second.after(parsed)
     assert total.comment == (
-        "wattline: energy_joules=140.0 uncertainty_joules=4.2 emissions_gco2eq=0.14 nodes=1/1 attempts=2"
+        "wattline: energy_joules=140.0 uncertainty_joules=4.2 emissions_gco2eq=0.14 nodes=1/1 "
+        "attempts=2"
     )
     again = JobEnergy.parse(total.comment)
     assert again
     assert again.attempts == 2
 
 
-@pytest.mark.parametrize("comment", ["", "JS1:H4sIAAAA", "wattline:", "wattline: energy_joules=x", "energy_joules=1"])
+@pytest.mark.parametrize(
+    "comment", ["", "JS1:H4sIAAAA", "wattline:", "wattline: energy_joules=x", "energy_joules=1"]
+)
 def test_comment_of_another_program_is_no_energy(comment: str) -> None:
     assert JobEnergy.parse(comment) is None

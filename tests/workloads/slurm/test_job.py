@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.slurm.job import Job, JobDetails, SlurmError, outcome_of
+from wattline_workloads.slurm.job import Job, JobDetails, SlurmError, outcome_of
 
 ENVIRON = {
     "SLURM_JOB_ID": "4711",
@@ -16,8 +16,10 @@ ENVIRON = {
 }
 # of slurmctld 22.05
 LINE = (
-    "JobId=4711 ArrayJobId=4700 ArrayTaskId=5 JobName=it's a=b UserId=c UserId=ada(1000) GroupId=ada(1000) "
-    "Priority=42 Account=physics QOS=normal JobState=COMPLETING Reason=TimeLimit Dependency=(null) ExitCode=0:15 "
+    "JobId=4711 ArrayJobId=4700 ArrayTaskId=5 JobName=it's a=b UserId=c UserId=ada(1000) "
+    "GroupId=ada(1000) "
+    "Priority=42 Account=physics QOS=normal JobState=COMPLETING Reason=TimeLimit Dependency=(null) "
+    "ExitCode=0:15 "
     "RunTime=00:00:02\n"
 )
 
@@ -34,7 +36,10 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_details_of_the_task_with_the_id_of_its_array_are_its_own(scontrol: Path) -> None:
     """For such an id, scontrol lists all tasks, of which others may have failed."""
     own = LINE.replace("ExitCode=0:15", "ExitCode=0:0").replace("TimeLimit", "None")
-    for other in (LINE.replace("JobId=4711", "JobId=4710"), LINE.replace("JobId=4711", "JobId=47110")):
+    for other in (
+        LINE.replace("JobId=4711", "JobId=4710"),
+        LINE.replace("JobId=4711", "JobId=47110"),
+    ):
         for lines in ((own, other), (other, own)):
             scontrol.write_text("".join(lines))
             details = Job.of(ENVIRON).details()
@@ -49,7 +54,10 @@ def test_details_of_a_job_whose_name_is_no_utf8_are_read(scontrol: Path) -> None
 
 def test_job_has_the_run_id_that_discovery_gives_it() -> None:
     assert Job.of(ENVIRON).run_id(0) == "slurm-lab-4711"
-    assert Job.of({**ENVIRON, "SLURM_CLUSTER_NAME": "my lab!" + "x" * 80}).run_id(0) == f"slurm-my_lab_{'x' * 46}-4711"
+    assert (
+        Job.of({**ENVIRON, "SLURM_CLUSTER_NAME": "my lab!" + "x" * 80}).run_id(0)
+        == f"slurm-my_lab_{'x' * 46}-4711"
+    )
     assert Job.of({"SLURM_JOB_ID": "5"}).run_id(0) == "slurm-cluster-5"
 
 
@@ -100,5 +108,7 @@ def test_labels_have_printable_values_and_those_allowed() -> None:
         ("", "", "unknown"),
     ],
 )
-def test_outcome_follows_exit_code_signal_and_reason(exit_code: str, reason: str, outcome: str) -> None:
+def test_outcome_follows_exit_code_signal_and_reason(
+    exit_code: str, reason: str, outcome: str
+) -> None:
     assert outcome_of(exit_code, reason) == outcome

@@ -2,7 +2,12 @@
 
 import pytest
 
-from tests.analyzer.importers.sample_files import component_energy_j, finding_texts_of, local_time, single_report
+from tests.analyzer.importers.sample_files import (
+    component_energy_j,
+    finding_texts_of,
+    local_time,
+    single_report,
+)
 
 GPU_TUNE = "timestamp,epoch,iteration,batch,loss,tokens_per_sec,power_draw,power_limit,max_watt,total_power_draw"
 
@@ -43,7 +48,9 @@ def test_gpu_tune_appended_rerun_is_a_separate_run(imported, tmp_path):
     rows += [tune_row(3_600 + t, 1 + t / 10, 148, 290, 150) for t in (0, 10, 20)]
     (tmp_path / "training_stats.csv").write_text("\n".join([GPU_TUNE, *rows]))
 
-    assert [component_energy_j(report) for report in imported(tmp_path / "training_stats.csv").values()] == [
+    assert [
+        component_energy_j(report) for report in imported(tmp_path / "training_stats.csv").values()
+    ] == [
         5_800,
         5_800,
     ]
@@ -51,11 +58,15 @@ def test_gpu_tune_appended_rerun_is_a_separate_run(imported, tmp_path):
 
 @pytest.mark.parametrize("first_batch_s", [10, 25])
 def test_gpu_tune_rates_are_work_in_tokens(imported, tmp_path, first_batch_s):
-    # batches of 70,000 tokens, each of 10 s after the first: the run has the 4 batches after the first row
+    # batches of 70,000 tokens, each of 10 s after the first: the run has the 4 batches after the
+    # first row
     lines = ["timestamp,tokens_per_sec,power_draw,max_watt,total_power_draw"]
     ends_s = [first_batch_s + 10 * batch for batch in range(5)]
     rates = [70_000 * count / end_s for count, end_s in enumerate(ends_s, 1)]
-    lines += [f"{local_time(end_s)},{rate:.6f},200,225,350" for end_s, rate in zip(ends_s, rates, strict=True)]
+    lines += [
+        f"{local_time(end_s)},{rate:.6f},200,225,350"
+        for end_s, rate in zip(ends_s, rates, strict=True)
+    ]
     (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
 
     work = {one.unit: one for one in single_report(imported(tmp_path / "inference_stats.csv")).work}
@@ -82,6 +93,9 @@ def test_gpu_tune_export_and_import_keep_the_tokens(imported, tmp_path):
     lines += [f"{local_time(t)},{'' if not t else 7_000},200,225,350" for t in range(0, 25, 5)]
     (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
 
-    work = {one.unit: one.amount for one in single_report(imported(tmp_path / "inference_stats.csv")).work}
+    work = {
+        one.unit: one.amount
+        for one in single_report(imported(tmp_path / "inference_stats.csv")).work
+    }
 
     assert work["tokens"] == pytest.approx(140_000)

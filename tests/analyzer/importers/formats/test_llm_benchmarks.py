@@ -4,18 +4,27 @@ import json
 
 import pytest
 
-from tests.analyzer.importers.sample_files import BEGIN_S, component_energy_j, finding_texts_of, single_report
+from tests.analyzer.importers.sample_files import (
+    BEGIN_S,
+    component_energy_j,
+    finding_texts_of,
+    single_report,
+)
 
 
 def aiperf_file(folder, endpoints, **more):
-    """Write a run of 100 s; `endpoints` holds index, UUID and joules of each GPU, None for an absent value."""
+    """Write a run of 100 s; `endpoints` holds index, UUID and joules of each GPU, None for an
+    absent value.
+    """
     telemetry = {
         name: {
             "gpus": {
                 f"gpu_{place}": {
                     "gpu_index": index,
                     "gpu_uuid": uuid,
-                    "metrics": {} if joules is None else {"energy_consumption": {"unit": "J", "avg": joules}},
+                    "metrics": {}
+                    if joules is None
+                    else {"energy_consumption": {"unit": "J", "avg": joules}},
                 }
                 for place, (index, uuid, joules) in enumerate(gpus)
             }
@@ -36,12 +45,17 @@ def test_aiperf_gpus_of_two_endpoints_with_one_index_are_added(imported, tmp_pat
 
     report = single_report(imported(path))
 
-    assert {device.label: device.energy.value for device in report.devices} == {"GPU n1/0": 5_000, "GPU n2/0": 7_000}
+    assert {device.label: device.energy.value for device in report.devices} == {
+        "GPU n1/0": 5_000,
+        "GPU n2/0": 7_000,
+    }
     assert component_energy_j(report) == 12_000
 
 
 def test_aiperf_gpu_of_two_endpoints_with_one_uuid_is_counted_once(call, tmp_path):
-    path = aiperf_file(tmp_path, {"n1:9400": [(0, "GPU-a", 5_000)], "n1:9401": [(0, "GPU-a", 5_001)]})
+    path = aiperf_file(
+        tmp_path, {"n1:9400": [(0, "GPU-a", 5_000)], "n1:9401": [(0, "GPU-a", 5_001)]}
+    )
 
     code, stdout, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
@@ -62,7 +76,9 @@ def test_aiperf_gpu_without_energy_is_named(call, imported, tmp_path):
 
 
 def test_aiperf_latency_of_unknown_unit_is_named(call, tmp_path):
-    path = aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000)]}, time_to_first_token={"unit": "ticks", "avg": 3})
+    path = aiperf_file(
+        tmp_path, {"n1": [(0, "GPU-a", 5_000)]}, time_to_first_token={"unit": "ticks", "avg": 3}
+    )
 
     code, _, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
@@ -70,7 +86,9 @@ def test_aiperf_latency_of_unknown_unit_is_named(call, tmp_path):
     assert "left out time_to_first_token: unknown unit 'ticks'" in stderr
 
 
-@pytest.mark.parametrize(("zone", "offset_h"), [("UTC", 0), ("Europe/Berlin", 2), ("America/New_York", -4)])
+@pytest.mark.parametrize(
+    ("zone", "offset_h"), [("UTC", 0), ("Europe/Berlin", 2), ("America/New_York", -4)]
+)
 def test_aiperf_times_are_in_the_given_zone(imported, tmp_path, zone, offset_h):
     """AIPerf writes local times without a zone."""
     path = aiperf_file(tmp_path, {"n1": [(0, "GPU-a", 5_000)]})
@@ -86,7 +104,13 @@ def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
         "benchmark_id": "abc",
         "start_time": "2024-07-19T12:00:00",
         "end_time": "2024-07-19T12:01:00",
-        "request_latency": {"unit": "ms", "avg": 2_600.0, "p99": 3_371.0, "count": 20, "sum": 52_000.0},
+        "request_latency": {
+            "unit": "ms",
+            "avg": 2_600.0,
+            "p99": 3_371.0,
+            "count": 20,
+            "sum": 52_000.0,
+        },
         "time_to_first_token": {"unit": "ms", "avg": 100.0, "p50": 90.0, "p99": 250.0},
         "request_count": {"unit": "requests", "avg": 20.0},
         "total_output_tokens": {"unit": "tokens", "avg": 4_000.0},
@@ -117,8 +141,12 @@ def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
     assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
-@pytest.mark.parametrize(("reported", "prompt", "generated"), [(40, 2_600.0, 16_000.0), (39, 2_419.0, 29_054.0)])
-def test_aiperf_tokens_of_all_answers_replace_its_tokenizer(imported, tmp_path, reported, prompt, generated):
+@pytest.mark.parametrize(
+    ("reported", "prompt", "generated"), [(40, 2_600.0, 16_000.0), (39, 2_419.0, 29_054.0)]
+)
+def test_aiperf_tokens_of_all_answers_replace_its_tokenizer(
+    imported, tmp_path, reported, prompt, generated
+):
     """AIPerf 0.13.0 counts by its own tokenizer, besides the `usage` that the server reports."""
     tokens = {
         "request_count": {"unit": "requests", "avg": 40.0},
@@ -141,7 +169,11 @@ def test_ml_energy_run_is_the_steady_state(imported, tmp_path):
     (tmp_path / "results.json").write_text(
         json.dumps(
             {"model_id": "Qwen/Qwen3-8B", "gpu_model": "H100", "steady_state_duration": 100.0}
-            | {"steady_state_energy": 50_000.0, "steady_state_energy_per_token": 0.1, "output_throughput": 4_890.4}
+            | {
+                "steady_state_energy": 50_000.0,
+                "steady_state_energy_per_token": 0.1,
+                "output_throughput": 4_890.4,
+            }
         )
     )
     (tmp_path / "prometheus.json").write_text(
@@ -176,7 +208,10 @@ def test_vllm_bench_gives_work_latencies_labels_and_times(call, imported, tmp_pa
     """60 s at 100 W of a power log are 6,000 J; the file is written at the end of the run."""
     path, log = tmp_path / "vllm.json", tmp_path / "power.csv"
     path.write_text(json.dumps(VLLM_RESULT))
-    rows = [f"2024/07/19 12:{second // 60:02}:{second % 60:02}.000, 0, 100.00 W" for second in range(121)]
+    rows = [
+        f"2024/07/19 12:{second // 60:02}:{second % 60:02}.000, 0, 100.00 W"
+        for second in range(121)
+    ]
     log.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]))
 
     _, _, stderr = call("import", path, log, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
@@ -200,7 +235,11 @@ def test_vllm_bench_gives_work_latencies_labels_and_times(call, imported, tmp_pa
 
 def test_vllm_bench_file_of_several_results_gives_a_run_for_each(call, tmp_path):
     path = tmp_path / "vllm.json"
-    path.write_text("\n".join(json.dumps({**VLLM_RESULT, "date": f"20240719-12{minute}00"}) for minute in (10, 20)))
+    path.write_text(
+        "\n".join(
+            json.dumps({**VLLM_RESULT, "date": f"20240719-12{minute}00"}) for minute in (10, 20)
+        )
+    )
 
     code, stdout, _ = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
@@ -216,4 +255,7 @@ def test_vllm_bench_result_with_an_invalid_date_is_refused(call, tmp_path):
     code, _, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
     assert code == 1
-    assert "'yesterday' is no date such as 20261124-173045; give the file of vllm bench serve --save-result" in stderr
+    assert (
+        "'yesterday' is no date such as 20261124-173045; give the file of vllm bench serve "
+        "--save-result" in stderr
+    )

@@ -29,10 +29,13 @@ def test_nvidia_smi_log_includes_all_gpus_by_timestamps(imported, tmp_path):
 
 @pytest.mark.parametrize("seconds", [120, 20_400], ids=["whole", "downsampled"])
 def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path, seconds):
-    """Jumps of 200 W between samples 1 s apart, four in 40 s, each with a standard deviation of 200 J / √12."""
+    """Jumps of 200 W between samples 1 s apart, four in 40 s, each with a standard deviation of 200
+    J / √12.
+    """
     jumps = seconds // 10 - 1
     log = write_nvidia_smi_log(
-        tmp_path / "log.csv", [(t, 300 if t % 40 < 3 or 11 <= t % 40 < 26 else 100) for t in range(seconds)]
+        tmp_path / "log.csv",
+        [(t, 300 if t % 40 < 3 or 11 <= t % 40 < 26 else 100) for t in range(seconds)],
     )
 
     report = single_report(imported(log))
@@ -47,7 +50,9 @@ def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path
 
 
 def test_nvidia_smi_log_without_changes_has_no_interval(imported, tmp_path):
-    report = single_report(imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 200) for t in range(31)])))
+    report = single_report(
+        imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 200) for t in range(31)]))
+    )
 
     assert report.headline.half is report.devices[0].budget.random_j is None
     assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
@@ -55,7 +60,9 @@ def test_nvidia_smi_log_without_changes_has_no_interval(imported, tmp_path):
 
 def test_nvidia_smi_log_local_time_uses_given_zone(imported, tmp_path):
     report = single_report(
-        imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)]), zone="+01:00")
+        imported(
+            write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)]), zone="+01:00"
+        )
     )
 
     assert report.started_at_s == BEGIN_S - 3_600
@@ -67,36 +74,63 @@ def test_nvidia_smi_log_across_change_of_clocks_counts_each_hour_once(imported, 
     begin_s = datetime.fromisoformat(change).timestamp() - 7_200
     watts = [(begin_s + 60 * n, 100 if n < 120 else 400) for n in range(241)]
     zone = ZoneInfo("Europe/Berlin")
-    lines = [f"{datetime.fromtimestamp(t_s, zone):%Y/%m/%d %H:%M:%S.000}, 0, GPU-a, {power} W" for t_s, power in watts]
+    lines = [
+        f"{datetime.fromtimestamp(t_s, zone):%Y/%m/%d %H:%M:%S.000}, 0, GPU-a, {power} W"
+        for t_s, power in watts
+    ]
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["timestamp, index, uuid, power.draw [W]", *lines, ""]))
 
     report = single_report(imported(log, zone="Europe/Berlin"))
 
     assert report.duration_s == 14_400
-    assert component_energy_j(report) == pytest.approx(100 * 7_140 + 250 * 60 + 400 * 7_200)  # a ramp of one minute
+    assert component_energy_j(report) == pytest.approx(
+        100 * 7_140 + 250 * 60 + 400 * 7_200
+    )  # a ramp of one minute
 
 
 @pytest.mark.parametrize(
     ("times", "note"),
     [
-        (("01:30Z", 60, "01:30Z"), "read as the second one (+00:00), because the log goes on in the next hour"),
+        (
+            ("01:30Z", 60, "01:30Z"),
+            "read as the second one (+00:00), because the log goes on in the next hour",
+        ),
         (("00:30Z", 60, "00:30Z"), "its times are read in rising order"),
-        (("00:10Z", 40, "00:10Z"), "read as the first one (+01:00); for the second one give --timezone +00:00"),
-        (("01:10Z", 40, "00:10Z"), "read as the first one (+01:00); for the second one give --timezone +00:00"),
+        (
+            ("00:10Z", 40, "00:10Z"),
+            "read as the first one (+01:00); for the second one give --timezone +00:00",
+        ),
+        (
+            ("01:10Z", 40, "00:10Z"),
+            "read as the first one (+01:00); for the second one give --timezone +00:00",
+        ),
     ],
 )
 def test_nvidia_smi_log_that_starts_in_repeated_hour(call, imported, tmp_path, times, note):
-    """200 W; the clocks are set back at 01:00 UTC; a log inside one hour does not show which one it is."""
+    """200 W; the clocks are set back at 01:00 UTC; a log inside one hour does not show which one it
+    is.
+    """
     start, minutes, begins = times
-    begin_s, assumed_s = (datetime.fromisoformat(f"2024-10-27T{text}").timestamp() for text in (start, begins))
+    begin_s, assumed_s = (
+        datetime.fromisoformat(f"2024-10-27T{text}").timestamp() for text in (start, begins)
+    )
     zone = ZoneInfo("Europe/London")
-    lines = [f"{datetime.fromtimestamp(begin_s + 60 * n, zone):%Y/%m/%d %H:%M:%S.000}" for n in range(minutes + 1)]
+    lines = [
+        f"{datetime.fromtimestamp(begin_s + 60 * n, zone):%Y/%m/%d %H:%M:%S.000}"
+        for n in range(minutes + 1)
+    ]
     log = tmp_path / "log.csv"
-    log.write_text("\n".join(["timestamp, index, power.draw [W]", *(f"{line}, 0, 200 W" for line in lines), ""]))
+    log.write_text(
+        "\n".join(
+            ["timestamp, index, power.draw [W]", *(f"{line}, 0, 200 W" for line in lines), ""]
+        )
+    )
 
     report = single_report(imported(log, zone="Europe/London"))
-    _, _, stderr = call("import", log, "--out", tmp_path / "other.sqlite", "--timezone", "Europe/London")
+    _, _, stderr = call(
+        "import", log, "--out", tmp_path / "other.sqlite", "--timezone", "Europe/London"
+    )
 
     assert (report.started_at_s, report.duration_s) == (assumed_s, 60 * minutes)
     assert component_energy_j(report) == pytest.approx(200 * 60 * minutes)
@@ -104,11 +138,14 @@ def test_nvidia_smi_log_that_starts_in_repeated_hour(call, imported, tmp_path, t
 
 
 def test_power_log_idle_time_gives_idle_power(imported, tmp_path):
-    # 60 s idle at 50 W, 40 s at 300 W, 60 s idle at 50 W: the run is 300 W x 40 s = 12,000 J, net 250 W x 40 s
+    # 60 s idle at 50 W, 40 s at 300 W, 60 s idle at 50 W: the run is 300 W x 40 s = 12,000 J, net
+    # 250 W x 40 s
     load = [(t, 50 if t < 60 or t > 100 else 300) for t in range(161)]
     log = write_nvidia_smi_log(tmp_path / "log.csv", load)
 
-    report = single_report(imported(log, "--start", BEGIN_S + 60, "--end", BEGIN_S + 100, "--run-id", "burst"))
+    report = single_report(
+        imported(log, "--start", BEGIN_S + 60, "--end", BEGIN_S + 100, "--run-id", "burst")
+    )
 
     assert component_energy_j(report) == pytest.approx(12_000, rel=1e-9)
     assert report.devices[0].idle_power_w.value == pytest.approx(50)
@@ -152,7 +189,9 @@ def test_power_log_gpu_outside_of_run_is_reported(imported, tmp_path):
 
 def test_power_log_gap_is_not_integrated(imported, tmp_path):
     # 100 W in [0, 20] and [40, 60]: 4,000 J are known, and a third of the minute is not
-    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in (*range(21), *range(40, 61))])
+    log = write_nvidia_smi_log(
+        tmp_path / "log.csv", [(t, 100) for t in (*range(21), *range(40, 61))]
+    )
 
     report = single_report(imported(log))
 
@@ -163,10 +202,14 @@ def test_power_log_gap_is_not_integrated(imported, tmp_path):
 
 
 def test_power_log_of_same_node_and_time_is_not_merged(call, imported, tmp_path):
-    imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)]), "--node", "n1")
+    imported(
+        write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)]), "--node", "n1"
+    )
     other = write_nvidia_smi_log(tmp_path / "other.csv", [(t, 200) for t in range(11)])
 
-    code, _, stderr = call("import", other, "--out", tmp_path / "history.sqlite", "--node", "n1", "--timezone", "UTC")
+    code, _, stderr = call(
+        "import", other, "--out", tmp_path / "history.sqlite", "--node", "n1", "--timezone", "UTC"
+    )
 
     assert code == 1
     assert "--node" in stderr
@@ -174,14 +217,20 @@ def test_power_log_of_same_node_and_time_is_not_merged(call, imported, tmp_path)
 
 @pytest.mark.parametrize("starts_at_s", [20.0, 20.4, 21.0])
 @pytest.mark.parametrize("ends_at_s", [40.0, 39.5])
-def test_nvidia_smi_interval_contains_the_lag_of_a_mean_over_a_second(imported, tmp_path, starts_at_s, ends_at_s):
-    # 100 W, 600 W from `starts_at_s` to `ends_at_s`, then 100 W; each value is the mean over the second before it
+def test_nvidia_smi_interval_contains_the_lag_of_a_mean_over_a_second(
+    imported, tmp_path, starts_at_s, ends_at_s
+):
+    # 100 W, 600 W from `starts_at_s` to `ends_at_s`, then 100 W; each value is the mean over the
+    # second before it
     def joules(t_s):
         return 100 * t_s + 500 * (min(max(t_s, starts_at_s), ends_at_s) - starts_at_s)
 
     lines = ["timestamp,index,uuid,power.draw [W]"]
     times_s = [0.1 * step for step in range(600)]
-    lines += [f"{local_time(t_s, '%Y-%m-%d %H:%M:%S.%f')},0,G,{joules(t_s) - joules(t_s - 1):.3f}" for t_s in times_s]
+    lines += [
+        f"{local_time(t_s, '%Y-%m-%d %H:%M:%S.%f')},0,G,{joules(t_s) - joules(t_s - 1):.3f}"
+        for t_s in times_s
+    ]
     (tmp_path / "smi.csv").write_text("\n".join(lines))
     edges = ("--start", local_time(20), "--end", local_time(40))
 

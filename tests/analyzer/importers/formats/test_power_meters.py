@@ -38,19 +38,29 @@ def write_plug(path, offsets_s, watts):
 def test_wall_meters_of_one_time_are_added(call, imported, tmp_path, names):
     """Two power supplies with 200 W and 300 W for 30 s: 15,000 J; the sensors have 9,000 J."""
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 300) for t in range(31)])
-    plugs = [write_plug(tmp_path / name, range(31), watts) for name, watts in zip(names, (200, 300), strict=True)]
+    plugs = [
+        write_plug(tmp_path / name, range(31), watts)
+        for name, watts in zip(names, (200, 300), strict=True)
+    ]
 
     report = single_report(imported(log, *plugs))
-    _, stdout, _ = call("import", log, *plugs, "--out", tmp_path / "other.sqlite", "--timezone", "UTC")
+    _, stdout, _ = call(
+        "import", log, *plugs, "--out", tmp_path / "other.sqlite", "--timezone", "UTC"
+    )
 
     assert "the wall meter counted 15000 J" in finding_texts_of(report, "wall_meter")[0]
     assert "wall 15000.0 J (sum of " in stdout
 
 
 def test_wall_meter_logs_of_two_times_are_one_meter(imported, tmp_path):
-    """400 W for 30 s in two files, with one second between them: 12,000 J, and the whole run is covered."""
+    """400 W for 30 s in two files, with one second between them: 12,000 J, and the whole run is
+    covered.
+    """
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 300) for t in range(31)])
-    plugs = [write_plug(tmp_path / "a.csv", range(16), 400), write_plug(tmp_path / "b.csv", range(16, 31), 400)]
+    plugs = [
+        write_plug(tmp_path / "a.csv", range(16), 400),
+        write_plug(tmp_path / "b.csv", range(16, 31), 400),
+    ]
 
     report = single_report(imported(log, *plugs))
 
@@ -61,7 +71,9 @@ def test_wall_meter_of_another_time_is_named(call, tmp_path):
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 300) for t in range(31)])
     plug = write_plug(tmp_path / "plug.csv", range(100, 131), 400)
 
-    code, stdout, stderr = call("import", log, plug, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
+    code, stdout, stderr = call(
+        "import", log, plug, "--out", tmp_path / "h.sqlite", "--timezone", "UTC"
+    )
 
     assert code == 0
     assert ", wall " not in stdout
@@ -81,7 +93,10 @@ def test_wall_meter_lines_without_power_are_counted(call, tmp_path):
 def test_aipowermeter_sum_of_gpus_is_not_added_to_a_log_of_each_gpu(imported, tmp_path):
     """Two GPUs with 100 W each for 10 s, also as a sum of 200 W: 2,000 J."""
     path = tmp_path / "power_metrics.json"
-    records = [{"date": local_time(t), "metrics": {"gpu": {"nvidia_draw_absolute": 200.0}}} for t in range(11)]
+    records = [
+        {"date": local_time(t), "metrics": {"gpu": {"nvidia_draw_absolute": 200.0}}}
+        for t in range(11)
+    ]
     path.write_text("\n".join(map(json.dumps, records)))
     log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100, 100) for t in range(11)])
 
@@ -94,7 +109,12 @@ def test_aipowermeter_absent_domain_and_psys_are_left_out(imported, tmp_path):
         {
             "date": local_time(t, "%Y-%m-%d %H:%M:%S.%f"),
             "metrics": {
-                "cpu": {"intel_power": 66.0, "psys_power": -1, "total_dram_power": 12.0, "uncore_power": [0.1]},
+                "cpu": {
+                    "intel_power": 66.0,
+                    "psys_power": -1,
+                    "total_dram_power": 12.0,
+                    "uncore_power": [0.1],
+                },
                 "gpu": {"nvidia_draw_absolute": 88.0, "per_gpu_power_draw": {"0": 19.0, "1": 69.0}},
             },
         }

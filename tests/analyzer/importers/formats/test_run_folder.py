@@ -1,4 +1,6 @@
-"""Import of a run folder with the exporter's response: its report equals that of the exporter's history."""
+"""Import of a run folder with the exporter's response: its report equals that of the exporter's
+history.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 import yaml
 
-from analyzer.output.documents import report_document
-from exporter.contract import metrics as m
-from exporter.contract.run import Emissions, PhaseView, RunGpu, RunView
-from exporter.exposition.collector import run_readings
 from tests.analyzer.importers.sample_files import BEGIN_S, imported_run_report, single_report
 from tests.analyzer.node import series_of_scrapes, write_history
+from wattline.contract import metrics as m
+from wattline.contract.run import Emissions, PhaseView, RunGpu, RunView
+from wattline_analyzer.report.document import report_document
+from wattline_exporter.web.series import run_readings
 
 UUID = "GPU-1f5b0f3e-0000-4000-8000-000000000001"
 VIEW = RunView(
@@ -60,7 +62,13 @@ VIEW = RunView(
 def write_folder(folder, view=VIEW):
     """Write the files as the runner does."""
     folder.mkdir()
-    start = {"event": "start", "t": BEGIN_S, "run_id": view.run_id, "workload": view.workload, "gpus": [UUID]}
+    start = {
+        "event": "start",
+        "t": BEGIN_S,
+        "run_id": view.run_id,
+        "workload": view.workload,
+        "gpus": [UUID],
+    }
     events = [
         start | {"labels": {"model": "tiny"}, "command": ["x"], "config": {}},
         {"event": "phase", "t": BEGIN_S, "name": "warmup"},
@@ -70,7 +78,9 @@ def write_folder(folder, view=VIEW):
     ]
     (folder / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
     response = view.model_dump(mode="json", exclude={"state"}, exclude_none=True)
-    (folder / "metrics.yml").write_text(yaml.safe_dump({"exit_code": 0, **response}, sort_keys=False))
+    (folder / "metrics.yml").write_text(
+        yaml.safe_dump({"exit_code": 0, **response}, sort_keys=False)
+    )
     return folder
 
 
@@ -83,26 +93,43 @@ def test_run_folder_gpu_is_simulated_and_named(report):
     (device,) = report.devices
 
     assert report.simulated
-    assert (device.label, device.name, device.architecture) == ("GPU 3", "SIMULATED NVIDIA H200", "Hopper")
+    assert (device.label, device.name, device.architecture) == (
+        "GPU 3",
+        "SIMULATED NVIDIA H200",
+        "Hopper",
+    )
     assert device.energy.systematic is None
     assert device.integral_j == 6_490
 
 
 def test_run_folder_phases_have_the_exporters_energy(report):
-    assert {phase.name: phase.energy["gpu"].value for phase in report.phases} == {"warmup": 500, "measure": 6_000}
-    assert {phase.name: phase.duration_s for phase in report.phases} == {"warmup": 10, "measure": 20}
-    assert next(phase.energy["gpu"].half for phase in report.phases if phase.name == "measure") == 30
+    assert {phase.name: phase.energy["gpu"].value for phase in report.phases} == {
+        "warmup": 500,
+        "measure": 6_000,
+    }
+    assert {phase.name: phase.duration_s for phase in report.phases} == {
+        "warmup": 10,
+        "measure": 20,
+    }
+    assert (
+        next(phase.energy["gpu"].half for phase in report.phases if phase.name == "measure") == 30
+    )
 
 
 def test_run_folder_keeps_primary_unit_and_energy_per_unit(report):
     """6,000 J in the phase of the work: 600 J per request, 6 J per token."""
     assert [work.unit for work in report.work] == ["requests", "generated_tokens"]
-    assert [work.energy_per_unit.value for work in report.work] == [pytest.approx(600), pytest.approx(6)]
+    assert [work.energy_per_unit.value for work in report.work] == [
+        pytest.approx(600),
+        pytest.approx(6),
+    ]
 
 
 def test_run_folder_keeps_user_and_emissions(report):
     assert (report.labels["user"], report.labels["model"]) == ("u1", "tiny")
-    assert [(one.basis, one.quality, one.mass_g.value) for one in report.emissions] == [("average", "static", 0.4)]
+    assert [(one.basis, one.quality, one.mass_g.value) for one in report.emissions] == [
+        ("average", "static", 0.4)
+    ]
 
 
 def test_run_folder_counter_counts_the_whole_run(report):
@@ -116,7 +143,10 @@ def test_run_folder_shared_gpu_keeps_the_attributed_energy(imported, tmp_path):
 
     report = single_report(imported(write_folder(tmp_path / "run", view)))
 
-    assert [work.energy_per_unit.value for work in report.work] == [pytest.approx(325), pytest.approx(3.25)]
+    assert [work.energy_per_unit.value for work in report.work] == [
+        pytest.approx(325),
+        pytest.approx(3.25),
+    ]
 
 
 def test_run_folder_with_invalid_response_is_refused(call, tmp_path):
@@ -140,23 +170,45 @@ class RunSnapshot:
 
 
 def exporter_report(folder, view):
-    """Return the report of the exporter's history, which was scraped once, 2 s after the end of the run."""
+    """Return the report of the exporter's history, which was scraped once, 2 s after the end of the
+    run.
+    """
     gpu = view.gpus[0]
     info = {"gpu": gpu.gpu, "uuid": gpu.uuid, "name": gpu.name, "architecture": gpu.architecture}
     scrape = [(m.GPU_INFO, {**info, "pci_bus_id": "", "driver_version": ""}, 1.0)]
     for reading in run_readings(RunSnapshot(view)):
         labels = dict(zip(reading.metric.labels, reading.labels, strict=True)) | dict(reading.extra)
         scrape.append((reading.metric, labels, reading.value))
-    return imported_run_report(write_history(folder, series_of_scrapes([(BEGIN_S + 32, scrape)])), view.run_id)
+    return imported_run_report(
+        write_history(folder, series_of_scrapes([(BEGIN_S + 32, scrape)])), view.run_id
+    )
 
 
 def test_run_folder_report_equals_that_of_the_exporters_history(report, tmp_path):
     (tmp_path / "exporter").mkdir()
 
-    imported, original = (report_document(one) for one in (report, exporter_report(tmp_path / "exporter", VIEW)))
+    imported, original = (
+        report_document(one) for one in (report, exporter_report(tmp_path / "exporter", VIEW))
+    )
 
-    same = ("simulated", "workload", "outcome", "started_at_unix_seconds", "ended_at_unix_seconds", "duration_seconds")
-    figures = ("energy", "attributed_energy", "gpu", "work", "boundaries", "phases", "results", "emissions")
+    same = (
+        "simulated",
+        "workload",
+        "outcome",
+        "started_at_unix_seconds",
+        "ended_at_unix_seconds",
+        "duration_seconds",
+    )
+    figures = (
+        "energy",
+        "attributed_energy",
+        "gpu",
+        "work",
+        "boundaries",
+        "phases",
+        "results",
+        "emissions",
+    )
     for name in (*same, *figures):
         assert imported[name] == original[name], name
     assert list(imported["work"]) == list(original["work"])

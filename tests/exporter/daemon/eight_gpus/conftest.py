@@ -1,11 +1,19 @@
 import pytest
 
-from exporter.model import boottime
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
 from tests.exporter.daemon.eight_gpus.observation import load_w
 from tests.fakes import nvml
 from tests.fakes.powercap import Powercap
+from wattline_exporter.sensors.readings import boottime
+from wattline_exporter.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    create,
+    make_gpus,
+)
 
 
 @pytest.fixture

@@ -18,11 +18,17 @@ def load_w(i):
 
 
 def up_by_gpu(exporter):
-    return {int(labels["gpu"]): value for labels, value in exporter.metrics().get("wattline_gpu_up", ())}
+    return {
+        int(labels["gpu"]): value for labels, value in exporter.metrics().get("wattline_gpu_up", ())
+    }
 
 
 def counters(exporter):
-    return {(name, labels["uuid"]): value for name in COUNTERS for labels, value in exporter.metrics().get(name, ())}
+    return {
+        (name, labels["uuid"]): value
+        for name in COUNTERS
+        for labels, value in exporter.metrics().get(name, ())
+    }
 
 
 def is_monotonic(scrapes):
@@ -36,11 +42,16 @@ def is_monotonic(scrapes):
 
 
 def wrong_intervals(run, node, of=range(8)):
-    """Return GPUs whose interval does not contain the true energy: joules, half-width, true joules."""
+    """Return GPUs whose interval does not contain the true energy: joules, half-width, true
+    joules.
+    """
     wrong = {}
     for i in of:
         uuid, true_j = node.gpus[i].uuid, load_w(i) * run["duration_seconds"]
-        joules, plus_minus_j = run["energy_joules"]["gpu"][uuid], run["energy_uncertainty_joules"]["gpu"][uuid]
+        joules, plus_minus_j = (
+            run["energy_joules"]["gpu"][uuid],
+            run["energy_uncertainty_joules"]["gpu"][uuid],
+        )
         if abs(joules - true_j) > plus_minus_j:
             wrong[i] = (joules, plus_minus_j, true_j)
     return wrong
@@ -53,15 +64,22 @@ def covered(run, node, i):
 def successful_reads(exporter):
     """Return the number of successful reads of each source, and the time."""
     samples = exporter.metrics()["wattline_source_reads_total"]
-    return {labels["source"]: value for labels, value in samples if labels["outcome"] == "ok"}, time.monotonic()
+    return {
+        labels["source"]: value for labels, value in samples if labels["outcome"] == "ok"
+    }, time.monotonic()
 
 
 def reads_a_second(before, after):
-    return {source: (after[0][source] - before[0][source]) / (after[1] - before[1]) for source in after[0]}
+    return {
+        source: (after[0][source] - before[0][source]) / (after[1] - before[1])
+        for source in after[0]
+    }
 
 
 def wait_for_rates(exporter, is_high_enough):
-    """Wait until the rates of four seconds are high enough: on a busy host, some seconds have fewer reads."""
+    """Wait until the rates of four seconds are high enough: on a busy host, some seconds have fewer
+    reads.
+    """
 
     def rates():
         before = successful_reads(exporter)

@@ -3,7 +3,6 @@
 import time
 from functools import partial
 
-from exporter.simulation import Fault
 from tests.daemon import begin, end
 from tests.exporter.daemon.eight_gpus.observation import (
     FAULTY,
@@ -19,6 +18,7 @@ from tests.exporter.daemon.eight_gpus.observation import (
     wrong_intervals,
 )
 from tests.polling import eventually
+from wattline_exporter.simulation import Fault
 
 
 def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
@@ -35,11 +35,16 @@ def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
             metrics = exporter.metrics()
             wait_for_rates(
                 exporter,
-                lambda rates: rates["nvml"] / 7 > 0.8 * healthy_rates["nvml"] / 8 and rates["rapl"] > 0.7,
+                lambda rates: (
+                    rates["nvml"] / 7 > 0.8 * healthy_rates["nvml"] / 8 and rates["rapl"] > 0.7
+                ),
             )
             scraper.wait_until_prompt()
         names_of_faulty = [
-            name for name, samples in metrics.items() for labels, _ in samples if labels.get("gpu") == str(FAULTY)
+            name
+            for name, samples in metrics.items()
+            for labels, _ in samples
+            if labels.get("gpu") == str(FAULTY)
         ]
         node.set_fault(FAULTY, Fault.HANG, on=False)
         exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu=str(FAULTY))
@@ -47,7 +52,9 @@ def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
         run = end(exporter, run_id)
         restarts = exporter.value("wattline_source_restarts_total", source="nvml")
 
-    assert [name for name in names_of_faulty if not name.startswith("wattline_run_")] == ["wattline_gpu_up"]
+    assert [name for name in names_of_faulty if not name.startswith("wattline_run_")] == [
+        "wattline_gpu_up"
+    ]
     assert wrong_intervals(run, node) == {}
     assert all(covered(run, node, i) > 0.9 for i in OTHERS)
     assert covered(run, node, FAULTY) < 0.9
@@ -64,7 +71,10 @@ def test_gpu_hanging_for_ever_does_not_block_the_stop(node, serve):
         assert exporter.stop() == 0  # asserts that no process is left
         print(f"ended in {time.monotonic() - stop_s:.2f} s")
 
-    assert any("energy after that is missing" in note and node.gpus[FAULTY].uuid in note for note in ended["notes"])
+    assert any(
+        "energy after that is missing" in note and node.gpus[FAULTY].uuid in note
+        for note in ended["notes"]
+    )
     assert wrong_intervals(ended, node, OTHERS) == {}
 
 
@@ -72,7 +82,9 @@ def test_hanging_init_delays_nothing_and_ends_with_the_exporter(node, serve):
     node.set_fault(FAULTY, Fault.INIT_HANG, on=True)
     with serve() as exporter, Scraper(exporter) as scraper:
         exporter.wait_for_metric(lambda up: up == 1, "wattline_source_up", source="rapl")
-        eventually(lambda: "source=nvml has not answered" in exporter.log(), "a log message", exporter.log)
+        eventually(
+            lambda: "source=nvml has not answered" in exporter.log(), "a log message", exporter.log
+        )
         time.sleep(1.5)
         assert exporter.log().count("source=nvml") == 1
         assert exporter.value("wattline_source_up", source="nvml") == 0
@@ -87,11 +99,15 @@ def test_gpus_appear_once_a_hanging_init_returns(node, serve):
     with serve() as exporter:
         assert up_by_gpu(exporter) == {}
         node.set_fault(FAULTY, Fault.INIT_HANG, on=False)
-        eventually(lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
+        eventually(
+            lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log
+        )
 
 
 def test_worker_replaced_during_hanging_init_is_waited_for(node, serve):
-    """The worker dies while a GPU and the driver's init hang: no GPU is exported as if it were read."""
+    """The worker dies while a GPU and the driver's init hang: no GPU is exported as if it were
+    read.
+    """
     with serve() as exporter:
         before = counters(exporter)
         node.set_fault(FAULTY, Fault.HANG | Fault.INIT_HANG, on=True)
@@ -102,7 +118,9 @@ def test_worker_replaced_during_hanging_init_is_waited_for(node, serve):
         exporter.wait_for_metric(lambda up: up == 0, "wattline_source_up", source="nvml")
         assert counters(exporter) == {}
         node.set_fault(FAULTY, Fault.HANG | Fault.INIT_HANG, on=False)
-        eventually(lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
+        eventually(
+            lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log
+        )
         assert is_monotonic([before, counters(exporter)])
 
 
@@ -113,7 +131,9 @@ def test_worker_leaves_a_driver_that_is_replaced(node, serve):
         assert "nvidia-modprobe" in exporter.log()
         eventually(lambda: not exporter.children(), "no process holds the driver", exporter.log)
         node.load_driver()
-        eventually(lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
+        eventually(
+            lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log
+        )
         before = counters(exporter)
         run_id = begin(exporter)["run_id"]
         time.sleep(1.0)
@@ -122,7 +142,9 @@ def test_worker_leaves_a_driver_that_is_replaced(node, serve):
         eventually(lambda: not exporter.children(), "no process holds the driver", exporter.log)
         assert counters(exporter) == {}
         node.load_driver()
-        eventually(lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
+        eventually(
+            lambda: up_by_gpu(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log
+        )
         time.sleep(0.5)
         after = counters(exporter)
         run = end(exporter, run_id)

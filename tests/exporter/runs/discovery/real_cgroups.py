@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exporter.model import boottime
-from exporter.processes.procfs import ProcessKey, find_process
+from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
+from wattline_exporter.sensors.readings import boottime
 
 
 def cgroup2_mount() -> Path | None:
@@ -25,7 +25,9 @@ def cgroup2_mount() -> Path | None:
 
 @dataclass
 class Program:
-    """A program that sleeps until it is stopped. `ended_s`: time at which its exit was seen (CLOCK_BOOTTIME)."""
+    """A program that sleeps until it is stopped. `ended_s`: time at which its exit was seen
+    (CLOCK_BOOTTIME).
+    """
 
     process: subprocess.Popen[bytes]
     key: ProcessKey
@@ -45,9 +47,13 @@ class Groups:
     top: str
     programs: list[Program] = field(default_factory=list)
 
-    def start(self, path: str | None = None, *, program: str = "sleep", **environment: str) -> Program:
+    def start(
+        self, path: str | None = None, *, program: str = "sleep", **environment: str
+    ) -> Program:
         """Start a program in the group, which is made; None is this process's own group."""
-        process = subprocess.Popen([program, "600"], env={"PATH": os.environ["PATH"], **environment})
+        process = subprocess.Popen(
+            [program, "600"], env={"PATH": os.environ["PATH"], **environment}
+        )
         if path is not None:
             self.make(path)
             (self.root / self.top / path / "cgroup.procs").write_text(str(process.pid))

@@ -1,4 +1,5 @@
-"""Many short jobs of real processes in real cgroups, while the exporter is killed and restarted at random.
+"""Many short jobs of real processes in real cgroups, while the exporter is killed and restarted at
+random.
 
 `python -m tests.exporter.runs.discovery.real_jobs --jobs 1000 --seed N`, as root.
 """
@@ -22,12 +23,12 @@ from typing import Any
 
 import psutil
 
-from exporter.model import boottime
-from exporter.processes.procfs import find_process
-from exporter.simulation import FILE_NAME, Segment, Simulation
 from tests.daemon import Daemon, start, wait_until_it_serves
 from tests.exporter.runs.discovery.real_cgroups import Groups, cgroup2_mount, cgroups
 from tests.simulation.discovery.verify import Attempt, FoundRun, Interval, OwnerKey, Verdict, verify
+from wattline_exporter.sensors.processes.procfs import find_process
+from wattline_exporter.sensors.readings import boottime
+from wattline_exporter.simulation import FILE_NAME, Segment, Simulation
 
 GPUS = 8
 MAX_PROCESSES = 14
@@ -42,7 +43,9 @@ SEEN_S, LATE_S = 6.0, 6.0
 
 @dataclass
 class Soak:
-    """Course of the jobs and of the exporter. `kill_s`: mean time between two stops of the exporter, 0 for none."""
+    """Course of the jobs and of the exporter. `kill_s`: mean time between two stops of the
+    exporter, 0 for none.
+    """
 
     folder: Path
     groups: Groups
@@ -71,7 +74,9 @@ class Soak:
             self._exporter = self._start_exporter()
             wait_until_it_serves(self._exporter)
             self._stack.callback(self._stop_exporter)
-            self._simulation = self._stack.enter_context(Simulation.open(self._exporter.folder / FILE_NAME))
+            self._simulation = self._stack.enter_context(
+                Simulation.open(self._exporter.folder / FILE_NAME)
+            )
             self._segments = [[gpu.segments[-1]] for gpu in self._simulation.gpus]
             self._note_start()
             due_s = 3.0
@@ -107,8 +112,16 @@ class Soak:
     # -- exporter
 
     def _start_exporter(self) -> Daemon:
-        base = ("--simulate", f"{GPUS}xH200", "--no-collector.host", "--no-collector.rapl", "--no-history")
-        return start(self.folder, *base, "--runs.discover", "auto", "--runs.max", "512", *self.options)
+        base = (
+            "--simulate",
+            f"{GPUS}xH200",
+            "--no-collector.host",
+            "--no-collector.rapl",
+            "--no-history",
+        )
+        return start(
+            self.folder, *base, "--runs.discover", "auto", "--runs.max", "512", *self.options
+        )
 
     def _stop_exporter(self) -> None:
         self._exporter.stop()
@@ -140,12 +153,19 @@ class Soak:
 
     def _watch(self) -> None:
         self._after(10.0, self._watch)
-        self.show(f"{len(self.attempts)} jobs, {self._running} running, {self.kills} stops of the exporter")
+        self.show(
+            f"{len(self.attempts)} jobs, {self._running} running, {self.kills} stops of the "
+            "exporter"
+        )
         if self._exporter.process.poll() is None and self._exporter.url:
             pids = (self._exporter.process.pid,)
-            self.most_rss_bytes = max([self.most_rss_bytes, *(psutil.Process(pid).memory_info().rss for pid in pids)])
+            self.most_rss_bytes = max(
+                [self.most_rss_bytes, *(psutil.Process(pid).memory_info().rss for pid in pids)]
+            )
             lines = self._exporter.text().splitlines()
-            self.most_series = max(self.most_series, sum(not line.startswith("#") for line in lines))
+            self.most_series = max(
+                self.most_series, sum(not line.startswith("#") for line in lines)
+            )
 
     # -- jobs
 
@@ -168,9 +188,15 @@ class Soak:
         self._running += 1
         free = [gpu for gpu in range(GPUS) if self._busy[gpu] < MAX_PROCESSES]
         gpus = rng.sample(
-            free, min(len(free), rng.choice([1, 1, 2]) if len(free) == GPUS and sum(self._busy) < 5 * GPUS else 1)
+            free,
+            min(
+                len(free),
+                rng.choice([1, 1, 2]) if len(free) == GPUS and sum(self._busy) < 5 * GPUS else 1,
+            ),
         )
-        seconds = rng.choice([rng.uniform(0.3, 4.0), rng.uniform(6.0, 14.0), rng.uniform(6.0, 30.0)])
+        seconds = rng.choice(
+            [rng.uniform(0.3, 4.0), rng.uniform(6.0, 14.0), rng.uniform(6.0, 30.0)]
+        )
         used_s = boottime()
         for gpu in gpus:
             self._busy[gpu] += 1
@@ -193,12 +219,16 @@ class Soak:
         self._after(seconds, end)
 
     def _spawn(self, path: str | None, user: int | None) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(["sleep", "600"], user=user, cwd="/", env={"PATH": "/usr/bin:/bin"})
+        process = subprocess.Popen(
+            ["sleep", "600"], user=user, cwd="/", env={"PATH": "/usr/bin:/bin"}
+        )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         if path is not None:
             self.groups.make(path)
-            (self.groups.root / self.groups.top / path / "cgroup.procs").write_text(str(process.pid))
+            (self.groups.root / self.groups.top / path / "cgroup.procs").write_text(
+                str(process.pid)
+            )
         return process
 
     # -- truth
@@ -216,10 +246,13 @@ class Soak:
         begin_s = run["started_at"] - (time.time() - boottime())
         half_j = run["energy_uncertainty_joules"].get("gpu", {})
         energies = {
-            uuid: (joules, half_j.get(uuid, 0.0)) for uuid, joules in run["energy_joules"].get("gpu", {}).items()
+            uuid: (joules, half_j.get(uuid, 0.0))
+            for uuid, joules in run["energy_joules"].get("gpu", {}).items()
         }
         end_s = begin_s + run["duration_seconds"] if run["state"] == "ended" else None
-        return FoundRun(run["run_id"], self._owner(run), begin_s, end_s, energies, bool(run["notes"]))
+        return FoundRun(
+            run["run_id"], self._owner(run), begin_s, end_s, energies, bool(run["notes"])
+        )
 
     def _owner(self, run: dict[str, Any]) -> OwnerKey:
         kind, name = run["workload"], run["run_id"]
@@ -229,7 +262,10 @@ class Soak:
             "service": lambda identity: run["labels"].get("unit") == identity,
             "user": lambda identity: run["labels"].get("user") == identity,
         }
-        return next((a.owner for a in self.attempts if a.owner[0] == kind and matches[kind](a.owner[1])), (kind, name))
+        return next(
+            (a.owner for a in self.attempts if a.owner[0] == kind and matches[kind](a.owner[1])),
+            (kind, name),
+        )
 
 
 def soak(folder: Path, seed: int, jobs: int, **settings: Any) -> tuple[Soak, Verdict]:
@@ -244,9 +280,13 @@ def soak(folder: Path, seed: int, jobs: int, **settings: Any) -> tuple[Soak, Ver
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="seed of the jobs; without it, a new one")
-    parser.add_argument("--jobs", type=int, default=800, help="number of jobs, at most 1,000 of which are listed")
+    parser.add_argument(
+        "--jobs", type=int, default=800, help="number of jobs, at most 1,000 of which are listed"
+    )
     parser.add_argument("--mean-s", type=float, default=0.3, help="mean time between two jobs")
-    parser.add_argument("--kill-s", type=float, default=25.0, help="mean time between two stops of the exporter")
+    parser.add_argument(
+        "--kill-s", type=float, default=25.0, help="mean time between two stops of the exporter"
+    )
     arguments = parser.parse_args()
     seed = secrets.randbelow(1 << 40) if arguments.seed is None else arguments.seed
     begin_s = time.monotonic()
@@ -256,15 +296,23 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         course, found = soak(
-            Path(folder), seed, arguments.jobs, mean_s=arguments.mean_s, kill_s=arguments.kill_s, show=show
+            Path(folder),
+            seed,
+            arguments.jobs,
+            mean_s=arguments.mean_s,
+            kill_s=arguments.kill_s,
+            show=show,
         )
     for violation in found.violations[:10]:
         print(violation)
     print(
-        f"seed {seed}: {found.attempts} jobs, {found.runs} runs, {found.unseen} jobs too short or too disturbed to be "
-        f"seen; {course.kills} stops of the exporter; {found.outside} of {found.energies} energies outside of their "
+        f"seed {seed}: {found.attempts} jobs, {found.runs} runs, {found.unseen} jobs too short or "
+        "too disturbed to be "
+        f"seen; {course.kills} stops of the exporter; {found.outside} of {found.energies} energies "
+        "outside of their "
         f"95 % interval, sum {found.joules:.0f} J, true {found.true_joules:.0f} J; latest end "
-        f"{found.worst_end_s:.2f} s; at most {course.most_rss_bytes / 1e6:.0f} MB and {course.most_series} series; "
+        f"{found.worst_end_s:.2f} s; at most {course.most_rss_bytes / 1e6:.0f} MB and "
+        f"{course.most_series} series; "
         f"{len(found.violations)} violations"
     )
     return int(bool(found.violations))

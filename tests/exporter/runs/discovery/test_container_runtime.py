@@ -10,16 +10,16 @@ from functools import partial
 
 import pytest
 
-from exporter.model import boottime
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.discovery.container_exits import ContainerExits, ContainerRuntimes
-from exporter.runs.discovery.outcomes import Outcomes
-from exporter.runs.discovery.pods import PodDirectory
-from exporter.sources.kubernetes.pods import Pod
 from tests.daemon import daemon, start, wait_until_it_serves
 from tests.exporter.runs.discovery.test_discovered_runs import OPTIONS, wait_for_run
 from tests.fakes.containerd import containerd_service
 from tests.polling import eventually
+from wattline_exporter.runs.discovery.container_exits import ContainerExits, ContainerRuntimes
+from wattline_exporter.runs.discovery.outcomes import Outcomes
+from wattline_exporter.runs.discovery.pods import PodDirectory
+from wattline_exporter.sensors.kubernetes.pods import Pod
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.readings import boottime
 
 DIE = "trap 'exit 143' TERM; sleep 600 & wait"
 OUT_OF_MEMORY = "x=1; while :; do x=$x$x; done"
@@ -61,7 +61,12 @@ def find(containerd, owner, pods=None, before=lambda: None):
     [
         ("true", 0, "ok", ""),
         ("exit 3", 0, "failed", "container main ended with exit code 3"),
-        (OUT_OF_MEMORY, 16 << 20, "failed", "container main ended with exit code 137: out of memory"),
+        (
+            OUT_OF_MEMORY,
+            16 << 20,
+            "failed",
+            "container main ended with exit code 137: out of memory",
+        ),
     ],
 )
 def test_outcome_of_a_pod_is_that_of_its_containers(containerd, script, memory, outcome, note):
@@ -99,10 +104,17 @@ def test_pod_known_by_name_has_the_outcome_of_the_runtime(containerd):
 
 
 def test_pod_of_no_runtime_is_unknown(containerd):
-    assert find(containerd, CgroupOwner("kubernetes", "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c01", "")).outcome == "unknown"
+    assert (
+        find(
+            containerd, CgroupOwner("kubernetes", "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c01", "")
+        ).outcome
+        == "unknown"
+    )
 
 
-@pytest.mark.parametrize(("sign", "outcome"), [(signal.SIGTERM, "interrupted"), (signal.SIGKILL, "failed")])
+@pytest.mark.parametrize(
+    ("sign", "outcome"), [(signal.SIGTERM, "interrupted"), (signal.SIGKILL, "failed")]
+)
 def test_container_outside_of_kubernetes_has_the_outcome_of_its_task(containerd, sign, outcome):
     identity = containerd.run(DIE)
     time.sleep(0.2)  # for its trap
@@ -116,12 +128,16 @@ def test_runtime_that_may_not_be_read_is_reported(tmp_path, caplog):
     async def found():
         clients = ContainerRuntimes(lambda: [socket])
         outcomes = Outcomes(None, ContainerExits([], clients), clients)
-        return [await outcomes.find(CgroupOwner("kubernetes", "u", "")) for _ in range(3)], clients.failure
+        return [
+            await outcomes.find(CgroupOwner("kubernetes", "u", "")) for _ in range(3)
+        ], clients.failure
 
     (first, *_), failure = asyncio.run(found())
     assert first.outcome == "unknown"
     assert failure == f"cannot open {socket}: no such socket; check that the container runtime runs"
-    assert [record.message for record in caplog.records] == [f"outcomes of containers are unknown: {failure}"]
+    assert [record.message for record in caplog.records] == [
+        f"outcomes of containers are unknown: {failure}"
+    ]
 
 
 def test_discovered_pod_has_the_outcome_of_its_container(tmp_path, containerd):
@@ -140,7 +156,9 @@ def test_discovered_pod_has_the_outcome_of_its_container(tmp_path, containerd):
         killed_at = time.time()
         simulation.release(0, pid)
         containerd.stop(pod)  # as the kubelet does after the end of all containers
-        exporter.wait_for_metric(lambda value: value == 1.0, "wattline_discovery_source_up", source="container_runtime")
+        exporter.wait_for_metric(
+            lambda value: value == 1.0, "wattline_discovery_source_up", source="container_runtime"
+        )
         run = wait_for_run(exporter, workload="kubernetes", state="ended")
     assert (run["run_id"], run["outcome"]) == (f"pod-{pod.uid}", "failed")
     assert run["ended_at"] == pytest.approx(killed_at, abs=1.5)

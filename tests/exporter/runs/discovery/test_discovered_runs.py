@@ -1,23 +1,31 @@
-"""Discovered runs of a real exporter: unmodified programs in real cgroups, on simulated GPUs with known energy."""
+"""Discovered runs of a real exporter: unmodified programs in real cgroups, on simulated GPUs with
+known energy.
+"""
 
 import time
 
 import pytest
 
-from exporter.model import boottime
-from exporter.processes.procfs import TICK_S
 from tests.daemon import begin, daemon, end, start, wait_until_it_serves
 from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount, cgroups
 from tests.fakes.cgroup_tree import ID
 from tests.polling import eventually
+from wattline_exporter.sensors.processes.procfs import TICK_S
+from wattline_exporter.sensors.readings import boottime
 
 OPTIONS = ("--simulate", "5xH200", "--no-collector.host", "--no-collector.rapl")
 JOB = "slurmstepd.scope/job_{}/step_0/user/task_0"
-"""Cgroup of a job. Each test has its own numbers: those that run at the same time share the machine's cgroups."""
+"""Cgroup of a job. Each test has its own numbers: those that run at the same time share the
+machine's cgroups.
+"""
 SEEN_WITHIN_S = 2.0
-"""Longest time for which a program runs before the test stops it; the exporter scans twice a second."""
+"""Longest time for which a program runs before the test stops it; the exporter scans twice a
+second.
+"""
 
-pytestmark = pytest.mark.skipif(cgroup2_mount() is None, reason="needs root and a writable cgroup v2")
+pytestmark = pytest.mark.skipif(
+    cgroup2_mount() is None, reason="needs root and a writable cgroup v2"
+)
 
 
 @pytest.fixture
@@ -42,10 +50,16 @@ def assert_energies_are_true(exporter, run):
         begin_s = run["started_at"] - (time.time() - simulation.now())
         assert run["energy_joules"]["gpu"], run
         for gpu in run["gpus"]:
-            true_j = simulation.energy_j(int(gpu["gpu"]), begin_s, begin_s + run["duration_seconds"])
+            true_j = simulation.energy_j(
+                int(gpu["gpu"]), begin_s, begin_s + run["duration_seconds"]
+            )
             half_width_j = run["energy_uncertainty_joules"]["gpu"][gpu["uuid"]]
-            # 1 of 20 errors may be larger than the half-width of a 95 % interval; all tests compare some 20 energies
-            assert abs(run["energy_joules"]["gpu"][gpu["uuid"]] - true_j) <= 2 * half_width_j, (run, true_j)
+            # 1 of 20 errors may be larger than the half-width of a 95 % interval; all tests compare
+            # some 20 energies
+            assert abs(run["energy_joules"]["gpu"][gpu["uuid"]] - true_j) <= 2 * half_width_j, (
+                run,
+                true_j,
+            )
 
 
 def assert_times_are_true(run, program):
@@ -53,14 +67,23 @@ def assert_times_are_true(run, program):
     offset_s = time.time() - boottime()
     assert run["started_at"] - offset_s == pytest.approx(program.key.started_s, abs=2 * TICK_S)
     ended_s = run["ended_at"] - offset_s
-    assert ended_s == pytest.approx(run["started_at"] - offset_s + run["duration_seconds"], abs=2 * TICK_S)
+    assert ended_s == pytest.approx(
+        run["started_at"] - offset_s + run["duration_seconds"], abs=2 * TICK_S
+    )
     assert ended_s <= program.ended_s + 2 * SEEN_WITHIN_S
 
 
 def test_job_container_service_and_script_become_runs_with_true_energies(tmp_path, groups):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter,
+        exporter.simulation() as simulation,
+    ):
         job = groups.start(
-            JOB.format(4711), SLURM_CLUSTER_NAME="lab", SLURM_JOB_USER="ada", SLURM_JOB_NAME="llm", SLURM_JOB_GPUS="0,4"
+            JOB.format(4711),
+            SLURM_CLUSTER_NAME="lab",
+            SLURM_JOB_USER="ada",
+            SLURM_JOB_NAME="llm",
+            SLURM_JOB_GPUS="0,4",
         )
         container = groups.start(f"docker-{ID}.scope")
         service = groups.start("ollama.service")
@@ -94,8 +117,16 @@ def test_job_container_service_and_script_become_runs_with_true_energies(tmp_pat
 
 
 def test_job_of_srun_has_gpus_of_its_step_from_start_and_others_later(tmp_path, groups):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
-        job = groups.start(JOB.format(4712), SLURM_CLUSTER_NAME="lab", SLURM_RESTART_COUNT="1", SLURM_STEP_GPUS="0,4")
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
+        job = groups.start(
+            JOB.format(4712),
+            SLURM_CLUSTER_NAME="lab",
+            SLURM_RESTART_COUNT="1",
+            SLURM_STEP_GPUS="0,4",
+        )
         simulation.drive(0, 0.4, job.key.pid)
         running = wait_for_run(exporter, state="running")
         assert running["run_id"] == "slurm-lab-4712.2"  # on all nodes of the second attempt
@@ -129,8 +160,12 @@ def test_discovered_run_continues_after_a_killed_exporter(tmp_path, groups):
     assert ended["started_at"] == pytest.approx(before["started_at"], abs=TICK_S)
 
 
-@pytest.mark.parametrize(("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(18), 12.0)])
-def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, groups, cgroup, down_s):
+@pytest.mark.parametrize(
+    ("cgroup", "down_s"), [(JOB.format(13), 3.0), (None, 3.0), (JOB.format(18), 12.0)]
+)
+def test_program_ended_during_downtime_has_its_energy_in_the_interval(
+    tmp_path, groups, cgroup, down_s
+):
     first = start(tmp_path, *OPTIONS, "--runs.discover", "auto")
     wait_until_it_serves(first)
     program = groups.start(cgroup)
@@ -154,16 +189,23 @@ def test_program_ended_during_downtime_has_its_energy_in_the_interval(tmp_path, 
         simulation.release(0, program.key.pid)
     assert killed_at - 2 * SEEN_WITHIN_S < ended["ended_at"] < served_at - down_s
     assert "while the exporter was not running" in " ".join(ended["notes"])
-    (energy_j,), (half_width_j,) = (ended[f"energy_{kind}joules"]["gpu"].values() for kind in ("", "uncertainty_"))
+    (energy_j,), (half_width_j,) = (
+        ended[f"energy_{kind}joules"]["gpu"].values() for kind in ("", "uncertainty_")
+    )
     assert abs(energy_j - true_j) < half_width_j
     assert energy_j < true_j  # it is that until the last scan
     assert half_width_j < 700.0 * (down_s + 8.0), ended
-    assert ended["attributed_energy_joules"].get("gpu", {}).get(ended["gpus"][0]["uuid"], 0.0) < true_j
+    assert (
+        ended["attributed_energy_joules"].get("gpu", {}).get(ended["gpus"][0]["uuid"], 0.0) < true_j
+    )
 
 
 @pytest.mark.parametrize("cgroup", [None, f"docker-{ID}.scope"])
 def test_killed_program_ends_its_run_while_the_driver_lists_it(tmp_path, groups, cgroup):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "auto") as exporter,
+        exporter.simulation() as simulation,
+    ):
         program = groups.start(cgroup)
         simulation.drive(0, 1.0, program.key.pid)
         wait_for_run(exporter, state="running")
@@ -173,7 +215,10 @@ def test_killed_program_ends_its_run_while_the_driver_lists_it(tmp_path, groups,
         time.sleep(SEEN_WITHIN_S)
         assert [run["run_id"] for run in runs(exporter)] == [ended["run_id"]]
     assert_times_are_true(ended, program)
-    assert ended["started_at"] + ended["duration_seconds"] - (time.time() - boottime()) <= program.ended_s + 0.1
+    assert (
+        ended["started_at"] + ended["duration_seconds"] - (time.time() - boottime())
+        <= program.ended_s + 0.1
+    )
     assert_energies_are_true(exporter, ended)
     (energy_j,), (half_width_j,) = (
         ended[name]["gpu"].values() for name in ("energy_joules", "energy_uncertainty_joules")
@@ -182,20 +227,31 @@ def test_killed_program_ends_its_run_while_the_driver_lists_it(tmp_path, groups,
 
 
 def test_requeued_job_is_a_second_run(tmp_path, groups):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
         for number in (1, 2):
             job = groups.start(JOB.format(14))
             simulation.drive(0, 0.5, job.key.pid)
             wait_for_run(exporter, state="running")
             job.stop()
             simulation.release(0, job.key.pid)
-            eventually(lambda: not runs(exporter, state="running"), "the end of the run", exporter.log)
+            eventually(
+                lambda: not runs(exporter, state="running"), "the end of the run", exporter.log
+            )
             assert len(runs(exporter, state="ended")) == number
-        assert {run["run_id"] for run in runs(exporter)} == {"slurm-cluster-14", "slurm-cluster-14.2"}
+        assert {run["run_id"] for run in runs(exporter)} == {
+            "slurm-cluster-14",
+            "slurm-cluster-14.2",
+        }
 
 
 def test_tagged_run_in_a_discovered_one_has_the_energy_of_its_processes(tmp_path, groups):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
         outer, inner = groups.start(JOB.format(15)), groups.start(JOB.format(15))
         simulation.drive(0, 0.5, inner.key.pid)
         simulation.drive(1, 0.5, outer.key.pid)
@@ -210,12 +266,20 @@ def test_tagged_run_in_a_discovered_one_has_the_energy_of_its_processes(tmp_path
         job = wait_for_run(exporter, workload="slurm", state="ended")
         uuid = tagged["gpus"][0]["uuid"]
         metrics = exporter.metrics()
-        (device_j,) = (v for labels, v in metrics["wattline_gpu_energy_joules_total"] if labels["uuid"] == uuid)
+        (device_j,) = (
+            v for labels, v in metrics["wattline_gpu_energy_joules_total"] if labels["uuid"] == uuid
+        )
         shares = metrics["wattline_run_attributed_energy_joules_total"]
-        shares_j = sum(v for labels, v in shares if labels["device"] == uuid and labels["policy"] == "idle_shared")
+        shares_j = sum(
+            v
+            for labels, v in shares
+            if labels["device"] == uuid and labels["policy"] == "idle_shared"
+        )
     assert {gpu["gpu"] for gpu in job["gpus"]} == {"0", "1"}
     share_j = job["attributed_energy_joules"]["gpu"][uuid]
-    assert job["energy_joules"]["gpu"][uuid] - tagged["energy_joules"]["gpu"][uuid] >= share_j - 50.0
+    assert (
+        job["energy_joules"]["gpu"][uuid] - tagged["energy_joules"]["gpu"][uuid] >= share_j - 50.0
+    )
     assert shares_j == pytest.approx(device_j, rel=1e-6)
 
 
@@ -232,7 +296,9 @@ def test_run_that_uses_its_gpu_late_does_not_share_it(tmp_path, groups):
     (uuid,) = run["energy_joules"]["gpu"]
     assert run["attributed_energy_joules"] == {}
     idle_w, scan_s = 72.0, 1.0
-    assert run["energy_before_use_joules"]["gpu"][uuid] >= (2 * SEEN_WITHIN_S - scan_s) * idle_w - 10.0
+    assert (
+        run["energy_before_use_joules"]["gpu"][uuid] >= (2 * SEEN_WITHIN_S - scan_s) * idle_w - 10.0
+    )
 
 
 def test_job_with_assigned_gpus_is_a_run_before_it_uses_one(tmp_path, groups):
@@ -268,32 +334,46 @@ def test_owners_beyond_the_limit_of_runs_are_counted_once(tmp_path, groups):
         exporter.wait_for_metric(lambda value: value == 1.0, "wattline_runs_folded_total")
         time.sleep(SEEN_WITHIN_S)
         assert exporter.value("wattline_runs_folded_total") == 1.0
-        assert exporter.log().count("slurm 17: too many runs are open; only its owner has its energy") == 1
+        assert (
+            exporter.log().count("slurm 17: too many runs are open; only its owner has its energy")
+            == 1
+        )
 
 
 def test_process_of_another_pid_namespace_is_logged_with_the_remedy(tmp_path):
     pid = 4_194_305  # above the kernel's limit, so no process here has it
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
         simulation.drive(0, 0.5, pid)
         exporter.wait_for_metric(
-            lambda value: value == 1.0, "wattline_discovery_unresolved_processes", reason="not_visible"
+            lambda value: value == 1.0,
+            "wattline_discovery_unresolved_processes",
+            reason="not_visible",
         )
         text = (
-            f"process {pid} uses a GPU but belongs to no run: the exporter sees no such process; the container of the "
+            f"process {pid} uses a GPU but belongs to no run: the exporter sees no such "
+            "process; the container of the "
         )
         assert text + "exporter or of the process needs the host's PID namespace" in exporter.log()
         simulation.release(0, pid)
 
 
 def test_process_without_owner_is_a_metric_and_one_line_in_the_log(tmp_path, groups):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
         script = groups.start()
         simulation.drive(0, 0.5, script.key.pid)
         name = "wattline_discovery_unresolved_processes"
         exporter.wait_for_metric(lambda value: value == 1.0, name, reason="no_owner")
         time.sleep(SEEN_WITHIN_S)
         assert exporter.value(name, reason="not_visible") == 0.0
-        assert exporter.log().count(f"process {script.key.pid} uses a GPU but belongs to no run") == 1
+        assert (
+            exporter.log().count(f"process {script.key.pid} uses a GPU but belongs to no run") == 1
+        )
         assert runs(exporter) == []
         simulation.release(0, script.key.pid)
         exporter.wait_for_metric(lambda value: value == 0.0, name, reason="no_owner")

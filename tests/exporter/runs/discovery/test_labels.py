@@ -2,10 +2,10 @@
 
 import pytest
 
-from exporter.contract.run import BeginRequest
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.discovery.labels import OwnerLabels
 from tests.fakes.cgroup_tree import ID, UID
+from wattline.contract.run import BeginRequest
+from wattline_exporter.runs.discovery.labels import OwnerLabels
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 
 JOB = CgroupOwner("slurm", "4711", "/slurm/job_4711")
 STARTED_AT = 1_795_420_549.4
@@ -15,7 +15,9 @@ STARTED_AT = 1_795_420_549.4
 def labels(tmp_path):
     conf = tmp_path / "slurm.conf"
     conf.write_text("# ClusterName=no\nSlurmctldHost=head\n clustername = alps\n")
-    return OwnerLabels(proc=tmp_path, slurm_conf=conf, login_name=lambda uid: {1000: "ada"}.get(uid, str(uid)))
+    return OwnerLabels(
+        proc=tmp_path, slurm_conf=conf, login_name=lambda uid: {1000: "ada"}.get(uid, str(uid))
+    )
 
 
 def environment(tmp_path, pid, **variables):
@@ -88,7 +90,10 @@ def test_describe_owner_returns_run_id_and_labels(labels, owner, run_id, kept):
 
 def test_describe_long_names_make_valid_requests(labels, tmp_path):
     environment(tmp_path, 17, SLURM_CLUSTER_NAME="x" * 90, SLURM_JOB_NAME="n" * 500 + "\x1b")
-    for owner, end in ((JOB, "-4711"), (CgroupOwner("service", "s" * 200 + ".service", "/"), "-1795420549")):
+    for owner, end in (
+        (JOB, "-4711"),
+        (CgroupOwner("service", "s" * 200 + ".service", "/"), "-1795420549"),
+    ):
         described = labels.describe(owner, 17, STARTED_AT)
         BeginRequest(workload=owner.kind, run_id=described.run_id, labels=described.labels)
         assert described.run_id.endswith(end)
@@ -96,6 +101,8 @@ def test_describe_long_names_make_valid_requests(labels, tmp_path):
 
 def test_describe_exports_allowed_labels_only(tmp_path):
     environment(tmp_path, 17, SLURM_JOB_USER="ada", SLURM_JOB_NAME="secret")
-    described = OwnerLabels(["user"], proc=tmp_path, slurm_conf=tmp_path / "none").describe(JOB, 17, STARTED_AT)
+    described = OwnerLabels(["user"], proc=tmp_path, slurm_conf=tmp_path / "none").describe(
+        JOB, 17, STARTED_AT
+    )
     assert described.labels == {"discovered": "slurm", "user": "ada"}
     assert described.run_id == "slurm-cluster-4711"

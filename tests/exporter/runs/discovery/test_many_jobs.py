@@ -5,7 +5,9 @@ import pytest
 from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount
 from tests.exporter.runs.discovery.real_jobs import soak
 
-pytestmark = pytest.mark.skipif(cgroup2_mount() is None, reason="needs root and a writable cgroup v2")
+pytestmark = pytest.mark.skipif(
+    cgroup2_mount() is None, reason="needs root and a writable cgroup v2"
+)
 
 
 def test_jobs_with_killed_exporters_are_found_once_with_their_energy(tmp_path):

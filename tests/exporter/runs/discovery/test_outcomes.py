@@ -8,13 +8,17 @@ import time
 
 import pytest
 
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.discovery import outcomes
-from exporter.runs.discovery.container_exits import ContainerExits, engine_sockets, runtime_sockets
-from exporter.runs.discovery.outcomes import Outcomes, unit_end
 from tests.daemon import daemon
 from tests.exporter.runs.discovery.test_discovered_runs import OPTIONS, wait_for_run
 from tests.fakes.podman import IMAGE, podman_service
+from wattline_exporter.runs.discovery import outcomes
+from wattline_exporter.runs.discovery.container_exits import (
+    ContainerExits,
+    engine_sockets,
+    runtime_sockets,
+)
+from wattline_exporter.runs.discovery.outcomes import Outcomes, unit_end
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 
 UNIT = "ollama.service"
 
@@ -27,7 +31,9 @@ def podman():
 
 def run_container(podman, script, *options):
     """Start a container; return its id."""
-    return podman("run", "--detach", "--cgroups=enabled", *options, IMAGE, "sh", "-c", script).strip()
+    return podman(
+        "run", "--detach", "--cgroups=enabled", *options, IMAGE, "sh", "-c", script
+    ).strip()
 
 
 def container(identity):
@@ -90,7 +96,9 @@ def test_engine_that_hangs_costs_a_bounded_time(tmp_path, monkeypatch):
 
     async def ended():
         accepted = []  # connections without a response
-        server = await asyncio.start_unix_server(lambda *pair: accepted.append(pair), tmp_path / "api.sock")
+        server = await asyncio.start_unix_server(
+            lambda *pair: accepted.append(pair), tmp_path / "api.sock"
+        )
         found = Outcomes(containers=ContainerExits([tmp_path / "api.sock"]))
         found.watch([container("4f1c")])
         outcome = await found.find(container("4f1c"))
@@ -131,10 +139,16 @@ def test_engine_sockets_are_those_of_the_environment_and_the_defaults(tmp_path):
         folders[1].mkdir(parents=True)
         for folder in folders:
             (await asyncio.start_unix_server(lambda *_: None, folder / "podman.sock")).close()
-        named = {"CONTAINER_HOST": f"unix://{tmp_path}/podman.sock", "DOCKER_HOST": "tcp://127.0.0.1:2375"}
+        named = {
+            "CONTAINER_HOST": f"unix://{tmp_path}/podman.sock",
+            "DOCKER_HOST": "tcp://127.0.0.1:2375",
+        }
         return [path for path in engine_sockets(named, tmp_path) if path.is_relative_to(tmp_path)]
 
-    assert asyncio.run(sockets()) == [tmp_path / "podman.sock", tmp_path / "user/1000/podman/podman.sock"]
+    assert asyncio.run(sockets()) == [
+        tmp_path / "podman.sock",
+        tmp_path / "user/1000/podman/podman.sock",
+    ]
 
 
 def test_runtime_sockets_are_that_of_the_environment_and_the_defaults(tmp_path):
@@ -143,19 +157,24 @@ def test_runtime_sockets_are_that_of_the_environment_and_the_defaults(tmp_path):
         for path in paths:
             path.parent.mkdir(exist_ok=True)
             (await asyncio.start_unix_server(lambda *_: None, path)).close()
-        return runtime_sockets({"CONTAINER_RUNTIME_ENDPOINT": f"unix://{paths[0]}"}, tmp_path) == paths
+        return (
+            runtime_sockets({"CONTAINER_RUNTIME_ENDPOINT": f"unix://{paths[0]}"}, tmp_path) == paths
+        )
 
     assert asyncio.run(sockets())
 
 
 def systemctl(folder, *states):
-    """Return a systemctl that prints these states, one for each call, and the last one from then on."""
+    """Return a systemctl that prints these states, one for each call, and the last one from then
+    on.
+    """
     for number, state in enumerate(states):
         (folder / f"{number}").write_text("\n".join(state.split(",")) + "\n")
     script = folder / "systemctl"
     script.write_text(
         f'#!/bin/sh\ncd {folder}\ntest "$4" = {UNIT} || exit 1\n'
-        f"n=$(cat calls 2>/dev/null || echo 0)\necho $((n < {len(states) - 1} ? n + 1 : n)) > calls\ncat $n\n"
+        f"n=$(cat calls 2>/dev/null || echo 0)\necho $((n < {len(states) - 1} ? n + 1 : n)) > "
+        "calls\ncat $n\n"
     )
     script.chmod(0o755)
     return str(script)

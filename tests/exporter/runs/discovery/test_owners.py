@@ -2,9 +2,9 @@
 
 import pytest
 
-from exporter.processes.cgroup_paths import GROUP_KINDS
-from exporter.runs.discovery.owners import OwnedProcess, ProcessOwners, users_of_gpus
 from tests.fakes.cgroup_tree import ID
+from wattline.contract.identity import OWNER_KINDS
+from wattline_exporter.runs.discovery.owners import OwnedProcess, ProcessOwners, users_of_gpus
 
 JOB = "/slurm/uid_1000/job_4711"
 
@@ -28,8 +28,12 @@ def owner_of(owners, pid):
 
 
 def test_process_in_job_of_cgroup_v1_has_the_job(proc):
-    add_process(proc, 7, f"4:memory:/\n3:freezer:{JOB}/step_0\n1:name=systemd:/system.slice/slurmd.service\n0::/\n")
-    owner = owner_of(ProcessOwners(GROUP_KINDS, proc), 7).owner
+    add_process(
+        proc,
+        7,
+        f"4:memory:/\n3:freezer:{JOB}/step_0\n1:name=systemd:/system.slice/slurmd.service\n0::/\n",
+    )
+    owner = owner_of(ProcessOwners(OWNER_KINDS, proc), 7).owner
     assert (owner.kind, owner.id, owner.path) == ("slurm", "4711", JOB)
 
 
@@ -88,9 +92,14 @@ def test_uses_of_gpus_by_owner_name_those_with_processes_of_other_owners(proc):
     owned = ProcessOwners(["slurm", "container"], proc).read([7, 8, 9, 99])
     job, box = owned[7].owner, owned[9].owner
     using = users_of_gpus({"GPU-1": [7, 99], "GPU-2": [7, 8], "GPU-3": [8, 9]}, owned)
-    assert {owner: sorted(process.pid for process in use.processes) for owner, use in using.items()} == {
+    assert {
+        owner: sorted(process.pid for process in use.processes) for owner, use in using.items()
+    } == {
         job: [7, 8],
         box: [9],
     }
-    assert {owner: list(use.gpus) for owner, use in using.items()} == {job: ["GPU-1", "GPU-2", "GPU-3"], box: ["GPU-3"]}
+    assert {owner: list(use.gpus) for owner, use in using.items()} == {
+        job: ["GPU-1", "GPU-2", "GPU-3"],
+        box: ["GPU-3"],
+    }
     assert {owner: use.shared for owner, use in using.items()} == {job: {"GPU-3"}, box: {"GPU-3"}}

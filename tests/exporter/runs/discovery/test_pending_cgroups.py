@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.discovery.pending_cgroups import GIVE_UP_S, SLOW_AFTER_S, PendingCgroups
 from tests.daemon import Daemon, begin, daemon, end
 from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount, cgroups
 from tests.exporter.runs.discovery.test_discovered_runs import (
@@ -20,8 +18,12 @@ from tests.exporter.runs.discovery.test_discovered_runs import (
     wait_for_run,
 )
 from tests.polling import eventually
+from wattline_exporter.runs.discovery.pending_cgroups import GIVE_UP_S, SLOW_AFTER_S, PendingCgroups
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 
-needs_cgroups = pytest.mark.skipif(cgroup2_mount() is None, reason="needs root and a writable cgroup v2")
+needs_cgroups = pytest.mark.skipif(
+    cgroup2_mount() is None, reason="needs root and a writable cgroup v2"
+)
 LABELS = {"discovered": "slurm", "user": "ada"}
 
 
@@ -32,17 +34,27 @@ def groups():
 
 
 def begin_job(exporter: Daemon, job: int, **body):
-    fields = {"run_id": f"slurm-lab-{job}", "labels": LABELS, "gpus": ["0"], "cgroup": f"slurm:{job}"}
+    fields = {
+        "run_id": f"slurm-lab-{job}",
+        "labels": LABELS,
+        "gpus": ["0"],
+        "cgroup": f"slurm:{job}",
+    }
     return begin(exporter, "slurm", **{**fields, **body})
 
 
 @needs_cgroups
 @pytest.mark.parametrize(
-    ("number", "options"), [(20, ()), (21, ("--runs.discover", "slurm"))], ids=["alone", "with discovery"]
+    ("number", "options"),
+    [(20, ()), (21, ("--runs.discover", "slurm"))],
+    ids=["alone", "with discovery"],
 )
 def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, number, options):
     run_id = f"slurm-lab-{number}"
-    with daemon(tmp_path, *OPTIONS, *options) as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, *options) as exporter,
+        exporter.simulation() as simulation,
+    ):
         assert begin_job(exporter, number)["run_id"] == run_id
         job = groups.start(JOB.format(number), SLURM_CLUSTER_NAME="lab")
         simulation.drive(0, 0.5, job.key.pid)
@@ -58,7 +70,9 @@ def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, n
         assert ended["outcome"] == "failed"
         assert ended["ended_at"] == pytest.approx(stopped_at, abs=1.5)
         assert_energies_are_true(exporter, ended)
-        exporter.wait_for_metric(lambda value: value == 1.0, "wattline_run_outcome_info", outcome="failed")
+        exporter.wait_for_metric(
+            lambda value: value == 1.0, "wattline_run_outcome_info", outcome="failed"
+        )
         assert end(exporter, run_id, outcome="ok")["outcome"] == "failed"
         assert [run["outcome"] for run in runs(exporter)] == ["failed"]
 
@@ -68,18 +82,25 @@ def test_job_begun_in_its_prolog_is_one_run_with_its_outcome(tmp_path, groups, n
     ("number", "begins_first"), [(26, True), (27, False)], ids=["begun before it", "begun after it"]
 )
 def test_job_whose_cgroup_is_empty_at_first_is_one_run(tmp_path, groups, number, begins_first):
-    with daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter, exporter.simulation() as simulation:
+    with (
+        daemon(tmp_path, *OPTIONS, "--runs.discover", "slurm") as exporter,
+        exporter.simulation() as simulation,
+    ):
         if begins_first:
             begin_job(exporter, number)
             groups.make(JOB.format(number))
         else:
             groups.make(JOB.format(number))
             begin_job(exporter, number)
-        time.sleep(SEEN_WITHIN_S)  # slurmd makes the cgroup before it starts the first process in it
+        time.sleep(
+            SEEN_WITHIN_S
+        )  # slurmd makes the cgroup before it starts the first process in it
         job = groups.start(JOB.format(number), SLURM_CLUSTER_NAME="lab")
         simulation.drive(0, 0.5, job.key.pid)
         time.sleep(SEEN_WITHIN_S)
-        assert [(run["run_id"], run["state"]) for run in runs(exporter)] == [(f"slurm-lab-{number}", "running")]
+        assert [(run["run_id"], run["state"]) for run in runs(exporter)] == [
+            (f"slurm-lab-{number}", "running")
+        ]
         simulation.release(0, job.key.pid)
 
 
@@ -101,7 +122,8 @@ def test_second_attempt_of_a_job_is_a_second_run(tmp_path):
     with daemon(tmp_path, *OPTIONS) as exporter:
         begin_job(exporter, 23)
         status, again = exporter.post(
-            "/api/v1/runs", {"workload": "slurm", "run_id": "slurm-lab-23", "labels": LABELS, "cgroup": "slurm:23"}
+            "/api/v1/runs",
+            {"workload": "slurm", "run_id": "slurm-lab-23", "labels": LABELS, "cgroup": "slurm:23"},
         )
         assert (status, again["run_id"]) == (200, "slurm-lab-23")  # a repeated request
         end(exporter, "slurm-lab-23", outcome="interrupted")
@@ -118,7 +140,9 @@ def test_tagged_run_of_a_step_takes_its_cgroup_when_it_appears(tmp_path, groups)
     with daemon(tmp_path, *OPTIONS) as exporter:
         begin(exporter, run_id="tagged", gpus=["0"], cgroup="slurm:25.0")
         step = groups.start(JOB.format(25))
-        eventually(lambda: "tagged has cgroup" in exporter.log(), "the cgroup is found", exporter.log)
+        eventually(
+            lambda: "tagged has cgroup" in exporter.log(), "the cgroup is found", exporter.log
+        )
         step.stop()
         wait_for_run(exporter, run_id="tagged", outcome="interrupted")  # it is no discovered run
 
@@ -164,7 +188,9 @@ def test_cgroup_that_never_appears_is_noted_after_ten_minutes():
     search_at(search, clock, 1000.0 + GIVE_UP_S + 1.0)
     assert run.pending_cgroup is None
     (note,) = run.notes
-    assert note.startswith("cgroup slurm:5 did not appear within 600 s: no such job; all energy of the run's devices")
+    assert note.startswith(
+        "cgroup slurm:5 did not appear within 600 s: no such job; all energy of the run's devices"
+    )
     search_at(search, clock, 1000.0 + GIVE_UP_S + 10.0)
     assert len(searched) == 4
 
@@ -173,7 +199,9 @@ def test_cgroup_that_appears_becomes_that_of_the_job():
     run, clock, renewed = FakeRun(), [1000.0], []
     service = SimpleNamespace(running=lambda: [run], renew=renewed.append)
     populated = set()
-    search = PendingCgroups(service, lambda _: "/slurm/job_5", lambda: clock[0], populated.__contains__)
+    search = PendingCgroups(
+        service, lambda _: "/slurm/job_5", lambda: clock[0], populated.__contains__
+    )
     search_at(search, clock, 1000.0)
     assert (run.cgroup, run.pending_cgroup) == (None, "slurm:5")  # it has no process yet
     populated.add("/slurm/job_5")

@@ -9,17 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.model import SourceError
-from exporter.processes.cgroup_paths import CgroupOwner
-from exporter.runs.discovery import pods as discovery
-from exporter.runs.discovery.pods import AWAITED_S, KEPT_S, PodDirectory, PodProcesses
-from exporter.sources.kubernetes.pod_gpus import PodGpu, PodGpus
-from exporter.sources.kubernetes.pods import Pod
 from tests.exporter.runs.discovery.real_cgroups import cgroup2_mount, cgroups
+from wattline_exporter.runs.discovery import pods as discovery
+from wattline_exporter.runs.discovery.pods import AWAITED_S, KEPT_S, PodDirectory, PodProcesses
+from wattline_exporter.sensors.kubernetes.pod_gpus import PodGpu, PodGpus
+from wattline_exporter.sensors.kubernetes.pods import Pod
+from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
+from wattline_exporter.sensors.readings import SourceError
 
 UID, OTHER = "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c01", "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c02"
 A, MIG = "GPU-a", "MIG-a1"
-TRAIN = Pod("ml", "train", {"app": "llm"}, {"team": "vision"}, "Job", "train", {"main": None, "proxy": None})
+TRAIN = Pod(
+    "ml", "train", {"app": "llm"}, {"team": "vision"}, "Job", "train", {"main": None, "proxy": None}
+)
 OWNER = CgroupOwner("kubernetes", UID, f"/kubepods/pod{UID}")
 
 
@@ -29,7 +31,10 @@ class Cluster:
     def __init__(self):
         self.now_s = 100.0
         self.pods = {UID: TRAIN, OTHER: Pod("ml", "idle")}
-        self.gpus = (PodGpu("ml", "train", "main", "0", MIG, A), PodGpu("ml", "train", "main", "0", "MIG-a2", A))
+        self.gpus = (
+            PodGpu("ml", "train", "main", "0", MIG, A),
+            PodGpu("ml", "train", "main", "0", "MIG-a2", A),
+        )
         self.failure = None
         self.walks = self.reads = 0
 
@@ -48,7 +53,10 @@ class Cluster:
 
     def directory(self):
         return PodDirectory(
-            self.read_pods, lambda: PodGpus(self.gpus), clock=lambda: self.now_s, find_cgroups=self.cgroups
+            self.read_pods,
+            lambda: PodGpus(self.gpus),
+            clock=lambda: self.now_s,
+            find_cgroups=self.cgroups,
         )
 
 

@@ -12,7 +12,7 @@ import yaml
 from tests.fakes.podman import IMAGE
 from tests.workloads.programs import TORCH_NURSERY
 
-IMAGES = Path(__file__).parents[4] / "workloads/jobs/containers/images"
+IMAGES = Path(__file__).parents[4] / "workloads/wattline_workloads/jobs/containers/images"
 _SCRIPT = """
 import runpy, sys
 sys.dont_write_bytecode = True
@@ -26,12 +26,25 @@ FOLDERS = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))
 def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [str(IMAGES / "build.sh"), *arguments]
     return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
 def script(path: str, folder: Path, *options: str) -> dict[str, float]:
-    program = ["-c", _SCRIPT, str(IMAGES / "gpu-base"), str(IMAGES / path), "--results", str(folder), *options]
+    program = [
+        "-c",
+        _SCRIPT,
+        str(IMAGES / "gpu-base"),
+        str(IMAGES / path),
+        "--results",
+        str(folder),
+        *options,
+    ]
     done = TORCH_NURSERY.run(program, {**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     score: dict[str, float] = yaml.safe_load((folder / "metrics.yml").read_text())
@@ -44,7 +57,9 @@ def test_dummy_image_is_built_and_run(exporter, podman):
     build_result = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
     assert build_result.returncode == 0, build_result.stderr
 
-    done = exporter.workloads("job", "container", "--host", podman.host, "wattline/dummy", "--", "sleep", "0.2")
+    done = exporter.workloads(
+        "job", "container", "--host", podman.host, "wattline/dummy", "--", "sleep", "0.2"
+    )
     assert done.returncode == 0, done.stderr
     assert exporter.api.only_run.outcome == "ok"
 
@@ -59,7 +74,9 @@ def test_build_script_unknown_image_lists_names():
 @pytest.mark.parametrize("name", FOLDERS)
 def test_dockerfile_has_base_argument_and_existing_files(name):
     text = (IMAGES / name / "Dockerfile").read_text()
-    instructions = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    instructions = [
+        line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")
+    ]
 
     assert re.fullmatch(r"ARG BASE=\S+", instructions[0])
     assert instructions[1] == "FROM ${BASE}"
@@ -76,7 +93,18 @@ def test_build_script_covers_each_folder():
 
 def test_synthetic_regression_writes_score(tmp_path):
     pytest.importorskip("torch")
-    sizes = ("--samples", "64", "--inputs", "4", "--hidden", "8", "--epochs", "2", "--batch-size", "16")
+    sizes = (
+        "--samples",
+        "64",
+        "--inputs",
+        "4",
+        "--hidden",
+        "8",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "16",
+    )
     score = script("synthetic-regression/synthetic_regression.py", tmp_path, *sizes)
 
     assert score["time"] > 0
@@ -86,7 +114,9 @@ def test_synthetic_regression_writes_score(tmp_path):
 
 def test_mnist_writes_score(tmp_path):
     pytest.importorskip("torch")
-    score = script("mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16")
+    score = script(
+        "mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16"
+    )
 
     assert score["images_per_second"] == pytest.approx(32 / score["time"])
     assert 1 < score["loss"] < 4  # ten classes: ln 10 = 2.3 before training

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.jobs.containers.output import TerminalLines
+from wattline_workloads.jobs.containers.output import TerminalLines
 
 
 def shown(*chunks: bytes) -> str:
@@ -45,7 +45,11 @@ def test_terminal_lines_newline_completes_line_at_once():
 
 
 @given(
-    st.lists(st.sampled_from(["é", "█", "a", "\r", "\n", "\b", "\x1b[K", "\x1b[2C", "\x1b[1m", "\x1b]0;t\x07", "日"])),
+    st.lists(
+        st.sampled_from(
+            ["é", "█", "a", "\r", "\n", "\b", "\x1b[K", "\x1b[2C", "\x1b[1m", "\x1b]0;t\x07", "日"]
+        )
+    ),
     st.data(),
 )
 def test_terminal_lines_any_chunk_boundaries_give_same_text(pieces, data):

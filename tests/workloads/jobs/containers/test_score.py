@@ -1,6 +1,6 @@
 import pytest
 
-from workloads.jobs.containers import score as container_score
+from wattline_workloads.jobs.containers import score as container_score
 
 
 def test_parse_score_time_and_numbers_are_results():
@@ -9,7 +9,11 @@ def test_parse_score_time_and_numbers_are_results():
     )
 
     assert score == {"time": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
-    assert container_score.score_results(score) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
+    assert container_score.score_results(score) == {
+        "score_seconds": 245.6,
+        "f1": 0.001,
+        "_2nd_loss": 4.0,
+    }
 
 
 @pytest.mark.parametrize("text", [b"time: [", b"\xff\xfe\x00", b"just text", b""])

@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from workloads.jobs import container as container_job
-from workloads.jobs.containers.spec import (
+from wattline_workloads.jobs import container as container_job
+from wattline_workloads.jobs.containers.spec import (
     ContainerSpec,
     Volume,
     docker_body,
@@ -45,7 +45,9 @@ def test_docker_body_full_spec_has_all_fields():
                 {"Type": "bind", "Source": "/data", "Target": "/in", "ReadOnly": True},
                 {"Type": "volume", "Source": "kept", "Target": "/out", "ReadOnly": False},
             ],
-            "DeviceRequests": [{"Driver": "", "Capabilities": [["gpu"]], "DeviceIDs": ["GPU-aaaa"]}],
+            "DeviceRequests": [
+                {"Driver": "", "Capabilities": [["gpu"]], "DeviceIDs": ["GPU-aaaa"]}
+            ],
         },
     }
 
@@ -60,7 +62,9 @@ def test_podman_body_full_spec_has_all_fields():
         "labels": {"wattline.run_id": "r"},
         "name": "one",
         "shm_size": 68_719_476_736,
-        "mounts": [{"type": "bind", "source": "/data", "destination": "/in", "options": ["rbind", "ro"]}],
+        "mounts": [
+            {"type": "bind", "source": "/data", "destination": "/in", "options": ["rbind", "ro"]}
+        ],
         "volumes": [{"Name": "kept", "Dest": "/out", "Options": ["rw"]}],
         "devices": [{"path": "nvidia.com/gpu=GPU-aaaa"}],
         "netns": {"nsmode": "host"},
@@ -69,7 +73,10 @@ def test_podman_body_full_spec_has_all_fields():
 
 def test_engine_bodies_minimal_spec_disable_gpus_only():
     assert docker_body(ContainerSpec("i")) == {"Image": "i", "Env": ["NVIDIA_VISIBLE_DEVICES=void"]}
-    assert podman_body(ContainerSpec("i")) == {"image": "i", "env": {"NVIDIA_VISIBLE_DEVICES": "void"}}
+    assert podman_body(ContainerSpec("i")) == {
+        "image": "i",
+        "env": {"NVIDIA_VISIBLE_DEVICES": "void"},
+    }
 
 
 def test_engine_bodies_all_gpus_are_one_request():
@@ -118,7 +125,8 @@ def test_parse_volume_invalid_text_is_rejected(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("65536", 65_536), ("512m", 536_870_912), ("64G", 68_719_476_736), ("2GiB", 2 << 30)]
+    ("text", "size"),
+    [("65536", 65_536), ("512m", 536_870_912), ("64G", 68_719_476_736), ("2GiB", 2 << 30)],
 )
 def test_parse_engine_size_units_are_powers_of_1024(text, size):
     assert parse_engine_size(text) == size

@@ -1,6 +1,6 @@
 """Recorded events of the only run in a folder."""
 
-from exporter.contract.run import RECORD_EVENT, IterationEvent
+from wattline.contract.run import RECORD_EVENT, IterationEvent
 
 
 def read_events(folder):

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 import wattline
-from workloads.jobs.kernels import timed_kernels
-from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.timed_kernels import KernelTimes
+from wattline_workloads.jobs.kernels import timed_kernels
+from wattline_workloads.jobs.kernels import timed_kernels as kernels
+from wattline_workloads.jobs.kernels.timed_kernels import KernelTimes
 
 
 def kernel():
@@ -51,7 +51,10 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
     warm: list[bool] = []
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
-    with pytest.raises(RuntimeError, match="out of memory"), wattline.Run("sgemm", {}, None, closed_address) as run:
+    with (
+        pytest.raises(RuntimeError, match="out of memory"),
+        wattline.Run("sgemm", {}, None, closed_address) as run,
+    ):
         kernels.measure_kernels(run, kernel(), [endless, failing], options)
 
 

@@ -8,11 +8,13 @@ from tests.workloads.programs import TORCH_NURSERY, free_port
 
 @NEEDS_TORCH
 def test_llm_train_two_ranks_share_one_run_and_model(exporter, tmp_path):
-    """Start two ranks as torchrun does. Gradients are averaged, so 9 samples make two steps of two samples per rank."""
+    """Start two ranks as torchrun does. Gradients are averaged, so 9 samples make two steps of two
+    samples per rank.
+    """
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     model = ("--random", "tiny", "--device", "cpu", "--warmup", "0", "--epochs", "1")
     arguments = ("--samples", "9", "--sample-tokens", "5", "--batch-size", "2")
-    program = ("-m", "workloads.jobs.llm_train", *model, *arguments)
+    program = ("-m", "wattline_workloads.jobs.llm_train", *model, *arguments)
     logs = [tmp_path / f"rank-{rank}" for rank in range(2)]
     processes = []
     for rank, log in enumerate(logs):

@@ -1,7 +1,7 @@
 import pytest
 
-from workloads.jobs.llm import decoding
-from workloads.jobs.llm.models import ModelError
+from wattline_workloads.jobs.llm import decoding
+from wattline_workloads.jobs.llm.models import ModelError
 
 
 def test_pad_batch_left_aligns_last_tokens():
@@ -39,7 +39,9 @@ def test_endless_batches_restart_after_last_text():
 def test_tokenize_file_reads_one_text_per_line(tmp_path):
     (tmp_path / "texts").write_text("a b\n\n  \nc\n")
 
-    assert decoding.tokenize_file(str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}) == [[3], [1]]
+    assert decoding.tokenize_file(
+        str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}
+    ) == [[3], [1]]
 
 
 @pytest.mark.parametrize("content", [b"\n \n", b"\xff\xfe\x00"])

@@ -2,8 +2,13 @@ import itertools
 
 import pytest
 
-from workloads.jobs.llm.common import measured_rounds
-from workloads.jobs.llm.decoding import DecodingSteps, TokenRates, TokenTimes, token_rate_results
+from wattline_workloads.jobs.llm.common import measured_rounds
+from wattline_workloads.jobs.llm.decoding import (
+    DecodingSteps,
+    TokenRates,
+    TokenTimes,
+    token_rate_results,
+)
 
 # Two texts; one ends with its second token, the other with its fourth.
 STEPS = DecodingSteps(began_s=10.0, token_times_s=(10.5, 10.6, 10.8, 11.1), live=(2, 2, 1, 1))

@@ -2,8 +2,8 @@ import argparse
 
 import pytest
 
-from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.options import PRESETS, find_preset
+from wattline_workloads.jobs.llm import options as flags
+from wattline_workloads.jobs.llm.options import PRESETS, find_preset
 
 
 @pytest.mark.parametrize(("text", "lengths"), [("16", (16, 16)), ("16:64", (16, 64))])
@@ -27,7 +27,7 @@ def test_find_preset_accepts_hub_names():
 def test_preset_parameters_match_model(name):
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     transformers = pytest.importorskip("transformers", reason="needs the extra torch")
-    from workloads.jobs.llm.models import _kind
+    from wattline_workloads.jobs.llm.models import _kind
 
     preset = PRESETS[name]
     config = transformers.AutoConfig.for_model(preset.model_type, **preset.config)

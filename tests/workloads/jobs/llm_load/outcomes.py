@@ -2,8 +2,8 @@
 
 from array import array
 
-from workloads.jobs.llm_load.generator import LoadGenerator
-from workloads.jobs.llm_load.stream import RequestFailure, RequestOutcome, TokenUsage
+from wattline_workloads.jobs.llm_load.generator import LoadGenerator
+from wattline_workloads.jobs.llm_load.stream import RequestFailure, RequestOutcome, TokenUsage
 
 
 def success(*, due_s=0.0, first_s=1.0, ended_s=3.0, tokens=5, gaps_s=(0.5, 0.5, 0.5, 0.5)):

@@ -8,10 +8,10 @@ import pytest
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
-from workloads.jobs.llm_load import endpoint
-from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
-from workloads.jobs.llm_load.generator import Prompt, Request
-from workloads.jobs.llm_load.stream import TokenUsage
+from wattline_workloads.jobs.llm_load import endpoint
+from wattline_workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
+from wattline_workloads.jobs.llm_load.generator import Prompt, Request
+from wattline_workloads.jobs.llm_load.stream import TokenUsage
 
 REQUEST = Request(Prompt("hello"), 8)
 
@@ -20,9 +20,14 @@ def send(script, request=REQUEST, *, key=None, due_s=None, **target):
     """Send one request; return its outcome and the request as the server received it."""
 
     async def send_once():
-        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(key) as session:
+        async with (
+            serve(OpenAiServer(script=lambda _: script)) as server,
+            endpoint.open_session(key) as session,
+        ):
             options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
-            answer = await endpoint.send_request(session, RequestTarget(f"{server.url}/v1", **options), request, due_s)
+            answer = await endpoint.send_request(
+                session, RequestTarget(f"{server.url}/v1", **options), request, due_s
+            )
         return answer, server.requests[-1]
 
     return asyncio.run(send_once())
@@ -47,7 +52,9 @@ def test_send_request_times_match_server_clock():
 
 
 def test_send_request_tokens_are_from_usage_of_server():
-    answer, _ = send(Script([sse.text("several tokens in one chunk"), sse.finish(), sse.usage(11, 6), DONE]))
+    answer, _ = send(
+        Script([sse.text("several tokens in one chunk"), sse.finish(), sse.usage(11, 6), DONE])
+    )
 
     assert (answer.usage, answer.tokens, answer.chunks) == (TokenUsage(11, 6), 6, 1)
 
@@ -73,7 +80,9 @@ def test_send_request_finished_stream_needs_no_done():
 
 @pytest.mark.parametrize("end", [CUT, 60.0])
 def test_send_request_finished_answer_ignores_connection_end(end):
-    answer, _ = send(Script([sse.text("a"), sse.finish("stop"), sse.usage(1, 1), 0.1, end]), timeout_s=3.0)
+    answer, _ = send(
+        Script([sse.text("a"), sse.finish("stop"), sse.usage(1, 1), 0.1, end]), timeout_s=3.0
+    )
 
     assert (answer.failure, answer.tokens) == (None, 1)
     assert answer.e2e_s < 3
@@ -91,16 +100,25 @@ def test_send_request_answer_without_text_has_no_ttft():
 
 
 def test_send_request_reasoning_counts_as_first_token():
-    answer, received = send(Script([sse.delta(reasoning_content="hm"), 0.3, sse.text("a"), sse.finish(), DONE]))
+    answer, received = send(
+        Script([sse.delta(reasoning_content="hm"), 0.3, sse.text("a"), sse.finish(), DONE])
+    )
 
     assert answer.chunks == 2
-    assert received.written_s[0] <= answer.first_s <= answer.first_s + answer.gaps_s[0] <= answer.ended_s
+    assert (
+        received.written_s[0]
+        <= answer.first_s
+        <= answer.first_s + answer.gaps_s[0]
+        <= answer.ended_s
+    )
 
 
 def test_send_request_single_byte_chunks_are_joined():
     whole = sse.text("€😀") + sse.finish() + sse.usage(1, 2) + DONE
     whole = whole.replace(b"\\u20ac", "€".encode()).replace(b"\n", b"\r\n")
-    pieces = [part for position in range(len(whole)) for part in (whole[position : position + 1], 0.0)]
+    pieces = [
+        part for position in range(len(whole)) for part in (whole[position : position + 1], 0.0)
+    ]
     answer, _ = send(Script([b": hello\r\n\r\n", *pieces]))
 
     assert (answer.failure, answer.tokens, answer.chunks) == (None, 2, 1)
@@ -114,7 +132,10 @@ def test_send_request_ends_at_done():
 
 
 def test_send_request_error_event_fails_with_its_message():
-    assert failure(sse.text("a"), sse.event({"error": {"message": "no memory"}}), DONE) == ("in_stream", "no memory")
+    assert failure(sse.text("a"), sse.event({"error": {"message": "no memory"}}), DONE) == (
+        "in_stream",
+        "no memory",
+    )
 
 
 def test_send_request_finish_reason_abort_fails():
@@ -133,14 +154,19 @@ def test_send_request_finish_reason_abort_fails():
 )
 def test_send_request_error_status_is_failure_kind(status, body, message):
     kind_and_message = failure(
-        body, status=status, content_type="application/json", headers={"Location": "http://127.0.0.1:9/"}
+        body,
+        status=status,
+        content_type="application/json",
+        headers={"Location": "http://127.0.0.1:9/"},
     )
 
     assert kind_and_message == (f"http_{status}", message)
 
 
 def test_send_request_json_without_stream_fails():
-    kind, _ = failure(b'{"choices": [{"message": {"content": "a"}}]}', content_type="application/json")
+    kind, _ = failure(
+        b'{"choices": [{"message": {"content": "a"}}]}', content_type="application/json"
+    )
 
     assert kind == "not_streamed"
 
@@ -170,7 +196,10 @@ def test_send_request_connection_refused_fails():
 
     answer = asyncio.run(refused())
 
-    assert (answer.failure.kind, answer.failure.message) == ("connection", "127.0.0.1:9: Connection refused")
+    assert (answer.failure.kind, answer.failure.message) == (
+        "connection",
+        "127.0.0.1:9: Connection refused",
+    )
 
 
 def test_send_request_times_count_from_due_time():
@@ -205,10 +234,21 @@ def test_send_request_messages_and_prompt_are_unchanged():
 
 
 def test_send_request_extra_body_adds_and_removes_fields():
-    extra = {"ignore_eos": True, "stream_options": None, "max_tokens": None, "max_completion_tokens": 4}
+    extra = {
+        "ignore_eos": True,
+        "stream_options": None,
+        "max_tokens": None,
+        "max_completion_tokens": 4,
+    }
     _, received = send(sse.answer(1), extra=extra)
 
-    assert received.body.keys() == {"model", "messages", "stream", "ignore_eos", "max_completion_tokens"}
+    assert received.body.keys() == {
+        "model",
+        "messages",
+        "stream",
+        "ignore_eos",
+        "max_completion_tokens",
+    }
 
 
 def test_send_request_key_is_bearer_token():
@@ -249,7 +289,10 @@ def test_list_models_failure_names_remedy():
 def test_send_request_cancelled_closes_connection():
     async def cancelled():
         script = Script([step for _ in range(1_000) for step in (sse.text("a"), 0.05)])
-        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(None) as session:
+        async with (
+            serve(OpenAiServer(script=lambda _: script)) as server,
+            endpoint.open_session(None) as session,
+        ):
             target = RequestTarget(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
             task = asyncio.create_task(endpoint.send_request(session, target, REQUEST))
             await server.wrote.wait()

@@ -8,14 +8,16 @@ import pytest
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.web_api import serve
-from workloads.jobs.llm_load import endpoint
-from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
-from workloads.jobs.llm_load.generator import Prompt, Request
+from wattline_workloads.jobs.llm_load import endpoint
+from wattline_workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
+from wattline_workloads.jobs.llm_load.generator import Prompt, Request
 
 
 @dataclass
 class ClosingServer(OpenAiServer):
-    """Server that answers `kept` requests per connection on at most `open_connections`, and closes all others."""
+    """Server that answers `kept` requests per connection on at most `open_connections`, and closes
+    all others.
+    """
 
     kept: int = 1
     open_connections: int = 1_000
@@ -25,20 +27,28 @@ class ClosingServer(OpenAiServer):
     async def complete(self, request):
         _, port = request.transport.get_extra_info("peername")
         self.request_counts[port] = self.request_counts.get(port, 0) + 1
-        if self.request_counts[port] > self.kept or len(self.request_counts) > self.open_connections:
+        if (
+            self.request_counts[port] > self.kept
+            or len(self.request_counts) > self.open_connections
+        ):
             request.transport.abort()
             raise asyncio.CancelledError
         return await super().complete(request)
 
 
 def send_requests(count, **closing):
-    """Send requests in sequence; return their outcomes and the number of requests per connection."""
+    """Send requests in sequence; return their outcomes and the number of requests per
+    connection.
+    """
 
     async def request_counts():
         server = ClosingServer(script=lambda _: sse.answer(2), **closing)
         async with serve(server) as running, endpoint.open_session(None) as session:
             target = RequestTarget(f"{running.url}/v1", "chat", "tiny", {}, 30.0)
-            outcomes = [await endpoint.send_request(session, target, Request(Prompt("hello"), 8)) for _ in range(count)]
+            outcomes = [
+                await endpoint.send_request(session, target, Request(Prompt("hello"), 8))
+                for _ in range(count)
+            ]
         return outcomes, list(server.request_counts.values())
 
     return asyncio.run(request_counts())
@@ -76,5 +86,8 @@ def test_list_models_loading_server_is_quoted():
         async with serve(server) as running, endpoint.open_session(None) as session:
             await endpoint.list_models(session, f"{running.url}/v1")
 
-    with pytest.raises(EndpointError, match="returned HTTP 503: Loading model; try again when the server has loaded"):
+    with pytest.raises(
+        EndpointError,
+        match="returned HTTP 503: Loading model; try again when the server has loaded",
+    ):
         asyncio.run(list_models())

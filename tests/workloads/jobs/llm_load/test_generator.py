@@ -7,10 +7,10 @@ import time
 import pytest
 
 from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
-from workloads.jobs.llm_load import generator, measure, summary
-from workloads.jobs.llm_load import generator as progress
-from workloads.jobs.llm_load.generator import LoadGenerator, Prompt, StopCondition
-from workloads.jobs.llm_load.stream import RequestOutcome
+from wattline_workloads.jobs.llm_load import generator, measure, summary
+from wattline_workloads.jobs.llm_load import generator as progress
+from wattline_workloads.jobs.llm_load.generator import LoadGenerator, Prompt, StopCondition
+from wattline_workloads.jobs.llm_load.stream import RequestOutcome
 
 
 def first(iterator, count):
@@ -66,9 +66,13 @@ def test_closed_loop_duration_awaits_open_requests():
 def test_open_loop_slow_answers_keep_schedule():
     server = Server(latency_s=1.0)
     load = LoadGenerator(server.send, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 100, 0), StopCondition(20)))
+    asyncio.run(
+        load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 100, 0), StopCondition(20))
+    )
 
-    assert [due_s - load.begun_s for _, due_s, _ in server.requests] == pytest.approx([n / 100 for n in range(20)])
+    assert [due_s - load.begun_s for _, due_s, _ in server.requests] == pytest.approx(
+        [n / 100 for n in range(20)]
+    )
     assert all(sent_s >= due_s - 1e-6 for _, due_s, sent_s in server.requests)
     assert server.max_in_flight > 1
     assert len(load.answers) == 20
@@ -77,7 +81,11 @@ def test_open_loop_slow_answers_keep_schedule():
 def test_open_loop_duration_limits_requests():
     server = Server()
     load = LoadGenerator(server.send, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 10, 0), StopCondition(None, 0.35)))
+    asyncio.run(
+        load.open(
+            iter(REQUESTS), measure.arrival_offsets_s("fixed", 10, 0), StopCondition(None, 0.35)
+        )
+    )
 
     assert len(server.requests) == 4  # at 0, 0.1, 0.2 and 0.3 s
 
@@ -104,7 +112,10 @@ def test_load_progress_line_has_counts_and_rate():
     load = load_of(success(tokens=30), failure())
     load.sent = 5
 
-    assert progress.load_progress_line(load, now_s=10) == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
+    assert (
+        progress.load_progress_line(load, now_s=10)
+        == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
+    )
 
 
 def test_load_progress_without_terminal_is_log_lines(capsys):
@@ -118,5 +129,7 @@ def test_load_progress_without_terminal_is_log_lines(capsys):
 
     asyncio.run(asyncio.wait_for(collect_lines(), 60))
 
-    assert all(line.startswith("wattline: measure: ") and line.endswith("tokens/s\n") for line in lines)
+    assert all(
+        line.startswith("wattline: measure: ") and line.endswith("tokens/s\n") for line in lines
+    )
     assert "\r" not in "".join(lines)

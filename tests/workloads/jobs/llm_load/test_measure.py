@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from workloads.jobs.llm_load import generator, measure
-from workloads.jobs.llm_load.generator import TokenRange
+from wattline_workloads.jobs.llm_load import generator, measure
+from wattline_workloads.jobs.llm_load.generator import TokenRange
 
 
 def first(iterator, count):
@@ -22,15 +22,23 @@ def test_arrival_offsets_poisson_are_exponential():
     deviation_s = math.sqrt(sum((gap_s - mean_s) ** 2 for gap_s in gaps_s) / len(gaps_s))
 
     assert min(gaps_s) >= 0
-    assert mean_s == pytest.approx(0.25, rel=0.03)  # the standard error is 0.7 %, and the seed is fixed
-    assert deviation_s == pytest.approx(0.25, rel=0.05)  # standard deviation of an exponential distribution is its mean
-    assert sum(gap_s > 0.25 for gap_s in gaps_s) / len(gaps_s) == pytest.approx(math.exp(-1), abs=0.02)
+    assert mean_s == pytest.approx(
+        0.25, rel=0.03
+    )  # the standard error is 0.7 %, and the seed is fixed
+    assert deviation_s == pytest.approx(
+        0.25, rel=0.05
+    )  # standard deviation of an exponential distribution is its mean
+    assert sum(gap_s > 0.25 for gap_s in gaps_s) / len(gaps_s) == pytest.approx(
+        math.exp(-1), abs=0.02
+    )
 
 
 def test_load_same_seed_gives_same_requests():
     def load_of(seed):
         offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed), 20)
-        return offsets_s, first(generator.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
+        return offsets_s, first(
+            generator.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20
+        )
 
     assert load_of(3) == load_of(3)
     assert load_of(3)[0] != load_of(4)[0]

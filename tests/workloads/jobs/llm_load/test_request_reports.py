@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from exporter.contract.requests import served
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client import request_queue
 from wattline.client.api import Api
+from wattline.contract.requests import served
 from wattline.integrations import served_requests
-from workloads.jobs.llm_load import request_reports
-from workloads.jobs.llm_load.request_reports import RequestReports, Waits, request_headers
+from wattline_workloads.jobs.llm_load import request_reports
+from wattline_workloads.jobs.llm_load.request_reports import RequestReports, Waits, request_headers
 
 GPU, OTHER_GPU = "GPU-0", "GPU-1"
 LONG_IDS = ("chatcmpl-5f1d0a9c", "chatcmpl-77b2e4d0")
@@ -20,7 +20,9 @@ WAITS = Waits(0.0, 0.0, 0.0)
 
 
 class ListingApi(RunApi):
-    """Run API with other open runs, and their requests by run; `traces` as of an exporter with --otlp.traces."""
+    """Run API with other open runs, and their requests by run; `traces` as of an exporter with
+    --otlp.traces.
+    """
 
     def __init__(self, others, requests=None, traces=False):
         super().__init__()
@@ -31,7 +33,10 @@ class ListingApi(RunApi):
         if path == "/api/v1/runs?state=running":
             self.lists += 1
             runs = {"load": [GPU], **self.others}
-            return 200, [{"run_id": name, "gpus": [{"uuid": uuid} for uuid in gpus]} for name, gpus in runs.items()]
+            return 200, [
+                {"run_id": name, "gpus": [{"uuid": uuid} for uuid in gpus]}
+                for name, gpus in runs.items()
+            ]
         if path == "/metrics":
             return 200, {"wattline_otlp_spans_total": 0} if self.traces else {}
         name = path.removeprefix("/api/v1/runs/").partition("/")[0]
@@ -39,7 +44,12 @@ class ListingApi(RunApi):
 
 
 def of_job(number, ended_at=1_000.0):
-    return {"request_id": f"own-{number}", "ended_at": ended_at, "prompt_tokens": 5, "generated_tokens": 7}
+    return {
+        "request_id": f"own-{number}",
+        "ended_at": ended_at,
+        "prompt_tokens": 5,
+        "generated_tokens": 7,
+    }
 
 
 def of_server(request_id, ended_at=1_000.1, generated_tokens=7, **labels):
@@ -49,14 +59,17 @@ def of_server(request_id, ended_at=1_000.1, generated_tokens=7, **labels):
 
 @pytest.fixture
 def report():
-    """Return a function that reports requests with these ids of answers, and returns the numbers of the reported ones.
+    """Return a function that reports requests with these ids of answers, and returns the numbers of
+    the reported ones.
 
     They ended long ago, so none waits for a further question.
     """
 
     def run(api, answer_ids=(LONG_IDS[0], LONG_IDS[1]), waits=WAITS):
         reported = []
-        job = SimpleNamespace(run_id="load", request=lambda *, request_id, **_: reported.append(request_id))
+        job = SimpleNamespace(
+            run_id="load", request=lambda *, request_id, **_: reported.append(request_id)
+        )
         with run_api_server(api) as address:
             reports = RequestReports(job, Api(address), waits)
             for number, answer_id in enumerate(answer_ids):
@@ -72,9 +85,13 @@ def test_requests_that_no_server_reports_are_reported_in_order(report):
     assert report(ListingApi({"server": [GPU]})) == ["0", "1", "last"]
 
 
-@pytest.mark.parametrize(("others", "traces", "waits"), [({}, False, 1), ({"server": [GPU]}, False, 2), ({}, True, 2)])
+@pytest.mark.parametrize(
+    ("others", "traces", "waits"), [({}, False, 1), ({"server": [GPU]}, False, 2), ({}, True, 2)]
+)
 def test_requests_wait_longer_where_a_server_may_report(report, others, traces, waits):
-    """They wait for 5 s if no server may report, else for 10 s; the exporter is asked after 0 and 7 s."""
+    """They wait for 5 s if no server may report, else for 10 s; the exporter is asked after 0 and 7
+    s.
+    """
     api, now_s = ListingApi(others, traces=traces), 1_000.0
 
     class Clock:
@@ -96,10 +113,18 @@ def test_requests_wait_longer_where_a_server_may_report(report, others, traces, 
     ("answer_id", "reported"),
     [
         pytest.param("chat-1", of_server("chat-1", client_run="load"), id="label"),
-        pytest.param(LONG_IDS[1], of_server(LONG_IDS[1]), id="id of the answer, by a proxy without the label"),
-        pytest.param(f"cmpl-{MARK}{16 * 'a'}", of_server(f"cmpl-{MARK}{16 * 'a'}-0-b"), id="id of the client"),
-        pytest.param("chat-1", of_server("other", client_run="load"), id="label, and another id of a gateway"),
-        pytest.param(None, of_server("other", client_run="load"), id="label, and no id of the answer"),
+        pytest.param(
+            LONG_IDS[1], of_server(LONG_IDS[1]), id="id of the answer, by a proxy without the label"
+        ),
+        pytest.param(
+            f"cmpl-{MARK}{16 * 'a'}", of_server(f"cmpl-{MARK}{16 * 'a'}-0-b"), id="id of the client"
+        ),
+        pytest.param(
+            "chat-1", of_server("other", client_run="load"), id="label, and another id of a gateway"
+        ),
+        pytest.param(
+            None, of_server("other", client_run="load"), id="label, and no id of the answer"
+        ),
     ],
 )
 def test_request_that_the_server_reports_is_left_out(report, capsys, answer_id, reported, run_id):
@@ -107,9 +132,9 @@ def test_request_that_the_server_reports_is_left_out(report, capsys, answer_id, 
     api = ListingApi({"server": [GPU]}, {run_id: [of_server("unknown", 990.0), reported]})
 
     assert report(api, ("first-of-the-job", answer_id)) in (["0"], ["1"])
-    assert ("the server reports these requests, in run server: the job" in capsys.readouterr().err) == (
-        run_id == "server"
-    )
+    assert (
+        "the server reports these requests, in run server: the job" in capsys.readouterr().err
+    ) == (run_id == "server")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +149,9 @@ def test_request_that_the_server_reports_is_left_out(report, capsys, answer_id, 
     ids=["short id", "other time", "other tokens", "other run", "other id"],
 )
 def test_request_of_another_client_is_not_that_of_the_job(report, reported):
-    assert report(ListingApi({"server": [GPU]}, {"server": [reported]}), ("chat-1", LONG_IDS[1])) == ["0", "1", "last"]
+    assert report(
+        ListingApi({"server": [GPU]}, {"server": [reported]}), ("chat-1", LONG_IDS[1])
+    ) == ["0", "1", "last"]
 
 
 def test_server_without_gpu_leaves_the_reports_to_the_job(report):
@@ -151,8 +178,14 @@ def test_one_report_of_a_server_stands_for_one_request(report):
 
 @pytest.mark.parametrize(("gpu", "warns"), [(GPU, True), (OTHER_GPU, False)])
 def test_unknown_requests_on_the_same_gpu_are_warned_of(report, capsys, gpu, warns):
-    assert report(ListingApi({"server": [gpu]}, {"server": [of_server("other", 990.0)]})) == ["0", "1", "last"]
-    assert ("run server reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
+    assert report(ListingApi({"server": [gpu]}, {"server": [of_server("other", 990.0)]})) == [
+        "0",
+        "1",
+        "last",
+    ]
+    assert (
+        "run server reports requests on the same GPUs: if they are" in capsys.readouterr().err
+    ) == warns
 
 
 @pytest.mark.parametrize(("by_server", "warns"), [(2, False), (1, True)])
@@ -160,10 +193,15 @@ def test_second_server_is_warned_of_only_if_the_job_reports(report, capsys, by_s
     """Its requests are those of other clients if the first server reports all of the job."""
     api = ListingApi(
         {"server": [GPU], "second": [GPU]},
-        {"server": [of_server(each) for each in LONG_IDS[:by_server]], "second": [of_server("other", 990.0)]},
+        {
+            "server": [of_server(each) for each in LONG_IDS[:by_server]],
+            "second": [of_server("other", 990.0)],
+        },
     )
     assert report(api) == ["0", "1"][by_server:]
-    assert ("run second reports requests on the same GPUs: if they are" in capsys.readouterr().err) == warns
+    assert (
+        "run second reports requests on the same GPUs: if they are" in capsys.readouterr().err
+    ) == warns
 
 
 @pytest.mark.parametrize(("run_id", "labels"), [("server", {}), ("load", {"client_run": "load"})])
@@ -175,7 +213,10 @@ def test_requests_that_the_server_reports_late_are_warned_of(report, capsys, run
             return super().answer(method, path, content)
 
     assert report(Late({"server": [GPU]})) == ["0", "1", "last"]
-    assert f"run {run_id} has these requests, too, since the server reported them late" in capsys.readouterr().err
+    assert (
+        f"run {run_id} has these requests, too, since the server reported them late"
+        in capsys.readouterr().err
+    )
 
 
 def test_requests_that_the_exporter_lists_on_further_pages_are_left_out(report):
@@ -207,7 +248,11 @@ def test_exporter_that_does_not_answer_lets_the_job_report(report):
         def answer(self, method, path, content):
             return 404, {"status": 404, "detail": "there is no such path"}
 
-    assert report(Failing({}), waits=Waits(0.0, held_s=math.inf, alone_s=math.inf)) == ["0", "1", "last"]
+    assert report(Failing({}), waits=Waits(0.0, held_s=math.inf, alone_s=math.inf)) == [
+        "0",
+        "1",
+        "last",
+    ]
 
 
 def test_requests_of_a_job_without_run_are_not_kept():
@@ -224,7 +269,9 @@ def test_headers_name_the_run_and_differ_by_request():
     assert first["Wattline-Run"] == second["Wattline-Run"] == "load"
     assert first["X-Request-Id"] != second["X-Request-Id"]
     assert request_queue.client_run_of(f"chatcmpl-{first['X-Request-Id']}-0") == "load"
-    assert len(f"chatcmpl-{request_headers('r' * 64)['X-Request-Id']}-0") < 120  # the middleware shortens longer ones
+    assert (
+        len(f"chatcmpl-{request_headers('r' * 64)['X-Request-Id']}-0") < 120
+    )  # the middleware shortens longer ones
 
 
 @pytest.mark.parametrize("request_id", ["chatcmpl-1", "a~b~c", "wattline~b", ""])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client import api as run_api
-from workloads.jobs.llm_load.server_process import ServerProcesses, listening_pids
+from wattline_workloads.jobs.llm_load.server_process import ServerProcesses, listening_pids
 
 
 class ApiWithOwner(RunApi):
@@ -21,7 +21,11 @@ class ApiWithOwner(RunApi):
         self.owner = {"run_id": "server", "workload": workload, "labels": labels}
 
     def answer(self, method, path, content):
-        return (200, [self.owner]) if path.startswith("/api/v1/runs?") else super().answer(method, path, content)
+        return (
+            (200, [self.owner])
+            if path.startswith("/api/v1/runs?")
+            else super().answer(method, path, content)
+        )
 
 
 @pytest.fixture
@@ -32,7 +36,9 @@ def listener():
 
 @pytest.fixture
 def registered(listener, monkeypatch):
-    """Return a function that registers this process, which listens, and returns the pids of the run."""
+    """Return a function that registers this process, which listens, and returns the pids of the
+    run.
+    """
 
     def register(workload, labels):
         found = []
@@ -61,7 +67,9 @@ def test_llm_server_adds_local_server_to_its_run(server_job, server):
     ],
 )
 def test_server_in_the_run_of_another_job_only_is_not_added(registered, workload, label, is_added):
-    """Discovered runs, and those with which a server was started or that it began, contain the run of the job."""
+    """Discovered runs, and those with which a server was started or that it began, contain the run
+    of the job.
+    """
     assert registered(workload, {label: "x"}) == ([os.getpid()] if is_added else [])
 
 

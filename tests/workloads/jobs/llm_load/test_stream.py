@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.jobs.llm_load import stream as chunk
-from workloads.jobs.llm_load.stream import CompletionChunk, TokenUsage
+from wattline_workloads.jobs.llm_load import stream as chunk
+from wattline_workloads.jobs.llm_load.stream import CompletionChunk, TokenUsage
 
 
 def decode(*pieces: bytes) -> list[str]:
@@ -28,7 +28,9 @@ def test_event_decoder_accepts_all_line_ends(end):
 
 
 def test_event_decoder_ignores_comments_and_other_fields():
-    assert decode(b": keep-alive\n\nevent: message\nid: 7\nretry: 10\ndata: one\n\n:\n\n") == ["one"]
+    assert decode(b": keep-alive\n\nevent: message\nid: 7\nretry: 10\ndata: one\n\n:\n\n") == [
+        "one"
+    ]
 
 
 def test_event_decoder_joins_data_lines():
@@ -65,13 +67,17 @@ def test_event_decoder_any_chunk_boundaries_give_same_events(texts, data):
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     whole = "".join(f"data: {text}{end}{end}" for text in texts).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))))
-    pieces = [whole[begin:stop] for begin, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    pieces = [
+        whole[begin:stop] for begin, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)
+    ]
 
     assert decode(*pieces) == texts
 
 
 def delta(**fields):
-    return json.dumps({"choices": [{"index": 0, "delta": fields, "finish_reason": None}], "usage": None})
+    return json.dumps(
+        {"choices": [{"index": 0, "delta": fields, "finish_reason": None}], "usage": None}
+    )
 
 
 @pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "refusal"])
@@ -84,7 +90,9 @@ def test_parse_chunk_tool_call_and_completion_are_generated():
     assert chunk.parse_chunk('{"choices": [{"index": 0, "text": "a"}]}').generated
 
 
-@pytest.mark.parametrize("fields", [{}, {"role": "assistant"}, {"role": "assistant", "content": ""}, {"content": None}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"role": "assistant"}, {"role": "assistant", "content": ""}, {"content": None}]
+)
 def test_parse_chunk_delta_without_text_is_not_generated(fields):
     assert chunk.parse_chunk(delta(**fields)) == CompletionChunk()
 
@@ -107,13 +115,24 @@ def test_parse_chunk_usage_has_cached_and_reasoning_tokens():
         "prompt_tokens_details": {"cached_tokens": 4},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
-    at_top = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": None, "reasoning_tokens": 2}
+    at_top = {
+        "prompt_tokens": 7,
+        "completion_tokens": 5,
+        "prompt_tokens_details": None,
+        "reasoning_tokens": 2,
+    }
 
-    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": details})).usage == TokenUsage(7, 5, 4, 0)
-    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": at_top})).usage == TokenUsage(7, 5, None, 2)
+    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": details})).usage == TokenUsage(
+        7, 5, 4, 0
+    )
+    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": at_top})).usage == TokenUsage(
+        7, 5, None, 2
+    )
 
 
-@pytest.mark.parametrize("usage", [None, {}, [], {"prompt_tokens": None}, {"completion_tokens": "5"}, "none"])
+@pytest.mark.parametrize(
+    "usage", [None, {}, [], {"prompt_tokens": None}, {"completion_tokens": "5"}, "none"]
+)
 def test_parse_chunk_incomplete_usage_is_none(usage):
     assert chunk.parse_chunk(json.dumps({"choices": [], "usage": usage})).usage is None
 
@@ -145,6 +164,8 @@ def test_parse_chunk_invalid_data_is_rejected(data):
         chunk.parse_chunk(data)
 
 
-@pytest.mark.parametrize("choices", [None, 3, "text", [None], [{"delta": 3}], [{"delta": {"content": 0}}]])
+@pytest.mark.parametrize(
+    "choices", [None, 3, "text", [None], [{"delta": 3}], [{"delta": {"content": 0}}]]
+)
 def test_parse_chunk_unexpected_choices_are_not_generated(choices):
     assert not chunk.parse_chunk(json.dumps({"choices": choices})).generated

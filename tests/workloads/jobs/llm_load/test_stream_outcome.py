@@ -6,7 +6,11 @@ from tests.workloads.jobs.llm_load.outcomes import success
 def test_outcome_times_of_answer():
     answer = success(due_s=10, first_s=11, ended_s=13, tokens=5)
 
-    assert (answer.ttft_s, answer.e2e_s, answer.tpot_s) == (1, 3, 0.5)  # 2 s for the four tokens after the first
+    assert (answer.ttft_s, answer.e2e_s, answer.tpot_s) == (
+        1,
+        3,
+        0.5,
+    )  # 2 s for the four tokens after the first
 
 
 @pytest.mark.parametrize(("tokens", "first_s"), [(None, 1.0), (1, 1.0), (0, None), (5, None)])

@@ -6,8 +6,8 @@ from array import array
 import pytest
 
 from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
-from workloads.jobs.llm_load import summary
-from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
+from wattline_workloads.jobs.llm_load import summary
+from wattline_workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
 
 
 def test_slo_is_met_if_each_limit_is_met():
@@ -27,14 +27,18 @@ def test_slo_unmeasured_time_is_not_met():
     assert summary.parse_slo("e2e=9").is_met_by(success(tokens=None))
 
 
-@pytest.mark.parametrize("text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"])
+@pytest.mark.parametrize(
+    "text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"]
+)
 def test_parse_slo_invalid_text_is_rejected(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"ttft=0\.5"):
         summary.parse_slo(text)
 
 
 def test_load_results_rates_use_window_length():
-    load = load_of(success(ended_s=3, tokens=5), success(due_s=1, first_s=2, ended_s=4, tokens=15), failure())
+    load = load_of(
+        success(ended_s=3, tokens=5), success(due_s=1, first_s=2, ended_s=4, tokens=15), failure()
+    )
     results = summary.load_results(load, None)
 
     assert results["measured_seconds"] == 4
@@ -47,7 +51,9 @@ def test_load_results_rates_use_window_length():
 
 
 def test_load_results_percentiles_exclude_failures():
-    load = load_of(*(success(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failure())
+    load = load_of(
+        *(success(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failure()
+    )
     results = summary.load_results(load, None)
 
     assert results["e2e_seconds_p50"] == pytest.approx(51)
@@ -69,10 +75,14 @@ def test_load_results_goodput_includes_failed_requests():
 
 
 def test_load_results_count_failures_by_kind():
-    load = load_of(success(), failure(), failure("http_429"), failure("http_429"), failure("cut_off"))
+    load = load_of(
+        success(), failure(), failure("http_429"), failure("http_429"), failure("cut_off")
+    )
     results = summary.load_results(load, None)
 
-    assert {name: count for name, count in results.items() if name.startswith("requests_failed")} == {
+    assert {
+        name: count for name, count in results.items() if name.startswith("requests_failed")
+    } == {
         "requests_failed": 4,
         "requests_failed_http_429": 2,
         "requests_failed_timeout": 1,
@@ -88,7 +98,9 @@ def test_load_results_many_failure_kinds_fit_result_limit():
 
     assert len(results) <= 64
     assert results["requests_failed"] == 100
-    assert sum(count for name, count in results.items() if name.startswith("requests_failed_")) == 100
+    assert (
+        sum(count for name, count in results.items() if name.startswith("requests_failed_")) == 100
+    )
 
 
 def test_load_results_without_usage_omit_tokens():
@@ -98,7 +110,9 @@ def test_load_results_without_usage_omit_tokens():
     assert results["requests_without_usage"] == 2
     assert results["requests_per_second"] == 2 / 3
     assert not [name for name in results if "token" in name or "tpot" in name]
-    assert "2 of 2 answers came without usage" in "\n".join(summary.load_summary_lines(load, results, None))
+    assert "2 of 2 answers came without usage" in "\n".join(
+        summary.load_summary_lines(load, results, None)
+    )
 
 
 def test_load_results_without_text_omit_ttft():
@@ -107,7 +121,9 @@ def test_load_results_without_text_omit_ttft():
 
     assert (results["requests_without_text"], results["goodput_ratio"]) == (1, 1 / 2)
     assert (results["ttft_seconds_mean"], results["e2e_seconds_mean"]) == (1, 3)
-    assert "1 of 2 answers had no text" in "\n".join(summary.load_summary_lines(load, results, None))
+    assert "1 of 2 answers had no text" in "\n".join(
+        summary.load_summary_lines(load, results, None)
+    )
 
 
 def test_load_results_only_failures_have_no_latencies():
@@ -117,7 +133,9 @@ def test_load_results_only_failures_have_no_latencies():
 
 
 def test_describe_failures_removes_key_and_control_characters():
-    text = summary.describe_failures([failure("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
+    text = summary.describe_failures(
+        [failure("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123"
+    )
 
     assert text.startswith("1 http_401 (bad key [key] [31m xxx")
     assert len(text) < 300

@@ -3,9 +3,9 @@ import math
 
 import pytest
 
-from workloads.jobs.vision import training
-from workloads.jobs.vision import training as image_training
-from workloads.jobs.vision.training import ImagesError
+from wattline_workloads.jobs.vision import training
+from wattline_workloads.jobs.vision import training as image_training
+from wattline_workloads.jobs.vision.training import ImagesError
 
 
 @pytest.mark.parametrize("dtype", image_training.DTYPES)
@@ -25,7 +25,9 @@ def test_resnet_repeated_images_reduce_loss():
 def test_load_image_batches_unreadable_image_is_named(photos):
     broken = photos / "dog" / "images" / "0.PNG"
     broken.write_text("no image")
-    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; remove it"):
+    with pytest.raises(
+        ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; remove it"
+    ):
         next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
@@ -49,7 +51,9 @@ def test_load_image_batches_gives_squares_with_labels(photos):
 
 def test_load_image_batches_order_depends_on_seed_and_epoch(photos):
     def labels(seed, count=20):
-        batches = training.load_image_batches(training.find_images(photos), 8, 1, seed=seed, threads=1)
+        batches = training.load_image_batches(
+            training.find_images(photos), 8, 1, seed=seed, threads=1
+        )
         found = [label for _, (label,) in itertools.islice(batches, count)]
         batches.close()
         return found
@@ -62,14 +66,20 @@ def test_load_image_batches_order_depends_on_seed_and_epoch(photos):
 
 def test_find_images_empty_or_missing_folder_names_layout(tmp_path):
     (tmp_path / "cat").mkdir()
-    with pytest.raises(ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"):
+    with pytest.raises(
+        ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"
+    ):
         training.find_images(tmp_path)
-    with pytest.raises(ImagesError, match=r"cannot read .*gone: No such file or directory; give another --images"):
+    with pytest.raises(
+        ImagesError, match=r"cannot read .*gone: No such file or directory; give another --images"
+    ):
         training.find_images(tmp_path / "gone")
 
 
 def test_load_image_batches_too_few_images_are_rejected(photos):
-    with pytest.raises(ImagesError, match="5 images are too few for a batch of 6; give a smaller --batch-size"):
+    with pytest.raises(
+        ImagesError, match="5 images are too few for a batch of 6; give a smaller --batch-size"
+    ):
         next(training.load_image_batches(training.find_images(photos), 8, 6, seed=0, threads=1))
 
 
@@ -78,4 +88,6 @@ def _trainer(dtype):
     pytest.importorskip("transformers")
     settings = image_training.TrainingSettings(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
     cpu = torch.device("cpu")
-    return image_training.ResnetTrainer([cpu], settings), image_training.synthetic_images(cpu, settings)
+    return image_training.ResnetTrainer([cpu], settings), image_training.synthetic_images(
+        cpu, settings
+    )

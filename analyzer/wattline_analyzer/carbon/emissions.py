@@ -1,0 +1,176 @@
+"""Emissions in g CO2eq, from the ledger or from the energy, and the Software Carbon Intensity.
+
+Average and marginal intensities answer different questions and are never added up.
+
+Software Carbon Intensity, ISO/IEC 21031:2024: SCI = (O + M) per R. O = E · I, the emissions of the
+run's energy at a boundary; M = TE · (TiR / EL) · (RR / ToR), its share of the embodied emissions of
+the hardware; R is the run, or one unit of its work. Contracts and offsets do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from wattline_analyzer.core.emissions import (
+    Emission,
+    Hardware,
+    Restatement,
+    Sci,
+    SciUnit,
+    total_emissions,
+)
+from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
+from wattline_analyzer.core.run_report import AttributedRun, Boundary, Finding, UnitEnergy
+
+_ORIGINS = ("restated", "ledger", "by slot", "given intensity")
+"""The best first."""
+_LEAST_G_PER_KWH = 5.0
+_COMPLETE = 0.99
+"""Emissions of a smaller share of the energy are not used for O."""
+
+
+def ledger_emissions(
+    masses_g: Mapping[tuple[str, str, str], list[float]],
+    energy: Mapping[str, Interval],
+    estimated: Collection[str],
+) -> list[Emission]:
+    """Return the emissions that the exporters counted during the run, added over instances.
+
+    `masses_g` are by component, basis and quality. The relative uncertainty equals that of the
+    energy. `estimated` are the components whose energy was not measured.
+    """
+    return [
+        Emission(
+            component,
+            basis,
+            quality,
+            "ledger",
+            _with_uncertainty(math.fsum(parts), energy.get(component)),
+            component in estimated,
+        )
+        for (component, basis, quality), parts in masses_g.items()
+    ]
+
+
+def _with_uncertainty(mass_g: float, energy: Interval | None) -> Interval:
+    if energy is None or energy.half is None or energy.value <= 0:
+        return Interval(mass_g)
+    return Interval(mass_g, mass_g * energy.half / energy.value)
+
+
+def emissions_at(
+    energy: Mapping[str, Interval], grams_per_kwh: float, estimated: Collection[str] = frozenset()
+) -> list[Emission]:
+    """Return each component's emissions at one intensity, given by the user."""
+    return [
+        Emission(
+            component,
+            "average",
+            "static",
+            "given intensity",
+            joules.scaled(grams_per_kwh / JOULES_PER_KWH),
+            component in estimated,
+            grams_per_kwh,
+        )
+        for component, joules in energy.items()
+    ]
+
+
+def software_carbon_intensity(
+    run: AttributedRun,
+    boundaries: Sequence[Boundary],
+    emissions: Sequence[Emission],
+    restated: Sequence[Restatement],
+    hardware: Hardware,
+) -> tuple[Sci, ...]:
+    """Return the SCI for each basis at each boundary of which all components' emissions are known.
+
+    O is of the run's part of the components that it shares.
+    """
+    embodied_g = hardware.embodied_g(run.duration_s)
+    partial = {(one.past.basis, "restated") for one in restated if one.share_of("") > 1 - _COMPLETE}
+    usable = [one for one in emissions if (one.basis, one.origin) not in partial]
+    bases = list(dict.fromkeys(emission.basis for emission in emissions))
+    return tuple(
+        found
+        for boundary in boundaries
+        for basis in bases
+        for found in _at_boundary(boundary, basis, usable, embodied_g, run.share_ratios)
+    )
+
+
+def _at_boundary(
+    boundary: Boundary,
+    basis: str,
+    emissions: Sequence[Emission],
+    embodied_g: float,
+    share_ratios: Mapping[str, float],
+) -> Iterator[Sci]:
+    for origin in _ORIGINS:
+        parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
+        mine = [one for one in parts if one.component in boundary.components]
+        if {one.component for one in mine} == set(boundary.components):
+            (sum_,) = total_emissions(mine)
+            operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
+            is_shared = boundary.attributed_j is not None
+            if boundary.attributed_j is not None:  # a share has no interval
+                mine_g = math.fsum(
+                    one.mass_g.value * share_ratios.get(one.component, 1.0) for one in mine
+                )
+                operational, energy = (
+                    Interval(mine_g * (boundary.pue or 1.0)),
+                    Interval(boundary.attributed_j),
+                )
+            works = tuple(_sci_unit(work, energy, operational) for work in boundary.work)
+            yield Sci(
+                boundary.name, basis, origin, operational, embodied_g, works, attributed=is_shared
+            )
+            return
+
+
+def _sci_unit(work: UnitEnergy, whole: Interval, operational: Interval) -> SciUnit:
+    """Return O of one unit: its energy at the mean intensity of the run.
+
+    The interval covers the uncertainty of this energy, and of the intensity if the emissions of the
+    run include it.
+    """
+    energy = work.energy_per_unit
+    if whole.value <= 0:
+        return SciUnit(work.unit, work.amount, operational.scaled(1 / work.amount))
+    grams = operational.value * energy.value / whole.value
+    half = None
+    if (
+        operational.half is not None
+        and energy.half is not None
+        and operational.value > 0
+        and energy.value > 0
+    ):
+        of_intensity = (operational.half / operational.value) ** 2 - (
+            (whole.half or 0.0) / whole.value
+        ) ** 2
+        half = grams * math.sqrt((energy.half / energy.value) ** 2 + max(of_intensity, 0.0))
+    apart = not math.isclose(energy.value * work.amount, whole.value, rel_tol=1e-9)
+    return SciUnit(work.unit, work.amount, Interval(grams, half), apart)
+
+
+def given_intensity_findings(grams_per_kwh: float | None) -> list[Finding]:
+    """Return a finding about an intensity below that of any grid, probably in kg."""
+    if not grams_per_kwh or grams_per_kwh >= _LEAST_G_PER_KWH:
+        return []
+    text = (
+        f"--carbon {grams_per_kwh:g} is below the intensity of any grid; it is in g/kWh: for "
+        f"{grams_per_kwh:g} kg/kWh "
+        f"write --carbon {1_000 * grams_per_kwh:g}"
+    )
+    return [Finding("warning", "carbon_low", "", text)]
+
+
+def sci_findings(scis: Sequence[Sci]) -> list[Finding]:
+    if scis:
+        return []
+    text = (
+        "no SCI: the intensity is not known for all of the run's energy; add one with --carbon "
+        "G/KWH or --restate"
+    )
+    return [Finding("warning", "no_sci", "", text)]

@@ -1,0 +1,276 @@
+"""Restated emissions, from carbon intensities published after the run.
+
+The ledger's figure uses the intensities known during the run, forecasts included; it remains in the
+report. Average and marginal emissions are restated separately.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from wattline_analyzer.core.emissions import (
+    CarbonSlot,
+    Emission,
+    PastIntensities,
+    PastSlot,
+    RestatedSlot,
+    Restatement,
+)
+from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
+from wattline_analyzer.core.run_report import AttributedRun
+from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
+
+_Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
+_Z_95 = 1.96
+
+
+def restate(
+    run: AttributedRun,
+    windows: Mapping[str, Window],
+    tracks: EnergyTracks,
+    past: PastIntensities,
+    static_g_per_kwh: float | None = None,
+) -> Restatement:
+    """Restate the emissions of `run`; `static_g_per_kwh` is the fallback where no other intensity
+    is known.
+    """
+    parts: list[RestatedSlot] = []
+    division_g: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for instance, window in windows.items():
+        own = list(_of_instance(run, instance, (window.start_s, window.end_s), tracks, past))
+        if static_g_per_kwh is not None:
+            own = [part if part.provider else _static(part, static_g_per_kwh) for part in own]
+        here = {component: one for (where, component), one in tracks.items() if where == instance}
+        for key, grams in _division_errors(own, here):
+            division_g[key] += grams
+        parts += own
+    slots = tuple(_merged(parts))
+    emissions = tuple(_emissions(past.basis, slots, run.estimated, division_g))
+    ledger_g, ratio = _against_ledger(run, past.basis, emissions)
+    return Restatement(past, slots, emissions, ledger_g, ratio)
+
+
+def _of_instance(
+    run: AttributedRun,
+    instance: str,
+    window_s: tuple[float, float],
+    tracks: EnergyTracks,
+    past: PastIntensities,
+) -> Iterator[RestatedSlot]:
+    earlier = _Slots(
+        [slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)]
+    )
+    now = _Slots(past.slots)
+    energies: dict[str, list[Interval]] = defaultdict(list)
+    for device in run.devices:
+        if device.instance == instance:
+            energies[device.component].append(device.energy)
+    whole = {component: _sum(each) for component, each in energies.items()}
+    for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
+        energy = {
+            component: joules.scaled(
+                _share(tracks.get((instance, component), ()), start_s, end_s, joules.value)
+            )
+            for component, joules in whole.items()
+        }
+        intensities = now.over(start_s, end_s), earlier.over(start_s, end_s)
+        yield _slot(
+            RestatedSlot(start_s, end_s, "", "", None, None, energy), past.provider, *intensities
+        )
+
+
+def _share(tracks: Sequence[EnergyTrack], start_s: float, end_s: float, whole_j: float) -> float:
+    """Return the share of the energy that was used between two times."""
+    used_j = math.fsum(one.at(end_s).value - one.at(start_s).value for one in tracks)
+    return used_j / whole_j if whole_j > 0 else 0.0
+
+
+def _division_errors(
+    parts: Sequence[RestatedSlot], tracks: Mapping[str, Sequence[EnergyTrack]]
+) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the greatest error in g CO2eq by component and quality, for each border between two
+    parts of a run.
+
+    The energy at a border is interpolated between samples: one part gets too much, and the other
+    lacks it.
+    """
+    for before, after in pairwise(parts):
+        for component, ours in tracks.items():
+            at = [one.at(before.end_s) for one in ours]
+            error_j = math.fsum(max(one.value - one.ends[0], one.ends[1] - one.value) for one in at)
+            for quality in {before.quality, after.quality}:
+                grams = [
+                    part.grams_per_kwh or 0.0 if part.quality == quality else 0.0
+                    for part in (before, after)
+                ]
+                yield (component, quality), error_j / JOULES_PER_KWH * abs(grams[0] - grams[1])
+
+
+def _pieces(
+    window_s: tuple[float, float], slots: Iterable[PastSlot | CarbonSlot]
+) -> Iterator[tuple[float, float]]:
+    """Split the window wherever a slot starts or ends."""
+    start_s, end_s = window_s
+    edges = {
+        edge_s
+        for slot in slots
+        for edge_s in (slot.start_s, slot.end_s)
+        if start_s < edge_s < end_s
+    }
+    cuts = [start_s, *sorted(edges), end_s]
+    return pairwise(cuts)
+
+
+class _Slots(Generic[_Slot]):
+    """Slots that do not overlap, searched by time."""
+
+    def __init__(self, slots: Iterable[_Slot]) -> None:
+        self.slots: list[_Slot] = sorted(slots, key=lambda slot: slot.start_s)
+        self._begins_s: list[float] = [slot.start_s for slot in self.slots]
+
+    def over(self, start_s: float, end_s: float) -> _Slot | None:
+        """Return the slot that contains the whole time from `start_s` to `end_s`, or None."""
+        place = bisect_right(self._begins_s, start_s) - 1
+        return self.slots[place] if place >= 0 and end_s <= self.slots[place].end_s else None
+
+
+def _slot(
+    empty: RestatedSlot, provider: str, now: PastSlot | None, then: CarbonSlot | None
+) -> RestatedSlot:
+    """Add the intensity known now; if there is none, add that of the run, with its provider."""
+    before = then.grams_per_kwh if then else None
+    if now:
+        known = replace(
+            empty, provider=provider, quality=now.quality, grams_per_kwh=now.grams_per_kwh
+        )
+        return replace(known, before_g_per_kwh=before, sigma_g_per_kwh=now.sigma_g_per_kwh)
+    if then:
+        quality = f"{then.quality} as before" if provider else then.quality
+        return replace(
+            empty,
+            provider=then.provider,
+            quality=quality,
+            grams_per_kwh=before,
+            before_g_per_kwh=before,
+        )
+    return empty
+
+
+def _static(slot: RestatedSlot, grams_per_kwh: float) -> RestatedSlot:
+    return replace(slot, provider="given", quality="static", grams_per_kwh=grams_per_kwh)
+
+
+def _merged(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
+    """Merge parts of the same intensity that overlap or adjoin, and add their energies; parts are
+    from all nodes.
+    """
+    found: list[RestatedSlot] = []
+    near: list[int] = []
+    for part in sorted(parts, key=lambda part: part.start_s):
+        near = [n for n in near if found[n].end_s >= part.start_s]
+        alike = next((n for n in near if _alike(found[n], part)), None)
+        if alike is None:
+            near.append(len(found))
+            found.append(part)
+            continue
+        slot = found[alike]
+        energy = {
+            component: _sum(
+                [one[component] for one in (slot.energy, part.energy) if component in one]
+            )
+            for component in dict.fromkeys([*slot.energy, *part.energy])
+        }
+        found[alike] = replace(slot, end_s=max(slot.end_s, part.end_s), energy=energy)
+    return found
+
+
+def _alike(slot: RestatedSlot, part: RestatedSlot) -> bool:
+    names = ("provider", "quality", "grams_per_kwh", "before_g_per_kwh", "sigma_g_per_kwh")
+    return all(getattr(slot, name) == getattr(part, name) for name in names)
+
+
+def _sum(parts: Sequence[Interval]) -> Interval:
+    known = [part.half for part in parts if part.half is not None]
+    return Interval(
+        math.fsum(part.value for part in parts),
+        math.fsum(known) if len(known) == len(parts) else None,
+    )
+
+
+def _emissions(
+    basis: str,
+    slots: Sequence[RestatedSlot],
+    estimated: frozenset[str],
+    division_g: Mapping[tuple[str, str], float],
+) -> Iterator[Emission]:
+    """Yield emissions by component and quality.
+
+    Half-widths of slots add linearly, since the errors of one sensor are correlated. The
+    uncertainty of the intensity is included where it is known for every slot: σ² = C² (σ_E² / E² +
+    σ_I² / I²). `division_g` is the error of the division of the energy among slots.
+    """
+    known = [slot for slot in slots if slot.grams_per_kwh is not None]
+    with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
+    groups: dict[tuple[str, str], list[tuple[Interval, RestatedSlot]]] = defaultdict(list)
+    for slot in known:
+        for component, energy in slot.energy.items():
+            groups[component, slot.quality].append((energy, slot))
+    for (component, quality), parts in sorted(groups.items()):
+        mass = _sum(
+            [energy.scaled((slot.grams_per_kwh or 0.0) / JOULES_PER_KWH) for energy, slot in parts]
+        )
+        if with_sigma and mass.half is not None:
+            by_intensity = math.fsum(
+                energy.value / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0)
+                for energy, slot in parts
+            )
+            mass = Interval(mass.value, math.hypot(mass.half, by_intensity))
+        if mass.half is not None:
+            mass = Interval(
+                mass.value, math.hypot(mass.half, division_g.get((component, quality), 0.0))
+            )
+        yield Emission(
+            component,
+            basis,
+            quality,
+            "restated",
+            mass,
+            component in estimated,
+            covers_intensity=with_sigma,
+        )
+
+
+def _against_ledger(
+    run: AttributedRun, basis: str, emissions: Sequence[Emission]
+) -> tuple[float | None, float | None]:
+    """Return the ledger's emissions in g CO2eq, and the relative change by the restatement.
+
+    Both cover the components that have emissions in both. None if there are none.
+    """
+    ledger = [one for one in run.emissions if (one.basis, one.origin) == (basis, "ledger")]
+    both = {one.component for one in ledger} & {one.component for one in emissions}
+    if not both:
+        return None, None
+    before_g = math.fsum(one.mass_g.value for one in ledger if one.component in both)
+    now_g = math.fsum(one.mass_g.value for one in emissions if one.component in both)
+    return before_g, now_g / before_g - 1 if before_g > 0 else None
+
+
+def emissions_by_slot(
+    run: AttributedRun, windows: Mapping[str, Window], tracks: EnergyTracks
+) -> list[Emission]:
+    """Return the emissions of an untagged range, from the intensities in force at the time.
+
+    The exporters counted none for it.
+    """
+    found: list[Emission] = []
+    for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
+        by_slot = restate(run, windows, tracks, PastIntensities("", "", basis))
+        found += [replace(one, origin="by slot") for one in by_slot.emissions]
+    return found

@@ -1,0 +1,184 @@
+"""Devices of a run: energy, share, uncertainty budget and calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from wattline.contract.power_sensors import gpu_limits_j
+from wattline_analyzer.core.interval import Interval
+
+ESTIMATE = "model"
+"""The energy method of --cpu.power-model: power estimated from utilization, not measured."""
+SCRAPED = "scraped_power"
+"""The energy method of untagged ranges without a counter: the analyzer's integral of scraped power.
+"""
+SIMULATED = "SIMULATED"
+SIMULATED_REMARK = f"{SIMULATED} hardware: the figures do not describe a real GPU"
+
+
+class GpuModel(NamedTuple):
+    """Name and architecture of a GPU, from which the accuracy of its sensor is known."""
+
+    name: str
+    architecture: str
+
+    @property
+    def simulated(self) -> bool:
+        return self.name.startswith(SIMULATED)
+
+    def with_accuracy(self, energy: Interval) -> Interval:
+        """Return an energy of this GPU with the systematic error of its sensor; a simulated sensor
+        has none.
+        """
+        if self.simulated:
+            return energy
+        return replace(energy, systematic=gpu_limits_j(energy.value, self.name, self.architecture))
+
+
+UNKNOWN_GPU = GpuModel("", "")
+
+
+_COVERED = 0.9995
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDevice:
+    """A device with its energy in joules between the run's start and end on the device's instance.
+
+    `energy` is the ledger's figure, `integral_j` the ledger's integral of power. `from_raw_samples`
+    is the analyzer's figure from raw samples, `net` the energy above `idle_power_w`. `duration_s`
+    is the time that the energy covers: less than the run where an import or an untagged range lacks
+    samples. `shared` is True if other runs used the device at the same time. `methods` names the
+    sources of the energy in the order of time.
+    """
+
+    instance: str
+    component: str
+    device: str
+    label: str
+    name: str
+    energy: Interval
+    duration_s: float
+    integral_j: float | None = None
+    from_raw_samples: Interval | None = None
+    idle_power_w: Interval | None = None
+    net: Interval | None = None
+    max_power_w: float | None = None
+    power_limit_w: float | None = None
+    covered_ratio: float | None = None
+    shared: bool = False
+    methods: tuple[str, ...] = ()
+    architecture: str = ""
+
+    @property
+    def estimated(self) -> bool:
+        """At least a part of the energy is estimated from utilization."""
+        return ESTIMATE in self.methods
+
+    @property
+    def is_covered(self) -> bool:
+        """True if the device was read during the whole run, as far as known."""
+        return self.covered_ratio is None or self.covered_ratio >= _COVERED
+
+    @property
+    def simulated(self) -> bool:
+        return self.name.startswith(SIMULATED)
+
+    @property
+    def mean_power_w(self) -> Interval | None:
+        return self.energy.scaled(1 / self.duration_s) if self.duration_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributedDevice(MeasuredDevice):
+    """A device with the run's share of its energy.
+
+    `attributed_j` is the share in joules by policy, where it is known; `divided` says that a part
+    of the energy belongs to others.
+    """
+
+    divided: bool = False
+    attributed_j: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UncertaintyBudget:
+    """The contributions to the uncertainty of an energy, in joules; None where unknown or not
+    applicable.
+
+    `edges_j`: half-width of the ledger's interval, mostly from the sensor's update interval at
+    start and end. `sampling_j`: half-width for power changes between samples. `gaps_j`: least and
+    most energy in gaps. `sensor_j`: the true value minus the reading, least and most. `aliasing_j`:
+    greatest error, either way. `residual_j`: uncertainty that remains after calibration, either
+    way.
+    """
+
+    energy_j: float
+    edges_j: float | None = None
+    sampling_j: float | None = None
+    gaps_j: tuple[float, float] | None = None
+    sensor_j: tuple[float, float] | None = None
+    aliasing_j: float | None = None
+    residual_j: float | None = None
+
+    @property
+    def random_j(self) -> float | None:
+        """The half-width of the 95 % confidence interval."""
+        known = [part for part in (self.edges_j, self.sampling_j) if part is not None]
+        return math.hypot(*known) if known else None
+
+    @property
+    def sizes_j(self) -> dict[str, float]:
+        """The greatest error of each contribution alone."""
+        sensor_j = max(map(abs, self.sensor_j)) if self.sensor_j else 0.0
+        return {
+            "sensor": sensor_j if self.residual_j is None else self.residual_j,
+            "aliasing": self.aliasing_j or 0.0,
+            "gaps": max(self.gaps_j) if self.gaps_j else 0.0,
+            "sampling": self.sampling_j or 0.0,
+            "edges": self.edges_j or 0.0,
+        }
+
+    @property
+    def largest(self) -> str | None:
+        part, size_j = max(self.sizes_j.items(), key=lambda item: item[1])
+        return part if size_j > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The calibration of one GPU: reading = gain · true power + offset.
+
+    `uncertainty_percent` is the half-width that remains after calibration.
+    """
+
+    uuid: str
+    gain: float
+    offset_w: float
+    uncertainty_percent: float | None = None
+    source: str = ""
+
+    def energy(self, reading: Interval, duration_s: float) -> Interval:
+        """Return (E − offset · T) / gain with the interval of the reading; the residual uncertainty
+        is separate.
+        """
+        return Interval(reading.value - self.offset_w * duration_s, reading.half).scaled(
+            1 / self.gain
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDevice(AttributedDevice):
+    """A device of a finished report; `calibrated` is the calibrated energy in joules."""
+
+    budget: UncertaintyBudget | None = None
+    calibration: Calibration | None = None
+    calibrated: Interval | None = None
+
+
+def fields_of(stage: Any) -> dict[str, Any]:
+    """Return the fields of a stage, for the constructor of the next one."""
+    return {one.name: getattr(stage, one.name) for one in fields(stage)}

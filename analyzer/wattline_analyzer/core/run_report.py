@@ -1,0 +1,345 @@
+"""Stages of a run's report (measured, attributed, finished), its findings, and user inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from wattline.contract.work import SHARE_POLICY
+from wattline_analyzer.core.devices import (
+    AttributedDevice,
+    Calibration,
+    MeasuredDevice,
+    ReportDevice,
+)
+from wattline_analyzer.core.emissions import (
+    CarbonSlot,
+    Emission,
+    EmissionTotal,
+    Hardware,
+    PastIntensities,
+    Restatement,
+    Sci,
+    total_emissions,
+)
+from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval, total
+
+Level = Literal["note", "warning", "bad"]
+_WHOLE = 0.9995
+_LEVELS = ("bad", "warning", "note")
+FORMAT_LABEL = "import_format"
+FILE_LABEL = "import_file"
+SPACING_LABEL = "import_spacing_seconds"
+NOTES_LABELS = ("import_notes", "import_notes_2", "import_notes_3")
+"""Labels with the notes of the import, by commas; a further one is used once the value of a label
+is full.
+"""
+IMPORT_LABELS = (FORMAT_LABEL, FILE_LABEL, SPACING_LABEL, *NOTES_LABELS)
+"""Labels that the importer adds to a run; they are no settings of the job."""
+POWER_COLUMN_NOTE = "power_column:"
+"""Note of the import with the column of power that was read."""
+GPUS_BY_ORDER = "gpus_by_order"
+"""Note of the import of a log whose lines name no GPU."""
+LABELS_CUT = "labels_cut"
+"""Note of the import of a file with more or longer labels than those of a run."""
+DUPLICATE_SAMPLES = "duplicate_samples"
+"""Note of an import that left out samples with the time of another one."""
+GPUS_WITHOUT_ENERGY = "gpus_without_energy"
+WHOLE_SECONDS = "whole_seconds"
+"""Note of the import of a run on more GPUs than its file has energies of."""
+CLAIMED_ENERGY = "claimed_energy_joules"
+WALL_ENERGY = "wall_energy_joules"
+WALL_RATIO = "wall_covered_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Price of a kWh; `currency` is empty if unknown."""
+
+    per_kwh: float
+    currency: str = ""
+
+    def of(self, energy: Interval) -> Interval:
+        """Return the price of `energy` in joules."""
+        return energy.scaled(self.per_kwh / JOULES_PER_KWH)
+
+
+@dataclass(frozen=True, slots=True)
+class UserInputs:
+    """Inputs of the user that no sensor measures.
+
+    `grams_per_kwh` is one intensity for the whole run, `pue` the facility's power usage
+    effectiveness. `past` are intensities known now for the time of the run, at most one per basis.
+    """
+
+    grams_per_kwh: float | None = None
+    pue: float | None = None
+    price: Price | None = None
+    past: tuple[PastIntensities, ...] = ()
+    hardware: Hardware | None = None
+    calibrations: tuple[Calibration, ...] = ()
+
+
+NO_INPUTS = UserInputs()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Fact to know before relying on a figure.
+
+    `code` is stable, for scripts; `subject` is a device or node (`GPU 0`), empty for the whole run.
+    """
+
+    level: Level
+    code: str
+    subject: str
+    text: str
+
+
+def ordered_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings by severity; equal texts are merged into one finding with all their
+    subjects.
+    """
+    subjects: dict[Finding, list[str]] = {}
+    for finding in sorted(findings, key=lambda finding: _LEVELS.index(finding.level)):
+        subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
+    return tuple(
+        replace(finding, subject=", ".join(filter(None, names)))
+        for finding, names in subjects.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Amount of work; `energy_per_unit` is a ratio of sums, in joules; see
+    `wattline.contract.work`.
+
+    If the work was done in certain `phases` only, rate and energy cover these phases only. On
+    shared devices, the energy is the attributed share of the whole run, without interval, and
+    `whole_devices` is the energy per unit of the devices together with the other runs' part.
+    """
+
+    unit: str
+    amount: float
+    per_second: float | None
+    energy_per_unit: Interval | None
+    phases: tuple[str, ...] = ()
+    whole_devices: Interval | None = None
+
+    @property
+    def energy_phases(self) -> tuple[str, ...]:
+        """The phases of `energy_per_unit`; the share of a phase is unknown, so that a share is of
+        the whole run.
+        """
+        return self.phases if self.whole_devices is None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunPhase:
+    """Phase of a run; `energy` is by component, in joules."""
+
+    name: str
+    duration_s: float
+    energy: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEnergy:
+    """Energy of a unit of work at a boundary, in joules.
+
+    `energy_per_unit` is a ratio of sums over the `phases` in which the work was done, else over the
+    whole run; of the energy `attributed` to the run on shared devices. `per_second` is always over
+    the duration of the whole run.
+    """
+
+    unit: str
+    amount: float
+    per_second: float | None
+    energy_per_unit: Interval
+    phases: tuple[str, ...] = ()
+    attributed: bool = False
+
+    @property
+    def units_per_joule(self) -> Interval | None:
+        """Reciprocal with the same relative half-width; None without energy."""
+        joules = self.energy_per_unit
+        if joules.value <= 0:
+            return None
+        return Interval(
+            1 / joules.value, None if joules.half is None else joules.half / joules.value**2
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Energy of all `components`, times `pue` if given; `attributed_j` is the run's part of devices
+    that it shared.
+    """
+
+    components: tuple[str, ...]
+    energy: Interval
+    work: tuple[UnitEnergy, ...]
+    pue: float | None = None
+    attributed_j: float | None = None
+
+    @property
+    def name(self) -> str:
+        measured = "+".join(self.components)
+        return measured if self.pue is None else f"{measured} × PUE {self.pue:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Calibrated energy of all GPUs, None if one lacks a calibration; `per_unit` is by unit of
+    work.
+    """
+
+    energy: Interval | None
+    per_unit: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """Run with its devices, energies and phases.
+
+    `energy` is by component. `from_raw_samples`, `integral_j` and `net` are sums over all GPUs,
+    None if one of them lacks the value. An `untagged` run is a time range without a run ID.
+    """
+
+    run_id: str
+    source: str
+    workload: str
+    labels: Mapping[str, str]
+    instances: tuple[str, ...]
+    simulated: bool
+    untagged: bool
+    outcome: str | None
+    started_at_s: float
+    ended_at_s: float | None
+    duration_s: float
+    devices: tuple[MeasuredDevice, ...]
+    energy: Mapping[str, Interval]
+    from_raw_samples: Interval | None
+    integral_j: float | None
+    net: Interval | None
+    phases: tuple[RunPhase, ...]
+    results: Mapping[str, float]
+
+    @property
+    def headline(self) -> Interval | None:
+        """The energy of the run: of its GPUs, else of the CPU, else of the DRAM."""
+        return self.energy.get("gpu") or self.energy.get("cpu") or self.energy.get("dram")
+
+    @property
+    def whole(self) -> Interval | None:
+        """The sum of all components; None where there is only one, or another run shared a
+        device.
+        """
+        if len(self.energy) < 2 or any(device.shared for device in self.devices):
+            return None
+        return total(self.energy.values())
+
+    @property
+    def estimated(self) -> frozenset[str]:
+        """The components whose energy is at least in part an estimate."""
+        return frozenset(device.component for device in self.devices if device.estimated)
+
+    @property
+    def headline_estimated(self) -> bool:
+        return next(iter(self.energy), "") in self.estimated
+
+    @property
+    def covers_part(self) -> bool:
+        """True for a range or an imported run if the headline's energy lacks a part of the time."""
+        return (self.untagged or FORMAT_LABEL in self.labels) and any(
+            device.component == next(iter(self.energy), "")
+            and device.duration_s < _WHOLE * self.duration_s
+            for device in self.devices
+        )
+
+    @property
+    def mean_power_w(self) -> Interval | None:
+        """The power of the headline's devices together, each over the time that its energy
+        covers.
+        """
+        if self.covers_part:
+            mine = [
+                device for device in self.devices if device.component == next(iter(self.energy))
+            ]
+            return total(device.mean_power_w for device in mine if device.mean_power_w)
+        return (
+            self.headline.scaled(1 / self.duration_s)
+            if self.headline and self.duration_s > 0
+            else None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributedRun(MeasuredRun):
+    """A measured run with its shares of the devices, its work, its emissions and the intensities
+    during it.
+    """
+
+    devices: tuple[AttributedDevice, ...]
+    work: tuple[Work, ...]
+    emissions: tuple[Emission, ...]
+    carbon_slots: tuple[CarbonSlot, ...]
+
+    @property
+    def shares(self) -> dict[str, dict[str, float]]:
+        """The run's joules by component and policy, for components that it shares with others."""
+        found = {}
+        for component in self.energy:
+            mine = [device for device in self.devices if device.component == component]
+            if any(device.divided for device in mine) and all(
+                device.attributed_j for device in mine
+            ):
+                found[component] = {
+                    policy: math.fsum(device.attributed_j.get(policy, 0.0) for device in mine)
+                    for policy in mine[0].attributed_j
+                }
+        return found
+
+    @property
+    def share_ratios(self) -> dict[str, float]:
+        """The run's part of each component that it shares with others, by the policy that divides
+        idle power, too.
+        """
+        shares = self.shares
+        return {
+            component: min(joules[SHARE_POLICY] / self.energy[component].value, 1.0)
+            for component, joules in shares.items()
+            if SHARE_POLICY in joules and self.energy[component].value > 0
+        }
+
+    @property
+    def emission_totals(self) -> tuple[EmissionTotal, ...]:
+        return tuple(total_emissions(self.emissions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(AttributedRun):
+    """A finished report: findings, and what follows from the user's inputs."""
+
+    devices: tuple[ReportDevice, ...]
+    findings: tuple[Finding, ...]
+    boundaries: tuple[Boundary, ...] = ()
+    price: Price | None = None
+    restated: tuple[Restatement, ...] = ()
+    sci: tuple[Sci, ...] = ()
+    calibrated: Calibrated | None = None
+
+    @property
+    def gpus(self) -> tuple[ReportDevice, ...]:
+        return tuple(device for device in self.devices if device.component == "gpu")
+
+
+def with_unit(report: Report, unit: str | None) -> Report:
+    """Return the report with the work in this unit only; unchanged for None."""
+    return (
+        report
+        if unit is None
+        else replace(report, work=tuple(one for one in report.work if one.unit == unit))
+    )

@@ -1,0 +1,127 @@
+"""Time windows of a run by instance and of other runs there, and the energy of its devices over
+time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattline.contract import metrics as m
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.sample_table import SampleTable, last
+from wattline_analyzer.core.samples import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The run on one instance, in Unix seconds; `end_s` is the last scrape where it has not
+    `ended`.
+
+    `aligned` says that the samples and the run have timestamps of the same clock.
+    """
+
+    start_s: float
+    end_s: float
+    ended: bool
+    duration_s: float
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRun:
+    """Another run on an instance of this one; `gpus` are UUIDs."""
+
+    run_id: str
+    instance: str
+    start_s: float
+    end_s: float
+    gpus: frozenset[str]
+
+    def overlaps(self, window: Window) -> bool:
+        return self.start_s < window.end_s and self.end_s > window.start_s
+
+
+def windows(ledger: SampleTable, run_id: str) -> dict[str, Window]:
+    """Return the run's window by instance; the duration is the exporter's, from a monotonic
+    clock.
+    """
+    ends_s = {row.instance: row.value for row in last(ledger, m.RUN_END, run_id=run_id)}
+    durations_s = {row.instance: row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)}
+    found = {}
+    for row in last(ledger, m.RUN_START, run_id=run_id):
+        end_s = ends_s.get(row.instance, row.t)
+        duration_s = durations_s.get(row.instance, end_s - row.value)
+        found[row.instance] = Window(row.value, end_s, row.instance in ends_s, duration_s)
+    return found
+
+
+def other_runs(others: SampleTable, run_id: str) -> list[OtherRun]:
+    """Return the runs of `others` except `run_id`; a run without a known end lasts until its last
+    scrape.
+    """
+    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(others, m.RUN_END)}
+    gpus: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in last(others, m.RUN_GPU_INFO):
+        gpus[row.instance, row.labels["run_id"]].add(row.labels["uuid"])
+    return [
+        OtherRun(key[1], row.instance, row.value, ends_s.get(key, row.t), frozenset(gpus[key]))
+        for row in last(others, m.RUN_START)
+        if (key := (row.instance, row.labels["run_id"]))[1] != run_id
+    ]
+
+
+def free_spans(
+    start_s: float, end_s: float, excluded: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Return [start_s, end_s] without the `excluded` spans."""
+    left, position_s = [], start_s
+    for excluded_start_s, excluded_end_s in sorted([*excluded, (end_s, math.inf)]):
+        if excluded_start_s > position_s:
+            left.append((position_s, min(excluded_start_s, end_s)))
+        position_s = max(position_s, excluded_end_s)
+        if position_s >= end_s:
+            break
+    return left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnergyTrack:
+    """Energy of a device since the start of the run, in joules, at rising times `t` from its start
+    to its end.
+
+    `low_j` and `high_j` are the limits of `value_j`, which are equal at start and end. A value may
+    be older than its time by `age_s`, or newer by `ahead_s`. The device never uses more than
+    `high_w`.
+    """
+
+    t: FloatArray
+    value_j: FloatArray
+    low_j: FloatArray
+    high_j: FloatArray
+    age_s: FloatArray
+    ahead_s: FloatArray
+    high_w: float
+
+    def values(self, times_s: FloatArray) -> FloatArray:
+        """Return the energies at some times, constant before the start and after the end."""
+        found: FloatArray = np.interp(times_s, self.t, self.value_j)
+        return found
+
+    def at(self, t_s: float) -> Interval:
+        """Return the energy at one time with its limits: the energy rises, and at most by
+        `high_w`.
+        """
+        value_j = float(np.interp(t_s, self.t, self.value_j))
+        lows = self.low_j + self.high_w * np.minimum(t_s - (self.t + self.ahead_s), 0.0)
+        highs = self.high_j + self.high_w * np.maximum(t_s - (self.t - self.age_s), 0.0)
+        low_j, high_j = min(float(lows.max()), value_j), max(float(highs.min()), value_j)
+        return Interval(value_j, limits=(low_j, high_j))
+
+
+EnergyTracks = Mapping[tuple[str, str], Sequence[EnergyTrack]]
+"""Tracks of the devices by instance and component."""

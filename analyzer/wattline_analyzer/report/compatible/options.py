@@ -1,0 +1,130 @@
+"""Options of `--compatible`, and the contents of the files that it writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wattline_analyzer.core.printing import exists, print_message
+
+if TYPE_CHECKING:
+    from wattline_analyzer.core.run_report import Report
+    from wattline_analyzer.core.sample_table import RunFrames, SampleTable
+    from wattline_analyzer.core.sources.base import SampleSource
+
+
+class RunTool(StrEnum):
+    GPU_TUNE = "gpu-tune"
+    IRIS_GPUBENCH = "iris-gpubench"
+    HUGGING_FACE = "hugging-face"
+    AI_ENERGY_SCORE = "ai-energy-score"
+    CYCLONEDX = "cyclonedx"
+    SPDX = "spdx"
+    EU_GPAI = "eu-gpai"
+    ML_ENERGY = "ml-energy"
+    INFERENCE_X = "inferencex"
+
+
+_WITHOUT_REMARKS = (
+    RunTool.GPU_TUNE,
+    RunTool.IRIS_GPUBENCH,
+    RunTool.AI_ENERGY_SCORE,
+    RunTool.ML_ENERGY,
+)
+
+
+class SweepTool(StrEnum):
+    GPU_TUNE = "gpu-tune"
+
+
+RunToolsOption = Annotated[
+    list[RunTool] | None,
+    typer.Option(
+        "--compatible",
+        metavar="|".join(RunTool),
+        help="Tool whose files to write as well, to a folder of its name in --out; repeatable.",
+    ),
+]
+
+
+SweepToolsOption = Annotated[
+    list[SweepTool] | None,
+    typer.Option(
+        "--compatible",
+        metavar="|".join(SweepTool),
+        help="Tool whose summaries to write as well, to a folder of its name in --out.",
+    ),
+]
+
+
+def check_out_options(tools: list[RunTool] | list[SweepTool] | None, out: Path | None) -> None:
+    """Raise typer.BadParameter if there is no folder for the files, or a file in its place."""
+    if tools and out is None:
+        raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
+    if out is not None and exists(out) and not out.is_dir():
+        raise typer.BadParameter(f"--out: {out} is not a folder; give a new or existing folder")
+
+
+def compatible_samples(
+    tools: list[RunTool] | None, source: SampleSource, frames: RunFrames
+) -> SampleTable | None:
+    """Fetch the samples that the files need; None if no files are requested. Raises FetchError."""
+    from wattline_analyzer.core.runs.raw import fetch_every_scrape
+
+    if not tools:
+        return None
+    return frames.raw if frames.untagged else fetch_every_scrape(source, frames)
+
+
+def compatible_contents(
+    tools: list[RunTool] | None, report: Report, samples: SampleTable | None
+) -> dict[str, bytes]:
+    """Return the files' contents by name."""
+    from wattline_analyzer.report.compatible.benchmarks import inference_x_files, ml_energy_files
+    from wattline_analyzer.report.compatible.gpu_tune import REMARKS_FILE, gpu_tune_files
+    from wattline_analyzer.report.compatible.iris import iris_files
+    from wattline_analyzer.report.compatible.model_documents import (
+        cyclonedx_files,
+        documentation_form_files,
+        energy_score_files,
+        model_card_files,
+        remarks,
+        spdx_files,
+    )
+
+    if not tools or samples is None:
+        return {}
+    writers = {
+        RunTool.GPU_TUNE: gpu_tune_files,
+        RunTool.IRIS_GPUBENCH: iris_files,
+        RunTool.HUGGING_FACE: model_card_files,
+        RunTool.AI_ENERGY_SCORE: energy_score_files,
+        RunTool.CYCLONEDX: cyclonedx_files,
+        RunTool.SPDX: spdx_files,
+        RunTool.EU_GPAI: documentation_form_files,
+        RunTool.ML_ENERGY: ml_energy_files,
+        RunTool.INFERENCE_X: inference_x_files,
+    }
+    contents = {tool: writers[tool](report, samples) for tool in dict.fromkeys(tools)}
+    if without := [tool for tool, files in contents.items() if not files]:
+        print_message(
+            f"no file of {', '.join(without)}: the run has no power of any GPU, no emissions, or "
+            "no work of the kind "
+            "that the tool needs"
+        )
+    silent = [tool for tool, files in contents.items() if files and tool in _WITHOUT_REMARKS]
+    if silent and (texts := remarks(report)):
+        print_message(
+            f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}; see "
+            "REMARKS.txt"
+        )
+        for tool in silent:
+            contents[tool] |= {REMARKS_FILE: "".join(f"{text}.\n" for text in texts).encode()}
+    return {
+        f"{tool}/{name}": content
+        for tool, files in contents.items()
+        for name, content in files.items()
+    }

@@ -1,0 +1,214 @@
+"""Energy of a run's GPUs, or of a time range, for the division among requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from wattline.contract import metrics as m
+from wattline_analyzer.core.devices import SIMULATED
+from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
+from wattline_analyzer.core.run_ledger import LedgerDevice
+from wattline_analyzer.core.sample_table import Row, last
+from wattline_analyzer.core.sources.base import FetchError, SampleSource
+from wattline_analyzer.core.timeline import other_runs
+from wattline_analyzer.requests.client_runs import AnalyzedRequests, RunRequests
+from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, measured_energy
+from wattline_analyzer.requests.loaded_run import no_samples_error
+from wattline_analyzer.requests.notes import gap_notes, joules_text, run_notes, server_note
+from wattline_analyzer.requests.other_work import working_runs
+from wattline_analyzer.requests.part import MeasuredPart
+from wattline_analyzer.requests.shares import fetch_runs_on_gpu
+from wattline_exporter.requests.division.divide import Role
+from wattline_exporter.requests.division.spans import EnergySlots
+
+MAX_DIFFERENCE, MAX_AGE_S = 0.01, 0.5
+"""Largest difference of the samples from the energy of the run: a ratio, and seconds of its mean
+power.
+"""
+
+RoleGpus = Mapping[Role, Sequence[str]]
+"""Indexes or UUIDs of the GPUs of each role; empty for a server that is not disaggregated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEnergy:
+    """Energy of a server's GPUs during a run, with notes for the user."""
+
+    slots: EnergySlots
+    gpus: int
+    notes: tuple[str, ...]
+    simulated: bool
+    roles: Mapping[Role, EnergySlots] = field(default_factory=dict)
+    """Energy of the GPUs of each role of a disaggregated server."""
+    warnings: tuple[str, ...] = ()
+    half_j: float | None = None
+    """Half-width of the energy of all slots, as far as it is known."""
+
+    def part(self, part_s: TimeRange | None, client_s: TimeRange | None = None) -> MeasuredPart:
+        """Return the energy of the slots that begin in a part of the time, and that overlap with
+        that of a client.
+
+        Parts that follow each other therefore add up. Raises FetchError if there is no slot.
+        """
+        start_s, end_s = part_s or (-math.inf, math.inf)
+        joules, idle_j, found = 0.0, 0.0, None
+        for slots in self.roles.values() or [self.slots]:
+            begins_s = slots.edges_s[:-1]
+            first, final = np.searchsorted(begins_s, (start_s, end_s)).tolist()
+            if client_s is not None:
+                first = max(first, int(np.searchsorted(begins_s, client_s[0], side="right")) - 1)
+                final = min(final, int(np.searchsorted(begins_s, client_s[1])))
+            if final <= first:
+                raise no_samples_error(part_s or client_s or (start_s, end_s))
+            found = found or (float(slots.edges_s[first]), float(slots.edges_s[final]))
+            joules += float(slots.joules[first:final].sum())
+            idle_j += float(slots.without_deficits().idle_j[first:final].sum())
+        assert found is not None, "a server has GPUs"
+        return MeasuredPart(found, joules, idle_j)
+
+
+def fetch_server_energy(
+    source: SampleSource, requests: RunRequests, roles: RoleGpus
+) -> ServerEnergy:
+    """Return the energy in slots of the GPUs of the run that has the requests, in the time that is
+    analyzed.
+
+    The runs of its clients hold its GPUs and do no work on them. Raises FetchError with samples too
+    far apart.
+    """
+    run, span_s = requests.run, requests.time_s
+    frames, ledger, places = run.frames, run.ledger, run.places
+    sharer = requests.server or run.run_id
+    open_s = {
+        (each.instance, each.run_id): (each.start_s, each.end_s)
+        for each in other_runs(frames.others, run.run_id)
+    }
+    open_s |= {
+        (instance, run.run_id): (window.start_s, window.end_s)
+        for instance, window in ledger.windows.items()
+    }
+    runs_on = partial(fetch_runs_on_gpu, source, sharer, span_s, open_s)
+    gpus = {place: runs_on(place) for place in places}
+    devices = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
+    known = devices if span_s == run.span_s else {}
+    measured = measured_energy(source, gpus, span_s, known=known)
+    divided_j = float(measured.joules.sum()) if requests.counted is None else None
+    beside_s = requests.client_s or requests.part_s or run.span_s
+    beside = run.beside(beside_s) - requests.clients - {str(requests.client)}
+    beside = working_runs(source, beside, sharer, places, beside_s)
+    warnings, notes = run_notes(gpus, beside, ledger, sharer, divided_j)
+    notes += [server_note(run.run_id)] if requests.client else []
+    notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)
+    run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
+    if known and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (
+        span_s[1] - span_s[0]
+    ):
+        sums = f"the samples give {joules_text(total_j)}, the run {joules_text(run_j)}"
+        notes.append(f"{sums}: the energies of the samples are scaled to that of the run")
+    names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
+    simulated = any(one.startswith(SIMULATED) for one in names)
+    if roles:
+        of_role = _role_places(_gpu_infos(source, span_s), roles)
+        of_run = {
+            role: {place: runs_on(place) for place in places} for role, places in of_role.items()
+        }
+        slots = _role_slots(source, of_run, span_s, notes)
+        return ServerEnergy(
+            _sum_of(slots), len(gpus), tuple(notes), simulated, slots, tuple(warnings)
+        )
+    slots_of_run = energy_slots(measured, notes)
+    half_j = None if requests.server or divided_j is None else _half_j(devices.values(), gpus)
+    return ServerEnergy(
+        slots_of_run, len(gpus), tuple(notes), simulated, {}, tuple(warnings), half_j
+    )
+
+
+def _half_j(devices: Collection[LedgerDevice], gpus: GpuRuns) -> float | None:
+    """Return the half-width of the run's energy, None where a part is unknown or divided."""
+    halves_j = [one.half_j for one in devices]
+    known_j = [each for each in halves_j if each is not None]
+    return sum(known_j) if len(known_j) == len(halves_j) and not any(gpus.values()) else None
+
+
+def fetch_range_energy(
+    source: SampleSource, requests: AnalyzedRequests, gpus: Sequence[str], roles: RoleGpus
+) -> ServerEnergy:
+    """Return the energy of GPUs in the time that is analyzed, around the part that counts as far as
+    there are samples.
+
+    `gpus` are indexes or UUIDs, none for all GPUs in the part. Raises FetchError as
+    `fetch_server_energy` does.
+    """
+    time_s, span_s = requests.time_s, requests.part_s or requests.time_s
+    infos = _gpu_infos(source, span_s)
+    chosen = _chosen(infos, gpus)
+    if not chosen:
+        raise FetchError(
+            "the source has no GPU in the time range", "check --start, --end, --gpus and --source"
+        )
+    notes: list[str] = []
+    simulated = any(one.labels.get("name", "").startswith(SIMULATED) for one in chosen)
+    if roles:
+        of_role = {
+            role: dict.fromkeys(places) for role, places in _role_places(infos, roles).items()
+        }
+        slots = _role_slots(source, of_role, time_s, notes, within_s=span_s)
+        return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
+    measured = measured_energy(source, dict.fromkeys(_places(chosen)), time_s, within_s=span_s)
+    notes += gap_notes(measured.gaps_s, span_s)
+    slots_of_all = energy_slots(measured, notes)
+    return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
+
+
+def _gpu_infos(source: SampleSource, span_s: tuple[float, float]) -> list[Row]:
+    return last(fetch(source, SeriesRequest((m.GPU_INFO,), {}, span_s)), m.GPU_INFO)
+
+
+def _places(infos: Sequence[Row]) -> list[Place]:
+    return [(row.instance, row.labels["uuid"]) for row in infos]
+
+
+def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
+    """Return the GPUs with these indexes or UUIDs. Raises FetchError for an unknown one."""
+    for name in gpus:
+        if not any(name in (row.labels.get("gpu"), row.labels["uuid"]) for row in infos):
+            known = (
+                ", ".join(sorted({row.labels.get("gpu", row.labels["uuid"]) for row in infos}))
+                or "none"
+            )
+            raise FetchError(f"GPU {name} is not known", f"known GPUs: {known}")
+    return [
+        row for row in infos if not gpus or {row.labels.get("gpu"), row.labels["uuid"]} & set(gpus)
+    ]
+
+
+def _role_places(infos: Sequence[Row], roles: RoleGpus) -> dict[Role, list[Place]]:
+    """Return the GPUs of each role, of which a run may have no other ones."""
+    return {role: _places(_chosen(infos, names)) for role, names in roles.items()}
+
+
+def _role_slots(
+    source: SampleSource,
+    gpus: Mapping[Role, GpuRuns],
+    time_s: TimeRange,
+    notes: list[str],
+    within_s: TimeRange | None = None,
+) -> dict[Role, EnergySlots]:
+    return {
+        role: energy_slots(measured_energy(source, places, time_s, within_s=within_s), notes)
+        for role, places in gpus.items()
+    }
+
+
+def _sum_of(slots: Mapping[Role, EnergySlots]) -> EnergySlots:
+    """Return one slot with the energy of all roles."""
+    edges = next(iter(slots.values())).edges_s[[0, -1]]
+    joules = np.array([sum(float(one.joules.sum()) for one in slots.values())])
+    is_known = all(one.idle_known for one in slots.values())
+    idle_w = sum(float(one.idle_j.sum()) for one in slots.values()) / float(edges[1] - edges[0])
+    return EnergySlots(edges, joules, idle_w, idle_known=is_known)

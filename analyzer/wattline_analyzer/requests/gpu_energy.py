@@ -1,0 +1,147 @@
+"""Energy of GPUs between two samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from wattline.contract import metrics as m
+from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
+from wattline_analyzer.core.run_ledger import LedgerDevice
+from wattline_analyzer.core.sample_table import last, samples
+from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
+from wattline_analyzer.core.sources.base import FetchError, SampleSource
+from wattline_analyzer.requests.shares import OwnEnergy, RunsOnGpu
+from wattline_exporter.requests.division.load import quotient
+from wattline_exporter.requests.division.spans import EnergySlots
+
+MAX_SLOT_S = 2.0
+"""Widest slot: the intervals of the division were checked with updates of 0.1 to 1 s."""
+SENSOR_AGE_S = 0.1
+"""Longest usual age of a sample: counters are updated every 20 to 100 ms."""
+_LOW_PERCENTILE = 1.0
+_NO_LEDGER: Mapping[Place, LedgerDevice] = MappingProxyType({})
+GpuRuns = Mapping[Place, RunsOnGpu | None]
+"""GPUs with the runs among which their energy is divided; None for a GPU of which all energy
+counts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEnergy:
+    """Energy of GPUs between samples, or a run's part; `idle_w` has the power of those whose idle
+    power is known.
+    """
+
+    edges_s: FloatArray
+    joules: FloatArray
+    sampled_j: float
+    """Energy of the whole GPUs by the samples."""
+    gaps_s: FloatArray
+    """Begin and end of each gap, (G, 2)."""
+    gpus: int
+    idle_w: tuple[FloatArray, ...]
+
+
+def measured_energy(
+    source: SampleSource,
+    gpus: GpuRuns,
+    span_s: TimeRange,
+    *,
+    known: Mapping[Place, LedgerDevice] = _NO_LEDGER,
+    within_s: TimeRange | None = None,
+) -> MeasuredEnergy:
+    """Return the energy of GPUs, scaled to the `known` energies of a run.
+
+    With `within_s`, the time around this range counts as far as there are samples.
+    """
+    start_s, end_s = span_s
+    counters: dict[Place, Samples] = {}
+    idle_of: dict[Place, float] = {}
+    for instance in sorted({instance for instance, _ in gpus}):
+        where = {"instance": instance} if instance else {}
+        raw = fetch(
+            source,
+            SeriesRequest(
+                (m.GPU_ENERGY, m.IDLE_POWER), where, (start_s - MAX_SLOT_S, end_s + MAX_SLOT_S)
+            ),
+        )
+        for place in sorted(place for place in gpus if place[0] == instance):
+            counters[place] = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
+            for row in last(raw, m.IDLE_POWER, component="gpu", device=place[1], **where):
+                idle_of[place] = row.value
+    if within_s is not None and all(map(len, counters.values())):
+        start_s = min(within_s[0], max(start_s, *(float(one.t[0]) for one in counters.values())))
+        end_s = max(within_s[1], min(end_s, *(float(one.t[-1]) for one in counters.values())))
+    edges_s, gaps_s = _edges(list(counters.values()), start_s, end_s)
+    joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
+    for place, counter in counters.items():
+        if runs := gpus[place]:
+            own = runs.own_energy(counter, edges_s)
+        else:
+            all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
+            own = OwnEnergy(all_j, all_j, np.ones(len(all_j)))
+        # a slot without samples has no energy yet, and then the part of idle power
+        part = np.where(own.whole_j > 0.0, quotient(own.joules, own.whole_j), own.idle_ratio)
+        sampled_j += float(own.whole_j.sum())
+        joules += part * (
+            _with_total(own.whole_j, one.energy_j) if (one := known.get(place)) else own.whole_j
+        )
+        if place in idle_of:
+            idle_w.append(idle_of[place] * own.idle_ratio)
+    return MeasuredEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus), tuple(idle_w))
+
+
+def energy_slots(measured: MeasuredEnergy, notes: list[str]) -> EnergySlots:
+    """Return the slots with the idle power, and add a note if it is assumed."""
+    idle_w: float | FloatArray = np.sum(measured.idle_w, axis=0)
+    if len(measured.idle_w) < measured.gpus:
+        idle_w = float(np.percentile(measured.joules / np.diff(measured.edges_s), _LOW_PERCENTILE))
+        notes.append(
+            f"idle power unknown: {idle_w:.0f} W are assumed, the lowest of the time; the "
+            "half-widths include this "
+            "energy, and the energies of prefill and decode are not stated"
+        )
+    is_known = len(measured.idle_w) == measured.gpus
+    return EnergySlots.of_samples(
+        measured.edges_s, measured.joules, idle_w, SENSOR_AGE_S, idle_known=is_known
+    )
+
+
+def _edges(
+    counters: Sequence[Samples], start_s: float, end_s: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the edges of the slots, and begin and end of each gap."""
+    if any(len(one) < 2 for one in counters):
+        raise FetchError(
+            "a GPU of the server has no energy samples at this source",
+            "use the source that measured the run",
+        )
+    times = counters[0].t
+    edges_s = np.concatenate([[start_s], times[(times > start_s) & (times < end_s)], [end_s]])
+    edges_s = edges_s[np.append(True, np.diff(edges_s) > 1e-6)]
+    usual_s = float(np.median(np.diff(times)))
+    if usual_s > MAX_SLOT_S:
+        raise FetchError(
+            f"samples are {usual_s:.3g} s apart, requests need {MAX_SLOT_S:g} s or less",
+            "give --source the exporter or its history file",
+        )
+    is_gap = np.diff(edges_s) > GAP_FACTOR * usual_s
+    return edges_s, np.stack([edges_s[:-1], edges_s[1:]], axis=1)[is_gap]
+
+
+def _with_total(joules: FloatArray, total_j: float) -> FloatArray:
+    """Return the energies with the total of the run.
+
+    A sample has the counter's last update. Between samples this averages out; at the start and the
+    end of the run it does not, and the ledger of the run knows the energies at both.
+    """
+    half_j = (joules.sum() - total_j) / 2
+    if min(joules[0], joules[-1]) > half_j:
+        joules = joules.copy()
+        joules[[0, -1]] -= half_j
+    scaled: FloatArray = joules * (total_j / joules.sum())
+    return scaled

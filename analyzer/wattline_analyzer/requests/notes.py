@@ -1,0 +1,139 @@
+"""Warnings and notes on a run whose energy is divided among requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from wattline_analyzer.core.fetch import Place, TimeRange
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.run_ledger import RunLedger
+from wattline_analyzer.core.samples import FloatArray
+from wattline_analyzer.requests.loaded_run import gpus_share_j
+from wattline_analyzer.requests.shares import RunsOnGpu
+
+_NO_USAGE = "requests_without_usage"
+"""Result of a run: answers that the server could not report."""
+
+
+class RunNotes(NamedTuple):
+    """Texts for the user. Warnings concern errors that the half-widths do not include, or only in
+    part.
+    """
+
+    warnings: list[str]
+    notes: list[str]
+
+
+def run_notes(
+    gpus: Mapping[Place, RunsOnGpu | None],
+    other: Collection[str],
+    ledger: RunLedger,
+    reporter: str,
+    divided_j: float | None,
+) -> RunNotes:
+    """Return texts on the `other` runs during the run, on requests that are missing, and on its
+    end.
+
+    `reporter` is the run that has its requests, `divided_j` the energy that is divided among them
+    and the rest, None for a part of the run.
+    """
+    warnings, notes = [], []
+    if reporter != ledger.run_id:
+        notes.append(server_note(reporter))
+    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {
+        ledger.run_id,
+        reporter,
+    }
+    if silent := set(other) - sharing - {reporter}:
+        warnings.append(_silent_warning(silent, ledger, reporter, divided_j))
+    if missing := int(ledger.results.get(_NO_USAGE, 0.0)):
+        warnings.append(
+            f"{missing:,} answers of the server had no numbers of tokens, so they are no requests "
+            "here: their energy "
+            'is in that of the requests at the same time; let clients send "stream_options": '
+            '{"include_usage": true}'
+        )
+    if sharing:
+        by_attribution = {name for runs in gpus.values() if runs for name in runs.attributed}
+        division = "each run has the energy by the loads of its processes"
+        if by_attribution:
+            division = (
+                "their energy is divided by attribution, as the loads of "
+                f"{_names(by_attribution)} are not known"
+            )
+        notes.append(
+            f"GPUs shared with {_names(sharing)}, whose requests are reported, too: {division}; "
+            "the half-widths "
+            "do not include the error of this division. If both report the same requests, each one "
+            "has a part of its "
+            "energy in both: stop one of the reports"
+        )
+    if not all(window.ended for window in ledger.windows.values()):
+        notes.append(
+            f"run {ledger.run_id} has not ended: with more load, the model is fitted again, so the "
+            "energies of its "
+            "past requests change, too; those that the exporter states as final do not: GET "
+            "/api/v1/requests/ID"
+        )
+    return RunNotes(warnings, notes)
+
+
+def server_note(run_id: str) -> str:
+    """Return a note on requests of a client that are in the run of its server."""
+    return f"the server reported these requests, in run {run_id}: the energy is the server's"
+
+
+def attributed_notes(client: str, attributed_j: float, divided: Interval) -> list[str]:
+    """Return a note on the energy that is attributed to a client's run, if it is not that of its
+    server at its time.
+    """
+    if abs(attributed_j - divided.value) <= (divided.half or 0.0):
+        return []
+    share = "the share of its processes beside those of all other runs"
+    figure = f"{joules_text(attributed_j)} are attributed to run {client}, as in analyzer report"
+    return [f"{figure}: {share}; the figures above divide the energy of the server at its time"]
+
+
+def _silent_warning(
+    silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float | None
+) -> str:
+    """Return a warning of runs on the GPUs that report no requests, with the energy that is
+    attributed to the run.
+    """
+    own_j, attributed = gpus_share_j(ledger), ""
+    if divided_j is not None and reporter == ledger.run_id and own_j is not None:
+        attributed = (
+            f" ({joules_text(divided_j)}, of which {joules_text(own_j)} are attributed to this run)"
+        )
+    return (
+        f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided "
+        "among the reported "
+        f"requests{attributed}, and the half-widths include only work that shows while no request "
+        "is in progress; "
+        "report the requests of all servers on these GPUs, or give this server its own GPUs"
+    )
+
+
+def joules_text(joules: float) -> str:
+    """Return an energy with four digits, without an exponent."""
+    return f"{joules:,.0f} J" if joules >= 1_000 else f"{joules:.4g} J"
+
+
+def gap_notes(gaps_s: FloatArray, *within_s: TimeRange | None) -> list[str]:
+    """Return a note on the gaps (G, 2) within time ranges, if there are any."""
+    start_s, end_s = zip((-math.inf, math.inf), *(each for each in within_s if each), strict=True)
+    gap_s = float(np.diff(gaps_s.clip(max(start_s), min(end_s))).sum())
+    return (
+        [f"{gap_s:.0f} s without samples: their energy is spread evenly over that time"]
+        if gap_s > 0
+        else []
+    )
+
+
+def _names(run_ids: Collection[str]) -> str:
+    first, more = sorted(run_ids)[:3], len(run_ids) - 3
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")

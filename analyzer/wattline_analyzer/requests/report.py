@@ -1,0 +1,107 @@
+"""Requests of a run with their energies, and figures of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.run_report import Price
+from wattline_analyzer.core.samples import FloatArray
+from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j
+from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """Requests with their energies, and the options of the command; `run_id` is None for a time
+    range.
+    """
+
+    run_id: str | None
+    table: RequestTable
+    energies: RequestEnergies
+    groups: Sequence[RequestGroup]
+    by: Sequence[str]
+    idle_shared: bool
+    notes: Sequence[str]
+    price: Price | None = None
+    grams_per_kwh: float | None = None
+    warnings: Sequence[str] = ()
+    measured_half_j: float | None = None
+    """Half-width of the energy of the GPUs, None if it is not known."""
+
+    @property
+    def title(self) -> str:
+        return f"run {self.run_id}" if self.run_id else "time range"
+
+    @property
+    def tokens_j(self) -> tuple[Interval | None, Interval | None, Interval | None]:
+        """Energy above idle of a prompt token, a generated token and 1,000 tokens of context."""
+        energies, spans = self.energies, self.table.spans
+        context = interval_of(energies.context_token)
+        return (
+            _each(energies.prefill, float(spans.prefilled_tokens.sum())),
+            _each(energies.decode, float(spans.generated_tokens.sum())),
+            context.scaled(1_000) if context else None,
+        )
+
+    @property
+    def idle_share(self) -> Interval | None:
+        """Part of the measured energy that is idle energy, None for an idle power of 0 W, which is
+        an assumption.
+        """
+        energies = self.energies
+        whole_j = energies.measured_j
+        is_known = whole_j and energies.idle_j
+        return (
+            Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j)
+            if is_known
+            else None
+        )
+
+    @property
+    def joules(self) -> FloatArray:
+        return energies_j(self.energies, slice(None), idle_shared=self.idle_shared)
+
+    @property
+    def median(self) -> Interval:
+        """Median energy of a request, which is between those of the lower and of the upper ends of
+        the intervals.
+        """
+        joules, half_j = self.joules, self.energies.half_j
+        middle_j = float(np.median(joules))
+        ends_j = (
+            float(np.median(np.maximum(joules - half_j, 0.0))),
+            float(np.median(joules + half_j)),
+        )
+        return Interval(middle_j, max(middle_j - ends_j[0], ends_j[1] - middle_j))
+
+    @property
+    def measured(self) -> Interval:
+        """Energy of the GPUs."""
+        return Interval(self.energies.measured_j, self.measured_half_j)
+
+    @property
+    def assigned(self) -> Interval:
+        """Energy of all requests."""
+        return Interval(float(self.joules.sum()), self.energies.total_half_j)
+
+    @property
+    def rest(self) -> Interval:
+        """Energy that no request has; with `idle_shared` off, all idle energy is in it."""
+        apart_j = 0.0 if self.idle_shared else float(self.energies.divided.idle_j.sum())
+        half_j = math.hypot(self.energies.total_half_j, self.measured_half_j or 0.0)
+        return Interval(self.energies.unassigned_j + apart_j, half_j)
+
+
+def interval_of(energy: EnergyPart | None) -> Interval | None:
+    """Return an energy with its interval."""
+    return Interval(energy.joules, energy.half_j) if energy else None
+
+
+def _each(energy: EnergyPart | None, tokens: float) -> Interval | None:
+    return Interval(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None

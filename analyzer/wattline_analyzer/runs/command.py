@@ -1,0 +1,224 @@
+"""`analyzer runs`: list of the runs at a source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wattline.command_line import with_option_groups
+from wattline_analyzer.core.options import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+)
+from wattline_analyzer.core.printing import OutputFormat, print_message, table_limit
+from wattline_analyzer.core.window_options import window_options
+
+if TYPE_CHECKING:
+    from wattline_analyzer.core.devices import GpuModel
+    from wattline_analyzer.core.run_catalog import RunEntry
+    from wattline_analyzer.core.sample_table import Row, SampleTable
+    from wattline_analyzer.core.sources.base import SampleSource
+    from wattline_analyzer.core.tables import Table
+
+_AT_ONCE = 8
+"""Number of runs that are requested ahead."""
+_SHARED = (
+    "GPU energy: of the whole GPUs. Add up Attributed, the share of each run: the rest is of other "
+    "users, or not "
+    "attributed to a run."
+)
+
+
+@with_option_groups
+def runs_command(
+    *,
+    form: FormatOption = OutputFormat.TABLE,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Time to search for runs, up to now: 12h, 30d, or since 2026-11-01.",
+        ),
+    ] = DEFAULT_SINCE,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of runs to list, newest first (default: 50 as a table, else all).",
+        ),
+    ] = None,
+    connection: ConnectionOptions,
+) -> None:
+    """List the runs at the source, newest first."""
+    now_s = time.time()
+    since_s = now_s - window_options(since, "now", now_s)[0]
+    limit = limit or table_limit(form)
+    from wattline_analyzer.core.printing import print_output
+    from wattline_analyzer.core.sources.open import missing_data_remedy
+    from wattline_analyzer.core.tables import CommandOutput
+
+    with connection.open() as source:
+        runs = _list_runs(source, since_s, limit)
+        if not runs:
+            print_message(
+                f"no run at {source.name} {_since_text(since)}; start one with workloads run, see "
+                "--since, or "
+                f"{missing_data_remedy(source)}"
+            )
+        table = _run_table(runs)
+    rows = table.records()
+    hidden = set() if any(row["simulated"] for row in rows) else {"simulated"}
+    shared = any(run.shared for run in runs)
+    hidden |= set() if shared else {"attributed_gpu_energy_joules"}
+    keys = [column.key for column in table.columns if column.key not in hidden]
+    shown = table.select(table.title, keys, [_SHARED] if shared else [])
+    print_output(CommandOutput([shown], rows, rows, table.keys()), form)
+
+
+def _since_text(since: str) -> str:
+    return (
+        f"in the last {since}" if since[-1:].isalpha() and since[-1:] != "Z" else f"since {since}"
+    )
+
+
+def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
+    from wattline.contract.metrics import GPU_INFO
+    from wattline_analyzer.core.fetch import SeriesRequest, fetch, fetch_states, prefetch
+    from wattline_analyzer.core.run_catalog import gpu_models, run_entry
+    from wattline_analyzer.core.runs import load
+    from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, scrape_timing
+
+    now_s = time.time()
+    scrapes = _active_since(
+        source, now_s - since_s, load.last_scrapes(source, now_s - since_s, now_s + AHEAD_S)
+    )
+    newest = list(dict.fromkeys(row.labels["run_id"] for row in reversed(scrapes)))
+    if limit is not None and len(newest) > limit:
+        print_message(
+            f"showing the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all"
+        )
+    timing = scrape_timing(source, now_s, set())
+    found = []
+    rows_by_run = {
+        run_id: [row for row in scrapes if row.labels["run_id"] == run_id]
+        for run_id in newest[:limit]
+    }
+    requests = [load.ledger_request(run_id, rows) for run_id, rows in rows_by_run.items()]
+    if not requests:
+        return []
+    times_s = [row.t for rows in rows_by_run.values() for row in rows]
+    about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - PATIENCE_S, max(times_s)))
+    models = gpu_models(fetch_states(source, about_gpus))
+    ledgers = []
+    prefetch(source, requests[:_AT_ONCE])
+    for number, request in enumerate(requests):
+        prefetch(source, requests[number + _AT_ONCE :][:1])
+        ledgers.append(fetch(source, request))
+    models = _earlier_models(source, ledgers, models, max(times_s))
+    for ledger, (run_id, rows) in zip(ledgers, rows_by_run.items(), strict=True):
+        fresh = timing is not None and max(row.t for row in rows) >= now_s - max(
+            3 * timing.interval_s, PATIENCE_S
+        )
+        found.append(run_entry(ledger, run_id, fresh=fresh, models=models))
+    return found
+
+
+def _earlier_models(
+    source: SampleSource,
+    ledgers: Sequence[SampleTable],
+    models: dict[str, GpuModel],
+    until_s: float,
+) -> dict[str, GpuModel]:
+    """Add the GPUs that are not visible now, such as after a restart of the exporter, from the time
+    of their runs.
+    """
+    from wattline.contract.metrics import GPU_INFO, RUN_ENERGY, RUN_START
+    from wattline_analyzer.core.fetch import SeriesRequest, fetch_states
+    from wattline_analyzer.core.run_catalog import gpu_models
+    from wattline_analyzer.core.sample_table import last
+
+    unknown = [
+        ledger
+        for ledger in ledgers
+        if any(
+            row.labels["device"] not in models for row in last(ledger, RUN_ENERGY, component="gpu")
+        )
+    ]
+    starts_s = [row.value for ledger in unknown for row in last(ledger, RUN_START)]
+    if not starts_s:
+        return models
+    return (
+        gpu_models(fetch_states(source, SeriesRequest([GPU_INFO], {}, (min(starts_s), until_s))))
+        | models
+    )
+
+
+def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Row]) -> list[Row]:
+    """Return the scrapes of the runs that did not end before a time; ended runs are scraped for ten
+    minutes more.
+    """
+    from wattline.contract.metrics import RUN_END
+    from wattline_analyzer.core.fetch import SeriesRequest, fetch_states
+    from wattline_analyzer.core.sample_table import last
+
+    if not scrapes:
+        return []
+    request = SeriesRequest([RUN_END], {}, (start_s, max(row.t for row in scrapes)))
+    ends_s = {
+        (row.instance, row.labels["run_id"]): row.value
+        for row in last(fetch_states(source, request), RUN_END)
+    }
+    active = {
+        row.labels["run_id"]
+        for row in scrapes
+        if ends_s.get((row.instance, row.labels["run_id"]), start_s) >= start_s
+    }
+    return [row for row in scrapes if row.labels["run_id"] in active]
+
+
+def _run_table(runs: Sequence[RunEntry]) -> Table:
+    """Return one row per run; ids are never wrapped, so that they can be copied."""
+    from wattline_analyzer.core import units
+    from wattline_analyzer.core.tables import (
+        Cell,
+        Column,
+        Table,
+        duration_cell,
+        energy_cell,
+        joules_cell,
+        text_cell,
+    )
+
+    columns = (
+        Column("Run", "run_id", text=True, whole=True),
+        Column("Workload", "workload", text=True),
+        Column("State", "state", text=True),
+        Column("Hardware", "simulated", text=True),
+        Column("Started (local)", "started_at_unix_seconds", text=True, whole=True),
+        Column("Duration", "duration_seconds"),
+        Column("GPU energy", "gpu_energy_joules", "uncertainty"),
+        Column("Attributed", "attributed_gpu_energy_joules"),
+        Column("Labels", "labels", text=True),
+    )
+    largest_j = units.largest(run.gpu_energy for run in runs)
+    rows = [
+        [
+            *(text_cell(text) for text in (run.run_id, run.workload, run.state)),
+            Cell("SIMULATED" if run.simulated else "", run.simulated),
+            Cell(units.moment(run.started_at_s)[:19], run.started_at_s, "s"),
+            duration_cell(run.duration_s),
+            energy_cell(run.gpu_energy, largest_j),
+            joules_cell(run.attributed_gpu_j, largest_j),
+            Cell(
+                " ".join(f"{name}={text}" for name, text in sorted(run.labels.items())),
+                dict(run.labels),
+            ),
+        ]
+        for run in runs
+    ]
+    return Table("", columns, rows)

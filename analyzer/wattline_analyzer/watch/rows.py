@@ -1,0 +1,287 @@
+"""Live state of GPUs and runs, from their newest samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wattline.contract import metrics as m
+from wattline.contract.metrics import Metric
+from wattline.contract.run_limits import OUTCOMES
+from wattline.contract.work import (
+    SHARE_POLICY,
+    SHORTEST_PHASE_S,
+    is_amount,
+    is_shared,
+    phases_of_work,
+    primary_first,
+)
+from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
+from wattline_analyzer.core.interval import Interval, total
+from wattline_analyzer.core.run_catalog import gpu_models
+from wattline_analyzer.core.sample_table import Row, SampleTable, join_tables, last, rows_of
+from wattline_analyzer.watch.model import Device, LiveGpu, LiveNode, LiveRun
+
+_LEAST_EVENT_RATIO = 0.05
+"""Ratio of the time between two scrapes from which a clock event is shown."""
+_NO_SLOWDOWN = ("gpu_idle", "applications_clocks_setting", "display_clock_setting", "sync_boost")
+_NOW_S = 3.0
+_GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
+    "power_w": (m.GPU_POWER, {}),
+    "limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}),
+    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}),
+    "memory_used_bytes": (m.GPU_MEMORY_USED, {}),
+    "memory_total_bytes": (m.GPU_MEMORY_TOTAL, {}),
+    "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+    "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
+}
+_RATE_S = 10.0
+
+
+def live_gpus(
+    table: SampleTable,
+    live: SampleTable,
+    nodes: Mapping[str, LiveNode],
+    runs: Iterable[LiveRun],
+    start_j: Mapping[Device, float],
+) -> Iterator[LiveGpu]:
+    """Yield the GPUs of the last seconds; `live` are the newest samples of live nodes."""
+    newest = {name: _readings(live, metric, **labels) for name, (metric, labels) in _GAUGES.items()}
+    ups, counters_j = _readings(live, m.GPU_UP), _readings(live, m.GPU_ENERGY)
+    names = _texts(live, m.GPU_INFO, "name")
+    processes = _texts(live, m.GPU_PROCESS_MEMORY, "name")
+    clock_events = _clock_events(table, nodes)
+    run_energies_j = {
+        (row.instance, row.labels["device"], row.labels["run_id"]): row.value
+        for row in last(live, m.RUN_ENERGY, component="gpu")
+    }
+    open_runs = _open_runs(live, runs)
+    for device, index in _known_devices(table):
+        on_it = open_runs.get(device, ())
+        counter_j, first_j = counters_j.get(device), start_j.get(device)
+        since_j = (
+            None
+            if counter_j is None or first_j is None or counter_j < first_j
+            else counter_j - first_j
+        )
+        run_j = run_energies_j.get((*device, on_it[0])) if on_it else None
+        gpu = LiveGpu(
+            *(device[0], index, device[1], next(iter(names.get(device, ())), "")),
+            up=ups[device] > 0 if device in ups else None,
+            counter_j=counter_j,
+            energy_j=run_j if run_j is not None else since_j,
+            energy_of=on_it[0] if run_j is not None else "",
+            clock_events=clock_events.get(device, ()),
+            processes=processes.get(device, ()),
+            runs=on_it,
+        )
+        known: dict[str, Any] = {
+            name: values[device] for name, values in newest.items() if device in values
+        }
+        yield replace(gpu, **known)
+
+
+def _known_devices(table: SampleTable) -> list[tuple[Device, str]]:
+    found = {
+        (row.instance, row.labels["uuid"]): row.labels["gpu"]
+        for metric in (m.GPU_UP, m.GPU_POWER)
+        for row in last(table, metric)
+    }
+    return sorted(found.items(), key=lambda item: (item[0][0], item[1].zfill(4)))
+
+
+def _readings(live: SampleTable, metric: Metric, **labels: str) -> dict[Device, float]:
+    return {(row.instance, row.labels["uuid"]): row.value for row in last(live, metric, **labels)}
+
+
+def _texts(live: SampleTable, metric: Metric, label: str) -> dict[Device, tuple[str, ...]]:
+    """Return the label's values by device, the series with the largest value first."""
+    found: dict[Device, tuple[str, ...]] = {}
+    for row in sorted(last(live, metric), key=lambda row: -row.value):
+        device = (row.instance, row.labels["uuid"])
+        found[device] = tuple(dict.fromkeys([*found.get(device, ()), row.labels.get(label, "")]))
+    return found
+
+
+def _open_runs(live: SampleTable, runs: Iterable[LiveRun]) -> dict[Device, tuple[str, ...]]:
+    """Return the running runs by device, the oldest first."""
+    on = {
+        (row.instance, row.labels["uuid"], row.labels["run_id"])
+        for row in last(live, m.RUN_GPU_INFO)
+    }
+    ids = [run.run_id for run in runs if run.state == "running"]
+    return {
+        (instance, uuid): tuple(run_id for run_id in ids if (instance, uuid, run_id) in on)
+        for instance, uuid, _ in on
+    }
+
+
+def _clock_events(
+    table: SampleTable, nodes: Mapping[str, LiveNode]
+) -> dict[Device, tuple[str, ...]]:
+    """Return the reasons with rising seconds between the last two scrapes, the longest first."""
+    rows = rows_of(table, m.GPU_CLOCK_EVENT_SECONDS)
+    shares: dict[Device, dict[str, float]] = {}
+    for (instance, uuid, reason), series in rows.groups("instance", "uuid", "reason"):
+        node = nodes.get(instance)
+        if node is None or node.stale or reason in _NO_SLOWDOWN:
+            continue
+        recent = series.take(series.t >= node.seen_s - max(1.5 * node.interval_s, _NOW_S))
+        order = np.argsort(recent.t)
+        t, seconds = recent.t[order], recent.value[order]
+        if len(t) > 1 and t[-1] > node.seen_s - node.interval_s / 2 and t[-1] > t[0]:
+            share = float((seconds[-1] - seconds[0]) / (t[-1] - t[0]))
+            if share >= _LEAST_EVENT_RATIO:
+                shares.setdefault((instance, uuid), {})[reason] = share
+    return {
+        device: tuple(sorted(found, key=lambda one: -found[one]))
+        for device, found in shares.items()
+    }
+
+
+def live_runs(table: SampleTable, live: SampleTable, stale: AbstractSet[str]) -> Iterator[LiveRun]:
+    """Yield running and just ended runs, the oldest first. `live` are the newest samples of live
+    nodes; a run on a `stale` node has no values.
+    """
+    shown = join_tables([live, table.take(table.where("instance", stale))])
+    starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
+    models = gpu_models(table)
+    for run_id in dict.fromkeys(row.labels["run_id"] for row in starts):
+        instances = tuple(row.instance for row in starts if row.labels["run_id"] == run_id)
+        workloads = [
+            row.labels.get("workload", "") for row in last(shown, m.RUN_INFO, run_id=run_id)
+        ]
+        of_run = live.take(live.where("run_id", [run_id]))
+        state = "stale" if stale & set(instances) else _state(of_run, len(instances))
+        yield _run(table, of_run, run_id, (next(iter(workloads), ""), state, instances), models)
+
+
+def _state(of_run: SampleTable, instances: int) -> str:
+    if len(last(of_run, m.RUN_END)) < instances:
+        return "running"
+    outcomes = [row.labels["outcome"] for row in last(of_run, m.RUN_OUTCOME)]
+    return next((outcome for outcome in OUTCOMES if outcome in outcomes), "ended")
+
+
+def _run(
+    table: SampleTable,
+    of_run: SampleTable,
+    run_id: str,
+    known: tuple[str, str, tuple[str, ...]],
+    models: Mapping[str, GpuModel],
+) -> LiveRun:
+    amounts: dict[str, float] = {}
+    for row in last(of_run, m.RUN_WORK):
+        amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
+    primary = next((row.labels["unit"] for row in last(of_run, m.RUN_WORK_UNIT)), None)
+    done = primary_first(
+        (unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit)), primary
+    )
+    unit = next(iter(done), None)
+    energy = _energies(of_run, models)
+    basis = _work_energy(of_run, known[1], unit, amounts[unit]) if unit and energy else None
+    return LiveRun(
+        run_id,
+        *known,
+        max((row.value for row in last(of_run, m.RUN_DURATION)), default=None),
+        energy,
+        unit,
+        amounts[unit] if unit else None,
+        _rate(table, run_id, unit) if unit and known[1] == "running" else None,
+        basis.joules / amounts[unit] if unit and basis else None,
+        basis.phases if basis else (),
+        shared=basis.shared if basis else False,
+    )
+
+
+class _WorkEnergy(NamedTuple):
+    joules: float
+    phases: tuple[str, ...] = ()
+    shared: bool = False
+
+
+def _work_energy(of_run: SampleTable, state: str, unit: str, amount: float) -> _WorkEnergy:
+    """Return the energy of a unit of work, as `wattline.contract.work` defines it."""
+    rows = last(of_run, m.RUN_ENERGY)
+    component = next(
+        one for one in ("gpu", "cpu", "dram") if any(row.labels["component"] == one for row in rows)
+    )
+    whole_j = {_device(row): row.value for row in rows if row.labels["component"] == component}
+    attributed = last(of_run, m.RUN_ATTRIBUTED_ENERGY, component=component, policy=SHARE_POLICY)
+    before_use_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_BEFORE_USE)}
+    shares_j = {_device(row): row.value + before_use_j.get(_device(row), 0.0) for row in attributed}
+    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
+    highest_w = {row.labels["uuid"]: row.value for row in last(of_run, m.RUN_POWER_MAX)}
+    duration_s = max((row.value for row in last(of_run, m.RUN_DURATION)), default=0.0)
+    shared = [
+        is_shared(
+            joules,
+            shares_j[device],
+            mean_power_w=joules / duration_s if duration_s > 0 else 0.0,
+            max_power_w=highest_w.get(device[2], 0.0),
+            half_j=halves_j.get(device, 0.0),
+        )
+        for device, joules in whole_j.items()
+        if device in shares_j
+    ]
+    used_j = sum(whole_j.values())
+    if any(shared) and whole_j.keys() <= shares_j.keys():
+        return _WorkEnergy(min(sum(shares_j[device] for device in whole_j), used_j), shared=True)
+    phases = {} if state in ("running", "stale") else _phases_with_energy(of_run, component)
+    done_in = _by_phase(last(of_run, m.RUN_PHASE_WORK, unit=unit))
+    names = phases_of_work(
+        amount, done_in, {name: seconds for name, (seconds, _) in phases.items()}, duration_s
+    )
+    return _WorkEnergy(sum(phases[name][1] for name in names) if names else used_j, names)
+
+
+def _phases_with_energy(of_run: SampleTable, component: str) -> dict[str, tuple[float, float]]:
+    """Return seconds and joules of the phases that are long enough to have an energy."""
+    rows = last(of_run, m.RUN_PHASE_SECONDS)
+    seconds = {
+        row.labels["phase"]: max(o.value for o in rows if o.labels["phase"] == row.labels["phase"])
+        for row in rows
+    }
+    joules = _by_phase(last(of_run, m.RUN_PHASE_ENERGY, component=component))
+    least_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
+    return {
+        name: (s, joules[name]) for name, s in seconds.items() if name in joules and s >= least_s
+    }
+
+
+def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in rows:
+        found[row.labels["phase"]] = found.get(row.labels["phase"], 0.0) + row.value
+    return found
+
+
+def _energies(of_run: SampleTable, models: Mapping[str, GpuModel]) -> dict[str, Interval]:
+    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
+    parts: dict[str, list[Interval]] = {}
+    for row in last(of_run, m.RUN_ENERGY):
+        component, energy = row.labels["component"], Interval(row.value, halves_j.get(_device(row)))
+        if component == "gpu":
+            energy = models.get(row.labels["device"], UNKNOWN_GPU).with_accuracy(energy)
+        parts.setdefault(component, []).append(energy)
+    return {component: total(known) for component, known in parts.items()}
+
+
+def _device(row: Row) -> tuple[str, str, str]:
+    return row.instance, row.labels["component"], row.labels["device"]
+
+
+def _rate(table: SampleTable, run_id: str, unit: str) -> float | None:
+    """Return the rate over the last seconds, of all instances together."""
+    found = []
+    for _, rows in rows_of(table, m.RUN_WORK, run_id=run_id, unit=unit).groups("instance"):
+        order = np.argsort(rows.t)
+        t, amounts = rows.t[order], rows.value[order]
+        first = min(int(np.searchsorted(t, t[-1] - _RATE_S)), max(len(t) - 2, 0))
+        if t[-1] > t[first]:
+            found.append(float((amounts[-1] - amounts[first]) / (t[-1] - t[first])))
+    return sum(found) if found else None

@@ -1,0 +1,217 @@
+"""Sources of the daemon and of `exporter check`, and regions of `exporter regions`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+
+from wattline.contract.carbon.gb import NATIONAL
+from wattline.contract.carbon.providers import PROVIDERS
+from wattline.contract.metrics import GPU_MIG_INFO
+from wattline_exporter import simulation
+from wattline_exporter.config.settings import DEFAULT_GROUP, Settings
+from wattline_exporter.config.values import OperationError, UsageError, check_url
+from wattline_exporter.polling.hub import PolledSource
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.sensors.board import GraceSocketSource, HwmonSource, find_power_sensors
+from wattline_exporter.sensors.carbon import electricity_maps, energy_charts, gb, static, watttime
+from wattline_exporter.sensors.carbon.provider_factory import provider_token, watttime_account
+from wattline_exporter.sensors.cpu import estimate as cpu_model
+from wattline_exporter.sensors.cpu.estimate import CpuModelSource, PowerModel
+from wattline_exporter.sensors.cpu.methods import CpuSource
+from wattline_exporter.sensors.cpu.perf import PerfSource
+from wattline_exporter.sensors.cpu.powercap import RaplSource
+from wattline_exporter.sensors.host import HostSource
+from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
+from wattline_exporter.sensors.processes.table import (
+    GROUPS,
+    GpuProcessTable,
+    ProcessTable,
+    group_of_pid,
+)
+from wattline_exporter.sensors.readings import GpuProcess, Source, SourceError, boottime
+
+RAPL_EVERY_S = 1.0
+HWMON_EVERY_S = 1.0
+HOST_EVERY_S = 5.0
+PROCESSES_EVERY_S = 5.0
+KUBELET_EVERY_S = 10.0
+
+
+def worker_arguments(simulated: Path | None) -> list[str]:
+    """Return the module of the NVML worker and its arguments."""
+    return ["wattline_exporter.sensors.nvml.worker", *([str(simulated)] if simulated else [])]
+
+
+def simulated_gpus(settings: Settings) -> tuple[simulation.SimulatedGpuState, ...]:
+    """Return the GPUs of --simulate, none without it. Raises UsageError."""
+    if settings.simulate is None:
+        return ()
+    try:
+        return simulation.make_gpus(*simulation.parse_spec(settings.simulate))
+    except ValueError as error:
+        raise UsageError(f"--simulate: {error}") from error
+
+
+class SimulationFile(NamedTuple):
+    """State file of simulated GPUs; `is_new` if their counters start from 0."""
+
+    path: Path
+    is_new: bool
+
+
+def simulated_file(settings: Settings) -> SimulationFile | None:
+    """Return the state file of the simulated GPUs, created if it is missing or has others. Raises
+    UsageError.
+    """
+    gpus = simulated_gpus(settings)
+    if not gpus:
+        return None
+    path = settings.state_path / simulation.FILE_NAME
+    if _is_current(path, gpus):
+        return SimulationFile(path, is_new=False)
+    settings.state_path.mkdir(parents=True, exist_ok=True)
+    simulation.create(path, gpus, boottime())
+    return SimulationFile(path, is_new=True)
+
+
+def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> bool:
+    """Return True if the file has these GPUs and is of this boot, so that their energy
+    continues.
+    """
+    try:
+        with simulation.Simulation.open(path) as existing:
+            same = [g.product for g in existing.gpus] == [g.product for g in gpus]
+            return same and existing.state.driver_loaded_at_s <= boottime()
+    except simulation.StateFileError:
+        return False
+
+
+def cpu_source(settings: Settings) -> CpuSource:
+    """Return the source of CPU energy, which tries all interfaces in order of preference. Raises
+    UsageError.
+    """
+    ways: list[Source] = [
+        RaplSource(settings.sysfs),
+        PerfSource(settings.sysfs),
+        GraceSocketSource(settings.sysfs),
+    ]
+    model = power_model(settings)
+    return CpuSource([*ways, CpuModelSource(model)] if model else ways)
+
+
+def power_model(settings: Settings) -> PowerModel | None:
+    """Return the model of --cpu.power-model, None without it. Raises UsageError."""
+    if settings.cpu_power_model is None:
+        return None
+    try:
+        return cpu_model.parse_power_model(settings.cpu_power_model)
+    except ValueError as error:
+        raise UsageError(f"--cpu.power-model: {error}") from error
+
+
+def process_table(settings: Settings) -> ProcessTable:
+    """Return the source of the processes, grouped as the settings choose. Raises UsageError."""
+    by = settings.process_group or DEFAULT_GROUP
+    if by not in GROUPS:
+        raise UsageError(f"--collector.processes.group: expected {' or '.join(GROUPS)}, not {by!r}")
+    return ProcessTable(GROUPS[by], pids=settings.process_pids)
+
+
+def gpu_indices(live: LiveState) -> dict[str, str]:
+    """Return the index of each GPU by UUID; a MIG instance has its parent's. For threads, hence the
+    copies.
+    """
+    gpus = live.gpus
+    indices = {uuid: gpu.info.index for uuid, gpu in list(gpus.items())}
+    for gpu in list(gpus.values()):
+        indices |= {
+            labels[1]: gpu.info.index
+            for name, labels in list(gpu.readings)
+            if name == GPU_MIG_INFO.name
+        }
+    return indices
+
+
+def _gpu_processes(live: LiveState) -> dict[str, tuple[GpuProcess, ...]]:
+    return {uuid: gpu.processes for uuid, gpu in list(live.gpus.items()) if gpu.up}
+
+
+def _process_roles(worker: WorkerSupervisor | None) -> dict[str, int]:
+    """Return the pids of the exporter's own processes, by role."""
+    pid = worker.pid if worker else None
+    return {"exporter": os.getpid(), **({"nvml_worker": pid} if pid else {})}
+
+
+def polled_sources(
+    settings: Settings,
+    live: LiveState,
+    worker: WorkerSupervisor | None = None,
+    pods: Sequence[Source] = (),
+) -> list[PolledSource]:
+    """Return the sources that the settings ask for, with those of pods. Raises UsageError and
+    OperationError.
+    """
+    sources: list[PolledSource] = []
+    if settings.rapl:
+        sources.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
+    if settings.hwmon and find_power_sensors(settings.sysfs / "class/hwmon"):
+        sources.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
+    if settings.host:
+        sources.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
+    indices = partial(gpu_indices, live)
+    if settings.processes:
+        sources.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))
+        group_of = partial(
+            group_of_pid,
+            by=GROUPS[settings.process_group or DEFAULT_GROUP],
+            pids=settings.process_pids,
+        )
+        table = GpuProcessTable(partial(_gpu_processes, live), indices, group_of)
+        sources.append(PolledSource(table, PROCESSES_EVERY_S))
+    return [*sources, *(PolledSource(source, KUBELET_EVERY_S) for source in pods)]
+
+
+async def list_provider_regions(settings: Settings) -> list[str]:
+    """Return one line per region of `settings.carbon_provider`. Raises UsageError and
+    OperationError.
+    """
+    provider = settings.carbon_provider
+    if provider == "gb":
+        return [
+            f"{NATIONAL} Great Britain",
+            *(f"{number:<2} {name}" for name, number in gb.REGIONS.items()),
+        ]
+    if provider == "energy-charts":
+        return [f"{code:4} {name}" for code, name in energy_charts.COUNTRIES.items()]
+    if provider == "static":
+        return [
+            f"{country.alpha_3 or '-':4} {country.name}: {country.grams_per_kwh:g} gCO2eq/kWh in "
+            f"{country.year}"
+            for country in static.countries()
+        ]
+    if provider in PROVIDERS:
+        try:
+            regions = await _fetch_regions(settings)
+        except SourceError as error:
+            raise OperationError(f"cannot list the regions of {provider}: {error}") from error
+        width = max(map(len, regions), default=0)
+        return [f"{key:{width}} {name}".rstrip() for key, name in regions.items()]
+    raise UsageError(
+        f"--carbon.provider: unknown provider {provider!r}; use one of {', '.join(PROVIDERS)}"
+    )
+
+
+async def _fetch_regions(settings: Settings) -> dict[str, str]:
+    """Return the name by key of the regions that the provider lists."""
+    base_url = check_url(settings.carbon_url, "--carbon.url")
+    async with aiohttp.ClientSession() as session:
+        if settings.carbon_provider == "electricitymaps":
+            secret = provider_token(settings, "electricitymaps")
+            return await electricity_maps.list_zones(session, secret, base_url)
+        return await watttime.list_regions(session, *watttime_account(settings), base_url)

@@ -1,0 +1,429 @@
+"""Settings of the exporter: one declarative list of options, defaults and help texts."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wattline.contract.identity import OWNER_KINDS, OwnerKind
+from wattline.contract.run_limits import MAX_RUNNING, OWNER_LABELS, RUN_TAIL_S
+from wattline_exporter.config.carbon_options import (
+    CarbonTokenOption,
+    CarbonUrlOption,
+    ProviderOption,
+)
+from wattline_exporter.config.kubernetes_options import (
+    ApiOption,
+    CredentialsOption,
+    KubeletSocketOption,
+    PodsOption,
+)
+from wattline_exporter.config.request_options import (
+    RateOption,
+    RequestLabelsOption,
+    RequestSettings,
+    TracesOption,
+    WindowOption,
+)
+from wattline_exporter.config.run_options import (
+    DiscoverOption,
+    JobMappingOption,
+    MaxRunsOption,
+    MinJoulesOption,
+    MinSecondsOption,
+    RunLabelsOption,
+    RunSeries,
+    RunSeriesOption,
+    RunTailOption,
+)
+from wattline_exporter.config.values import (
+    UsageError,
+    default_state_path,
+    is_host,
+    listed_names,
+    owner_labels,
+    parse_seconds,
+)
+
+DEFAULT_ADDRESS = "127.0.0.1:9847"
+DEFAULT_SOCKET_MODE = "0660"
+DEFAULT_GROUP = "name"
+
+
+class LogLevel(enum.StrEnum):
+    debug = "debug"
+    info = "info"
+    warn = "warn"
+    error = "error"
+
+
+class LogFormat(enum.StrEnum):
+    logfmt = "logfmt"
+    json = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Values of all options, in the order of --help."""
+
+    listen_address: Annotated[
+        str,
+        typer.Option(
+            "--web.listen-address", help="Address of /metrics and the run API.", metavar="HOST:PORT"
+        ),
+    ] = DEFAULT_ADDRESS
+    web_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--web.config.file",
+            help="TLS and basic auth, in Prometheus's web-config format.",
+            metavar="FILE",
+        ),
+    ] = None
+    api_socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--web.api-socket",
+            help="Unix socket of the run API; changes over TCP then need a token.",
+            metavar="PATH",
+        ),
+    ] = None
+    api_socket_mode: Annotated[
+        str | None,
+        typer.Option(
+            "--web.api-socket-mode",
+            help="File mode of the API socket.",
+            metavar="MODE",
+            show_default=DEFAULT_SOCKET_MODE,
+        ),
+    ] = None
+    api_socket_group: Annotated[
+        str | None,
+        typer.Option(
+            "--web.api-socket-group", help="Group owner of the API socket.", metavar="NAME"
+        ),
+    ] = None
+    api_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--web.api-token-file",
+            help="File with the bearer token for changes of runs over TCP.",
+            metavar="FILE",
+        ),
+    ] = None
+    allowed_hosts: Annotated[
+        list[str],
+        typer.Option(
+            "--web.allowed-host",
+            help="Additional host name of this exporter; repeatable.",
+            metavar="NAME",
+        ),
+    ] = field(default_factory=list)
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            "--simulate", help="Simulate GPUs instead of reading the node's.", metavar="8xH200"
+        ),
+    ] = None
+    state_path: Annotated[
+        Path,
+        typer.Option(
+            "--state.path",
+            help="Folder of state.sqlite and history.sqlite.",
+            metavar="FOLDER",
+            default_factory=default_state_path,
+            show_default=False,
+        ),
+    ]
+    sysfs: Annotated[
+        Path, typer.Option("--path.sysfs", help="Mount point of sysfs.", metavar="FOLDER")
+    ] = Path("/sys")
+    nvml: Annotated[
+        bool, typer.Option("--collector.nvml/--no-collector.nvml", help="Read GPUs through NVML.")
+    ] = True
+    rapl: Annotated[
+        bool,
+        typer.Option(
+            "--collector.rapl/--no-collector.rapl", help="Read CPU and DRAM energy through RAPL."
+        ),
+    ] = True
+    hwmon: Annotated[
+        bool,
+        typer.Option(
+            "--collector.hwmon/--no-collector.hwmon", help="Read the power sensors of the board."
+        ),
+    ] = True
+    host: Annotated[
+        bool,
+        typer.Option(
+            "--collector.host/--no-collector.host", help="Read CPU and memory use of the node."
+        ),
+    ] = True
+    processes: Annotated[
+        bool,
+        typer.Option(
+            "--collector.processes/--no-collector.processes",
+            help="Read CPU time and memory of processes.",
+        ),
+    ] = False
+    process_group: Annotated[
+        str | None,
+        typer.Option(
+            "--collector.processes.group",
+            help="Key by which processes are grouped.",
+            metavar="name|cgroup",
+            show_default=DEFAULT_GROUP,
+        ),
+    ] = None
+    process_pids: Annotated[
+        bool, typer.Option("--collector.processes.pid", help="Export one series per PID.")
+    ] = False
+    kubelet_socket: KubeletSocketOption = None
+    kubernetes_pods: PodsOption = None
+    kubernetes_api: ApiOption = None
+    kubernetes_credentials: CredentialsOption = None
+    discover: DiscoverOption = None
+    job_mapping_folder: JobMappingOption = None
+    run_labels: RunLabelsOption = None
+    max_runs: MaxRunsOption = MAX_RUNNING
+    min_run_seconds: MinSecondsOption = 0.0
+    min_run_joules: MinJoulesOption = 0.0
+    run_tail: RunTailOption = None
+    run_series: RunSeriesOption = RunSeries.all
+    max_request_rate: RateOption = RequestSettings.per_second
+    request_window: WindowOption = None
+    request_labels: RequestLabelsOption = None
+    otlp_traces: TracesOption = False
+    history: Annotated[
+        bool, typer.Option("--history/--no-history", help="Keep a local history.")
+    ] = True
+    cpu_power_model: Annotated[
+        str | None,
+        typer.Option(
+            "--cpu.power-model",
+            help="Estimate CPU energy from utilization where RAPL is missing.",
+            metavar="idle=W,max=W",
+        ),
+    ] = None
+    carbon_provider: ProviderOption = None
+    carbon_region: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.region",
+            help="Region of the provider, such as GB, a postcode or a country; see `exporter "
+            "regions`.",
+            metavar="REGION",
+        ),
+    ] = None
+    carbon_intensity: Annotated[
+        float | None,
+        typer.Option(
+            "--carbon.intensity", help="Constant intensity in gCO2eq/kWh.", metavar="G_PER_KWH"
+        ),
+    ] = None
+    carbon_url: CarbonUrlOption = None
+    carbon_shared: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.shared",
+            help="Exporter, or its file carbon.json, that has fetched the intensities of the same "
+            "provider and region.",
+            metavar="URL|FILE",
+        ),
+    ] = None
+    carbon_token_file: CarbonTokenOption = None
+    carbon_marginal_provider: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.marginal-provider",
+            help="Provider of marginal intensities, in addition to average ones.",
+            metavar="watttime",
+        ),
+    ] = None
+    carbon_marginal_region: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.marginal-region",
+            help="Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE.",
+            metavar="REGION",
+        ),
+    ] = None
+    carbon_marginal_url: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon.marginal-url",
+            help="Alternative URL of the marginal provider's API.",
+            metavar="URL",
+        ),
+    ] = None
+    push_url: Annotated[
+        str | None,
+        typer.Option(
+            "--push.url",
+            help="URL to push the history to, where no server can scrape: "
+            "http://HOST:8428/api/v1/import/prometheus for VictoriaMetrics, "
+            "http://HOST:9090/api/v1/write for remote write, http://HOST:4318/v1/metrics for OTLP.",
+            metavar="URL",
+        ),
+    ] = None
+    push_basic_auth: Annotated[
+        str | None,
+        typer.Option(
+            "--push.basic-auth",
+            help="User to push as, and the file with the password.",
+            metavar="USER:PASSWORD-FILE",
+        ),
+    ] = None
+    push_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--push.token-file", help="File with the bearer token to push with.", metavar="FILE"
+        ),
+    ] = None
+    push_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--push.ca-file",
+            help="CA certificates of the push server, instead of the system's.",
+            metavar="FILE",
+        ),
+    ] = None
+    push_headers: Annotated[
+        list[str],
+        typer.Option(
+            "--push.header",
+            help="Header of each push request, such as X-Scope-OrgID=team, or from a file for a "
+            "secret; repeatable.",
+            metavar="NAME=VALUE|NAME=@FILE",
+        ),
+    ] = field(default_factory=list)
+    push_labels: Annotated[
+        list[str],
+        typer.Option(
+            "--push.label",
+            help="Label added to all pushed series; repeatable. Default: instance=HOSTNAME and "
+            "job=wattline.",
+            metavar="NAME=VALUE",
+        ),
+    ] = field(default_factory=list)
+    push_every: Annotated[
+        str | None,
+        typer.Option("--push.every", help="Push interval.", metavar="TIME", show_default="15s"),
+    ] = None
+    exit_when_idle: Annotated[
+        bool, typer.Option("--exit-when-idle", help="Exit after the last run has ended.")
+    ] = False
+
+    def address(self) -> tuple[str, int]:
+        """Return host and port. Raises UsageError."""
+        host, colon, port = self.listen_address.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65_535:
+            raise UsageError(
+                f"--web.listen-address: expected HOST:PORT, such as {DEFAULT_ADDRESS}, not "
+                f"{self.listen_address!r}"
+            )
+        return host.strip("[]"), int(port)
+
+    def run_tail_s(self) -> float:
+        """Return the time in seconds for which /metrics has the series of an ended run. Raises
+        UsageError.
+        """
+        return (
+            RUN_TAIL_S
+            if self.run_tail is None
+            else parse_seconds(self.run_tail, "--runs.tail", "1s", "24h")
+        )
+
+    def discovered_kinds(self) -> list[OwnerKind]:
+        """Return the kinds of owners for which runs are discovered. Raises UsageError."""
+        if self.discover is None:
+            return []
+        if self.discover == "auto":
+            return list(OWNER_KINDS)
+        return [
+            kind
+            for kind in OWNER_KINDS
+            if kind in listed_names(self.discover, "--runs.discover", OWNER_KINDS)
+        ]
+
+    def discovered_labels(self) -> list[str]:
+        """Return the labels of discovered runs. Raises UsageError."""
+        if self.run_labels is None:
+            return list(OWNER_LABELS)
+        return owner_labels(self.run_labels)
+
+    def check_combinations(self) -> None:
+        """Raise UsageError for an option that has no effect with the others, and for an invalid
+        value.
+        """
+        sources = self.kubelet_socket or self.kubernetes_pods
+        requirements = (
+            (
+                "--web.api-socket-mode",
+                self.api_socket_mode is not None,
+                "--web.api-socket PATH",
+                self.api_socket,
+            ),
+            (
+                "--web.api-socket-group",
+                self.api_socket_group is not None,
+                "--web.api-socket PATH",
+                self.api_socket,
+            ),
+            (
+                "--collector.processes.group",
+                self.process_group is not None,
+                "--collector.processes",
+                self.processes,
+            ),
+            (
+                "--collector.processes.pid",
+                self.process_pids,
+                "--collector.processes",
+                self.processes,
+            ),
+            (
+                "--hpc-job-mapping-dir",
+                self.job_mapping_folder is not None,
+                "--runs.discover slurm",
+                self.discover,
+            ),
+            (
+                "--kubernetes.pods",
+                self.kubernetes_pods is not None,
+                "--runs.discover kubernetes",
+                self.discover,
+            ),
+            (
+                "--kubernetes.api",
+                self.kubernetes_api is not None,
+                "--kubelet.pod-resources",
+                sources,
+            ),
+            ("--runs.labels", self.run_labels is not None, "--runs.discover KIND", self.discover),
+            ("--runs.min-seconds", self.min_run_seconds > 0, "--runs.discover KIND", self.discover),
+            ("--runs.min-joules", self.min_run_joules > 0, "--runs.discover KIND", self.discover),
+            ("--runs.discover", self.discover is not None, "--collector.nvml", self.nvml),
+        )
+        for option, is_set, required, is_present in requirements:
+            if is_set and not is_present:
+                raise UsageError(f"{option} needs {required}; add it, or remove this option")
+        self.run_tail_s()
+        RequestSettings.of(self.max_request_rate, self.request_window, self.request_labels)
+        if self.simulate is not None and not self.nvml:
+            raise UsageError("--simulate and --no-collector.nvml exclude each other; remove one")
+        if not self.sysfs.is_dir():
+            raise UsageError(
+                f"--path.sysfs: no folder {self.sysfs}; use the mount point of sysfs, /sys"
+            )
+        for name in self.allowed_hosts:
+            if not is_host(name):
+                raise UsageError(
+                    "--web.allowed-host: expected a name or an address such as gpu.example.org, "
+                    "without scheme, port "
+                    f"or '*', not {name!r}"
+                )

@@ -1,0 +1,276 @@
+"""Interpolation of energy between sensor updates, with its uncertainty.
+
+Pure functions. Times are CLOCK_BOOTTIME seconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wattline_exporter.meter.sensor_clock import SensorClock
+from wattline_exporter.meter.uncertainty import MeteredPoll, poll_time_s
+
+NEIGHBOURHOOD_S = 1.5
+"""Range around an instant in which the smallest and the largest power bound the interpolation."""
+EXTRAPOLATION_S = 0.3
+"""Longest extrapolation of the energy beyond the updates; further away, only the half-width grows.
+"""
+LONG_SLACK_S = 0.1
+"""Error of an update's time above which the slope between two points does not bound the power
+during it.
+"""
+TOLERANCE = 0.05
+"""Largest relative difference between the energies of two accurate sensors."""
+_PEAK_OVER_MEAN = 4.0
+"""Largest assumed ratio of the power to its mean between two polls, of a device without power
+readings.
+"""
+_NOISE = 0.02
+"""Noise of power readings, and of the time of updates, as a share of the power."""
+_JITTER_S = 0.001
+"""Scatter of update and call times on a busy machine."""
+_MARGIN_SLACKS = 2.0
+"""Margin around an update in multiples of the clock's slack, which covers 95 % of the possible
+clocks.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPoint:
+    """Energy at the time of a sensor update; the time is known to ± `slack_s`."""
+
+    t_s: float
+    joules: float
+    slack_s: float
+
+
+class EnergyLine:
+    """Energy over time through points in their order."""
+
+    def __init__(self, points: Sequence[EnergyPoint]) -> None:
+        self._points = points
+        self._times_s = [point.t_s for point in points]
+        self._slopes_w = [_slope(a, b) for a, b in pairwise(points)]
+
+    def at(
+        self, t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None
+    ) -> tuple[float, float]:
+        """Return the joules at `t_s` and the half-width of their interval.
+
+        Between two updates the energy is known at both ends. The power lies between the smallest
+        and the largest nearby (`powers_w` and the slopes between the points), which bounds the
+        energy from both sides. Within these bounds, the estimate assumes one step in power that
+        fits this interval and both its neighbours. If there is none, it assumes constant power.
+        `unknown_w`: power up to which energy may have flowed at `t_s`, where no poll shows it.
+        """
+        points, times_s = self._points, self._times_s
+        if not points:
+            return 0.0, 0.0
+        if len(points) == 1:
+            most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
+            return points[0].joules, most_w * (abs(t_s - points[0].t_s) + points[0].slack_s)
+        right = bisect_right(times_s, t_s)
+        first = max(
+            0, bisect_right(times_s, t_s - NEIGHBOURHOOD_S) - 2
+        )  # covers the power before a long gap as well
+        slopes_w = self._slopes_w[first : bisect_right(times_s, t_s + NEIGHBOURHOOD_S) + 1]
+        slope_w = self._slopes_w[min(max(right, 1), len(points) - 1) - 1]
+        low_w, high_w = _power_bounds_w(min(slope_w, *slopes_w), max(slope_w, *slopes_w), powers_w)
+        step_low_w, step_high_w = low_w, high_w
+        if unknown_w is not None:
+            low_w, high_w = 0.0, max(high_w, unknown_w)
+        elif not powers_w:  # the slopes are means, of a load that may switch faster
+            low_w, high_w = 0.0, _PEAK_OVER_MEAN * high_w
+        if right in (0, len(points)):  # outside of the points
+            edge = points[0] if right == 0 else points[-1]
+            reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
+            beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
+            half_width_j = abs(reach_s) * (high_w - low_w) + (beyond_s + edge.slack_s) * high_w
+            return edge.joules + slope_w * reach_s, half_width_j
+        left, after = points[right - 1], points[right]
+        x_s, rest_s = t_s - left.t_s, after.t_s - t_s
+        least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
+        most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
+        joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least), most)
+        slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
+        slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
+        return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
+
+    def _stepwise(self, right: int, t_s: float, low_w: float, high_w: float) -> float:
+        """Return the joules at `t_s`, assuming one change of power: from the slope before the
+        interval to that after.
+
+        If one slope is unknown, it is the smallest or largest nearby power. Without a possible
+        step, the power is constant.
+        """
+        left, after, slope_w = (
+            self._points[right - 1],
+            self._points[right],
+            self._slopes_w[right - 1],
+        )
+        span_s = after.t_s - left.t_s
+        before_w, after_w = (
+            self._neighbour_w(right - 1, span_s),
+            self._neighbour_w(right + 1, span_s),
+        )
+        if before_w is None and after_w is not None:
+            before_w = low_w if slope_w < after_w else high_w
+        if after_w is None and before_w is not None:
+            after_w = low_w if slope_w < before_w else high_w
+        if before_w is None or after_w is None or before_w == after_w:
+            return left.joules + slope_w * (t_s - left.t_s)
+        if not min(before_w, after_w) <= slope_w <= max(before_w, after_w):
+            return left.joules + slope_w * (t_s - left.t_s)
+        step_at = left.t_s + span_s * (after_w - slope_w) / (after_w - before_w)
+        if t_s <= step_at:
+            return left.joules + before_w * (t_s - left.t_s)
+        return after.joules - after_w * (after.t_s - t_s)
+
+    def _neighbour_w(self, right: int, span_s: float) -> float | None:
+        """Return the slope of the interval that ends at point `right`; None if it is much longer
+        than `span_s`.
+        """
+        times_s = self._times_s
+        if not 1 <= right < len(times_s) or times_s[right] - times_s[right - 1] > 1.5 * span_s:
+            return None
+        return self._slopes_w[right - 1]
+
+
+def _power_bounds_w(
+    least_w: float, most_w: float, powers_w: Sequence[float]
+) -> tuple[float, float]:
+    """Return the lowest and the highest power that the slopes between updates and the power
+    readings allow.
+
+    The slopes are from `least_w` to `most_w`. Where the readings do not reach a slope, the load
+    switches faster than the sensors show, between powers that neither of them does: the range then
+    extends as far again.
+    """
+    if not powers_w:
+        return least_w, most_w
+    read_low_w, read_high_w = min(powers_w), max(powers_w)
+    low_w, high_w = min(least_w, read_low_w), max(most_w, read_high_w)
+    range_w, noise_w = high_w - low_w, 1.0 + _NOISE * high_w
+    if read_high_w < high_w - noise_w:
+        high_w += range_w
+    if read_low_w > low_w + noise_w:
+        low_w = max(0.0, low_w - range_w)
+    return low_w, high_w
+
+
+def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
+    return (b.joules - a.joules) / (b.t_s - a.t_s)
+
+
+def counter_points(
+    polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float
+) -> list[EnergyPoint]:
+    """Return one point for each observed update of the counter, at the time of the update."""
+    counted = [item for item in polls if item.counted_j is not None]
+    if not counted or counted[0] is not polls[0]:
+        counted.insert(0, polls[0])
+    points = [_first_point(counted, clock, update_s)]
+    joules = [_counted_j(item) for item in counted]
+    for i in [i for i, (old, new) in enumerate(pairwise(joules), start=1) if old != new]:
+        a, b = counted[i - 1], counted[i]
+        earliest_s, latest_s = a.poll.before_s, b.poll.after_s
+        if clock:
+            if latest_s - earliest_s < 0.75 * clock.period_s:
+                t_s, slack_s = clock.nearest((earliest_s + latest_s) / 2), clock.slack_s
+            else:
+                t_s, slack_s = _update_time(counted, i, clock)
+            t_s = min(max(t_s, earliest_s), latest_s)
+        else:
+            earliest_s = max(earliest_s, b.poll.before_s - update_s)
+            t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
+        if t_s > points[-1].t_s:
+            points.append(EnergyPoint(t_s, joules[i], slack_s))
+    return points
+
+
+def _counted_j(item: MeteredPoll) -> float:
+    return item.totals.energy_j if item.counted_j is None else item.counted_j
+
+
+def _first_point(
+    polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float
+) -> EnergyPoint:
+    if clock is None or polls[0].counted_j is None:
+        return EnergyPoint(polls[0].poll.after_s, _counted_j(polls[0]), update_s)
+    t_s, slack_s = _update_time(polls, 0, clock)
+    return EnergyPoint(t_s, _counted_j(polls[0]), slack_s)
+
+
+def _update_time(polls: Sequence[MeteredPoll], i: int, clock: SensorClock) -> tuple[float, float]:
+    """Return the time of the update from which the counter's value in poll `i` dates, and its
+    half-width.
+
+    A value dates from the last update before the driver read it, at any time during the call. Near
+    an update it may date from that one or from the one before. Later polls decide: the value is the
+    same until the next update.
+    """
+    poll, margin_s = polls[i].poll, _MARGIN_SLACKS * clock.slack_s + _JITTER_S
+    first_s, last_s = clock.before(poll.before_s), clock.before(poll.after_s)
+    earliest_s, latest_s = (
+        clock.before(poll.before_s - margin_s),
+        clock.before(poll.after_s + margin_s),
+    )
+    if earliest_s == latest_s:
+        return first_s, clock.slack_s
+    same = i
+    while same + 1 < len(polls) and polls[same + 1].poll.counter_j == poll.counter_j:
+        same += 1
+    following = polls[same + 1].poll.counter_j if same + 1 < len(polls) else None
+    if following is not None and poll.counter_j is not None and following > poll.counter_j:
+        latest_s = min(
+            latest_s, clock.before(polls[same + 1].poll.after_s + margin_s) - clock.period_s
+        )
+    unchanged_s = clock.before(polls[same].poll.before_s - margin_s)
+    if (
+        earliest_s < unchanged_s <= latest_s
+    ):  # later updates without a change are possible without power
+        earliest_s = unchanged_s
+    earliest_s = min(earliest_s, latest_s)
+    t_s = min(max((first_s + last_s) / 2, earliest_s), latest_s)
+    return t_s, clock.slack_s + max(latest_s - t_s, t_s - earliest_s)
+
+
+def integral_points(
+    polls: Sequence[MeteredPoll], lag_s: float, slack_s: float
+) -> list[EnergyPoint]:
+    """Return one point for each update of the power, `lag_s` earlier, since reported power lags the
+    true power.
+    """
+    edges = [
+        item for a, b in pairwise(polls) if b.moved_s is None for item in (a, b)
+    ]  # both ends of each gap
+    points = [
+        EnergyPoint(item.poll.after_s - lag_s, item.totals.energy_j, slack_s)
+        for item in [polls[0], *edges, polls[-1]]
+    ]
+    for a, b in pairwise(polls):
+        watts = a.poll.integrand_w
+        if b.moved_s is not None and watts is not None and watts != b.poll.integrand_w:
+            joules = a.totals.energy_j + watts * (b.moved_s - a.poll.after_s)
+            points.append(EnergyPoint(b.moved_s - lag_s, joules, slack_s))
+    points.sort(key=lambda point: point.t_s)
+    return [point for i, point in enumerate(points) if i == 0 or point.t_s > points[i - 1].t_s]
+
+
+def bridged_points(
+    polls: Sequence[MeteredPoll],
+    clock: SensorClock | None,
+    update_s: float,
+    counted_s: float,
+    slack_s: float,
+) -> list[EnergyPoint]:
+    """Return the points of a counter up to its value at `counted_s`, then those of the power that
+    replaces it.
+    """
+    first = bisect_right(polls, counted_s, key=poll_time_s)
+    points = counter_points(polls[: max(first, 1)], clock, update_s)
+    bridge = integral_points(polls[first:], 0.0, slack_s) if first < len(polls) else []
+    return points + [point for point in bridge if point.t_s > points[-1].t_s]

@@ -1,0 +1,198 @@
+"""Energy of one device at past instants, from its latest polls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
+from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
+from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
+from wattline_exporter.meter.uncertainty import EnergyMark, MeteredPoll, MeterTotals, poll_time_s
+
+BRIDGED_S = 1.0
+"""Longest time between polls that is never a gap: power is interpolated in between."""
+UNRESOLVED_S = 0.025 / 4
+"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for
+loads that switch faster: the sensor reports only their mean, so they do not widen the range of
+powers.
+"""
+_WINDOW_S = 0.025
+"""Window of instantaneous power."""
+KEPT_S = 12.0
+"""Time for which all polls are kept. At a slow polling rate, the last KEPT_POLLS are kept for
+longer.
+"""
+KEPT_POLLS = 64
+
+
+class RecentPolls(deque[MeteredPoll]):
+    """Latest polls of a device, oldest first."""
+
+    _is_complete = True
+    """False once polls were discarded."""
+
+    def append(self, item: MeteredPoll) -> None:
+        """Add a poll, and discard those that are too old."""
+        deque.append(self, item)
+        while len(self) > KEPT_POLLS and self[1].poll.after_s < item.poll.after_s - KEPT_S:
+            self.popleft()
+            self._is_complete = False
+
+    def totals_before(self, t_s: float) -> MeterTotals:
+        """Return the totals of the last poll at or before `t_s`, else of the first one."""
+        return self[max(0, bisect_right(self, t_s, key=poll_time_s) - 1)].totals
+
+    def has_discarded(self, t_s: float) -> bool:
+        """Return whether the polls around `t_s` are no longer kept."""
+        return not self._is_complete and t_s < poll_time_s(self[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SensorState:
+    """Sensors of a device at its latest poll."""
+
+    has_counter: bool
+    """True if the counter has a trusted value now; else, after `counted_s`, the energies are
+    integrals of power.
+    """
+    resolves_updates: bool
+    """True if the sensors update slowly enough that the time of an update matters."""
+    uses_instant_power: bool
+    power_update_s: float
+    """Longest time between two updates of the power."""
+    unmeasured_share: float
+    limit_w: float
+    most_w: float
+    """Power up to which energy may have flowed while nothing was measured."""
+    counted_s: float
+    """Time of the counter's latest trusted value."""
+    pending_j: float
+    """Largest error of the energy since then."""
+    bridge_error_j: float
+    """Largest error at one instant where the delayed power continues the counter's energy."""
+    settled_s: float
+    """Time up to which the polls show the energy; any power may have flowed since."""
+
+
+Doubt = Callable[[float], tuple[float, float]]
+"""Doubt about the energy at an instant, and what to add to the unseen energy then."""
+
+
+class MeterView:
+    """Energy at past instants. It is valid until the next poll."""
+
+    def __init__(
+        self,
+        polls: list[MeteredPoll],
+        points: Sequence[EnergyPoint],
+        doubt_j: Doubt,
+        sensors: SensorState,
+    ) -> None:
+        self._polls, self._doubt_j = polls, doubt_j
+        self._times = [poll_time_s(item) for item in polls]
+        self._powers_w = [item.poll.display_w for item in polls]
+        self._points, self._line = points, EnergyLine(points)
+        self._sensors = sensors
+        self._curve: PowerCurve | None = None
+
+    def energy_at(self, t_s: float) -> tuple[float, float]:
+        """Return the joules at `t_s` and their half-width."""
+        polls, times, sensors = self._polls, self._times, self._sensors
+        nearby = slice(
+            bisect_left(times, t_s - NEIGHBOURHOOD_S), bisect_right(times, t_s + NEIGHBOURHOOD_S)
+        )
+        known_w = [power_w for power_w in self._powers_w[nearby] if power_w is not None]
+        right = bisect_right(times, t_s)
+        before = polls[max(0, right - 1)].totals
+        is_silent, is_delayed = self._is_silent(right), t_s > sensors.settled_s
+        placed = None if is_delayed or is_silent else self._placed(t_s)
+        unknown_w = sensors.most_w if is_silent or is_delayed else None
+        joules, half_width_j = placed or self._line.at(t_s, known_w, unknown_w)
+        short_j = max(0.0, before.energy_j - joules)  # exported totals never fall
+        joules, half_width_j = joules + short_j, half_width_j + short_j
+        half_width_j += self._sensor_error_j(t_s, known_w)
+        if t_s > sensors.counted_s:
+            half_width_j += sensors.pending_j + sensors.bridge_error_j
+        if not is_silent:  # unseen energy may lie on either side of this instant
+            half_width_j += polls[self._next_known(right)].totals.unseen_j - before.unseen_j
+        return joules, half_width_j + self._doubt_j(t_s)[0]
+
+    def mark(self, t_s: float) -> EnergyMark:
+        """Return the energy mark at `t_s`."""
+        polls, times = self._polls, self._times
+        right = bisect_right(times, t_s)
+        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
+        is_inside = 0 < right < len(polls)
+        share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
+        unseen_j = share * (after.unseen_j - before.unseen_j) if self._is_silent(right) else 0.0
+        joules, half_width_j = self.energy_at(t_s)
+        return EnergyMark(
+            joules,
+            half_width_j,
+            before.variance_j2,
+            before.integrated_j + share * (after.integrated_j - before.integrated_j),
+            before.covered_s + share * (after.covered_s - before.covered_s),
+            before.resets,
+            self._sensors.unmeasured_share,
+            self._sensors.limit_w,
+            before.unseen_j + unseen_j + self._doubt_j(t_s)[1],
+        )
+
+    def _is_silent(self, right: int) -> bool:
+        """Return whether no polls, or none for a long time, are around the instants before poll
+        `right`.
+        """
+        times = self._times
+        return not 0 < right < len(times) or times[right] - times[right - 1] > BRIDGED_S
+
+    def _is_counted(self, t_s: float) -> bool:
+        """Return whether the energy at `t_s` is the counter's."""
+        return self._sensors.has_counter or t_s <= self._sensors.counted_s
+
+    def _next_known(self, index: int) -> int:
+        """Return the index of the first poll from `index` on whose counter is trusted; it shows
+        errors before it.
+        """
+        last = len(self._polls) - 1
+        while self._sensors.has_counter and index < last and self._polls[index].counted_j is None:
+            index += 1
+        return min(index, last)
+
+    def _placed(self, t_s: float) -> tuple[float, float] | None:
+        """Return the joules at an instant within a long step of the counter and their half-width;
+        else None.
+        """
+        points = self._points
+        if not (self._is_counted(t_s) and self._sensors.resolves_updates):
+            return None
+        right = bisect_right(points, t_s, key=lambda point: point.t_s)
+        end_s = points[right].t_s if right < len(points) else t_s
+        if right == 0 or end_s - points[right - 1].t_s <= LONG_STEP_S:
+            return None
+        return place_energy(points, t_s, self._power_curve(), self._sensors.most_w)
+
+    def _power_curve(self) -> PowerCurve | None:
+        if self._curve is None:
+            polls = [item.poll for item in self._polls]
+            window_s = (
+                _WINDOW_S if any(poll.instant_w is not None for poll in polls) else AVERAGING_S
+            )
+            lag_s = (window_s + self._sensors.power_update_s) / 2
+            self._curve = power_curve(polls, lag_s, lag_s)
+        return self._curve
+
+    def _sensor_error_j(self, t_s: float, powers_w: Sequence[float]) -> float:
+        """Return the error at one instant that results from the averaging windows of sensor and
+        driver.
+        """
+        error_j = 0.0
+        if self._sensors.resolves_updates and powers_w:
+            unresolved_s = SENSOR_PERIOD_S / 4 if self._sensors.uses_instant_power else UNRESOLVED_S
+            error_j += unresolved_s * sum(powers_w) / len(powers_w)
+        if not self._is_counted(t_s) and self._polls[-1].poll.average_w is not None and powers_w:
+            # a mean over a window is off by at most an eighth of the window times the largest step
+            error_j += (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+        return error_j

@@ -1,0 +1,369 @@
+"""Comparison of a GPU's energy counter with its power, over windows from a second to a minute."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from operator import add, mul, sub
+from typing import NamedTuple
+
+from wattline_exporter.meter.counter_track import UpdateInterval
+from wattline_exporter.meter.interpolation import TOLERANCE
+from wattline_exporter.meter.power_integral import STUCK_S, power_range_w
+from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
+from wattline_exporter.meter.uncertainty import DoubtfulWindow, MeteredPoll, poll_time_s
+
+MEAN_S = 2.0
+"""Time over which the energies of a load with fast steps are averaged."""
+WINDOW_ERROR = 0.1
+"""Largest relative error of the window of the driver's averaged power."""
+LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
+"""Longest time between two polls for an average."""
+EVERY_S, AT_LEAST_S = 1.2, 0.5
+"""Longest and shortest time between two comparisons."""
+LONGEST_S = 64.0
+_KEPT_OF_EACH = 3
+"""Instants kept for each power of two of their number."""
+WIDENED_S = 5.0
+"""Time after a disagreement for which all energy is in doubt."""
+_DEVIATIONS = 5.0
+"""Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
+BASE_S = 10.0
+"""Longest window of doubt: after it, a new one starts."""
+
+
+class ComparedEnergy(NamedTuple):
+    """Both energies at one instant.
+
+    `sampling_j`: largest energy so far that the power sensor has not measured. `variance_j2`:
+    variance of the integral. `slack_j`: largest difference at this instant that results from update
+    periods and averaging. `lag_s`: longest delay of `power_w` behind the true power. `age_s`: age
+    of the energies at `t_s`.
+    """
+
+    t_s: float
+    counted_j: float
+    integrated_j: float
+    sampling_j: float
+    variance_j2: float
+    slack_j: float
+    power_w: float
+    lag_s: float
+    age_s: float
+
+
+class PowerComparison:
+    """Detects that counter and power differ by more than their accuracy and delays allow.
+
+    From the first disagreement on, the difference since the start of its window widens the
+    interval, so that the interval contains both energies.
+    """
+
+    def __init__(self) -> None:
+        self.disagreed_s = -math.inf
+        """Time of the latest disagreement."""
+        self.stuck_s = -math.inf
+        """Time of the latest power that is in doubt, since it does not change."""
+        self._kept: dict[int, ComparedEnergy] = {}
+        self._count = 0
+        self.latest_s = -math.inf
+        """Time of the latest comparison."""
+        self._base: ComparedEnergy | None = None
+        self._last: ComparedEnergy | None = None
+        self._windows: deque[DoubtfulWindow] = deque(maxlen=16)
+
+    def restart(self) -> None:
+        """Forget the instants so far, after a time that one of the two energies does not
+        include.
+        """
+        self._kept.clear()
+        self._base = self._last = None
+
+    def add(self, now: ComparedEnergy) -> float:
+        """Compare with the earlier instants; return the joules by which the interval is wider
+        now.
+        """
+        worst = max(
+            (then for then in self._kept.values() if _disagrees(then, now)),
+            key=lambda then: _difference_j(then, now),
+            default=None,
+        )
+        last, self._last = self._last, now
+        if worst is not None:
+            self.disagreed_s = now.t_s
+            self._kept.clear()
+        self._keep(now)
+        self.latest_s = now.t_s
+        if now.t_s - self.disagreed_s > WIDENED_S:
+            self._base = None
+            return 0.0
+        return self._widen(worst, last or now, now)
+
+    def _widen(
+        self, worst: ComparedEnergy | None, last: ComparedEnergy, now: ComparedEnergy
+    ) -> float:
+        base = self._base or worst or now
+        begin_s = base.t_s - base.age_s
+        known = (
+            self._windows.pop() if self._windows and self._windows[-1].begin_s == begin_s else None
+        )
+        before_j, detected_s, steps = (
+            (known.joules, known.detected_s, known.steps) if known else (0.0, now.t_s, ())
+        )
+        joules = max(before_j, _doubt_j(base, last, now)) if now.t_s > base.t_s else before_j
+        steps += ((now.t_s, joules - before_j),)
+        self._windows.append(DoubtfulWindow(begin_s, now.t_s, joules, detected_s, steps))
+        self._base = now if now.t_s - base.t_s > BASE_S else base
+        return joules - before_j
+
+    def note_stall(self, begin_s: float, now_s: float, most_j: float, *, lags: bool) -> None:
+        """Note that the counter has not changed since `begin_s`, while up to `most_j` flowed.
+
+        `lags`: the exported energy has not caught up with the power yet.
+        """
+        stall = next((window for window in self._windows if window.begin_s == begin_s), None)
+        if stall is None:
+            self.disagreed_s = now_s
+            self._windows.append(DoubtfulWindow(begin_s, now_s, most_j, now_s))
+        elif lags:
+            self._windows[self._windows.index(stall)] = stall._replace(end_s=now_s)
+
+    def note_stuck_power(self, doubt: DoubtfulWindow) -> float:
+        """Note a power that does not change; return the joules by which the interval is wider."""
+        self.stuck_s = doubt.end_s
+        if doubt.end_s - doubt.begin_s >= STUCK_S:
+            self._windows.append(doubt)
+        return doubt.joules
+
+    def doubt_j(self, t_s: float) -> tuple[float, float]:
+        """Return the doubt at `t_s`, and what to add to the totals' unseen energy at `t_s`."""
+        if not self._windows:
+            return 0.0, 0.0
+        around = [
+            window.doubt_j(t_s) for window in self._windows if window.begin_s < t_s < window.end_s
+        ]
+        return math.fsum(half_width_j for half_width_j, _ in around), math.fsum(
+            shift_j for _, shift_j in around
+        )
+
+    def detected(self, after_s: float, until_s: float) -> list[DoubtfulWindow]:
+        """Return the windows with a doubt that was detected after `after_s`, up to `until_s`."""
+        return [
+            window
+            for window in self._windows
+            if after_s < window.detected_s <= until_s and window.joules
+        ]
+
+    def _keep(self, now: ComparedEnergy) -> None:
+        """Keep the instant, and fewer of the older ones the older they are: every 2^k-th for
+        _KEPT_OF_EACH · 2^k.
+        """
+        self._count += 1
+        self._kept = {
+            number: then
+            for number, then in self._kept.items()
+            if self._count - number <= _KEPT_OF_EACH * (number & -number)
+            and now.t_s - then.t_s <= LONGEST_S
+        }
+        self._kept[self._count] = now
+
+
+def _disagrees(then: ComparedEnergy, now: ComparedEnergy) -> bool:
+    difference_j = _difference_j(then, now)
+    return difference_j > then.slack_j + now.slack_j and difference_j > _allowed_j(then, now)
+
+
+def _difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    return abs((now.counted_j - then.counted_j) - (now.integrated_j - then.integrated_j))
+
+
+def _allowed_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest difference of two accurate sensors."""
+    most_j = max(now.counted_j - then.counted_j, now.integrated_j - then.integrated_j)
+    lag_j = abs(now.power_w - then.power_w) * max(now.lag_s, then.lag_s)
+    random_j = _DEVIATIONS * math.sqrt(now.variance_j2 - then.variance_j2)
+    return (
+        TOLERANCE * most_j
+        + then.slack_j
+        + now.slack_j
+        + lag_j
+        + random_j
+        + now.sampling_j
+        - then.sampling_j
+    )
+
+
+def _doubt_j(base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest error of either energy at present, if the difference grows on as it did
+    since `last`.
+    """
+    difference_j, tail_s = _difference_j(base, now), now.age_s + EVERY_S
+    mean_w = difference_j / max(now.t_s - base.t_s, tail_s)
+    latest_w = _difference_j(last, now) / (now.t_s - last.t_s) if now.t_s > last.t_s else 0.0
+    return difference_j + max(mean_w, latest_w) * tail_s + _allowed_j(base, now)
+
+
+class SensorComparison:
+    """Comparison of a GPU's counter, whose update interval is `counter_update`, with its power."""
+
+    def __init__(self, counter_update: UpdateInterval) -> None:
+        self.result = PowerComparison()
+        self.power_update = UpdateInterval(SENSOR_PERIOD_S)
+        self._counter_update = counter_update
+        self.sampling_j = self._variance_j2 = 0.0
+
+    def add_power(
+        self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float
+    ) -> bool:
+        """Note the power of the latest poll; return True if a comparison is due.
+
+        `known`: power and energy are known since the poll before. `sensor_share`: share of time
+        that the instantaneous power covers. `most_w`: power that may have flowed in the rest.
+        """
+        if not known:
+            self.result.restart()
+            return False
+        last, poll = polls[-2].poll, polls[-1].poll
+        from_w, to_w, elapsed_s = last.integrand_w, poll.integrand_w, poll.after_s - last.after_s
+        if from_w is None or to_w is None:
+            return False
+        if to_w != from_w:
+            self._variance_j2 += ((to_w - from_w) * elapsed_s / 2) ** 2 / 3
+        self.power_update.take(poll.after_s, to_w)
+        if poll.average_w is not None:
+            self.sampling_j += most_w * max(0.0, elapsed_s - AVERAGING_S)
+        else:
+            self.sampling_j += most_w * (
+                max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
+            )
+        return poll.after_s - self.result.latest_s >= EVERY_S
+
+    def compare(self, polls: Sequence[MeteredPoll]) -> float:
+        """Compare the energies at the latest poll; return by how many joules the interval is
+        wider.
+        """
+        latest = polls[-1]
+        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
+        if watts is None or latest.counted_j is None or latest.moved_s is None:
+            return 0.0
+        if t_s - self.result.latest_s < AT_LEAST_S:
+            return 0.0
+        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
+        range_w, highest_w = self._recent_range_w(polls)
+        unseen_j = self._unseen_j(polls, highest_w - range_w, highest_w)
+        now = ComparedEnergy(
+            t_s,
+            latest.counted_j,
+            latest.totals.integrated_j + watts * averaging_s / 2,
+            self.sampling_j,
+            self._variance_j2,
+            slack_j=self._lag_error_j(polls, range_w)
+            + highest_w * self._counter_update.s / 2
+            + unseen_j,
+            power_w=watts,
+            lag_s=(lag_s := averaging_s + self.power_update.s + self._counter_update.s),
+            age_s=lag_s,
+        )
+        return self.result.add(self._averaged(polls, now, unseen_j) or now)
+
+    def lag_error_j(self, polls: Sequence[MeteredPoll]) -> float:
+        """Return the largest error of the energy where the power replaces the counter, from the
+        delays of both.
+        """
+        range_w, highest_w = self._recent_range_w(polls) if polls else (0.0, 0.0)
+        return (
+            self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s if polls else 0.0
+        )
+
+    def _lag_error_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
+        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        spacing_s = poll_time_s(polls[-1]) - poll_time_s(polls[-2]) if len(polls) > 1 else 0.0
+        return range_w * (
+            averaging_s / 2 + self.power_update.s + self._counter_update.s + spacing_s
+        )
+
+    def _recent_range_w(self, polls: Sequence[MeteredPoll]) -> tuple[float, float]:
+        """Return the range and the highest of the powers that affect the latest averaged power."""
+        since_s = (
+            poll_time_s(polls[-1]) - AVERAGING_S - self.power_update.s - self._counter_update.s
+        )
+        lowest_w, highest_w = power_range_w([item.poll for item in _since(polls, since_s)])
+        return highest_w - lowest_w, highest_w
+
+    def _unseen_j(self, polls: Sequence[MeteredPoll], lowest_w: float, highest_w: float) -> float:
+        """Return the energy by which the counter left the range of powers since the power's latest
+        update.
+        """
+        latest = polls[-1]
+        before = _since(polls, poll_time_s(latest) - self.power_update.s - self._counter_update.s)[
+            0
+        ]
+        if latest.counted_j is None or before.counted_j is None:
+            return 0.0
+        elapsed_s, counted_j = (
+            poll_time_s(latest) - poll_time_s(before),
+            latest.counted_j - before.counted_j,
+        )
+        return max(0.0, counted_j - highest_w * elapsed_s, lowest_w * elapsed_s - counted_j)
+
+    def _averaged(
+        self, polls: Sequence[MeteredPoll], now: ComparedEnergy, unseen_j: float
+    ) -> ComparedEnergy | None:
+        """Return the mean energies of the last seconds, which fast steps of the load affect less;
+        None after a gap.
+
+        The counter is averaged over the window of the driver's averaged power first, so that only
+        the delays of both sensors' updates differ. Between means, a difference of the delays counts
+        times the mean power.
+        """
+        items = _since(polls, now.t_s - MEAN_S)
+        if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
+            return None
+        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        mean_s, update_s = MEAN_S - averaging_s, self._counter_update.s
+        lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
+        lowest_w, highest_w = power_range_w([item.poll for item in items])
+        slack_j = (
+            (highest_w - lowest_w) * lag_s**2 / 2 + highest_w * update_s**2 / 4 + unseen_j * lag_s
+        ) / mean_s
+        if slack_j >= now.slack_j:
+            return None
+        counted_j = [item.counted_j for item in items if item.counted_j is not None]
+        powers_w = [watts for item in items if (watts := item.poll.integrand_w) is not None]
+        is_complete = len(counted_j) == len(powers_w) == len(items) and None not in [
+            item.moved_s for item in items[1:]
+        ]
+        times_s = [item.poll.after_s for item in items]
+        spacings_s = list(map(sub, times_s[1:], times_s))
+        if not is_complete or max(spacings_s) > LONGEST_SPACING_S:
+            return None
+        spans_s = list(
+            map(add, [0.0, *spacings_s], [*spacings_s, 0.0])
+        )  # twice the weights of a trapezoid
+        pairs = [(span_s, now.t_s - t_s) for span_s, t_s in zip(spans_s, times_s, strict=True)]
+        means = [span_s if age_s <= mean_s else 0.0 for span_s, age_s in pairs]
+        filtered = (
+            [s * max(0.0, min(age_s, MEAN_S - age_s)) for s, age_s in pairs]
+            if averaging_s
+            else means
+        )
+        return now._replace(
+            counted_j=_mean(filtered, counted_j),
+            integrated_j=_mean(means, [item.totals.integrated_j for item in items]),
+            power_w=_mean(means, powers_w),
+            slack_j=slack_j,
+            lag_s=lag_s,
+            age_s=lag_s + MEAN_S / 2,
+        )
+
+
+def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(map(mul, weights, values)) / math.fsum(weights)
+
+
+def _since(polls: Sequence[MeteredPoll], t_s: float) -> list[MeteredPoll]:
+    """Return the polls since `t_s`, and the last one before."""
+    first = bisect_left(polls, t_s, key=poll_time_s)
+    return [polls[i] for i in range(max(0, first - 1), len(polls))]

@@ -1,0 +1,357 @@
+"""One server: the requests of a run, slots of the energy of its GPUs, and batches that are not
+final yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from wattline_exporter.attribution.device_loads import GpuUse
+from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
+from wattline_exporter.requests.division.model import MIN_FIT_SLOTS
+from wattline_exporter.requests.division.pieces import FloatArray, IntArray
+from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.division.streaming import SLOT_S, StreamingDivision
+from wattline_exporter.requests.division.sums import DividedRequests
+from wattline_exporter.requests.final import (
+    ENERGY_FIELDS,
+    FINAL_TYPE,
+    NO_GPU,
+    NO_TIME,
+    OPEN_TYPE,
+    REQUEST_FIELDS,
+    STOPPED,
+    TOO_LATE,
+    FinalEnergy,
+)
+from wattline_exporter.requests.meter_history import EnergyHistory, Gaps, MeterHistory
+from wattline_exporter.requests.views import PENDING_NO_GPU_NOTE, pending_note
+from wattline_exporter.sensors.readings import ClockReading, Device
+
+EXTEND_S = 4.0
+"""Time between two readings of the meters: each one takes all polls of the last seconds into
+account.
+"""
+MANY, RARELY_S = 5_000, 8.0
+"""Requests that are held, from which on the meters are read and the energy is divided every
+RARELY_S, at lower cost. Meters keep the polls of 12 s.
+"""
+
+Meters = Mapping[Device, DeviceMeter]
+EnergyAt = Callable[[Device, EnergyHistory, FloatArray], tuple[FloatArray, FloatArray]]
+"""Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the
+meter.
+"""
+IdlePower = Callable[[Device, FloatArray], FloatArray | None]
+"""Part of a run in the idle power of a GPU between consecutive edges, None where it is unknown."""
+
+
+class _Batch(NamedTuple):
+    """N requests: values (6, N), hashes of ids, numbers of labels (N,), and the lag of the clock to
+    Unix time.
+    """
+
+    number: int
+    values: FloatArray
+    id_hashes: IntArray
+    labels: IntArray
+    offset_s: float
+
+
+class Server:
+    """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
+
+    def __init__(
+        self,
+        window_s: float,
+        meters: Meters,
+        idle_w: IdlePower,
+        energy_at: EnergyAt,
+        others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
+    ) -> None:
+        self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
+        self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
+        self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
+        self._gaps = Gaps()
+        self._others_on_gpus = others_on_gpus
+        self._new: list[_Batch] = []
+        """Batches that are not in the division yet."""
+        self._left: dict[int, int] = {}
+        """Requests that are not final, by the numbers of the batches that are not final as a whole.
+        """
+        self._final = np.empty(0, FINAL_TYPE)
+        """Final requests of batches that are not final as a whole."""
+        self._lowest_w = float("inf")
+        self._late_from_s = math.inf
+        """Instant from which slots have energies that were read before the polls of their time."""
+        self._dynamic_j = self._untimed_j = 0.0
+        """Energy above idle of all final requests, and of those without the time of the first
+        token.
+        """
+
+    def __len__(self) -> int:
+        return len(self._division) + sum(len(each.id_hashes) for each in self._new)
+
+    @property
+    def meters(self) -> Meters:
+        return self._meters
+
+    @property
+    def divided_s(self) -> float:
+        """Time up to which the energy is divided."""
+        return self._division.divided_s
+
+    def use(self, meters: Meters) -> None:
+        """Use other meters for all slots that are not divided yet, a new one as far as its polls
+        are kept.
+
+        GPUs of a run may be found late.
+        """
+        if meters != self._meters:
+            self._histories = {
+                device: self._histories.get(device) or MeterHistory(meters[device])
+                for device in meters
+            }
+            self._meters, self._lowest_w = meters, float("inf")
+            self._division.measure_again(self._energy_at)
+            begins_s = [
+                each.begin_s for each in self._histories.values() if each.begin_s < math.inf
+            ]
+            self._division.fit_from(max([self._division.divided_s, *begins_s]))
+
+    def measure_again(self, from_s: float) -> None:
+        """Replace the energies from an instant on: another run has a part of them."""
+        self._lowest_w = float("inf")
+        self._division.measure_again(self._energy_at, from_s)
+
+    def add(
+        self,
+        requests: RequestColumns,
+        id_hashes: IntArray,
+        labels: IntArray,
+        number: int,
+        now: ClockReading,
+    ) -> None:
+        """Add the requests of a batch, with the number of the labels of each one (N,)."""
+        self._left[number] = len(requests)
+        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
+
+    def _add_new(self) -> None:
+        """Add the batches since the last call to the division: once a second, since each array
+        operation costs.
+        """
+        if not self._new:
+            return
+        values = np.concatenate([each.values for each in self._new], axis=1)
+        sizes = [len(each.id_hashes) for each in self._new]
+        rows = np.empty(values.shape[1], OPEN_TYPE)
+        rows["id"] = np.concatenate([each.id_hashes for each in self._new])
+        rows["labels"] = np.concatenate([each.labels for each in self._new])
+        rows["batch"] = np.repeat([each.number for each in self._new], sizes)
+        rows["position"] = np.concatenate([np.arange(size) for size in sizes])
+        spans, is_guess = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
+        rows["has_first_token"] = True if is_guess is None else ~is_guess
+        rows["arrived_s"], rows["ended_s"] = spans.arrived_s, spans.ended_s
+        self._new = []
+        has_time = values[2] > values[0]
+        if not has_time.all():
+            self._add_final(_without_energy(rows[~has_time], NO_TIME))
+            rows, spans = rows[has_time], spans.take(np.flatnonzero(has_time))
+        self._division.add(spans, rows, ~rows["has_first_token"])
+
+    def begin(self, from_s: float) -> None:
+        """Begin the first slot."""
+        edges_s = np.array([from_s])
+        self._gaps.add(self._histories.values(), from_s)
+        self._division.extend(edges_s, *self._energy_at(edges_s))
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._left)
+
+    def tick(
+        self, now_s: float, known_s: float, *, every_s: float = 0.0, at_once: bool = False
+    ) -> tuple[np.ndarray, int | None]:
+        """Read the meters up to `known_s`, and divide the energy of the requests that are due; with
+        `at_once` of all.
+
+        Energy is divided every `every_s` at most. Return rows of FINAL_TYPE of the batches whose
+        requests are all final, and the number of the last batch.
+        """
+        self._add_new()
+        if self._division.last_edge_s is not None:
+            settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
+            until_s = (
+                self._stop_s(now_s, settling_s) if at_once else min(now_s - settling_s, known_s)
+            )
+            is_large = len(self._division) > MANY
+            if at_once or until_s - self._division.last_edge_s >= (
+                RARELY_S if is_large else EXTEND_S
+            ):
+                self._extend(self._division.last_edge_s, until_s)
+            wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
+            due_s = math.inf if at_once else min(until_s, now_s - wait_s)
+            if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
+                self._add_final(self._final_rows(self._divide(due_s)))
+        if at_once:
+            self._finish()
+        return self._take_whole()
+
+    def _stop_s(self, now_s: float, settling_s: float) -> float:
+        """Return the end of the last slot at a stop: that of the last request, whose energy may not
+        be settled.
+        """
+        last_s = float(self._division.held()[1].ended_s.max(initial=-math.inf))
+        begin_s, until_s = self._division.divided_s, max(now_s - settling_s, min(now_s, last_s))
+        return begin_s + SLOT_S * math.ceil((until_s - begin_s) / SLOT_S)
+
+    def find(self, id_hash: int) -> tuple[int, FinalEnergy | RequestSpans] | None:
+        """Return the number of a request's batch, and its energy, or its span if it is not
+        final.
+        """
+        self._add_new()
+        keys, spans = self._division.held()
+        (held,) = np.nonzero(keys["id"] == id_hash)
+        if len(held):
+            return int(keys["batch"][held[-1]]), spans.take(held[-1:])
+        (final,) = np.nonzero(self._final["id"] == id_hash)
+        return (
+            (int(self._final["batch"][final[-1]]), FinalEnergy.of(self._final[final[-1]]))
+            if len(final)
+            else None
+        )
+
+    def estimate(self, span: RequestSpans) -> tuple[float, float] | None:
+        """Return the likely joules of a request that is not final, and their half-width."""
+        found = self._division.estimate(span)
+        return (float(found[0][0]), float(found[1][0])) if found else None
+
+    def pending_note(self, now_s: float) -> str:
+        """Return why a request that is not final has no estimate."""
+        if not self._is_measured:
+            return PENDING_NO_GPU_NOTE
+        return pending_note(MIN_FIT_SLOTS * SLOT_S, self._division.wait_s(now_s))
+
+    @property
+    def _is_measured(self) -> bool:
+        return any(meter.latest for meter in self._meters.values())
+
+    def _divide(self, due_s: float) -> DividedRequests:
+        idle_w, is_known = self._idle_power_w()
+        untimed = self._untimed_j / self._dynamic_j if self._dynamic_j else 0.0
+        found = self._division.divide(due_s, idle_w, idle_known=is_known, untimed=untimed)
+        dynamic_j = found.prefill_j + found.decode_j
+        for each in self._histories.values():
+            each.forget(self._division.divided_s)
+        self._dynamic_j += float(dynamic_j.sum())
+        self._untimed_j += float(dynamic_j[~found.keys["has_first_token"]].sum())
+        return found
+
+    def _final_rows(self, found: DividedRequests) -> np.ndarray:
+        rows = np.zeros(len(found.keys), FINAL_TYPE)
+        rows[REQUEST_FIELDS] = found.keys[REQUEST_FIELDS]
+        for name in ENERGY_FIELDS:
+            rows[name] = getattr(found, name)
+        rows["is_separable"] = found.keys["has_first_token"] & found.separable
+        arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
+        is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
+        rows["loss"][is_missing] = TOO_LATE
+        rows["mean_s"] = self._gaps.overlap_s(arrived_s, ended_s)
+        if len(rows) and (uses := self._others_on_gpus(float(arrived_s.min()))):
+            begins_s = np.array([use.begin_s for use in uses])[:, np.newaxis]
+            ends_s = np.array([math.inf if use.end_s is None else use.end_s for use in uses])[
+                :, np.newaxis
+            ]
+            rows["is_shared"] = ((begins_s < ended_s) & (arrived_s < ends_s)).any(axis=0)
+        if not self._is_measured:
+            rows["loss"] = NO_GPU
+        return rows
+
+    def _finish(self) -> None:
+        """End all requests, also those that ended after the last slot."""
+        self._add_final(_without_energy(self._division.take_all(), STOPPED))
+
+    def _add_final(self, rows: np.ndarray) -> None:
+        self._final = np.concatenate([self._final, rows]) if len(self._final) else rows
+        batch = rows["batch"]
+        firsts = np.flatnonzero(
+            np.diff(batch, prepend=-1)
+        )  # of requests of one batch, in the order of their reports
+        for number, count in zip(
+            batch[firsts].tolist(), np.diff(firsts, append=len(batch)).tolist(), strict=True
+        ):
+            self._left[number] -= count
+
+    def _take_whole(self) -> tuple[np.ndarray, int | None]:
+        """Remove the first batches that are final as a whole; return their rows, and the number of
+        the last one.
+        """
+        numbers = [
+            number for number, _ in takewhile(lambda batch: not batch[1], self._left.items())
+        ]
+        if not numbers:
+            return self._final[:0], None
+        for number in numbers:
+            del self._left[number]
+        is_whole = np.isin(self._final["batch"], numbers)
+        if is_whole.all():
+            whole, self._final = self._final, self._final[:0]
+        else:
+            whole, self._final = (
+                as_items(self._final)[kept].view(FINAL_TYPE) for kept in (is_whole, ~is_whole)
+            )
+        return whole, numbers[-1]
+
+    def _extend(self, last_s: float, until_s: float) -> None:
+        """Add the slots from the last edge up to an instant."""
+        count = int((until_s - last_s) / SLOT_S + 1e-6)
+        if count < 1:
+            return
+        self._gaps.add(self._histories.values(), last_s)
+        if self._late_from_s < last_s:
+            self._division.measure_again(self._energy_at, self._late_from_s)
+        is_late = any(
+            meter.latest is None or meter.latest.after_s < until_s
+            for meter in self._meters.values()
+        )
+        self._late_from_s = min(self._late_from_s, last_s) if is_late else math.inf
+        edges_s: FloatArray = last_s + SLOT_S * np.arange(count + 1, dtype=np.float64)
+        joules, half_j = self._energy_at(edges_s)
+        self._division.extend(edges_s[1:], self._division.last_j + joules[1:], half_j[1:])
+
+    def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the energy of all GPUs from the first edge up to each one, and its half-widths."""
+        joules, half_j = np.zeros(len(edges_s)), np.zeros(len(edges_s))
+        for device, history in self._histories.items():
+            own_j, own_half_j = self._gpu_energy_at(device, history, edges_s)
+            joules, half_j = joules + own_j, half_j + own_half_j
+        return joules, half_j
+
+    def _idle_power_w(self) -> tuple[float | FloatArray, bool]:
+        """Return the idle power of all GPUs in each slot, True if it is known; else the lowest
+        power of a second.
+        """
+        self._lowest_w = min(self._lowest_w, self._division.lowest_w())
+        edges_s = self._division.edges_s
+        total_w = np.zeros(len(edges_s) - 1)
+        for device, history in self._histories.items():
+            if (own_w := self._idle_w(device, edges_s)) is None:
+                return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
+            total_w += np.where(edges_s[:-1] >= history.begin_s, own_w, 0.0)
+        return total_w, True
+
+
+def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:
+    """Return rows of FINAL_TYPE of requests of OPEN_TYPE, with the reason why they have no
+    energy.
+    """
+    rows = np.zeros(len(keys), FINAL_TYPE)
+    rows[REQUEST_FIELDS] = keys[REQUEST_FIELDS]
+    rows["loss"] = loss
+    return rows

@@ -1,0 +1,207 @@
+"""Servers by run, with their GPUs, of which several may use the same ones."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from wattline.contract.metrics import RUN_REQUESTS_START
+from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
+from wattline_exporter.attribution.load_energy import LoadEnergies
+from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.requests.shares import GpuShares
+from wattline_exporter.requests.views import SHARED_NOTE
+from wattline_exporter.sensors.readings import ClockReading, Device, Reading, RunDevices, RunError
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    from wattline_exporter.requests.division.pieces import FloatArray
+    from wattline_exporter.requests.server import Meters, Server
+
+MAX_SERVERS = 64
+BEGIN_WITHIN_S = 5.0
+"""Time after its start in which a job finds the server that it loads: then it is known not to be
+another run.
+"""
+BEFORE_S = 10.0
+"""Time before the first report of which the polls are still known."""
+
+log = logging.getLogger(__name__)
+
+
+class RunDirectory(Protocol):
+    """Runs with their devices. See `wattline_exporter.runs.service`."""
+
+    def devices_of(self, run_id: str) -> RunDevices:
+        """Raise RunError for an unknown run."""
+
+    def note(self, run_id: str, text: str) -> None: ...
+
+    def others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
+        """Return the other runs on the GPUs of a run that ran at `since_s` or later. Raises
+        RunError.
+
+        Runs that use GPUs only by processes of the run are not other ones, such as a job that loads
+        its server.
+        """
+
+    def idle_w(self, device: Device) -> float | None: ...
+
+    def gpu_periods(
+        self, device: Device, since_s: float, reporters: Collection[str]
+    ) -> Sequence[GpuLoadPeriod]:
+        """Return the loads of the runs on a GPU in the latest periods that end after `since_s`.
+
+        Processes of servers count for the run of `reporters` that reports their requests.
+        """
+
+
+class Servers:
+    """Servers of the runs that report requests. Times are CLOCK_BOOTTIME."""
+
+    def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
+        self._runs, self._live, self._window_s = runs, live, window_s
+        self.by_run: dict[str, Server] = {}
+        self._shares = GpuShares(self._gpu_periods, runs.idle_w)
+        self._load_energies = LoadEnergies()
+        self._divided_s: dict[str, float] = {}
+        """Times up to which the energy of runs was divided by servers that were removed."""
+
+    def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
+        """Return a new server."""
+        from wattline_exporter.requests.server import Server
+
+        meters, idle_w = self._meters_of(run), partial(self._idle_w, run_id)
+        uses = partial(self._others_on_gpus, run_id)
+        server = Server(
+            self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses
+        )
+        self._join(run_id, meters, now, run)
+        server.begin(
+            max(now.s - BEFORE_S, _at_s(run.begin_at, now), self._divided_s.get(run_id, -math.inf))
+        )
+        self.by_run[run_id] = server
+        log.info(
+            "run %s reports requests; the energy of %d GPUs is divided among them",
+            run_id,
+            len(meters),
+        )
+        return server
+
+    def restore(self, run_id: str, divided_at: float, now: ClockReading) -> None:
+        """Note up to when a previous exporter divided the energy of a run."""
+        self._divided_s[run_id] = min(_at_s(divided_at, now), now.s)
+
+    def remove(self, run_id: str) -> None:
+        self._divided_s[run_id] = self.by_run.pop(run_id).divided_s
+        self._shares.leave(run_id)
+
+    def readings(self, now: ClockReading) -> Iterator[Reading]:
+        """Yield the instants from which runs have a part of the energy of their GPUs."""
+        for run_id, device, from_s in self._shares.starts_s():
+            if device.component:
+                labels = run_id, device.component, device.id
+                yield Reading(RUN_REQUESTS_START, labels, round(from_s + now.at - now.s, 3))
+        yield from self._load_energies.readings(now.at - now.s)
+
+    def update_gpus(self, now: ClockReading) -> None:
+        """Use also GPUs on which processes of the runs were found later; declare other runs on
+        them.
+        """
+        for run_id, server in self.by_run.items():
+            with suppress(RunError):
+                run = self._runs.devices_of(run_id)
+                meters = self._meters_of(run)
+                self._join(run_id, meters, now, run)
+                server.use(meters)
+                end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
+                self._end(run_id, end_s)
+                known_s = now.s - BEGIN_WITHIN_S
+                others = self._runs.others_on_gpus(run_id, max(known_s, _at_s(run.begin_at, now)))
+                if any(
+                    each.begin_s < (min(known_s, end_s) if each.end_s is None else end_s)
+                    for each in others
+                ):
+                    self._runs.note(run_id, SHARED_NOTE)
+        self._note_loads(now.s)
+        self._divided_s = {
+            run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S
+        }
+
+    def _gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
+        return self._runs.gpu_periods(device, since_s, {*self.by_run, *self._divided_s})
+
+    def _note_loads(self, now_s: float) -> None:
+        periods = self._shares.note_loads(now_s) if self.by_run else {}
+        self._load_energies.keep(periods)
+        for device, parts in periods.items():
+            if meter := self._live.energy.meters.get(device):
+                energy_at = partial(_energy_at, meter)
+                self._load_energies.add(device, parts, energy_at, self._runs.idle_w(device) or 0.0)
+
+    def divided_at(self, now: ClockReading) -> dict[str, float]:
+        """Return the Unix times up to which the energy of runs is divided."""
+        divided_s = self._divided_s | {
+            run_id: server.divided_s for run_id, server in self.by_run.items()
+        }
+        return {run_id: each + now.at - now.s for run_id, each in divided_s.items()}
+
+    def known_s(self, run_id: str, now_s: float) -> float:
+        """Return the time up to which the energy of a run is known."""
+        return self._shares.known_s(self.by_run[run_id].meters, now_s)
+
+    def _others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
+        try:
+            return self._runs.others_on_gpus(run_id, since_s)
+        except RunError:  # the run is forgotten
+            return ()
+
+    def _end(self, run_id: str, end_s: float) -> None:
+        """End the parts of a run at its end, which may be known late."""
+        for device in self._shares.end(run_id, end_s) if end_s < math.inf else ():
+            for server in self.by_run.values():
+                if device in server.meters:
+                    server.measure_again(end_s)
+
+    def _join(self, run_id: str, meters: Meters, now: ClockReading, run: RunDevices) -> None:
+        """Divide the energy of GPUs also with a run, from shortly before now as far as it is not
+        divided yet.
+        """
+        for device in meters:
+            others = [
+                server
+                for each, server in self.by_run.items()
+                if each != run_id and device in server.meters
+            ]
+            since_s = max([now.s - BEFORE_S, *(server.divided_s for server in others)])
+            if self._shares.join(run_id, device, since_s, _at_s(run.begin_at, now)):
+                for server in others:
+                    server.measure_again(since_s)
+
+    def _meters_of(self, run: RunDevices) -> Meters:
+        known = self._live.energy.meters
+        return {
+            device: known[device]
+            for device in run.devices
+            if device.kind == "gpu" and device in known
+        }
+
+    def _idle_w(self, run_id: str, device: Device, edges_s: FloatArray) -> FloatArray | None:
+        """Return the part of a run in the idle power of a GPU, of which attribution gives all its
+        runs equal parts.
+        """
+        watts = self._runs.idle_w(device)
+        return None if watts is None else watts * self._shares.idle_shares(run_id, device, edges_s)
+
+
+def _energy_at(meter: DeviceMeter, t_s: float) -> float:
+    return meter.mark(t_s).joules
+
+
+def _at_s(unix_s: float, now: ClockReading) -> float:
+    """Return the CLOCK_BOOTTIME of a Unix time."""
+    return unix_s - (now.at - now.s)

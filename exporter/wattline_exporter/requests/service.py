@@ -1,0 +1,362 @@
+"""The service of requests: reports, the division of energy once a second, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.requests.views import RequestPage, RequestReceipt, RequestView
+from wattline_exporter.config.request_options import RequestSettings
+from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.requests.counters import RequestCounters
+from wattline_exporter.requests.intake import (
+    REASONS,
+    RateLimit,
+    Reason,
+    RunIds,
+    RunTimes,
+    id_hash_of,
+)
+from wattline_exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
+from wattline_exporter.requests.store import SEARCH_S, RequestStore
+from wattline_exporter.requests.views import NOT_KEPT_TEXT, estimate_view, final_view, stored_view
+from wattline_exporter.sensors.readings import (
+    ClockReading,
+    NativeBuckets,
+    Reading,
+    RunDevices,
+    RunError,
+    Service,
+    read_clocks,
+)
+from wattline_exporter.storage.state_file import StateError, storage_remedy
+
+if TYPE_CHECKING:  # numpy is imported with the first request
+    import numpy as np
+
+    from wattline_exporter.requests.division.columns import RequestColumns
+    from wattline_exporter.requests.division.pieces import IntArray
+    from wattline_exporter.requests.division.spans import RequestSpans
+    from wattline_exporter.requests.final import FinalEnergies, FinalEnergy
+
+TICK_S, STALLED_S = 1.0, 2.0
+"""Time between two divisions, and the delay from which on the event loop was blocked."""
+SERVERS_A_SECOND = 16
+"""Servers whose energy is divided every second; that of more is divided more rarely, since each one
+has a cost.
+"""
+log = logging.getLogger(__name__)
+
+
+class RequestService(Service):
+    """Requests that servers report, by run."""
+
+    def __init__(
+        self,
+        runs: RunDirectory,
+        live: LiveState,
+        store: RequestStore,
+        settings: RequestSettings,
+        clock: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self._runs, self._store, self._clock = runs, store, clock
+        self._settings = settings
+        self._counters = RequestCounters(settings.labels)
+        self._rate = RateLimit(settings.per_second)
+        self._ids = RunIds(settings.window_s, self._has_ended)
+        self._saving: dict[str, set[asyncio.Task[None]]] = {}
+        """Batches that are being saved, by run."""
+        self._servers = Servers(runs, live, settings.window_s)
+        self._final: FinalEnergies | None = None
+        self._unsaved: list[np.ndarray] = []
+        """Rows of the final requests since the last save."""
+        self._divided: dict[str, int] = {}
+        self._saving_state: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Continue the state of a previous exporter. Raises StateError."""
+        try:
+            saved = await asyncio.to_thread(self._store.load, self._settings.window_s)
+        except (sqlite3.Error, ValueError) as error:
+            remedy = (
+                storage_remedy(error)
+                if isinstance(error, sqlite3.Error)
+                else "move it away to start afresh"
+            )
+            raise StateError(f"cannot use {self._store.path}: {error}; {remedy}") from error
+        now = self._clock()
+        self._counters.restore(saved.counters)
+        for run_id, divided_at in saved.divided_at.items():
+            self._servers.restore(run_id, divided_at, now)
+        for run_id, number, requests in saved.undivided:
+            from wattline_exporter.requests.final import undivided
+
+            self._ids.of_run(run_id).note(requests, now)
+            self._finish(
+                run_id, undivided(requests.id_hashes, self._label_numbers(requests), number)
+            )
+            self._divided[run_id] = number
+        for run_id, requests in saved.recent:
+            self._ids.of_run(run_id).note(requests, now)
+
+    # -- calls
+
+    async def report(self, run_id: str, requests: Sequence[ServedRequest]) -> RequestReceipt:
+        """Accept the requests of a server, and save them. Raises RunError."""
+        from wattline_exporter.requests.division.columns import RequestColumns
+
+        return await self.report_columns(run_id, RequestColumns.of(requests))
+
+    async def report_columns(self, run_id: str, requests: RequestColumns) -> RequestReceipt:
+        """Accept the requests of a server, and save them. Raises RunError."""
+        refused = await self._accept(run_id, requests)
+        late, duplicate, total = refused["late"], refused["duplicate"], refused.total()
+        return RequestReceipt.model_construct(
+            accepted=len(requests) - total,
+            duplicate=duplicate,
+            late=late,
+            rejected=total - late - duplicate,
+            reasons={REASONS[reason]: count for reason, count in refused.items()},
+        )
+
+    async def _accept(self, run_id: str, requests: RequestColumns) -> Counter[Reason]:
+        """Save requests. Return the numbers of those that do not count. Raises RunError."""
+        run, now = self._runs.devices_of(run_id), self._clock()
+        self._rate.take(len(requests), now.s)
+        self._store.check_room()
+        servers = self._servers.by_run
+        if run_id not in servers and len(servers) >= MAX_SERVERS:
+            raise RunError(
+                429, f"{MAX_SERVERS} runs report requests, the maximum; send them later", 60
+            )
+        if sum(map(len, servers.values())) >= self._settings.max_open:
+            raise RunError(
+                429,
+                f"{self._settings.max_open:,} requests wait for their energy, the maximum; send "
+                "them later",
+                5,
+            )
+        accepted, id_hashes, refused = self._ids.of_run(run_id).check(
+            requests, RunTimes(run.begin_at, run.end_at), now
+        )
+        for reason, count in refused.items():
+            self._counters.reject(reason, count)
+            if reason != "duplicate":  # it counts once, as it should
+                self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
+        saving = self._saving.setdefault(run_id, set())
+        waiting = (
+            set(saving) if refused["duplicate"] else set()
+        )  # a repeated call is answered when the first is saved
+        if len(accepted):
+            task = asyncio.create_task(self._save_batch(run_id, run, accepted, id_hashes, now))
+            saving.add(task)
+            task.add_done_callback(saving.discard)
+            waiting.add(task)
+        if waiting:
+            await self._store.wait(waiting)
+        return refused
+
+    async def _save_batch(
+        self,
+        run_id: str,
+        run: RunDevices,
+        requests: RequestColumns,
+        id_hashes: IntArray,
+        now: ClockReading,
+    ) -> None:
+        """Save requests and add them to their server. Raises sqlite3.Error and OSError."""
+        try:
+            number = await self._store.add(run_id, requests)
+        except (sqlite3.Error, OSError):
+            self._ids.of_run(run_id).withdraw(id_hashes)
+            raise
+        server = self._servers.by_run.get(run_id)
+        if server is None:
+            server = self._servers.add(run_id, run, now)
+        server.add(requests, id_hashes, self._label_numbers(requests), number, now)
+
+    def _label_numbers(self, requests: RequestColumns) -> IntArray:
+        """Return the number of the labels of each request in the metrics, (N,)."""
+        import numpy as np
+
+        numbers = list(map(self._counters.number, requests.sets))
+        of_requests: IntArray = np.array(numbers, dtype=np.intp)[requests.set_numbers]
+        return of_requests
+
+    def show(self, request_id: str, run_id: str | None = None) -> RequestView:
+        """Return the energy of a request; without a run, of the one that reported the id last.
+
+        Raises RunError where it is unknown.
+        """
+        id_hash = id_hash_of(request_id)
+        found: list[tuple[int, str, FinalEnergy | RequestSpans]] = []
+        if self._final and (final := self._final.find(id_hash, run_id)):
+            found.append(final)
+        for each, server in self._servers.by_run.items():
+            if run_id in (None, each) and (held := server.find(id_hash)):
+                found.append((held[0], each, held[1]))
+        if not found:
+            of_run = "" if run_id is None else f" of run {run_id}"
+            raise RunError(
+                404,
+                f"request_id: no request {request_id[:128]!r}{of_run} was reported; report it "
+                "first",
+            )
+        _, run_id, energy = max(found, key=lambda each: each[0])
+        from wattline_exporter.requests.final import FinalEnergy
+
+        if isinstance(energy, FinalEnergy):
+            return final_view(request_id, run_id, energy)
+        server = self._servers.by_run[run_id]
+        return estimate_view(
+            request_id, run_id, server.estimate(energy), server.pending_note(self._clock().s)
+        )
+
+    async def find(self, request_id: str, run_id: str | None = None) -> RequestView:
+        """Return what `show` does, also for a request that was final before a restart. Raises
+        RunError.
+        """
+        with suppress(RunError):
+            return self.show(request_id, run_id)
+        if run_id is not None:
+            self._runs.devices_of(run_id)
+        try:
+            found = await asyncio.to_thread(self._store.find, request_id, run_id)
+        except TimeoutError as error:
+            text = (
+                f"request_id: no request {request_id[:128]!r} found within {SEARCH_S:g} s; use "
+                "analyzer requests"
+            )
+            raise RunError(404, text) from error
+        except (sqlite3.Error, ValueError) as error:
+            raise RunError(
+                503, f"cannot read {self._store.path}: {error}; move it away to start afresh"
+            ) from error
+        if found and found.energy:
+            return final_view(request_id, found.run_id, found.energy)
+        try:
+            return self.show(request_id, run_id)  # it may have been saved in the meantime
+        except RunError as error:
+            if found is None:
+                raise
+            from wattline_exporter.requests.final import MAX_FINAL
+
+            text = NOT_KEPT_TEXT.format(
+                request_id=request_id[:128], count=MAX_FINAL, run_id=found.run_id
+            )
+            raise RunError(404, text) from error
+
+    async def listed(
+        self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
+    ) -> RequestPage:
+        """Return stored requests of a run. Raises RunError."""
+        self._runs.devices_of(run_id)
+        try:
+            return await asyncio.to_thread(self._page, run_id, start, end, limit, after)
+        except ValueError as error:
+            raise RunError(503, f"{error}; move {self._store.path} away to start afresh") from error
+
+    def _page(
+        self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
+    ) -> RequestPage:
+        page = self._store.page(run_id, start, end, limit, after)
+        return RequestPage.model_construct(
+            requests=[stored_view(each) for each in page.requests], next=page.next
+        )
+
+    def readings(self) -> Iterator[Reading]:
+        yield from self._counters.readings(self._clock().s)
+        yield from self._servers.readings(self._clock())
+
+    def native_buckets(self) -> Iterator[NativeBuckets]:
+        return self._counters.native_buckets(self._clock().s)
+
+    # -- time
+
+    async def run(self) -> None:
+        """Divide energy once a second until cancelled. The state is saved meanwhile: a disk may be
+        slow.
+        """
+        while True:
+            last_s = self._clock().s
+            await asyncio.sleep(TICK_S)
+            if self._clock().s - last_s > TICK_S + STALLED_S:
+                continue  # the polls of that time have not been read yet either
+            await self.divide()
+            self._save_soon()
+
+    async def tick(self, *, at_once: bool = False) -> None:
+        """Divide the slots that are due, and save the state."""
+        await self.divide(at_once=at_once)
+        if self._saving_state:
+            await self._saving_state
+        await self._save(is_last=at_once)
+
+    async def divide(self, *, at_once: bool = False) -> None:
+        """Divide the slots that are due, with `at_once` all. Other tasks can run between two
+        servers.
+        """
+        now = self._clock()
+        self._servers.update_gpus(now)
+        every_s = len(self._servers.by_run) // SERVERS_A_SECOND * TICK_S
+        for run_id, server in list(self._servers.by_run.items()):
+            known_s = self._servers.known_s(run_id, now.s)
+            found, number = server.tick(now.s, known_s, every_s=every_s, at_once=at_once)
+            if len(found):
+                self._finish(run_id, found)
+            if number is not None:
+                self._divided[run_id] = number
+            if not server.is_busy and self._has_ended(run_id):
+                self._servers.remove(run_id)
+                self._saving.pop(run_id, None)
+            await asyncio.sleep(0)
+
+    def _has_ended(self, run_id: str) -> bool:
+        try:
+            return self._runs.devices_of(run_id).end_at is not None
+        except RunError:
+            return True
+
+    def _save_soon(self) -> None:
+        """Begin to save the state, unless it is being saved."""
+        if self._saving_state is None or self._saving_state.done():
+            if self._saving_state:
+                self._saving_state.result()  # an error ends the process
+            self._saving_state = asyncio.create_task(self._save())
+
+    async def _save(self, *, is_last: bool = False) -> None:
+        changes = self._counters.take_changes()
+        divided, self._divided = self._divided, {}
+        final, self._unsaved = self._unsaved, []
+        if not changes and not divided and not is_last:
+            return
+        if await self._store.save(changes, divided, self._servers.divided_at(self._clock()), final):
+            self._counters.publish(changes, self._clock().s)
+        else:
+            self._counters.put_back(changes)
+            self._divided = divided | self._divided
+            from wattline_exporter.requests.final import latest_rows
+
+            self._unsaved = latest_rows([*final, *self._unsaved])
+
+    async def stop(self) -> None:
+        """Divide all energy that is known, and save it."""
+        await self.tick(at_once=True)
+        self._store.close()
+
+    # -- state
+
+    def _finish(self, run_id: str, rows: np.ndarray) -> None:
+        from wattline_exporter.requests.final import FinalEnergies, totals_j
+
+        if self._final is None:
+            self._final = FinalEnergies()
+        self._counters.add(rows["labels"], totals_j(rows), rows["loss"] == 0)
+        self._final.add(run_id, rows)
+        self._unsaved.append(rows)

@@ -1,0 +1,343 @@
+"""Marks of a run on the energy meters of its devices."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from wattline.contract.run import NO_GPU_FOUND
+from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.meter.plausibility import REASON_TEXTS
+from wattline_exporter.meter.sensor_clock import SENSOR_PERIOD_S
+from wattline_exporter.meter.uncertainty import (
+    EnergyMark,
+    LastPoll,
+    MeterTotals,
+    energy_between,
+    mark_at_totals,
+)
+from wattline_exporter.runs.open_run import Cut, Marks, RunRecord
+from wattline_exporter.sensors.readings import Device
+
+SETTLED_S = 5.0
+"""Age at which a mark is final: the polls around it have shown when the sensor updates."""
+FIRST_MARK_S = 0.5
+DOUBTED_S = 8.0
+"""Time after a run's end for which its counter is still compared with the power: it includes the
+load's end.
+"""
+SILENT_S = 30.0
+"""Longest wait for a device that is silent around a mark: its counter may still show the energy."""
+
+Meters = Mapping[Device, DeviceMeter]
+
+log = logging.getLogger(__name__)
+
+
+def take_marks(
+    run: RunRecord, meters: Meters, t_s: float, after: Marks, previous: Marks | None = None
+) -> Marks:
+    """Return the marks at `t_s`, none of them below the earlier marks `after`, so that energies add
+    up exactly.
+
+    A `previous` mark is kept where the meter no longer has the polls around `t_s`.
+    """
+    marks = dict(previous or {})
+    for device in run.devices:
+        meter = meters.get(device)
+        if meter is not None and not (device in marks and meter.polls.has_discarded(t_s)):
+            marks[device] = bounded_mark(run, device, meter.mark(t_s), meter.most_w, t_s)
+    return raise_marks(marks, after)
+
+
+def bounded_mark(
+    run: RunRecord, device: Device, mark: EnergyMark, most_w: float, t_s: float
+) -> EnergyMark:
+    """Return the mark with at most the energy that the device can have used since the run's start.
+
+    A mark at an instant of which no polls are kept may have energy from after it. `most_w`: 0 if it
+    is unknown.
+    """
+    begin = run.begin.get(device)
+    if begin is None or t_s <= run.begin_s or most_w <= 0.0:
+        return mark
+    return replace(mark, joules=min(mark.joules, begin.joules + most_w * (t_s - run.begin_s)))
+
+
+def raise_marks(marks: Marks, after: Marks) -> Marks:
+    """Return the marks, none of them below the earlier marks `after`."""
+    return {
+        device: replace(mark, joules=max(mark.joules, after[device].joules))
+        if device in after
+        else mark
+        for device, mark in marks.items()
+    }
+
+
+def start_phase(run: RunRecord, meters: Meters, cut: Cut) -> None:
+    """Add a cut with its first marks, which are final if the exporter is killed before it takes
+    better ones.
+    """
+    cut.marks = take_marks(run, meters, cut.t_s, run.cuts[-1].marks)
+    run.cuts.append(cut)
+
+
+def mark_first_use(
+    run: RunRecord, meters: Meters, gpus: Iterable[Device], others: Iterable[RunRecord], t_s: float
+) -> None:
+    """Take the marks of GPUs that the run uses from `t_s` on, except those that other runs hold."""
+    held = {device for other in others for device in other.measured()}
+    run.first_use |= {
+        gpu: meters[gpu].mark(t_s) for gpu in gpus if gpu in meters and gpu not in held
+    }
+
+
+def bound_first_use(run: RunRecord, device: Device, share_j: float) -> None:
+    """Lower the energy of an ended run before its first use of a device to what its share
+    leaves.
+    """
+    begin, first, final = run.begin.get(device), run.first_use.get(device), run.final.get(device)
+    if begin and first and final:
+        most_j = max(0.0, energy_between(begin, final).joules - share_j)
+        run.first_use[device] = replace(first, joules=min(first.joules, begin.joules + most_j))
+
+
+def mark_end(run: RunRecord, meters: Meters) -> None:
+    """Take the first marks of the run's end, which are final if the exporter is killed before
+    better ones.
+    """
+    assert run.end_s is not None
+    run.final = take_marks(run, meters, run.end_s, run.cuts[-1].marks)
+
+
+def marks_of_totals(
+    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll], saved_s: float
+) -> Callable[[float], Marks]:
+    """Return the marks at any instant, from the last totals of a previous exporter.
+
+    Up to its limit, a device may have used any power between its last poll and the instant.
+    """
+    known = {
+        device: (total, polls.get(device, LastPoll(saved_s, total.peak_w)))
+        for device, total in totals.items()
+    }
+
+    def at(t_s: float) -> Marks:
+        return {
+            device: replace(
+                mark_at_totals(total),
+                half_width_j=last.most_w * (abs(t_s - last.t_s) + SENSOR_PERIOD_S),
+                most_w=last.most_w,
+            )
+            for device, (total, last) in known.items()
+        }
+
+    return at
+
+
+def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
+    """Take the marks of a running run again until they are final, and book the energy between final
+    marks.
+    """
+    before: Marks = {}
+    _mark_last_report(run, meters)
+    for cut in run.cuts:
+        age_s = now_s - cut.t_s
+        if not cut.settled and age_s >= FIRST_MARK_S:
+            cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
+            cut.settled = age_s >= SETTLED_S and (
+                age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s)
+            )
+            if cut.t_s == run.begin_s and not run.begin_settled:
+                run.begin, run.begin_settled = cut.marks, cut.settled
+        else:
+            cut.marks = raise_marks(cut.marks, before)
+        before = cut.marks
+    run.fold(now_s)
+
+
+def _mark_last_report(run: RunRecord, meters: Meters) -> None:
+    """Take the marks at the last report of a run without processes, while the meters have the polls
+    around it.
+    """
+    known_s = run.last_report.t_s if run.last_report else -math.inf
+    if not (run.processes or run.cgroup) and run.alive_s > known_s:
+        run.last_report = Cut(
+            run.alive_s, None, marks=take_marks(run, meters, run.alive_s, run.begin)
+        )
+
+
+def _all_read_after(run: RunRecord, meters: Meters, t_s: float) -> bool:
+    run_meters = [meters.get(device) for device in run.devices]
+    return all(meter and meter.latest and meter.latest.after_s > t_s for meter in run_meters)
+
+
+def finish(run: RunRecord, meters: Meters) -> None:
+    """Take the final marks of a run whose end is known, and book the rest of its energy."""
+    assert run.end_s is not None
+    for device in run.measured():
+        meter = meters.get(device)
+        latest = meter.latest if meter else None
+        if latest is None or latest.after_s < run.end_s:
+            read = (
+                f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
+            )
+            run.note(
+                f"{device.kind} {device.id}: {read} the run's end; its energy after that is "
+                "missing, and the "
+                "uncertainty includes it"
+            )
+    if lacks_gpu(run):
+        run.note(NO_GPU_FOUND)
+    before: Marks = {}
+    for cut in run.cuts:
+        if not cut.settled:
+            cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
+            if cut.t_s == run.begin_s and not run.begin_settled:
+                run.begin = cut.marks
+        cut.marks = raise_marks(cut.marks, before)
+        before = cut.marks
+    run.final = take_marks(run, meters, run.end_s, before)
+    if run.end_until_s is not None and run.end_until_s > run.end_s:
+        _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
+    if run.last_report and run.end_s == run.lease_until_s and not (run.processes or run.cgroup):
+        _widen_after(run, run.last_report)
+    elif run.end_s == run.lease_until_s and (run.processes or run.cgroup):
+        _widen_since_report(run, meters)
+    close(run)
+
+
+def lacks_gpu(run: RunRecord) -> bool:
+    """Return True if none of the node's GPUs has had a process of a run that counts those of its
+    processes.
+    """
+    return run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices)
+
+
+def _widen_after(run: RunRecord, report: Cut) -> None:
+    """Widen the interval of a run that ended at some time since its last report by the energy since
+    then.
+    """
+    for device, mark in run.final.items():
+        if device in report.marks:
+            since_j = mark.joules - report.marks[device].joules + report.marks[device].half_width_j
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
+
+
+def _widen_since_report(run: RunRecord, meters: Meters) -> None:
+    """Widen the interval of a run whose lease ran out while its processes were alive, which may not
+    be the client's.
+
+    Its marks at the last report are not kept: it used at most its limit since then.
+    """
+    for device, mark in run.final.items():
+        if device in run.begin:
+            since_j, meter = mark.joules - run.begin[device].joules, meters.get(device)
+            if meter and meter.most_w > 0.0:
+                since_j = min(since_j, meter.most_w * run.lease_s)
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
+
+
+def _widen_end(run: RunRecord, latest: Marks) -> None:
+    """Widen the interval of a run whose end is not known exactly by the energy up to its `latest`
+    possible end.
+    """
+    assert run.end_s is not None
+    assert run.ended_at is not None
+    assert run.end_until_s is not None
+    for device, mark in run.final.items():
+        if device in latest:
+            further_j = latest[device].joules + latest[device].half_width_j - mark.joules
+            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, further_j))
+    until_at = run.ended_at + run.end_until_s - run.end_s
+    cause = ", while the exporter was not running" if run.unwatched else ""
+    run.note(
+        f"it ended between {time_text(run.ended_at)} and {time_text(until_at)}{cause}: "
+        "the energy is that until the first of these times, and the uncertainty includes the rest"
+    )
+
+
+def time_text(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def close(run: RunRecord) -> None:
+    """Declare all marks final and book the rest of the run's energy."""
+    run.begin_settled = run.final_settled = True
+    for cut in run.cuts:
+        cut.settled = True
+    run.fold(run.end_s or run.begin_s)
+    for device in run.measured():
+        begin, final = run.begin.get(device), run.final.get(device)
+        if begin and final and final.resets > begin.resets:
+            run.note(
+                f"{device.kind} {device.id}: its energy counter was reset; the energy continues "
+                "from before"
+            )
+    log.info("run %s ended: %s", run.run_id, run.outcome)
+
+
+class LateDoubts:
+    """Doubts about runs that have just ended.
+
+    A counter and the power often show a difference only when the load has ended. Such a doubt
+    widens the interval of an ended run, which makes a revision of it.
+    """
+
+    def __init__(self) -> None:
+        self._checked_s: dict[str, float] = {}
+        self._revisions: dict[str, int] = {}
+
+    @property
+    def is_watching(self) -> bool:
+        return bool(self._checked_s)
+
+    def watch(self, run: RunRecord, now_s: float) -> None:
+        """Check a run, whose energy was finished now, for DOUBTED_S after its end."""
+        self._checked_s[run.run_id] = now_s
+
+    def forget(self, run: RunRecord) -> None:
+        self._revisions.pop(run.run_id, None)
+        self._checked_s.pop(run.run_id, None)
+
+    def revision(self, run: RunRecord) -> str:
+        """Return the run's id, followed by the number of its revision if it has one."""
+        number = self._revisions.get(run.run_id)
+        return f"{run.run_id} {number}" if number else run.run_id
+
+    def check(self, run: RunRecord, meters: Meters, now_s: float) -> bool:
+        """Widen the run's interval by new doubts; return whether there are any."""
+        checked_s = self._checked_s.get(run.run_id)
+        if checked_s is None or run.end_s is None:
+            return False
+        self._checked_s[run.run_id] = now_s
+        if now_s - run.end_s > DOUBTED_S:
+            del self._checked_s[run.run_id]
+        doubts = [
+            _add_doubt(run, device, meters[device], checked_s, now_s)
+            for device in run.measured()
+            if device in meters
+        ]
+        if any(doubts):
+            self.revise(run)
+        return any(doubts)
+
+    def revise(self, run: RunRecord) -> None:
+        """Count a change of an ended run, whose metrics are then read again."""
+        self._revisions[run.run_id] = self._revisions.get(run.run_id, 0) + 1
+
+
+def _add_doubt(
+    run: RunRecord, device: Device, meter: DeviceMeter, after_s: float, until_s: float
+) -> bool:
+    windows = meter.comparison.detected(after_s, until_s)
+    doubt_j = math.fsum(window.joules for window in windows if window.begin_s < (run.end_s or 0.0))
+    final = run.final.get(device)
+    if not final or not doubt_j:
+        return False
+    run.final[device] = replace(final, half_width_j=final.half_width_j + doubt_j)
+    run.note(f"gpu {device.id}: {REASON_TEXTS['disagrees' if meter.has_counter else 'stuck']}")
+    return True

@@ -1,0 +1,114 @@
+"""Buffered writer of the NVML worker's messages to stdout."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
+from wattline_exporter.sensors.nvml.wire import EXIT_BEHIND, encode_items
+from wattline_exporter.sensors.readings import Poll, WorkerItem
+
+MAX_POLLS = 20_000
+"""Polls kept for a daemon that does not read: 15 s of 64 GPUs. Beyond, the older half is dropped.
+
+A GPU's own counter bridges the gap. Without a counter the time counts as not covered.
+"""
+MAX_OTHER_ITEMS = 4_000
+"""Other items kept. They cannot be dropped, since readings are sent only when they change: beyond,
+the worker exits.
+"""
+MAX_LINE_BYTES = 256 * 1024
+"""Longest line, since the daemon does nothing else while it decodes one. A single larger item is
+sent whole.
+"""
+
+_write_lock = threading.Lock()
+
+
+class MessageWriter:
+    """Collects items from all threads and writes those of a short time as one line."""
+
+    def __init__(self, schedule: SamplingSchedule) -> None:
+        self._schedule = schedule
+        self._filled = threading.Event()
+        self._lock = threading.Lock()
+        self._items: list[WorkerItem] = []
+        self._polls = 0
+
+    def put(self, item: WorkerItem) -> None:
+        """Queue an item. End the process where too many items that cannot be dropped wait for the
+        daemon.
+        """
+        with self._lock:
+            self._items.append(item)
+            is_first = len(self._items) == 1
+            if isinstance(item, Poll):
+                self._polls += 1
+                if self._polls > MAX_POLLS:
+                    self._drop_older_polls()
+            elif len(self._items) - self._polls > MAX_OTHER_ITEMS:
+                os._exit(EXIT_BEHIND)
+        if is_first:  # the writer takes all items that wait
+            self._filled.set()
+
+    def _drop_older_polls(self) -> None:
+        """Drop the older half of the polls. The caller holds the lock."""
+        positions = [
+            position for position, item in enumerate(self._items) if isinstance(item, Poll)
+        ]
+        first_kept = positions[len(positions) // 2]
+        older: list[WorkerItem] = [
+            item for item in self._items[:first_kept] if not isinstance(item, Poll)
+        ]
+        self._items = older + self._items[first_kept:]
+        self._polls = len(positions) - len(positions) // 2
+
+    def run(self, check: Callable[[], None]) -> NoReturn:
+        """Write items as they come; call `check` after each message, and regularly where there are
+        none.
+        """
+        while True:
+            if self._filled.wait(self._schedule.check_every_s()):
+                time.sleep(self._schedule.coalesce_s())
+                self._filled.clear()
+                self.flush()
+            check()
+
+    def flush(self) -> None:
+        with self._lock:
+            items, self._items, self._polls = self._items, [], 0
+        try:
+            with _write_lock:
+                for line in _lines(items):
+                    _write(line)
+        except BrokenPipeError:
+            os._exit(0)
+
+    def exit(self, code: int) -> NoReturn:
+        """Write what waits and end the process, whose other threads may hang in the driver."""
+        self.flush()
+        with _write_lock:
+            os._exit(code)
+
+
+def _lines(items: Sequence[WorkerItem]) -> Iterator[bytes]:
+    """Yield as few lines as possible, in order, so that a GPU is announced before its polls."""
+    if not items:
+        return
+    line = encode_items(items)
+    if len(line) <= MAX_LINE_BYTES or len(items) == 1:
+        yield line
+        return
+    half = len(items) // 2
+    yield from _lines(items[:half])
+    yield from _lines(items[half:])
+
+
+def _write(line: bytes) -> None:
+    """Write the whole line: one longer than the pipe's buffer takes several writes."""
+    while line:
+        line = line[os.write(1, line) :]

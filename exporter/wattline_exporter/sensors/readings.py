@@ -1,0 +1,335 @@
+"""Types that the folders exchange: readings, polls, GPUs, messages of the NVML worker, services and
+errors.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple, Protocol
+
+from wattline.contract.metrics import Metric
+
+Component = Literal["gpu", "cpu", "dram"]
+DeviceKind = Literal["gpu", "package", "core", "uncore", "dram", "psys", "hwmon"]
+_COMPONENT: dict[str, Component] = {"gpu": "gpu", "package": "cpu", "dram": "dram"}
+
+
+class Device(NamedTuple):
+    """Device with its own energy: a GPU by UUID, a RAPL zone by its package number, a board sensor
+    as `CHIP/SENSOR`.
+
+    A tuple, since it is the key of many lookups for each poll.
+    """
+
+    kind: DeviceKind
+    id: str
+
+    @property
+    def component(self) -> Component | None:
+        """Component of a run's energy; None for zones that overlap others and are never added to a
+        run.
+        """
+        return _COMPONENT.get(self.kind)
+
+
+class Reading(NamedTuple):
+    """Sample of a metric; `labels` are the values in the order of `metric.labels`."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+    extra: tuple[tuple[str, str], ...] = ()
+    """Additional labels of a metric with open labels."""
+
+
+class NativeBuckets(NamedTuple):
+    """Buckets of a native histogram: number i has the values from its predecessor's end to 2 ** (i
+    / 2 ** schema).
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    extra: tuple[tuple[str, str], ...]
+    schema: int
+    zero_threshold: float
+    zero_count: int
+    counts: Mapping[int, int]
+
+
+class Poll(NamedTuple):
+    """Poll of a device's energy and power, whose call lay between `before_s` and `after_s`
+    (CLOCK_BOOTTIME).
+
+    A tuple, since 200 are made a second and a frozen dataclass costs three times as much.
+    """
+
+    device: Device
+    before_s: float
+    after_s: float
+    counter_j: float | None = None
+    """Raw energy counter, in joules; it may wrap at `counter_range_j` or restart from 0."""
+    instant_w: float | None = None
+    """Most instantaneous power that the device reports."""
+    average_w: float | None = None
+    """Power that the driver averages over a window."""
+    counter_range_j: float | None = None
+
+    @property
+    def display_w(self) -> float | None:
+        """Power to display: instantaneous, else averaged."""
+        return self.instant_w if self.instant_w is not None else self.average_w
+
+    @property
+    def integrand_w(self) -> float | None:
+        """Power to integrate: averaged, which misses no time between updates, else
+        instantaneous.
+        """
+        return self.average_w if self.average_w is not None else self.instant_w
+
+
+class GpuProcess(NamedTuple):
+    """Process on a GPU, by its PID in this namespace. Values that the driver does not report are
+    None.
+    """
+
+    pid: int
+    memory_bytes: int | None = None
+    utilization: float | None = None
+    """Share of time in which its kernels ran since the previous read, 0 to 1."""
+    instance: str = ""
+    """UUID of the MIG instance on which it runs, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Result of one read. `problems` are the parts that could not be read: cause and remedy, one
+    line each.
+    """
+
+    readings: tuple[Reading, ...] = ()
+    polls: tuple[Poll, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Carbon intensity of [begin_s, end_s) in Unix seconds, gCO2eq/kWh."""
+
+    begin_s: float
+    end_s: float
+    grams_per_kwh: float
+    region: str
+    provider: str
+    basis: Literal["average", "marginal"]
+    quality: Literal["actual", "forecast", "estimated", "static"]
+
+
+class SourceError(Exception):
+    """Error of a source that cannot be read at all now. `remedy` is a command or a place to
+    check.
+    """
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(f"{cause}; {remedy}")
+        self.cause = cause
+        self.remedy = remedy
+
+
+class RunError(Exception):
+    """A request of the run API that cannot be fulfilled. `status`: the HTTP status of the
+    response.
+    """
+
+    def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+class Source(Protocol):
+    """Source of readings and polls. `read` blocks, is called in a thread, and raises
+    SourceError.
+    """
+
+    name: str
+
+    def read(self) -> Batch: ...
+
+
+class Service:
+    """Part of the daemon. It is started once, runs in the background until it is cancelled, and is
+    stopped once.
+    """
+
+    async def start(self) -> None:
+        """Prepare. Raises OperationError where that fails."""
+
+    async def run(self) -> None:
+        """Run until cancelled; return at once where there is nothing to do."""
+
+    async def stop(self) -> None:
+        """Release what `start` and `run` took."""
+
+
+def boottime() -> float:
+    """Return seconds of CLOCK_BOOTTIME, which counts suspended time and is never set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ClockReading(NamedTuple):
+    """One instant on three clocks: CLOCK_BOOTTIME, Unix time and CLOCK_MONOTONIC, which stops in
+    system sleep.
+    """
+
+    s: float
+    at: float
+    awake_s: float
+
+
+def read_clocks() -> ClockReading:
+    return ClockReading(boottime(), time.time(), time.monotonic())
+
+
+class RunDevices(NamedTuple):
+    """Devices of a run, and its begin and end in Unix seconds; the end is None while it runs."""
+
+    devices: tuple[Device, ...]
+    begin_at: float
+    end_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """Static properties of a GPU, reported when it is attached."""
+
+    index: str
+    uuid: str
+    name: str
+    architecture: str
+    pci_bus_id: str
+    driver_version: str
+
+
+# -- messages of the NVML worker
+
+ReadingKey = tuple[str, tuple[str, ...]]
+"""Metric name and label values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOrder:
+    """Polling rates that the daemon wants. For `burst_s` the worker polls as fast as useful."""
+
+    period_s: float = 1.0
+    burst_s: float = 0.0
+    processes_every_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """Number of GPUs that the driver listed when NVML was initialized."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingChanges:
+    """Readings of one GPU that changed or disappeared since the previous message about it."""
+
+    uuid: str
+    changed: tuple[Reading, ...]
+    removed: tuple[ReadingKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcessList:
+    """All processes on one GPU, read at `read_s` (CLOCK_BOOTTIME)."""
+
+    uuid: str
+    processes: tuple[GpuProcess, ...]
+    read_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class XidError:
+    """XID error that the driver reported for one GPU."""
+
+    uuid: str
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class XidReporting:
+    """GPU whose XID errors the worker reports from now on."""
+
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailure:
+    """Failed driver call on one GPU, named by its index since it may never have been attached."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverGone:
+    """Last message of a worker: the driver is no longer usable.
+
+    `unloaded`: the driver was not loaded, so its energy counters restart from 0.
+    """
+
+    reason: str
+    unloaded: bool = False
+
+
+WorkerItem = (
+    GpuCount
+    | GpuInfo
+    | Poll
+    | ReadingChanges
+    | GpuProcessList
+    | XidReporting
+    | XidError
+    | GpuFailure
+    | DriverGone
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMessage:
+    """Items that the worker reported within a short time, grouped by type and in order within each
+    type.
+    """
+
+    gpu_counts: tuple[GpuCount, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
+    """GPUs that have been attached."""
+    polls: tuple[Poll, ...] = ()
+    reading_changes: tuple[ReadingChanges, ...] = ()
+    process_lists: tuple[GpuProcessList, ...] = ()
+    xid_reporting: tuple[XidReporting, ...] = ()
+    xid_errors: tuple[XidError, ...] = ()
+    gpu_failures: tuple[GpuFailure, ...] = ()
+    driver_gone: tuple[DriverGone, ...] = ()
+
+    def extended(self, later: WorkerMessage) -> WorkerMessage:
+        """Return one message with the items of both."""
+        return WorkerMessage(
+            *(getattr(self, f.name) + getattr(later, f.name) for f in fields(self))
+        )
+
+
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return the text as a label value: without control characters, bidirectional ones and lone
+    surrogates.
+    """
+    return text if text.isprintable() else _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,59 @@
+"""State that is saved each second, and the whole of it that a later exporter loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wattline_exporter.attribution.owner_counters import OwnerAmount
+from wattline_exporter.attribution.policy import AttributedKey, AttributionChanges
+from wattline_exporter.meter.counter_wraps import CounterTotal, SeriesKey
+from wattline_exporter.meter.emissions import EmissionKey
+from wattline_exporter.meter.uncertainty import LastPoll, MeterTotals
+from wattline_exporter.sensors.readings import Device, ReadingKey
+
+
+class StoredRun(NamedTuple):
+    """A run as JSON, with the columns by which it is found."""
+
+    run_id: str
+    started_at: float
+    is_open: bool
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """Everything that a previous exporter saved. `totals` have no raw values if the machine was
+    restarted since.
+    """
+
+    totals: dict[Device, MeterTotals]
+    emissions: dict[EmissionKey, float]
+    running: list[str]
+    """Open runs, as JSON."""
+    ended: list[str]
+    """Ended runs that the metrics still show, as JSON."""
+    counters: dict[SeriesKey, CounterTotal]
+    attributed: dict[AttributedKey, int]
+    """Microjoules."""
+    idle_w: dict[Device, float]
+    boot_id: str | None
+    saved_at: float
+    saved_s: float
+    polls: dict[Device, LastPoll]
+    owners: dict[ReadingKey, OwnerAmount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """Data saved each second: all totals, and the changes of runs, counters and attribution."""
+
+    totals: dict[Device, MeterTotals]
+    emissions: dict[EmissionKey, float]
+    runs: list[StoredRun]
+    counters: dict[SeriesKey, CounterTotal | None]
+    attributed: AttributionChanges
+    idle_w: dict[Device, float]
+    now_s: float
+    polls: dict[Device, LastPoll] = field(default_factory=dict)

@@ -1,0 +1,157 @@
+"""Sequential test for an increase of the energy: error rates over generated truths, and chosen
+figures.
+"""
+
+import numpy as np
+import pytest
+
+from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup
+from wattline_analyzer.compare.gate import GateError, Verdict, gate_figure, judge
+from wattline_analyzer.core.interval import Interval
+
+ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
+PER_TOKEN = RunFigure(
+    "energy_per_generated_tokens_joules", "energy_per_unit", "energy per unit", "generated_tokens"
+)
+PER_STEP = RunFigure("energy_per_steps_joules", "energy_per_unit", "energy per unit", "steps")
+RATE = RunFigure("generated_tokens_per_second", "rate", "rate", "generated_tokens")
+LIMIT, REPEATS, DRAWS = 0.03, 8, 2_000
+
+
+def group(name, values, *, half=None, figure=ENERGY, repeats=True, work=None):
+    members = (
+        GroupMember(
+            f"{name}-{n}",
+            str(n) if repeats else None,
+            {},
+            frozenset(),
+            {figure: Interval(float(value), half)},
+            work or {},
+        )
+        for n, value in enumerate(values)
+    )
+    return RunGroup(name, tuple(members))
+
+
+def verdict(baseline, candidate, **options):
+    groups = [group("main", baseline, **options), group("change", candidate, **options)]
+    return judge(groups, ENERGY, LIMIT, REPEATS)
+
+
+def shares(increase, *, paired, sigma=0.01, drift=0.0, unequal=1.0, tails=None):
+    """Return the shares of the verdicts over generated groups of eight runs with a relative scatter
+    `sigma`.
+    """
+    rng = np.random.default_rng(7)
+
+    def noise():
+        # Student's t with three degrees of freedom has a variance of 3
+        return (
+            rng.normal(size=REPEATS)
+            if tails is None
+            else rng.standard_t(tails, REPEATS) / np.sqrt(tails / (tails - 2))
+        )
+
+    found = []
+    for _ in range(DRAWS):
+        common = np.cumsum(rng.normal(0, drift, REPEATS))
+        baseline = 500 * np.exp(common + sigma * noise())
+        candidate = 500 * (1 + increase) * np.exp(common + unequal * sigma * noise())
+        found.append(verdict(baseline, candidate, repeats=paired).verdict)
+    return {one: found.count(one) / DRAWS for one in Verdict}
+
+
+@pytest.mark.parametrize("paired", [True, False], ids=["pairs", "groups"])
+@pytest.mark.parametrize(
+    "truth",
+    [{}, {"sigma": 0.03}, {"unequal": 3.0}, {"tails": 3}, {"sigma": 0.002}],
+    ids=["equal", "wide", "unequal", "tails", "narrow"],
+)
+def test_gate_without_increase_has_at_most_one_percent_false_alarms(truth, paired):
+    assert shares(0.0, paired=paired, **truth)[Verdict.REGRESSION] <= 0.01
+
+
+def test_gate_with_drift_and_pairs_has_at_most_one_percent_false_alarms():
+    found = shares(0.0, paired=True, drift=0.05)
+    assert found[Verdict.REGRESSION] <= 0.01
+    assert found[Verdict.PASS] >= 0.9
+
+
+@pytest.mark.parametrize("paired", [True, False], ids=["pairs", "groups"])
+def test_gate_finds_three_percent_in_nine_of_ten(paired):
+    found = shares(0.03, paired=paired)
+    assert found[Verdict.REGRESSION] >= 0.9
+    assert found[Verdict.PASS] <= 0.05
+
+
+def test_gate_with_wide_scatter_does_not_pass_a_regression():
+    found = shares(0.03, paired=False, sigma=0.04)
+    assert found[Verdict.PASS] <= 0.05
+    assert found[Verdict.CANNOT_TELL] > 0.5
+
+
+def test_gate_stops_at_the_first_verdict():
+    rng = np.random.default_rng(1)
+    baseline, candidate = 500 * np.exp(rng.normal(0, 0.001, (2, REPEATS)))
+    result = verdict(baseline, 1.2 * candidate)
+    assert (result.verdict, result.repeats) == (Verdict.REGRESSION, 3)
+    again = verdict(baseline[:3], 1.2 * candidate[:3])
+    assert (again.verdict, again.repeats, again.ratio) == (result.verdict, 3, result.ratio)
+    assert result.ratio == pytest.approx(1.2, rel=0.003)
+
+
+def test_gate_of_one_run_each_cannot_tell():
+    result = verdict([500.0], [900.0], half=0.5)
+    assert (result.verdict, result.repeats, result.low, result.ratio) == (
+        Verdict.CANNOT_TELL,
+        1,
+        None,
+        1.8,
+    )
+
+
+def test_gate_measurement_uncertainty_larger_than_scatter_cannot_tell():
+    # identical values, but each ± 10 %: the means of eight are ± 3.5 %, their ratio ± 5 %
+    result = verdict([500.0] * 8, [500.0] * 8, half=50.0)
+    assert result.verdict is Verdict.CANNOT_TELL
+    assert np.log(result.high) == pytest.approx(0.1 * np.sqrt(2 / 8))
+
+
+def test_gate_repeats_beyond_the_planned_are_not_used():
+    rng = np.random.default_rng(3)
+    baseline, candidate = 500 * np.exp(rng.normal(0, 0.05, (2, 30)))
+    assert verdict(baseline, candidate).repeats <= REPEATS
+
+
+def test_gate_missing_repeat_leaves_out_its_pair():
+    main, change = group("main", [500, 510, 490, 505]), group("change", [500, 510, 490, 505])
+    change = RunGroup("change", change.members[1:])
+    result = judge([main, change], ENERGY, LIMIT, REPEATS)
+    assert result.paired
+    assert result.ratio == 1.0
+
+
+def test_gate_figure_is_the_primary_unit_and_never_a_rate():
+    figures = {
+        RATE: Interval(3.0),
+        PER_STEP: Interval(2.0),
+        PER_TOKEN: Interval(1.0),
+        ENERGY: Interval(5.0),
+    }
+    groups = [
+        RunGroup(name, (GroupMember(name, None, {}, frozenset(), figures),)) for name in ("a", "b")
+    ]
+    assert gate_figure(groups) is PER_TOKEN
+    assert gate_figure(groups, PER_STEP.key) is PER_STEP
+    with pytest.raises(
+        GateError,
+        match="not every run has the figure 'generated_tokens_per_second'; use one of: en",
+    ):
+        gate_figure(groups, RATE.key)
+
+
+def test_gate_unequal_work_without_energy_per_unit_is_refused():
+    groups = [group("a", [500], work={"steps": 100.0}), group("b", [600], work={"steps": 120.0})]
+    with pytest.raises(GateError, match="different amounts of work"):
+        gate_figure(groups)
+    assert gate_figure(groups, ENERGY.key) is ENERGY

@@ -1,0 +1,199 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.analyzer.node import NodeGpu
+from wattline_analyzer.core.integrate import (
+    PowerRange,
+    counter_energy,
+    idle_power,
+    net_energy,
+    power_range,
+    trapezoid,
+    unwrap,
+)
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.core.samples import Samples, clean
+
+
+def series(*pairs):
+    return clean(
+        np.array([t for t, _ in pairs], float), np.array([value for _, value in pairs], float)
+    )
+
+
+NO_SAMPLES = Samples(np.empty(0), np.empty(0))
+BOARD = PowerRange(30, 440)
+
+
+def test_counter_energy_at_constant_power_is_power_times_time():
+    counter = series(*((t, 300 * t) for t in np.arange(0.3, 60, 15)))
+
+    bound = counter_energy(counter, 10, 30, BOARD)
+
+    assert bound.value == pytest.approx(6_000)  # 300 W x 20 s
+    assert bound.low <= 6_000 <= bound.high
+
+
+def test_counter_energy_between_two_scrapes_has_wide_bound():
+    counter = series((0, 0), (15, 60 * 10 + 300 * 5))  # idle at 60 W, 5 s at 300 W somewhere in it
+
+    bound = counter_energy(counter, 6, 11, BOARD)
+
+    assert bound.low <= 1_500 <= bound.high
+    assert bound.high - bound.low > 500
+
+
+def test_counter_energy_without_samples_is_none():
+    assert counter_energy(NO_SAMPLES, 0, 10, BOARD) is None
+
+
+def test_unwrap_counter_reset_adds_new_value_to_last():
+    line = unwrap(series((0, 1_000), (1, 1_300), (2, 200), (3, 500)), BOARD)
+
+    assert line.energy_j.tolist() == [1_000, 1_300, 1_500, 1_800]
+    assert line.lost_j.tolist() == [
+        0,
+        0,
+        240,
+        240,
+    ]  # at most 440 J in that second, of which 200 J were seen
+
+
+def test_counter_energy_bound_covers_energy_hidden_by_reset():
+    # 300 W throughout; the counter restarts at 0 half a second after t = 5, which hides 150 J
+    counter = series(*((t, 300 * t if t <= 5 else 300 * (t - 5.5)) for t in range(21)))
+
+    bound = counter_energy(counter, 2, 18, BOARD)
+
+    assert bound.value == pytest.approx(4_650)
+    assert bound.low <= 4_800 <= bound.high
+
+
+def test_trapezoid_uses_sample_timestamps():
+    power = series((0, 100), (1, 100), (1.5, 200), (3, 200))
+
+    assert trapezoid(power, 0, 3).energy_j == pytest.approx(100 * 1 + 75 + 200 * 1.5)
+
+
+def test_trapezoid_interpolates_at_window_edges():
+    power = series((0, 100), (10, 200))
+
+    assert trapezoid(power, 2, 4).energy_j == pytest.approx(260)  # 120 W rising to 140 W
+
+
+def test_trapezoid_excludes_gaps():
+    power = series((0, 100), (1, 100), (2, 100), (3, 100), (60, 100), (61, 100))
+
+    result = trapezoid(power, 0, 61)
+
+    assert result.energy_j == pytest.approx(400)
+    assert result.covered_s == pytest.approx(4)
+
+
+def test_power_range_ends_10_percent_above_power_limit():
+    assert power_range(series((0, 80), (1, 350)), 400) == PowerRange(0, pytest.approx(440))
+    assert power_range(series((0, 80), (1, 300)), None) == PowerRange(0, 450)
+    assert power_range(NO_SAMPLES, 400) == PowerRange(0, pytest.approx(440))
+    assert power_range(NO_SAMPLES, None) is None
+
+
+def test_idle_power_is_median_of_idle_windows():
+    power = series(*((t, 60 if t < 100 else 66) for t in range(200)))
+
+    idle_w = idle_power(power, NO_SAMPLES, [(0, 60), (140, 200)])
+
+    assert idle_w == Interval(63, 3)
+
+
+@pytest.mark.parametrize(
+    ("power", "utilization", "reason"),
+    [
+        (series(*((t, 60) for t in range(9))), NO_SAMPLES, "shorter than 10 s"),
+        (series(*((t, 60 if t % 2 else 300) for t in range(60))), NO_SAMPLES, "restless"),
+        (series(*((t, 60) for t in range(60))), series(*((t, 0.4) for t in range(60))), "busy"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_idle_power_rejects_short_variable_or_busy_window(power, utilization, reason):
+    assert idle_power(power, utilization, [(0, 60)]) is None
+
+
+def test_net_energy_subtracts_idle_and_combines_uncertainties():
+    net = net_energy(Interval(6_000, 30), Interval(60, 2), 20)
+
+    assert net.value == 4_800  # 6,000 J - 60 W x 20 s
+    assert net.half == 50  # 30 J and 2 W x 20 s in quadrature
+
+
+bursts = st.lists(st.tuples(st.floats(0.05, 3), st.floats(60, 400)), min_size=1, max_size=60)
+
+
+def gpu_with_bursts(pieces):
+    begins = np.cumsum([0, *(length for length, _ in pieces)])
+    return NodeGpu(
+        [
+            *((float(t), watts) for t, (_, watts) in zip(begins, pieces, strict=False)),
+            (float(begins[-1]), 80.0),
+        ]
+    )
+
+
+@given(
+    pieces=bursts,
+    interval_s=st.floats(0.5, 15),
+    phase_s=st.floats(0, 1),
+    window=st.tuples(st.floats(5, 60), st.floats(0.5, 60)),
+    data=st.data(),
+)
+def test_counter_energy_bound_covers_true_energy_for_any_scrapes(
+    pieces, interval_s, phase_s, window, data
+):
+    gpu, (start_s, end_s) = gpu_with_bursts(pieces), (window[0], window[0] + window[1])
+    times = np.arange(phase_s, end_s + 2 * interval_s, interval_s)
+    ages_s = data.draw(st.lists(st.floats(-0.05, 0.4), min_size=len(times), max_size=len(times)))
+    counts_j = np.maximum.accumulate(
+        [gpu.energy_j(t - age) for t, age in zip(times, ages_s, strict=True)]
+    )
+    power = clean(times, np.array([gpu.power_w(t) for t in times]))
+
+    bound = counter_energy(clean(times, counts_j), start_s, end_s, power_range(power, 400))
+
+    true_j = gpu.energy_j(end_s) - gpu.energy_j(start_s)
+    assert bound.low - 1e-6 <= true_j <= bound.high + 1e-6
+    assert bound.low <= bound.value <= bound.high
+
+
+@given(pieces=bursts, cut=st.floats(0.1, 0.9))
+def test_energy_of_adjacent_windows_adds_up(pieces, cut):
+    gpu = gpu_with_bursts(pieces)
+    counter = series(*((t, gpu.energy_j(t)) for t in np.arange(0, 200, 1.0)))
+    power = series(*((t, gpu.power_w(t)) for t in np.arange(0, 200, 1.0)))
+    middle_s = 10 + 100 * cut
+
+    whole, left, right = (
+        trapezoid(power, *w).energy_j for w in ((10, 110), (10, middle_s), (middle_s, 110))
+    )
+    assert left + right == pytest.approx(whole)
+    values = [
+        counter_energy(counter, start_s, end_s, BOARD).value
+        for start_s, end_s in ((10, 110), (10, middle_s), (middle_s, 110))
+    ]
+    assert values[1] + values[2] == pytest.approx(values[0])
+
+
+@given(pieces=bursts, shift_s=st.integers(-1_000_000, 1_000_000))
+def test_counter_energy_is_independent_of_start_time(pieces, shift_s):
+    gpu = gpu_with_bursts(pieces)
+    times = np.arange(0, 100, 1.0)
+    energies = np.array([gpu.energy_j(t) for t in times])
+    here = counter_energy(clean(times, energies), 10.5, 80.5, BOARD)
+    there = counter_energy(
+        clean(times + shift_s, energies + 12_345), 10.5 + shift_s, 80.5 + shift_s, BOARD
+    )
+
+    for a, b in ((here.value, there.value), (here.low, there.low), (here.high, there.high)):
+        assert math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-2)

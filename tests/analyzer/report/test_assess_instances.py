@@ -1,0 +1,51 @@
+"""Report of a run on several nodes, or of one node with two addresses."""
+
+from tests.analyzer.node import NodeGpu, NodeRun, scrape, series_of_scrapes
+from tests.analyzer.run_reports import POWER_STEPS, SCRAPE_TIMES, finding_codes, load_frames
+from wattline.contract.history import Series
+from wattline_analyzer.report.assess import assess
+
+
+def two_instances(folder, second_gpu):
+    first = series_of_scrapes(
+        ((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES), "a:9847"
+    )
+    second = series_of_scrapes(
+        ((t, scrape([second_gpu], NodeRun(), t)) for t in SCRAPE_TIMES), "b:9847"
+    )
+    series = [
+        Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples)
+        for s in [*first, *second]
+    ]
+    return assess(load_frames(folder, series))
+
+
+def test_report_several_instances_add_energy_and_work(tmp_path):
+    report = two_instances(tmp_path, NodeGpu(POWER_STEPS, index="1"))
+
+    assert report.instances == ("a:9847", "b:9847")
+    assert report.headline.value == 12_000
+    assert report.work[0].amount == 2_000
+    assert report.devices[0].label == "a:9847 GPU 0"
+
+
+def test_report_exporter_with_two_addresses_counts_once(tmp_path):
+    report = two_instances(tmp_path, NodeGpu(POWER_STEPS))
+
+    assert report.instances == ("a:9847",)
+    assert report.headline.value == 6_000
+    assert "alias" in finding_codes(report)
+
+
+def test_report_exporter_with_two_scrape_jobs_counts_once(tmp_path):
+    once = series_of_scrapes(
+        ((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES), "a:9847"
+    )
+    again = [
+        Series({**s.labels, "job": "other"}, [(t + 0.4, v) for t, v in s.samples]) for s in once
+    ]
+
+    report = assess(load_frames(tmp_path, [*once, *again]))
+
+    assert report.headline.value == 6_000
+    assert report.work[0].amount == 1_000

@@ -1,0 +1,22 @@
+"""Panels of a run's plot."""
+
+import pytest
+
+from tests.analyzer.node import NodeGpu
+from tests.analyzer.run_reports import POWER_STEPS, run_frames
+from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.plot import run_plot
+from wattline_analyzer.report.timeseries import power_samples
+
+
+@pytest.mark.parametrize(("limit_w", "is_drawn"), [(400.0, True), (1_000.0, False)])
+def test_run_plot_has_panels_of_sensors_and_a_near_power_limit(tmp_path, limit_w, is_drawn):
+    gpu = NodeGpu(POWER_STEPS, limit_w=limit_w, utilization=0.5)
+    frames = run_frames(tmp_path, gpus=[gpu])
+    report = assess(frames)
+
+    plot = run_plot(report, power_samples(frames, report), frames.raw, form="svg").decode()
+
+    assert "<!-- GPU utilization, % -->" in plot
+    assert "GPU temperature" not in plot  # no samples of it
+    assert ("(dashed: power limit)" in plot) == is_drawn

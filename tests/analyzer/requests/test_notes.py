@@ -1,0 +1,72 @@
+"""Warnings and notes on a run whose energy is divided among requests."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from wattline.contract.work import SHARE_POLICY
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.requests.notes import attributed_notes, run_notes
+
+
+def ledger(*, ended=True, attributed_j=(300.0,), **results):
+    devices = [
+        SimpleNamespace(component="gpu", attributed_j={SHARE_POLICY: each}) for each in attributed_j
+    ]
+    windows = {"node": SimpleNamespace(ended=ended)}
+    return SimpleNamespace(run_id="server", results=results, windows=windows, devices=devices)
+
+
+def test_ended_run_without_other_runs_has_no_notes():
+    assert run_notes({}, [], ledger(), "server", 1_000.0) == ([], [])
+
+
+def test_open_run_has_a_note_that_its_energies_change():
+    _, (note,) = run_notes({}, [], ledger(ended=False), "server", 1_000.0)
+
+    assert note.startswith("run server has not ended:")
+    assert "the energies of its past requests change, too" in note
+
+
+def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
+    (warning,), _ = run_notes({}, [], ledger(requests_without_usage=1_200.0), "server", 1_000.0)
+
+    assert warning.startswith("1,200 answers of the server had no numbers of tokens")
+    assert '"stream_options": {"include_usage": true}' in warning
+
+
+@pytest.mark.parametrize("count", [0.0, None])
+def test_run_whose_answers_all_have_tokens_has_no_warning(count):
+    results = {} if count is None else {"requests_without_usage": count}
+
+    assert not run_notes({}, [], ledger(**results), "server", 1_000.0).warnings
+
+
+def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
+    (warning,), _ = run_notes(
+        {}, ["training"], ledger(attributed_j=(300.0, 120.5)), "server", 12_345.0
+    )
+
+    assert warning.startswith("GPUs also used by training, without requests")
+    assert "reported requests (12,345 J, of which 420.5 J are attributed to this run)" in warning
+    assert (
+        "the half-widths include only work that shows while no request is in progress; report"
+        in warning
+    )
+
+
+@pytest.mark.parametrize(("attributed_j", "notes"), [(960.5, 0), (1_040.0, 0), (1_132.0, 1)])
+def test_client_has_a_note_of_an_attributed_energy_that_differs(attributed_j, notes):
+    found = attributed_notes("job", attributed_j, Interval(1_000.0, 40.0))
+
+    assert len(found) == notes
+    assert all(
+        note.startswith("1,132 J are attributed to run job, as in analyzer report: ")
+        for note in found
+    )
+
+
+def test_warning_of_a_clients_run_has_no_attributed_energy():
+    (warning,), _ = run_notes({}, ["training"], ledger(), "other", 12_345.0)
+
+    assert "attributed" not in warning

@@ -1,0 +1,67 @@
+"""Energies in the tables of requests."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from wattline_analyzer.core.interval import Interval
+from wattline_analyzer.requests.output import (
+    groups_table,
+    most_table,
+    percentiles_table,
+    share_text,
+)
+from wattline_analyzer.requests.table import RequestGroup
+from wattline_exporter.requests.division.divide import EnergyPart
+from wattline_exporter.requests.division.spans import RequestSpans
+
+
+def report(joules, half_j):
+    """Return a report of one group for each request."""
+    counts = np.full(len(joules), 20.0)
+    groups = [
+        RequestGroup((f"toy-{k}b",), 1, 30.0, 30.0, 20.0, each, half, (EnergyPart(each, half),) * 3)
+        for k, (each, half) in enumerate(zip(joules, half_j, strict=True))
+    ]
+    spans = RequestSpans(*[counts] * len(fields(RequestSpans)))
+    table = SimpleNamespace(ids=[f"r{k}" for k in range(len(joules))], spans=spans)
+    return SimpleNamespace(
+        joules=np.array(joules),
+        energies=SimpleNamespace(half_j=np.array(half_j)),
+        groups=groups,
+        by=["model"],
+        table=table,
+        price=None,
+        grams_per_kwh=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("joules", "half_j", "expected"),
+    [
+        ([9_120.0, 38.2, 8.2], [400.0, 9.0, 16.5], ["9,100 ± 400 J", "38 ± 9 J", "8 ± 16 J"]),
+        ([3.6e6, 38.2], [4e5, 9.0], ["1.00 ± 0.11 kWh", "0.0000106 ± 0.0000025 kWh"]),
+    ],
+    ids=["small", "large"],
+)
+def test_energies_of_requests_are_in_joules_below_a_megajoule(joules, half_j, expected):
+    found = report(joules, half_j)
+
+    assert [row[1].text for row in most_table(found, 3).rows] == expected
+    assert [row[3].text for row in groups_table(found).rows] == expected
+    assert [row[1].text for row in percentiles_table(found).rows] == expected
+
+
+@pytest.mark.parametrize(
+    ("percent", "half", "expected"),
+    [
+        (26.7, 1.3, "26.7 ± 1.3 %"),
+        (26.7, 30.0, "at most 26.7 %"),
+        (98.2, 5.0, "98.2 % (93.2 to 100 %)"),
+        (100.0, 5.0, "100.0 % (95.0 to 100 %)"),
+    ],
+)
+def test_share_of_idle_energy_is_between_0_and_100_percent(percent, half, expected):
+    assert share_text(Interval(percent / 100, half / 100)) == expected

@@ -1,0 +1,179 @@
+"""Energy between sensor updates."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattline_exporter.meter.interpolation import EnergyLine, EnergyPoint, counter_points
+from wattline_exporter.meter.sensor_clock import SensorClock
+from wattline_exporter.meter.uncertainty import MeteredPoll, MeterTotals
+from wattline_exporter.sensors.readings import Device, Poll
+
+POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)
+
+
+class Steps:
+    """Load whose power changes in steps."""
+
+    def __init__(self, steps):
+        self.times, self.joules, self.watts = [0.0], [0.0], [watts for _, watts in steps]
+        for seconds, watts in steps:
+            self.joules.append(self.joules[-1] + seconds * watts)
+            self.times.append(self.times[-1] + seconds)
+
+    def energy_j(self, t):
+        for (begin, end), joules, watts in zip(
+            pairwise(self.times), self.joules, self.watts, strict=False
+        ):
+            if t <= end:
+                return joules + (t - begin) * watts
+        return self.joules[-1] + (t - self.times[-1]) * self.watts[-1]
+
+
+def points_of(energy_j, until_s, every_s=0.1, slack_s=0.0):
+    return [
+        EnergyPoint(k * every_s, energy_j(k * every_s), slack_s)
+        for k in range(int(until_s / every_s) + 1)
+    ]
+
+
+@given(POWERS, st.floats(0.0, 1.0))
+def test_interpolation_any_steps_interval_contains_the_true_energy(steps, share):
+    load = Steps(steps)
+    t = share * load.times[-1] // 0.1 * 0.1 * 0.999
+    points = points_of(load.energy_j, load.times[-1] + 0.3)
+    joules, half_width_j = EnergyLine(points).at(t, load.watts)
+
+    assert abs(joules - load.energy_j(t)) <= half_width_j + 1e-6
+
+
+def test_interpolation_constant_power_is_linear():
+    points = points_of(lambda t: 300 * t, 2.0)
+
+    assert EnergyLine(points).at(1.234)[0] == pytest.approx(370.2)
+
+
+def test_interpolation_one_step_between_updates_is_located():
+    # 100 W until 1.03 s, then 600 W: at 1.05 s 103 J + 12 J
+    load = Steps([(1.03, 100.0), (1.0, 600.0)])
+
+    assert EnergyLine(points_of(load.energy_j, 2.0)).at(1.05)[0] == pytest.approx(115.0)
+    assert EnergyLine(points_of(load.energy_j, 2.0)).at(1.02)[0] == pytest.approx(102.0)
+
+
+def test_interpolation_unknown_power_before_uses_the_largest_step():
+    # polled slowly before 1.0 s, so that only the slope after is known; the highest power nearby is
+    # 600 W
+    load = Steps([(1.06, 600.0), (1.0, 100.0)])
+    points = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.0, 1.0, 1.1, 1.2, 1.3)]
+
+    assert EnergyLine(points).at(1.05, [600.0])[0] == pytest.approx(630.0)
+
+
+def test_interpolation_beyond_the_last_update_extrapolates_300_ms():
+    points = points_of(lambda t: 300 * t, 2.0)
+
+    assert EnergyLine(points).at(2.2)[0] == pytest.approx(660.0)
+    assert EnergyLine(points).at(60.0)[0] == pytest.approx(690.0)
+    joules, half_width_j = EnergyLine(points).at(60.0)
+    assert joules + half_width_j >= 18_000.0 - 1e-6
+
+
+def test_interpolation_long_gap_is_bounded_by_nearby_powers():
+    # 100 W, no updates from 1 s to 11 s, then 600 W; the step may lie anywhere in the gap
+    load = Steps([(3.0, 100.0), (20.0, 600.0)])
+    points = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.8, 0.9, 1.0, 11.0, 11.1, 11.2)]
+    joules, half_width_j = EnergyLine(points).at(6.0)
+
+    assert abs(joules - load.energy_j(6.0)) <= half_width_j
+    assert half_width_j > 100
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.01, 0.02, 0.03])
+def test_interpolation_without_readings_covers_load_faster_than_polls(phase_s):
+    # 390 W for 20 ms of each 50 ms, else 40 W: a mean of 180 W in each second, as a CPU's energy
+    # counter shows it
+    def energy_j(t):
+        rest_s = (t + phase_s) % 0.05
+        return (
+            9.0 * ((t + phase_s) // 0.05) + 390 * min(rest_s, 0.02) + 40 * max(rest_s - 0.02, 0.0)
+        )
+
+    points = [EnergyPoint(t, energy_j(t), 0.0) for t in (0.0, 1.0, 2.0, 2.51, 3.0)]
+    joules, half_width_j = EnergyLine(points).at(2.5)
+
+    assert abs(joules - energy_j(2.5)) <= half_width_j
+    assert half_width_j < 10
+
+
+def test_interpolation_no_point_and_one_point_have_a_result():
+    assert EnergyLine([]).at(1.0) == (0.0, 0.0)
+    assert EnergyLine([EnergyPoint(1.0, 50.0, 0.1)]).at(1.5, [200.0]) == (
+        50.0,
+        pytest.approx(120.0),
+    )
+
+
+@given(POWERS, st.lists(st.floats(0, 1), min_size=2, max_size=10))
+def test_interpolation_energy_never_falls(steps, shares):
+    load = Steps(steps)
+    points = points_of(load.energy_j, load.times[-1] + 0.3)
+    joules = [
+        EnergyLine(points).at(share * load.times[-1], load.watts)[0] for share in sorted(shares)
+    ]
+
+    assert all(b >= a - 1e-6 for a, b in pairwise(joules))
+
+
+def metered_polls(*times):
+    """Return polls of a counter at 300 W whose updates are at 3 ms, 103 ms, 203 ms and so on."""
+    joules = [30.0 * int((t - 0.003) / 0.1) for t in times]
+    device = Device("gpu", "GPU-0")
+    polls = [
+        Poll(device, t, t + 0.0001, counter_j=value) for t, value in zip(times, joules, strict=True)
+    ]
+    return [
+        MeteredPoll(poll, MeterTotals(energy_j=poll.counter_j), None, poll.counter_j)
+        for poll in polls
+    ]
+
+
+EARLY_CLOCK = SensorClock(phase_s=0.0, period_s=0.1, slack_s=0.005)
+"""Clock of those updates, early by 3 ms, which is within its slack."""
+
+
+@pytest.mark.parametrize(
+    ("read_s", "later", "update_s"),
+    [
+        (
+            1.001,
+            (1.014, 1.027),
+            0.9,
+        ),  # the next poll has another value, so the update came after the first poll
+        (
+            1.004,
+            (1.017, 1.064),
+            1.0,
+        ),  # the next polls have the same value, so the update came before the first poll
+    ],
+)
+def test_counter_point_at_an_update_after_a_gap_is_decided_by_later_polls(read_s, later, update_s):
+    point = counter_points(metered_polls(0.65, read_s, *later), EARLY_CLOCK, 0.1)[1]
+
+    assert (point.t_s, point.slack_s) == (pytest.approx(update_s), pytest.approx(0.005))
+
+
+def test_counter_point_at_an_update_without_later_polls_covers_both():
+    # joules of the update at 903 ms; without another poll, that at 1,003 ms is possible as well
+    first, last = counter_points(metered_polls(0.65, 1.001), EARLY_CLOCK, 0.1)
+
+    assert (first.t_s, first.slack_s) == (pytest.approx(0.6), pytest.approx(0.005))
+    assert abs(last.t_s - 0.903) <= last.slack_s <= 0.106
+
+
+def test_counter_point_of_first_poll_at_update_is_decided_by_later_polls():
+    point = counter_points(metered_polls(1.001, 1.014, 1.027), EARLY_CLOCK, 0.1)[0]
+
+    assert (point.t_s, point.slack_s) == (pytest.approx(0.9), pytest.approx(0.005))

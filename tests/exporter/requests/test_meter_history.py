@@ -1,0 +1,249 @@
+"""Energy of times whose polls are no longer kept (after 12 s), and of times that are divided
+already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from tests.exporter.requests.serving_node import IDLE_W
+from wattline.contract.requests.served import ServedRequest
+from wattline.contract.run import EndRequest
+from wattline_exporter.config.request_options import RequestSettings
+from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.requests import service as service_module
+from wattline_exporter.requests.meter_history import MeterHistory
+from wattline_exporter.requests.service import RequestService
+from wattline_exporter.requests.store import RequestStore
+from wattline_exporter.sensors.readings import Device, Poll
+
+SECOND_GPU = Device("gpu", "GPU-2")
+BUSY_W, SECOND_W = 160.0, 100.0
+
+
+def metered(seconds, *, from_s=0.0, meter=None, power_w=200.0):
+    """Return a meter with a poll each 0.05 s."""
+    meter = meter or DeviceMeter()
+    for step in range(1, round(seconds * 20) + 1):
+        t_s = from_s + step / 20
+        meter.push(Poll(SECOND_GPU, t_s, t_s, power_w * t_s, power_w, power_w))
+    return meter
+
+
+async def serve(node, seconds, *, stalled=range(0), name="r"):
+    """Report a request of the last second each second, and tick except in `stalled` seconds."""
+    for second in range(seconds):
+        node.node.run_for(1)
+        now_at = node.node.now().at
+        request = ServedRequest(f"{name}-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
+        await node.service.report("server", [request])
+        if second not in stalled:
+            await node.service.tick()
+
+
+def views(node, seconds):
+    return [node.service.show(f"r-{second}") for second in range(seconds)]
+
+
+def test_energy_read_before_keeps_its_value_after_its_polls():
+    meter = metered(10)
+    history = MeterHistory(meter)
+    before_j, _ = history.energy_at(np.array([4.0, 6.0, 8.0]))
+    metered(30, from_s=10.0, meter=meter)
+
+    joules, _ = history.energy_at(np.array([4.0, 6.0, 8.0, 38.0]))
+
+    assert (
+        joules[:3].tolist() == before_j.tolist() == pytest.approx([800.0, 1_200.0, 1_600.0], abs=20)
+    )
+    assert joules[3] == pytest.approx(7_600.0, abs=20)
+
+
+def test_energy_between_read_and_kept_polls_is_a_mean_with_its_error():
+    """From 8 s to about 28.5 s nothing is known but the sum: 200 W up to 18 s, then 400 W."""
+    meter = metered(10)
+    history = MeterHistory(meter)
+    history.energy_at(np.array([8.0]))
+    for step in range(1, 601):
+        t_s = 10.0 + step / 20
+        counter_j = 200.0 * t_s + 200.0 * max(0.0, t_s - 18.0)
+        power_w = 400.0 if t_s > 18.0 else 200.0
+        meter.push(Poll(SECOND_GPU, t_s, t_s, counter_j, power_w, power_w))
+
+    joules, half_j = history.energy_at(np.array([8.0, 18.0, 38.0]))
+
+    assert joules[[0, 2]].tolist() == pytest.approx([1_600.0, 11_600.0], abs=40)
+    assert 3_600.0 < joules[1] < 5_000.0
+    assert abs(joules[1] - 3_600.0) <= half_j[1]
+
+
+def test_energy_read_before_its_polls_is_not_kept():
+    meter = metered(10)
+    history = MeterHistory(meter)
+    history.energy_at(np.array([8.0, 20.0, 30.0]))
+    metered(30, from_s=10.0, meter=meter)
+
+    joules, _ = history.energy_at(np.array([8.0, 18.0, 38.0]))
+
+    assert joules.tolist() == pytest.approx([1_600.0, 3_600.0, 7_600.0], abs=30)
+
+
+def test_gpu_that_joins_late_keeps_the_measured_energy(node):
+    """The second GPU is found 26 s after the first report, when the polls of the oldest slots are
+    gone.
+    """
+    found, counted_j, joined = node.devices_of, 0.0, False
+
+    def devices_of(run_id):
+        run = found(run_id)
+        return run._replace(devices=(*run.devices, SECOND_GPU)) if joined else run
+
+    async def scenario():
+        nonlocal counted_j, joined
+        node.devices_of, node.node.power_w = devices_of, BUSY_W
+        for second in range(60):
+            for _ in range(20):
+                node.node.run_for(0.05)
+                counted_j += 0.05 * SECOND_W
+                now_s = node.node.now_s
+                node.node.live.energy.push(
+                    [Poll(SECOND_GPU, now_s, now_s, counted_j, SECOND_W, SECOND_W)]
+                )
+            now_at = node.node.now().at
+            await node.service.report(
+                "server", [ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40)]
+            )
+            joined = second >= 25
+            await node.service.tick()
+        await node.service.tick(at_once=True)
+        return views(node, 55)
+
+    found = asyncio.run(scenario())
+    joules, idle_j = (
+        [getattr(each, name) for each in found] for name in ("energy_joules", "idle_energy_joules")
+    )
+
+    assert joules[:13] == pytest.approx([BUSY_W] * 13, rel=0.2)
+    assert joules[16:] == pytest.approx([BUSY_W + SECOND_W] * 39, rel=0.2)
+    assert idle_j[:13] == pytest.approx([IDLE_W] * 13, rel=0.05)
+    assert idle_j[16:] == pytest.approx([2 * IDLE_W] * 39, rel=0.05)
+    assert sum(joules[16:]) == pytest.approx(39 * (BUSY_W + SECOND_W), rel=0.02)
+
+
+def test_ticks_that_stop_lose_no_energy_and_are_noted(node):
+    async def scenario():
+        node.node.power_w = BUSY_W
+        await serve(node, 120, stalled=range(60, 80))
+        division = node.service._servers.by_run["server"]._division
+        await node.service.tick(at_once=True)
+        return division.measured_j, views(node, 119)
+
+    measured_j, found = asyncio.run(scenario())
+
+    assert measured_j == pytest.approx(120 * BUSY_W, rel=0.01)
+    assert [each.energy_joules for each in found] == pytest.approx([BUSY_W] * 119, rel=0.1)
+    noted = [
+        second
+        for second, view in enumerate(found)
+        if any("is a mean of a longer time" in note for note in view.notes)
+    ]
+    assert noted == list(range(noted[0], noted[-1] + 1))
+    assert 57 <= noted[0] <= 61
+    assert 67 <= noted[-1] <= 69
+
+
+def test_time_without_polls_is_noted(node):
+    """The exporter is suspended for 5 s; the counter of the GPU counts on."""
+
+    async def scenario():
+        node.node.power_w = BUSY_W
+        await serve(node, 40)
+        node.node.now_s += 5.0
+        node.node.run_for(1)
+        now_at = node.node.now().at
+        await node.service.report("server", [ServedRequest("over", now_at - 6.5, now_at, 50, 80)])
+        await serve(node, 30, name="after")
+        await node.service.tick(at_once=True)
+        return [node.service.show(name) for name in ("r-38", "over", "after-2")]
+
+    before, over, after = asyncio.run(scenario())
+
+    assert not any(
+        "is a mean of a longer time" in note for view in (before, after) for note in view.notes
+    )
+    assert any(note.startswith("the power of 5 s of this request is a mean") for note in over.notes)
+    assert over.energy_joules == pytest.approx(6.5 * BUSY_W, rel=0.15)
+
+
+def test_meters_are_read_while_the_disk_does_not_answer(node, monkeypatch):
+    monkeypatch.setattr(service_module, "TICK_S", 0.0)
+
+    async def scenario():
+        await serve(node, 10)
+        server, answer = node.service._servers.by_run["server"], asyncio.Event()
+        node.store.save = lambda *_: answer.wait()
+        task = asyncio.create_task(node.service.run())
+        for _ in range(60):
+            node.node.run_for(1)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        late_s = node.node.now_s - server._division.last_edge_s
+        answer.set()
+        task.cancel()
+        await asyncio.wait([task])
+        return late_s
+
+    assert asyncio.run(scenario()) < 6.0
+
+
+def test_late_report_after_the_end_of_a_run_is_not_divided_again(node):
+    async def scenario():
+        node.node.power_w = BUSY_W
+        await serve(node, 70)
+        end_at = node.node.now().at
+        await node.node.service.end("server", EndRequest())
+        while "server" in node.service._servers.by_run:
+            node.node.run_for(1)
+            await node.service.tick()
+        assert node.node.now().at - end_at < 10.0
+        await node.service.report("server", [ServedRequest("late", end_at - 2, end_at, 50, 80)])
+        for _ in range(40):
+            node.node.run_for(1)
+            await node.service.tick()
+        return node.service.show("late")
+
+    view = asyncio.run(scenario())
+
+    assert (view.state, view.energy_joules) == ("final", None)
+    assert any("after the energy of its time was divided" in note for note in view.notes)
+
+
+def test_report_after_a_restart_is_not_divided_again(node):
+    """The exporter divides the energy up to its stop, and starts again 2 s later."""
+
+    async def scenario():
+        node.node.power_w = BUSY_W
+        await serve(node, 60)
+        stopped_at = node.node.now().at
+        await node.service.stop()
+        node.node.run_for(2)
+        node.store = RequestStore(node.store.path.parent)
+        node.service = RequestService(
+            node, node.node.live, node.store, RequestSettings(), node.node.now
+        )
+        await node.service.start()
+        await node.service.report(
+            "server", [ServedRequest("late", stopped_at - 4, stopped_at + 1, 50, 80)]
+        )
+        for _ in range(40):
+            node.node.run_for(1)
+            await node.service.tick()
+        return node.service.show("late")
+
+    view = asyncio.run(scenario())
+
+    assert view.energy_joules == pytest.approx(BUSY_W, abs=0.25 * BUSY_W)
+    assert any("the energy of its first 4 s is missing" in note for note in view.notes)

@@ -1,0 +1,234 @@
+import gzip
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client import Metric
+from prometheus_client import exposition as text
+from prometheus_client.openmetrics import exposition as open_text
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+from tests.daemon import begin, end
+from wattline.contract import metrics as contract
+from wattline.contract.metrics import (
+    GPU_ENERGY,
+    GPU_POWER,
+    HOST_MEMORY_TOTAL,
+    METRICS,
+    RUN_ATTRIBUTED_ENERGY,
+    RUN_INFO,
+    SOURCE_UP,
+)
+from wattline_exporter.sensors.readings import Reading, printable
+from wattline_exporter.web.metrics_page import SHARED_S, CollectedSeries, MetricsRenderer
+
+METRICS_PAGE = Path(__file__).parents[3] / "exporter/docs/METRICS.md"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+HOSTILE = ['"', "\\", "\n", 'a"b\\n\nc\\', "é世界🔥", "{}=,#", " ", "", "\t\r", "\\\\\"'"]
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class Readings:
+    def __init__(self, *readings):
+        self.calls, self.readings = 0, readings
+
+    def __call__(self):
+        self.calls += 1
+        return CollectedSeries(self.readings)
+
+
+def page_of(*readings, accept="", compress=False):
+    return MetricsRenderer(Readings(*readings), Clock()).page(accept, compress=compress)
+
+
+def test_renderer_serves_all_scrapes_of_a_quarter_second():
+    clock, readings = Clock(), Readings(Reading(SOURCE_UP, ("host",), 1.0))
+    exposition = MetricsRenderer(readings, clock)
+    for accept in ("", OPENMETRICS, "text/plain"):
+        for compress in (True, False):
+            exposition.page(accept, compress=compress)
+    assert readings.calls == 1
+
+    clock.now_s += SHARED_S - 0.01
+    exposition.page("", compress=False)
+    assert readings.calls == 1
+
+    clock.now_s += 0.02
+    exposition.page("", compress=False)
+    assert readings.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "encode"), [("", text.generate_latest), (OPENMETRICS, open_text.generate_latest)]
+)
+def test_renderer_bytes_equal_prometheus_client(accept, encode):
+    readings = [
+        *(
+            Reading(RUN_INFO, (f"run-{n}", value), 1.0, (("label_a", value),))
+            for n, value in enumerate(HOSTILE)
+        ),
+        *(
+            Reading(GPU_ENERGY, ("0", f"GPU-{n}"), v)
+            for n, v in enumerate((0.0, 1e-9, 1234.5, 1.5e11, 2.0**60, 1e300))
+        ),
+        Reading(
+            RUN_ATTRIBUTED_ENERGY, ("", "gpu", "GPU-0", "idle_apart"), 7.0
+        ),  # with quotes in its help
+        Reading(SOURCE_UP, ("host",), 1.0),
+        Reading(HOST_MEMORY_TOTAL, (), 2.0**34),
+    ]
+
+    class Collected:
+        def collect(self):
+            for metric in dict.fromkeys(m for m in METRICS if m in {r.metric for r in readings}):
+                name = (
+                    metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+                )
+                family = Metric(name, metric.help, metric.kind)
+                for reading in readings:
+                    if reading.metric is metric:
+                        labels = dict(
+                            zip(metric.labels, map(printable, reading.labels), strict=True)
+                        )
+                        extra = {name: printable(value) for name, value in reading.extra}
+                        family.add_sample(metric.name, {**labels, **extra}, reading.value)
+                yield family
+
+    assert page_of(*readings, accept=accept).body == encode(Collected())
+
+
+def test_renderer_text_and_openmetrics_have_the_same_samples():
+    readings = (
+        Reading(GPU_ENERGY, ("0", "GPU-0"), 1234.5),
+        Reading(GPU_POWER, ("0", "GPU-0"), 300.0),
+    )
+    text, modern = page_of(*readings), page_of(*readings, accept=OPENMETRICS)
+    samples = [
+        {
+            (s.name, s.labels["uuid"], s.value)
+            for family in parse(page.body.decode())
+            for s in family.samples
+        }
+        for page, parse in ((text, plain), (modern, openmetrics))
+    ]
+
+    assert text.content_type.startswith("text/plain")
+    assert modern.content_type.startswith("application/openmetrics-text")
+    assert modern.body.endswith(b"# EOF\n")
+    assert (
+        samples[0]
+        == samples[1]
+        == {(GPU_ENERGY.name, "GPU-0", 1234.5), (GPU_POWER.name, "GPU-0", 300.0)}
+    )
+
+
+def test_renderer_compressed_page_has_the_same_content():
+    reading = Reading(GPU_POWER, ("0", "GPU-0"), 300.0)
+
+    assert gzip.decompress(page_of(reading, compress=True).body) == page_of(reading).body
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(
+    ("accept", "parse"), [("", plain), (OPENMETRICS, openmetrics)], ids=["text", "openmetrics"]
+)
+def test_renderer_any_label_value_survives_a_round_trip(value, accept, parse):
+    page = page_of(
+        Reading(RUN_INFO, ("run-1", value), 1.0, (("label_note", value),)), accept=accept
+    )
+    (family,) = parse(page.body.decode())
+    (sample,) = family.samples
+
+    assert sample.labels["workload"] == value
+    assert sample.labels["label_note"] == value
+
+
+def test_renderer_keeps_the_order_of_the_contract():
+    body = page_of(
+        Reading(SOURCE_UP, ("host",), 1.0), Reading(GPU_POWER, ("0", "GPU-0"), 300.0)
+    ).body.decode()
+
+    assert body.index(GPU_POWER.name) < body.index(SOURCE_UP.name)
+
+
+def test_metrics_document_is_the_generated_one():
+    assert METRICS_PAGE.read_text() == contract.markdown()
+
+
+def test_metric_names_follow_prometheus():
+    for metric in METRICS:
+        assert metric.name.startswith("wattline_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+@pytest.fixture(scope="module")
+def scraped(exporter):
+    """The page of an exporter with a run that is open and one that has ended."""
+    done = begin(exporter, "done", labels={"note": 'a"b'})["run_id"]
+    exporter.post(f"/api/v1/runs/{done}/phase", {"name": "p"})
+    end(exporter, done, results={"loss": 1.0}, work={"steps": 3})
+    begin(exporter, "open", run_id="open")
+    yield exporter.text()
+    end(exporter, "open")
+
+
+def test_page_families_are_in_the_contract_with_their_labels(scraped):
+    known = {metric.name: metric for metric in METRICS}
+    for family in plain(scraped):
+        for sample in family.samples:
+            metric = known[sample.name]
+            assert family.type == metric.kind
+            assert family.documentation == metric.help
+            open_labels = {
+                name for name in sample.labels if metric.open_labels and name.startswith("label_")
+            }
+            assert set(sample.labels) - open_labels == set(metric.labels)
+
+
+def test_page_has_no_duplicate_series(scraped):
+    series = [
+        (sample.name, *sorted(sample.labels.items()))
+        for family in plain(scraped)
+        for sample in family.samples
+    ]
+
+    assert len(series) == len(set(series))
+
+
+def test_page_of_a_daemon_passes_promtool(scraped):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert not os.environ.get("CI"), "CI needs promtool: apt install prometheus"
+        pytest.skip("no promtool; apt install prometheus")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=scraped, text=True, capture_output=True, check=False
+    )
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", OPENMETRICS, "application/json", "\xff;q=x", "text/plain;version=1.0.0"]
+)
+@pytest.mark.parametrize("encoding", ["gzip", "identity", "gzip;q=0", "br, gzip;q=0.5"])
+def test_renderer_any_accept_header_gets_a_page(exporter, accept, encoding):
+    headers = {"Accept": accept.encode("latin-1"), "Accept-Encoding": encoding}
+    answer = requests.get(f"{exporter.url}/metrics", headers=headers, timeout=30)
+
+    assert answer.status_code == 200
+    assert "wattline_build_info" in answer.text
+    assert (answer.headers.get("Content-Encoding") == "gzip") == (
+        encoding in ("gzip", "br, gzip;q=0.5")
+    )
+    assert "Accept" in answer.headers["Vary"]

@@ -1,0 +1,94 @@
+"""`wattline COMMAND`: the commands of `exporter`, `workloads` and `analyzer` under one name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from wattline.cli.commands import COMMANDS, GROUPS
+
+_USAGE = "Usage: wattline COMMAND [OPTIONS]"
+_OPTIONS = {"--version": "Print the version and exit.", "--help": "Show this message and exit."}
+
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [
+        _USAGE,
+        "",
+        "  Measure and report the energy, energy per unit of work and emissions of GPU runs.",
+        "",
+    ]
+    for title, group in GROUPS.items():
+        lines += [
+            f"{title}:",
+            *(f"  {command.name:<{width}}  {command.help}" for command in group),
+            "",
+        ]
+    lines += ["Options:", *(f"  {name:<{width}}  {text}" for name, text in _OPTIONS.items()), ""]
+    return "\n".join([*lines, "`wattline COMMAND --help` lists the options of a command."])
+
+
+def main() -> None:
+    """Run a command and exit with the code of its program, or with 2 for an unknown command."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in {"--help", "-h"}:
+        print(help_text())
+    elif name == "--version":
+        from importlib.metadata import version
+
+        print(f"wattline {version('wattline')}")
+    elif name not in COMMANDS:
+        similar = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {similar[0]}?" if similar else "see wattline --help"
+        print(f"wattline: unknown command {name!r}; {hint}", file=sys.stderr)
+        sys.exit(2)
+    elif COMMANDS[name].program == "wattline":
+        sys.exit(_run_own(name, sys.argv[2:]))
+    else:
+        import_module(f"wattline_{COMMANDS[name].program}.__main__").main("wattline")
+
+
+def _run_own(name: str, arguments: Sequence[str]) -> int:
+    """Return the exit code of a command of this program."""
+    if importlib.util.find_spec("typer") is None:
+        remedy = "in the clone of Wattline, run: pip install '.[all]'"
+        print(f"wattline: the Python package typer is not installed; {remedy}", file=sys.stderr)
+        return 1
+    from wattline.cli import completion, manual
+
+    usage = {
+        "completion": f"wattline completion {'|'.join(completion.SHELLS)}",
+        "man": "wattline man FOLDER",
+    }[name]
+    is_help = bool({"--help", "-h"} & set(arguments))
+    if is_help or not _is_valid(name, arguments):
+        print(
+            f"Usage: {usage}\n\n  {COMMANDS[name].help}", file=sys.stdout if is_help else sys.stderr
+        )
+        return 0 if is_help else 2
+    if name == "completion":
+        print(completion.script(arguments[0]), end="")
+        return 0
+    try:
+        manual.write_pages(arguments[0])
+    except OSError as error:
+        print(f"wattline man: cannot write to {arguments[0]}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _is_valid(name: str, arguments: Sequence[str]) -> bool:
+    """Return True for one argument that is a shell, or a folder and no option."""
+    from wattline.cli import completion
+
+    if len(arguments) != 1:
+        return False
+    return (
+        arguments[0] in completion.SHELLS
+        if name == "completion"
+        else not arguments[0].startswith("-")
+    )

@@ -1,0 +1,219 @@
+"""Groups of command-line options, and the defaults and texts that all command lines share."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, get_type_hints
+
+COMMANDS = {
+    "exporter": ("serve", "check", "regions"),
+    "workloads": ("run", "job", "list", "plan", "sweep", "caps"),
+    "analyzer": (
+        *(
+            "runs",
+            "report",
+            "watch",
+            "requests",
+            "mcp",
+            "export",
+            "import",
+            "compare",
+            "gate",
+            "recommend",
+        ),
+        *("variability", "tenants", "best-start", "fleet", "usage", "waste"),
+    ),
+}
+"""Commands of each program; `wattline` has all of them."""
+_ROOT = Path(__file__).parents[1]
+_IN_ARCHIVE = (
+    "import runpy, site, sys; site.addsitedir({root!r}); "
+    "runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
+)
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass by one option per field of that
+    dataclass.
+
+    A field is annotated as an option is: `pue: Annotated[float | None, typer.Option(help="…")] =
+    None`. The command gets the dataclass filled with the values; `--help` lists the options where
+    the parameter stands.
+    """
+    groups: dict[str, type[Any]] = {}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
+            groups[parameter.name] = parameter.annotation
+            options += _field_options(parameter.annotation)
+        else:
+            options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def command_of_options(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    command_of_options.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # functions take any attribute
+    command_of_options.__annotations__ = {option.name: option.annotation for option in options}
+    return command_of_options
+
+
+def _field_options(group: type[Any]) -> list[inspect.Parameter]:
+    annotations = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_default(field),
+            annotation=annotations[field.name],
+        )
+        for field in fields(group)
+    ]
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return inspect.Parameter.empty if field.default_factory is MISSING else field.default_factory()
+
+
+class PlainHelp:
+    """Mixin of a command whose help names arguments without types and braces."""
+
+    job_usage = ""
+    """Text after the usage line for options that follow those of the command."""
+    job_help = ""
+    """Text of --help where the command reads this option itself."""
+    unlisted: tuple[str, ...] = ()
+    """Names of parameters that the help leaves out."""
+
+    def collect_usage_pieces(self, context: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(context)  # type: ignore[misc]  # of the command class
+        plain = [re.sub(r"^\{(.+)\}(\.\.\.)?$", r"\1\2", piece) for piece in pieces]
+        return [*plain, self.job_usage] if self.job_usage else plain
+
+    def format_options(self, context: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(context):  # type: ignore[attr-defined]  # of the command class
+            record = help_record(parameter, context)
+            if record is not None and parameter.name not in self.unlisted:
+                is_argument = parameter.param_type_name == "argument"
+                sections["Arguments" if is_argument else "Options"].append(record)
+        if self.job_help:
+            sections["Options"].append(("--help", self.job_help))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def help_record(parameter: Any, context: Any) -> tuple[str, str] | None:
+    """Return names and text of a parameter for the help, None if it is hidden."""
+    record = parameter.get_help_record(context)
+    if record is None:
+        return None
+    names, text = record
+    text = re.sub(r"default: \(([^)]*)\)", r"default: \1", text)
+    if parameter.param_type_name == "argument":
+        names = parameter.metavar or parameter.name
+    elif parameter.secondary_opts:
+        text = re.sub(r"default: [^\];]+", f"default: {'on' if parameter.default else 'off'}", text)
+    return names, text
+
+
+def called_program(program: str) -> str:
+    """Return `wattline` if the user called that command, else the program."""
+    path = Path(sys.argv[0])
+    is_wattline = path.stem == "wattline" or path.parts[-2:] == ("wattline", "__main__.py")
+    return "wattline" if is_wattline else program
+
+
+def as_called(text: str) -> str:
+    """Return a message with the commands that it names as commands of the program that the user
+    called.
+    """
+    if called_program("") != "wattline":
+        return text
+    names = (rf"{program} (?=(?:{'|'.join(commands)})\b)" for program, commands in COMMANDS.items())
+    return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
+
+
+def usage_message(program: str, error: Any, *, arguments: bool) -> str:
+    """Return the line for a usage error of typer; the whole help text if the program was called
+    without `arguments`.
+    """
+    if not arguments:
+        return str(error.format_message())
+    context = getattr(error, "ctx", None)
+    named = [
+        name for name in sys.argv[1:2] if any(name in commands for commands in COMMANDS.values())
+    ]
+    command = (
+        context.command_path if context else " ".join([program, *named])
+    )  # an option without its value has none
+    text = " ".join(error.format_message().split()).replace(
+        "Value error, ", ""
+    )  # pydantic's prefix in newer typer
+    return as_called(f"{command}: {text} (see {command} --help)")
+
+
+def version_line(program: str) -> str:
+    """Return what `--version` prints."""
+    from importlib.metadata import version
+
+    return f"{program} {version('wattline')}"
+
+
+def missing_package(package: str, extra: str) -> str:
+    """Return the message for a Python package that is not installed; its name may be that of a
+    command, too.
+    """
+    return f"the Python package {package} is not installed; {install(extra)}"
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an optional part from a clone of the repository."""
+    return f"in the clone of Wattline, run: pip install '.[{extra}]'"
+
+
+def exit_if_not_installed(program: str) -> None:
+    """Exit with one line if the packages of all command lines are missing; call it before typer is
+    imported.
+    """
+    for package in ("typer", "pydantic"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"{called_program(program)}: {missing_package(package, program)}")
+
+
+def user_state_folder(environ: Mapping[str, str]) -> Path:
+    """Return `wattline` in the user's state folder; a relative XDG_STATE_HOME is ignored, as the
+    specification demands.
+
+    The environment is an argument, unlike in platformdirs, since a runner looks it up for the
+    exporter that it starts.
+    """
+    base = environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):
+        return Path(base) / "wattline"
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".local" / "state" / "wattline"
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` in this interpreter, also for modules of a zipapp.
+
+    `-P` keeps a user's file from shadowing a module. The files that a zipapp unpacked are added by
+    the command and not by PYTHONPATH, which the user's programs would inherit.
+    """
+    if "_bootstrap" in sys.modules:  # of the zipapp's runtime, shiv
+        return [sys.executable, "-P", "-c", _IN_ARCHIVE.format(root=str(_ROOT)), module, *arguments]
+    return [sys.executable, "-P", "-m", module, *arguments]

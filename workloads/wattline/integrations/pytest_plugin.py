@@ -1,0 +1,162 @@
+"""pytest plugin: energy budgets of tests, by the marker `energy_budget`, and their summary.
+
+    @pytest.mark.energy_budget(joules=500, joules_per_unit={"samples": 0.5})
+    def test_inference(energy_run):
+        energy_run.work(samples=infer())
+
+The plugin is loaded in every environment that has Wattline, so it imports nothing until a test has
+a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+MARKER, _FIXTURE = "energy_budget", "energy_run"
+_HELP = (
+    "energy_budget(joules=None, joules_per_unit=None, gpus=None): largest energy of a test, "
+    "see docs of Wattline"
+)
+_NOT_MEASURED = (
+    "not measured: no exporter, no GPU of the test, or no sensor; start an exporter, "
+    'and name the GPUs with gpus="0"'
+)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Energy budget of a test, and the energy that it used. Raises ValueError for invalid
+    arguments.
+    """
+
+    joules: float | None = None
+    joules_per_unit: Mapping[str, float] = field(default_factory=dict)
+    gpus: str | None = None
+    problems: list[str] = field(default_factory=list)
+    used: str = _NOT_MEASURED
+    is_measured: bool = False
+
+    def __post_init__(self) -> None:
+        limits = [*([] if self.joules is None else [self.joules]), *self.joules_per_unit.values()]
+        if not limits or any(
+            not isinstance(limit, int | float) or not limit > 0 for limit in limits
+        ):
+            raise ValueError(
+                "energy_budget: no valid limit; give joules=500, or joules_per_unit={'samples': "
+                "0.5}, or both"
+            )
+
+    def check(self, result: Any) -> None:
+        """Compare the result of the run with the limits. A limit is exceeded if the whole interval
+        is above it.
+        """
+        if result.energy_joules is None:
+            return
+        from wattline.client.figures import small_energy
+        from wattline.client.summary import EnergySoFar
+
+        self.is_measured = True
+        half_j = result.uncertainty_joules or 0.0
+        self.used = str(EnergySoFar(result.energy_joules, half_j, result.total_uncertainty_joules))
+        low_ratio = max(0.0, 1 - half_j / result.energy_joules) if result.energy_joules else 0.0
+        if self.joules is not None and result.energy_joules * low_ratio > self.joules:
+            self.problems.append(f"{self.used}, more than the budget of {self.joules:g} J")
+        for unit, limit_j in self.joules_per_unit.items():
+            used_j = result.joules_per_unit.get(unit)
+            if used_j is None:
+                self.problems.append(
+                    f"no work in {unit!r}: report it with energy_run.work({unit}=…)"
+                )
+                continue
+            each = f"{small_energy(used_j)} per {result.unit_names.get(unit, unit)}"
+            self.used += f", {each}"
+            if used_j * low_ratio > limit_j:
+                self.problems.append(f"{each}, more than the budget of {limit_j:g} J")
+
+
+_BUDGET = pytest.StashKey[Budget]()
+_FAILED = pytest.StashKey[bool]()
+_USED = pytest.StashKey[dict[str, tuple[str, str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("wattline", "energy budgets")
+    group.addoption(
+        "--energy-strict",
+        action="store_true",
+        help="Fail tests with an energy budget whose energy is not measured.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _HELP)
+    config.stash[_USED] = {}
+
+
+@pytest.fixture
+def energy_run(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Run of a test with an energy budget; it has the methods of `wattline.Run`."""
+    marker = request.node.get_closest_marker(MARKER)
+    if marker is None:
+        pytest.fail(
+            "energy_run: the test has no budget; add @pytest.mark.energy_budget(joules=…)",
+            pytrace=False,
+        )
+    import wattline
+
+    try:
+        budget = Budget(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError) as error:
+        pytest.fail(str(error), pytrace=False)
+    request.node.stash[_BUDGET] = budget
+    with wattline.run(
+        "pytest", labels={"test": request.node.name}, gpus=budget.gpus, quiet=True
+    ) as run:
+        yield run
+        budget.check(run.end("failed" if request.node.stash.get(_FAILED, False) else "ok"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure each test that has a budget, also one that does not use the fixture."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker(MARKER) is None:
+            continue
+        if _FIXTURE not in item.fixturenames:
+            item.fixturenames.insert(0, _FIXTURE)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    budget = item.stash.get(_BUDGET, None)
+    if (
+        call.when == "call"
+        and call.excinfo is not None
+        and not call.excinfo.errisinstance(pytest.skip.Exception)
+    ):
+        item.stash[_FAILED] = (
+            True  # an expected failure as well: the work of the test is incomplete
+        )
+    if budget is None or call.when != "teardown":
+        return
+    item.config.stash[_USED][item.nodeid] = (budget.used, "; ".join(budget.problems))
+    problems = list(budget.problems)
+    if not budget.is_measured and item.config.getoption("--energy-strict"):
+        problems.append(budget.used)
+    if problems and report.outcome == "passed":
+        report.outcome = "failed"
+        report.longrepr = f"energy budget of {item.nodeid}: {'; '.join(problems)}"
+    report.user_properties.append(("energy", budget.used))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    used = config.stash.get(_USED, {})
+    if used:
+        terminalreporter.section("energy budgets")
+        for name, (text, problems) in used.items():
+            terminalreporter.line(f"{name}: {text}{f' ({problems})' if problems else ''}")

@@ -1,0 +1,181 @@
+"""Registry and interface of the job modules, and shared option types and percentiles.
+
+Each job is one module, which also runs as `python -m wattline_workloads.jobs.NAME`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import NoReturn, Protocol, cast
+
+PERCENTILES = (50, 90, 95, 99)
+MODULES: Mapping[str, str] = {
+    "container": "wattline_workloads.jobs.container",
+    "dgemm": "wattline_workloads.jobs.dgemm",
+    "llm-forward": "wattline_workloads.jobs.llm_forward",
+    "llm-generate": "wattline_workloads.jobs.llm_generate",
+    "llm-server": "wattline_workloads.jobs.llm_server",
+    "llm-train": "wattline_workloads.jobs.llm_train",
+    "memcpy": "wattline_workloads.jobs.memcpy",
+    "resnet": "wattline_workloads.jobs.resnet",
+    "sgemm": "wattline_workloads.jobs.sgemm",
+    "simulated-load": "wattline_workloads.jobs.simulated_load",
+    "sleep": "wattline_workloads.jobs.sleep",
+}
+"""Module of each job, imported when the job is used."""
+
+_MAX_WORKLOAD_CHARS = 128
+
+
+_FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
+_NO_DURATION = "is not a duration; give seconds, like 10 or 0.5, or a unit, like 5m"
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class JobParser(argparse.ArgumentParser):
+    """Parser of a job's options, which reports an invalid option in one line."""
+
+    runner_options: Sequence[str] = ()
+    """Options of the runner, to suggest as well."""
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\nThe options of `workloads run` are accepted as well.\n"
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}{self._hint(message)}; see {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        flag = _FLAG.search(message)
+        if flag is None or "unrecognized" not in message:
+            return ""
+        known = sorted(set(_FLAG.findall(self.format_help())) - {"--help"})
+        return (
+            suggest_name(flag[0], [*known, *self.runner_options])
+            or f"; known options: {', '.join(known)}"
+        )
+
+
+class Job(Protocol):
+    """Module of a job; its docstring is the job's description."""
+
+    __doc__: str | None
+
+    def parser(self) -> JobParser:
+        """Return the parser of the job's options."""
+        ...
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the job in this process and return its exit code."""
+        ...
+
+
+def job_parser(name: str, description: str | None) -> JobParser:
+    return JobParser(prog=f"workloads job {name}", description=description, allow_abbrev=False)
+
+
+def suggest_name(given: str, known: list[str]) -> str:
+    """Return `; did you mean x?`, empty without a similar name."""
+    matches = difflib.get_close_matches(given, known, 1, 0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of `0`, `10`, `10s` or `1.5m`. Raises ValueError."""
+    unit_s = _UNIT_S.get(text[-1:])
+    try:
+        value = float(text) if unit_s is None else float(text[:-1]) * unit_s
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text} {_NO_DURATION}")
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    """Return the seconds of `10`, `10s` or `1.5m`. Raises argparse.ArgumentTypeError."""
+    try:
+        value = parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} {_NO_DURATION}")
+    return value
+
+
+def positive_int(text: str) -> int:
+    return _whole_number(text, 1)
+
+
+def non_negative_int(text: str) -> int:
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+    return value
+
+
+def percentile_results(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return `{name}_mean`, `{name}_p50` … `_p99`, linearly interpolated (NumPy's default); empty
+    without values.
+    """
+    if not values:
+        return {}
+    import numpy as np
+
+    points = np.percentile(values, PERCENTILES)
+    named = {
+        f"{name}_p{percentile}": float(value)
+        for percentile, value in zip(PERCENTILES, points, strict=True)
+    }
+    return {f"{name}_mean": float(np.mean(values)), **named}
+
+
+def job_names() -> list[str]:
+    return sorted(MODULES)
+
+
+def load_job(name: str) -> Job:
+    """Import a job's module. Raises KeyError."""
+    return cast("Job", importlib.import_module(MODULES[name]))
+
+
+def job_command(name: str, arguments: list[str]) -> list[str]:
+    """Return the command of a job's process.
+
+    `-P` keeps a user's file of the same name in the working directory from shadowing the module.
+    """
+    from wattline.command_line import (
+        module_command,  # after the check for a module that hides the package
+    )
+
+    return module_command(MODULES[name], *arguments)
+
+
+def workload_of(command: Sequence[str]) -> str:
+    """Return the name of the command, or of the script or module that Python runs."""
+    name = PurePath(command[0]).name
+    if not name.startswith("python"):
+        return name[:_MAX_WORKLOAD_CHARS]
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if argument == "-m":
+            return next(arguments, name)[:_MAX_WORKLOAD_CHARS]
+        if argument in {"-X", "-W"}:
+            next(arguments, None)
+        elif argument == "-c":
+            break
+        elif not argument.startswith("-"):
+            return PurePath(argument).name[:_MAX_WORKLOAD_CHARS]
+    return name
