@@ -1,0 +1,402 @@
+"""Figures: sums, scaling, rounding, texts and JSON."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattline import figures
+from wattline.figures import (
+    Figure,
+    FigureFormatError,
+    UnknownFigureError,
+    between,
+    sum_of_independent,
+    sum_of_one_job,
+    unknown,
+)
+
+NO_SENSOR = unknown("GPU 0 has no sensor")
+
+_numbers = st.floats(-1e12, 1e12)
+_widths = st.floats(0, 1e12)
+_limits = st.tuples(st.floats(-1e12, 0), st.floats(0, 1e12))
+_rests = st.tuples(st.floats(-1e12, 0) | st.just(-math.inf), _widths | st.just(math.inf))
+_ratios = st.floats(0, 1)
+
+
+@st.composite
+def _figures(draw: st.DrawFn) -> Figure:
+    if draw(st.booleans()) and draw(st.booleans()):
+        return Figure(None, covered_ratio=draw(_ratios), reason=draw(st.text(min_size=1)))
+    half_width = draw(st.none() | _widths)
+    skewed = draw(st.none() | _limits) if half_width is None else None
+    rest = draw(st.none() | _rests)
+    reason = "" if rest is None else draw(st.text(min_size=1))
+    bias = draw(st.none() | _limits)
+    return Figure(draw(_numbers), half_width, bias, rest, draw(_ratios), reason, skewed)
+
+
+# States
+
+
+def test_figure_state_follows_value_and_rest() -> None:
+    assert Figure(312.0, 4.0).state == "known"
+    assert Figure(312.0, 4.0, rest=(0.0, math.inf), reason="no sensor").state == "partial"
+    assert NO_SENSOR.state == "unknown"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"value": None},
+        {"value": None, "half_width": 1.0, "reason": "no sensor"},
+        {"value": None, "rest": (0.0, 1.0), "reason": "no sensor"},
+        {"value": 1.0, "rest": (0.0, math.inf)},
+        {"value": 1.0, "half_width": 1.0, "skewed": (-1.0, 2.0)},
+    ],
+)
+def test_figure_that_contradicts_itself_is_refused(fields) -> None:
+    with pytest.raises(ValueError, match="figure"):
+        Figure(**fields)
+
+
+def test_unknown_figure_has_no_number_and_no_limits() -> None:
+    with pytest.raises(UnknownFigureError, match="GPU 0 has no sensor"):
+        _ = NO_SENSOR.number
+    with pytest.raises(UnknownFigureError, match="GPU 0 has no sensor"):
+        _ = NO_SENSOR.limits
+    assert NO_SENSOR.total_half_width is None
+    assert NO_SENSOR.scaled(2.0) == NO_SENSOR
+
+
+def test_limits_cover_random_error_and_rest() -> None:
+    assert Figure(312.0, 4.0).limits == (308.0, 316.0)
+    assert Figure(312.0, 4.0, bias=(-50.0, 50.0)).limits == (308.0, 316.0)
+    assert Figure(312.0, 4.0, rest=(0.0, 30.0), reason="gap").limits == (308.0, 346.0)
+    assert between(3_480.0, (3_010.0, 3_950.0)).limits == (3_010.0, 3_950.0)
+
+
+def test_limits_without_random_error_are_unknown() -> None:
+    with pytest.raises(UnknownFigureError, match="interval of 312"):
+        _ = Figure(312.0).limits
+
+
+def test_total_half_width_joins_random_error_and_sensor_accuracy() -> None:
+    """The larger limit counts: √(3² + 4²) = 5."""
+    assert Figure(100.0, 3.0, bias=(-1.0, 4.0)).total_half_width == 5.0
+    assert Figure(100.0, None, bias=(-6.0, 4.0)).total_half_width == 6.0
+    assert Figure(100.0, 3.0).total_half_width == 3.0
+    assert Figure(100.0).total_half_width is None
+
+
+# Scaling
+
+
+def test_scaling_scales_every_limit() -> None:
+    figure = Figure(10.0, 1.0, (-2.0, 3.0), (0.0, 5.0), 0.9, "gap")
+    assert figure.scaled(2.0) == Figure(20.0, 2.0, (-4.0, 6.0), (0.0, 10.0), 0.9, "gap")
+    assert figure.scaled(-2.0) == Figure(-20.0, 2.0, (-6.0, 4.0), (-10.0, -0.0), 0.9, "gap")
+    assert between(10.0, (8.0, 13.0)).scaled(-1.0).limits == (-13.0, -8.0)
+
+
+def test_scaling_lower_limit_by_zero_is_zero() -> None:
+    assert Figure(10.0, 1.0, rest=(0.0, math.inf), reason="gap").scaled(0.0) == Figure(
+        0.0, 0.0, rest=(0.0, 0.0), reason="gap"
+    )
+
+
+@given(st.lists(_figures(), max_size=6), st.sampled_from([2.0, 1_024.0]))
+def test_sum_of_scaled_parts_equals_scaled_sum(parts: list[Figure], factor: float) -> None:
+    """The factors are powers of two, by which products have no rounding error."""
+    scaled_parts = [part.scaled(factor) for part in parts]
+    assert sum_of_one_job(scaled_parts) == sum_of_one_job(parts).scaled(factor)
+
+
+def test_part_has_relative_sensor_accuracy_of_whole() -> None:
+    whole = Figure(200.0, 1.0, bias=(-10.0, 20.0))
+    assert Figure(50.0, 0.5).with_accuracy_of(whole).bias == (-2.5, 5.0)
+    assert Figure(50.0, 0.5).with_accuracy_of(Figure(200.0, 1.0)).bias is None
+    assert Figure(50.0, 0.5).with_accuracy_of(NO_SENSOR) == Figure(50.0, 0.5)
+    assert NO_SENSOR.with_accuracy_of(whole) == NO_SENSOR
+
+
+# Sums
+
+
+def test_sum_of_one_job_adds_half_widths() -> None:
+    parts = [Figure(1_000.0, 10.0), Figure(1_000.0, 10.0)]
+    assert sum_of_one_job(parts) == Figure(2_000.0, 20.0)
+
+
+def test_sum_of_independent_adds_squares_of_half_widths() -> None:
+    assert sum_of_independent([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 5.0)
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_adds_limits_of_sensor_accuracy(add) -> None:
+    parts = [Figure(10.0, 0.0, bias=(-1.0, 2.0)), Figure(20.0, 0.0, bias=(-3.0, 5.0))]
+    assert add(parts).bias == (-4.0, 7.0)
+    assert add([parts[0], Figure(20.0, 0.0)]).bias == (-1.0, 2.0)
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_with_unknown_half_width_has_none(add) -> None:
+    assert add([Figure(10.0, 3.0), Figure(20.0)]) == Figure(30.0)
+
+
+def test_sum_of_skewed_intervals_adds_their_limits() -> None:
+    parts = [between(10.0, (9.0, 14.0)), between(20.0, (17.0, 23.0)), Figure(5.0, 1.0)]
+    assert sum_of_one_job(parts) == Figure(35.0, skewed=(-5.0, 8.0))
+    pair = [between(10.0, (7.0, 15.0)), between(20.0, (16.0, 32.0))]
+    assert sum_of_independent(pair) == Figure(30.0, skewed=(-5.0, 13.0))
+
+
+def test_sum_of_intervals_beside_their_values_adds_limits() -> None:
+    parts = [between(10.0, (11.0, 14.0)), Figure(5.0, 1.0)]
+    assert sum_of_independent(parts) == Figure(15.0, skewed=(0.0, 5.0))
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_with_unknown_part_is_lower_limit(add) -> None:
+    found = add([Figure(312.0, 4.0), NO_SENSOR])
+    assert found == Figure(312.0, 4.0, None, (0.0, math.inf), 0.0, "GPU 0 has no sensor")
+    assert figures.joules_text(found) == "at least 312 ± 4 J"
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_with_partial_part_has_its_rest(add) -> None:
+    part = Figure(100.0, 3.0, rest=(0.0, 30.0), covered_ratio=0.8, reason="gap of 2 s")
+    assert add([part, Figure(50.0, 0.0)]) == Figure(
+        150.0, 3.0, None, (0.0, 30.0), 0.8, "gap of 2 s"
+    )
+    assert add([part, part]).rest == (0.0, 60.0)
+    assert add([part, NO_SENSOR]).rest == (0.0, math.inf)
+    assert add([part, NO_SENSOR]).reason == "GPU 0 has no sensor; gap of 2 s"
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_without_known_part_is_unknown(add) -> None:
+    assert add([]) == unknown("nothing was measured")
+    assert add([NO_SENSOR, NO_SENSOR]) == NO_SENSOR
+
+
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@given(st.lists(_figures(), max_size=6), st.randoms())
+def test_order_of_parts_changes_nothing(add, parts, random) -> None:
+    shuffled = list(parts)
+    random.shuffle(shuffled)
+    assert add(shuffled) == add(parts)
+
+
+# JSON
+
+
+def test_json_of_known_figure_has_two_fields() -> None:
+    assert figures.to_json(Figure(312.5, 4.0), "energy", "joules") == {
+        "energy_joules": 312.5,
+        "energy_uncertainty_joules": 4.0,
+    }
+    assert figures.to_json(Figure(3.0), "emissions", "grams") == {
+        "emissions_grams": 3.0,
+        "emissions_uncertainty_grams": None,
+    }
+
+
+def test_json_of_unknown_figure_is_null_with_state_and_reason() -> None:
+    assert figures.to_json(Figure(None, reason="no sensor"), "energy", "joules") == {
+        "energy_joules": None,
+        "energy_uncertainty_joules": None,
+        "energy_state": "unknown",
+        "energy_reason": "no sensor",
+    }
+
+
+def test_json_of_lower_limit_has_state_and_reason() -> None:
+    figure = Figure(312.0, 4.0, rest=(0.0, math.inf), covered_ratio=0.5, reason="no sensor")
+    assert figures.to_json(figure, "energy", "joules") == {
+        "energy_joules": 312.0,
+        "energy_uncertainty_joules": 4.0,
+        "energy_covered_ratio": 0.5,
+        "energy_state": "partial",
+        "energy_reason": "no sensor",
+    }
+
+
+def test_json_limits_are_pairs_with_null_for_infinity() -> None:
+    figure = Figure(10.0, bias=(-1.0, 2.0), rest=(-math.inf, 3.0), reason="gap", skewed=(-4.0, 5.0))
+    fields = figures.to_json(figure, "energy", "joules")
+    assert fields["energy_error_limits_joules"] == [-4.0, 5.0]
+    assert fields["energy_sensor_limits_joules"] == [-1.0, 2.0]
+    assert fields["energy_rest_limits_joules"] == [None, 3.0]
+
+
+@given(_figures())
+def test_json_and_back_is_the_same_figure(figure: Figure) -> None:
+    text = json.dumps(figures.to_json(figure, "energy", "joules"), allow_nan=False)
+    assert figures.from_json(json.loads(text), "energy", "joules") == figure
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "energy_joules: missing"),
+        ({"energy_joules": "12"}, "energy_joules: not a finite number"),
+        ({"energy_joules": True}, "energy_joules: not a finite number"),
+        ({"energy_joules": math.nan}, "energy_joules: not a finite number"),
+        (
+            {"energy_joules": 1, "energy_uncertainty_joules": []},
+            "energy_uncertainty_joules: not a finite number",
+        ),
+        (
+            {"energy_joules": 1, "energy_sensor_limits_joules": [1]},
+            "energy_sensor_limits_joules: not a pair of limits",
+        ),
+        (
+            {"energy_joules": 1, "energy_sensor_limits_joules": [2, 1]},
+            "energy_sensor_limits_joules: the lower limit is above the upper one",
+        ),
+        ({"energy_joules": None}, "energy_joules: a figure that is unknown needs a reason"),
+        ({"energy_joules": None, "energy_reason": 1}, "energy_reason: not a text"),
+        (
+            {"energy_joules": None, "energy_reason": "no sensor"},
+            "energy_state: 'known', but the figure is unknown",
+        ),
+        (
+            {"energy_joules": 1, "energy_state": "partial"},
+            "energy_joules: a figure that is partial needs a reason",
+        ),
+    ],
+)
+def test_json_of_no_figure_names_the_field(document, message) -> None:
+    with pytest.raises(FigureFormatError) as caught:
+        figures.from_json(document, "energy", "joules")
+    assert str(caught.value) == message
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("value_j", "half_j", "expected"),
+    [
+        (950, 12, "950 ± 12 J"),
+        (950, 4.2, "950 ± 4 J"),
+        (3_599, None, "3,599 J"),
+        (3_600, 36, "1.000 ± 0.010 Wh"),
+        (12_345, 180, "3.43 ± 0.05 Wh"),
+        (3.6e6, 3_600, "1.0000 ± 0.0010 kWh"),
+        (7.2e9, 3.6e7, "2,000 ± 10 kWh"),
+        (0, None, "0 J"),
+        (0, 3, "0 ± 3 J"),
+        (4.7, 3.2, "4.7 ± 3.2 J"),
+        (6.4 * 3_600, 4 * 3_600, "6.4 ± 4.0 Wh"),
+        (0.4, 30, "0.4 ± 30.0 J"),
+        (1_193, 6_100, "1,200 ± 6,000 J"),
+        (297, 6_100, "300 ± 6,000 J"),
+        (0.4, 6_100, "0 ± 6,000 J"),
+        (14.39944 * 3.6e6, 10.0, "14.399440 ± 0.000003 kWh"),
+        (1_234_567.0, 0.04, "342.93528 ± 0.00001 Wh"),
+    ],
+)
+def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected) -> None:
+    assert figures.energy_text(Figure(value_j, half_j)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value_j", "half_j", "expected"),
+    [
+        (-6.1, 76.6, "-10 ± 80 J"),
+        (8.2, 16.5, "8 ± 16 J"),
+        (4.7, 3.2, "5 ± 3 J"),
+        (-0.4, 30, "0 ± 30 J"),
+        (950, 12, "950 ± 12 J"),
+        (12_345, 180, "3.43 ± 0.05 Wh"),
+    ],
+)
+def test_energy_that_may_be_negative_has_digits_of_its_half_width(
+    value_j, half_j, expected
+) -> None:
+    assert figures.energy_text(Figure(value_j, half_j), least_digits=False) == expected
+
+
+def test_energy_text_is_rounded_to_random_error_and_sensor_accuracy() -> None:
+    """3.7 J and 610 J are 610 J together, of which one digit is known."""
+    read = Figure(6_160, 3.7, bias=(-180.0, 610.0))
+
+    assert figures.energy_text(read) == "1.71 ± 0.17 Wh"
+    assert figures.energy_text(read.scaled(0.5)) == "3,100 ± 300 J"
+    assert figures.energy_text(read, half=False) == "1.71 Wh"
+    assert figures.energy_of_one_text(read.scaled(1e-6), half=False) == "6.2 mJ"
+    assert figures.random_error_text(read) == "± 0.0010 Wh (0.060 %)"
+    assert figures.bias_text(read) == "-0.050 to +0.17 Wh (9.9 %)"
+    assert figures.energy_parts(read) == ("1.71", "0.17", "Wh")
+
+
+@pytest.mark.parametrize("value", [3.08, 99.96, 950.0, 1234.5, 98_765.0, 12_345_678.0])
+@pytest.mark.parametrize(
+    "half", [2.8e-6, 1.7e-4, 0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0, 61_000.0]
+)
+def test_half_width_text_has_at_least_one_digit(value, half) -> None:
+    text = figures.number_text(Figure(value, half)).split(" ± ")[1].replace(",", "")
+    assert abs(float(text) - half) < 0.5 * half
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (figures.number_text(Figure(1_710, 170)), "1,710 ± 170"),
+        (figures.number_text(Figure(1_710, 170), half=False), "1,710"),
+        (figures.joules_text(Figure(36_000.0, 500.0)), "36,000 ± 500 J"),
+        (figures.joules_text(Figure(36_000.0)), "36,000 J"),
+        (figures.joules_text(Figure(2.5e9)), "2,500,000,000 J"),
+        (
+            figures.bounded_energy_text(between(3_480, (3_010, 3_950))),
+            "3,480 J (3,010 to 3,950)",
+        ),
+        (figures.energy_of_one_text(Figure(0.0467, 0.0002)), "46.70 ± 0.20 mJ"),
+        (figures.energy_of_one_text(Figure(2.5e-11)), "25.00 pJ"),
+        (figures.energy_of_one_text(Figure(7_200, 36)), "2.000 ± 0.010 Wh"),
+        (figures.small_energy_text(0.0467), "46.7 mJ"),
+        (figures.small_energy_text(0.0467, 0.01), "46.7 mJ"),
+        (figures.small_energy_text(7_200.0, 0.1), "7,200 J"),
+        (figures.small_energy_text(0.0), "0 J"),
+        (figures.mass_text(Figure(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq"),
+        (figures.mass_text(Figure(12_345, 100)), "12.35 ± 0.10 kg CO₂eq"),
+        (figures.mass_text(Figure(2.5e6)), "2.500 t CO₂eq"),
+        (figures.mass_text(Figure(5.0), 2_000.0, half=False), "0.005000 kg CO₂eq"),
+        (figures.power_text(Figure(312.4, 3.0)), "312 ± 3 W"),
+        (figures.power_text(Figure(12_345, 20)), "12.345 ± 0.020 kW"),
+        (figures.money_text(Figure(5.0991e-5)), "0.00005099"),
+        (figures.money_text(Figure(5.0991e-5, 4e-6)), "0.000051"),
+        (figures.money_text(Figure(12.345)), "12.35"),
+        (figures.short_text(12_345.6), "12,346"),
+        (figures.short_text(2.5), "2.5"),
+        (figures.significant_text(0.0467), "0.04670"),
+        (figures.significant_text(2.5e9), "2.500e+09"),
+        (figures.signed_text(-0.5), "-0.50"),
+        (figures.signed_text(0.0), "0"),
+        (figures.half_width_text(3.7, 370.0, 370.0), "± 3.7 J (1.0 %)"),
+        (figures.error_limits_text((-3.0, 6.0), 0.0, 10.0), "-3.0 to +6.0 J"),
+    ],
+)
+def test_figure_texts_have_units_and_digits(text, expected) -> None:
+    assert text == expected
+
+
+def test_texts_of_figures_that_are_not_known_say_so() -> None:
+    gap = Figure(312.0, 4.0, rest=(-3.0, 20.0), reason="gap")
+    least = Figure(0.5, rest=(0.0, math.inf), reason="no price at night")
+    most = Figure(312.0, 4.0, rest=(0.0, math.inf), reason="gap").scaled(-1.0)
+
+    assert figures.energy_text(gap) == "312 ± 4 J (-3.0 to +20 J not measured)"
+    assert figures.number_text(gap) == "312 ± 4 (-3.0 to +20 not measured)"
+    assert figures.joules_text(most) == "at most -312 ± 4 J"
+    assert figures.money_text(least) == "at least 0.5000"
+    assert figures.money_text(least.scaled(1e-4)) == "at least 0.00005000"
+    assert figures.money_text(NO_SENSOR) == "unknown (GPU 0 has no sensor)"
+    assert figures.energy_text(NO_SENSOR) == "unknown (GPU 0 has no sensor)"
+    assert figures.mass_text(NO_SENSOR) == "unknown (GPU 0 has no sensor)"
+    assert figures.random_error_text(NO_SENSOR) == ""

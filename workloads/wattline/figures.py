@@ -1,0 +1,544 @@
+"""Values with their uncertainty: sums, scaling, rounding, texts and JSON.
+
+Every program adds and prints its figures with this module. It needs only the standard library,
+since it also runs inside users' training processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Limits = tuple[float, float]
+"""Lower and upper limit; infinite where there is none."""
+State = Literal["known", "partial", "unknown"]
+
+JOULES_PER_WH = 3_600.0
+JOULES_PER_KWH = 3.6e6
+NOTHING_MEASURED = "nothing was measured"
+"""Reason of a sum without parts."""
+_UNLIMITED_REST: Limits = (0.0, math.inf)
+_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
+"""Factors and SI prefixes of energies below a joule."""
+_MOST_DIGITS = 7
+"""Digits of a value, unless its half-width needs more."""
+_LEAST_RATIO = 0.01
+"""Ratio to its half-width from which on a value has at least two digits."""
+
+
+class UnknownFigureError(ValueError):
+    """A number was asked of a figure that has none."""
+
+
+class FigureFormatError(ValueError):
+    """JSON that is no figure; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value with its 95 % interval, in the unit that the field's name states.
+
+    All limits are differences, the true value minus `value`, so that they are added and scaled in
+    one way. The random error is `half_width` where it is symmetric, else `skewed`; it is unknown
+    where both are None. Raises ValueError for a figure that contradicts itself.
+    """
+
+    value: float | None
+    """None: unknown."""
+    half_width: float | None = None
+    """Half-width of the interval by random errors."""
+    bias: Limits | None = None
+    """Limits by the accuracy of the sensors, which the interval does not include."""
+    rest: Limits | None = None
+    """Limits by what was not measured; such a figure is partial."""
+    covered_ratio: float = 1.0
+    """Share of the time for which there are measurements."""
+    reason: str = ""
+    """Why the figure is unknown or partial."""
+    skewed: Limits | None = None
+    """Interval by random errors where it is not symmetric."""
+
+    def __post_init__(self) -> None:
+        if self.half_width is not None and self.skewed is not None:
+            raise ValueError("a figure has either a half-width or a skewed interval")
+        errors = (self.half_width, self.bias, self.rest, self.skewed)
+        if self.value is None and any(error is not None for error in errors):
+            raise ValueError("an unknown figure has no errors")
+        if self.state != "known" and not self.reason:
+            raise ValueError(f"a figure that is {self.state} needs a reason")
+
+    @property
+    def state(self) -> State:
+        """State: `partial` figures lack a part, `unknown` ones have no number."""
+        if self.value is None:
+            return "unknown"
+        return "known" if self.rest is None else "partial"
+
+    @property
+    def number(self) -> float:
+        """Value of a figure that is not unknown. Raises UnknownFigureError."""
+        if self.value is None:
+            raise UnknownFigureError(f"the figure is unknown: {self.reason}")
+        return self.value
+
+    @property
+    def random(self) -> Limits | None:
+        """Limits of the random error; None where it is unknown."""
+        if self.half_width is None:
+            return self.skewed
+        return -self.half_width, self.half_width
+
+    @property
+    def limits(self) -> Limits:
+        """Ends of the interval by random errors and by what was not measured.
+
+        Raises UnknownFigureError where the value or its random error is unknown.
+        """
+        value = self.number
+        if self.random is None:
+            raise UnknownFigureError(f"the interval of {value} is unknown")
+        low, high = self.random
+        if self.rest is None:
+            return value + low, value + high
+        return value + low + self.rest[0], value + high + self.rest[1]
+
+    @property
+    def total_half_width(self) -> float | None:
+        """Half-width of random error and sensor accuracy together, which decides the digits; None
+        where both are unknown.
+        """
+        if self.bias is None:
+            return self.half_width
+        return math.hypot(self.half_width or 0.0, max(map(abs, self.bias)))
+
+    def scaled(self, factor: float) -> Figure:
+        """Return the figure in another unit, or of `factor` as much."""
+        if self.value is None:
+            return self
+        half_width = None if self.half_width is None else self.half_width * abs(factor)
+        return replace(
+            self,
+            value=self.value * factor,
+            half_width=half_width,
+            bias=_scaled(self.bias, factor),
+            rest=_scaled(self.rest, factor),
+            skewed=_scaled(self.skewed, factor),
+        )
+
+    def with_accuracy_of(self, whole: Figure) -> Figure:
+        """Return the figure with the relative sensor accuracy of `whole`, which the same sensors
+        measured.
+        """
+        if whole.bias is None or not whole.value or self.value is None:
+            return self
+        return replace(self, bias=_scaled(whole.bias, self.value / whole.value))
+
+
+def unknown(reason: str) -> Figure:
+    """Return a figure without a number."""
+    return Figure(None, covered_ratio=0.0, reason=reason)
+
+
+def between(value: float, limits: Limits) -> Figure:
+    """Return a figure whose true value lies between the limits."""
+    return Figure(value, skewed=(limits[0] - value, limits[1] - value))
+
+
+def _scaled(limits: Limits | None, factor: float) -> Limits | None:
+    if limits is None:
+        return None
+    if not factor:  # infinite limits as well
+        return 0.0, 0.0
+    low, high = sorted(limit * factor for limit in limits)
+    return low, high
+
+
+# Sums
+
+
+def sum_of_one_job(parts: Iterable[Figure]) -> Figure:
+    """Return the sum over devices or phases that one job loads at the same time.
+
+    Their errors are correlated, so that half-widths add.
+    """
+    return _sum(parts, math.fsum)
+
+
+def sum_of_independent(parts: Iterable[Figure]) -> Figure:
+    """Return the sum of figures with independent random errors, whose squares add.
+
+    Limits by sensor accuracy add, since a sensor has the same deviation each time.
+    """
+    return _sum(parts, lambda widths: math.sqrt(math.fsum(width**2 for width in widths)))
+
+
+def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Figure:
+    """Return the sum of parts in any order, with their random errors joined by `add`.
+
+    A sum with an unknown part is a lower limit; a sum without a known part is unknown.
+    """
+    figures = list(parts)
+    known = [part for part in figures if part.value is not None]
+    reasons = sorted({part.reason for part in figures if part.reason}) or [NOTHING_MEASURED]
+    if not known:
+        return unknown("; ".join(reasons))
+    rests = [part.rest or _UNLIMITED_REST for part in figures if part.state != "known"]
+    half_width, skewed = _joined([part.random for part in known], add)
+    return Figure(
+        math.fsum(part.number for part in known),
+        half_width,
+        bias=_sum_of_limits([part.bias for part in known if part.bias is not None]),
+        rest=_sum_of_limits(rests),
+        covered_ratio=min(part.covered_ratio for part in figures),
+        reason="; ".join(reasons) if rests else "",
+        skewed=skewed,
+    )
+
+
+def _joined(
+    errors: list[Limits | None], add: Callable[[Iterable[float]], float]
+) -> tuple[float | None, Limits | None]:
+    """Return the half-width or the skewed interval of a sum; neither where one part has none."""
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):
+        return None, None
+    if all(low == -high for low, high in known):
+        return add(high for _, high in known), None
+    if any(low > 0 or high < 0 for low, high in known):  # the value is outside of its interval
+        return None, _sum_of_limits(known)
+    return None, (-add(-low for low, _ in known), add(high for _, high in known))
+
+
+def _sum_of_limits(limits: list[Limits]) -> Limits | None:
+    if not limits:
+        return None
+    return math.fsum(low for low, _ in limits), math.fsum(high for _, high in limits)
+
+
+# JSON
+
+
+def to_json(figure: Figure, name: str, unit: str) -> dict[str, object]:
+    """Return the fields of a figure: for `energy` and `joules` these are `energy_joules` and
+    `energy_uncertainty_joules`, null where they are unknown.
+
+    Unknown and partial figures have `energy_state` and `energy_reason`, too. Other fields without
+    information are left out. Limits are pairs of differences from the value, with null for an
+    infinite one.
+    """
+    fields: dict[str, object] = {
+        f"{name}_{unit}": figure.value,
+        f"{name}_uncertainty_{unit}": figure.half_width,
+    }
+    rest = None if figure.rest == _UNLIMITED_REST else figure.rest
+    limits = {"error": figure.skewed, "sensor": figure.bias, "rest": rest}
+    for kind, pair in limits.items():
+        if pair is not None:
+            ends = [end if math.isfinite(end) else None for end in pair]
+            fields[f"{name}_{kind}_limits_{unit}"] = ends
+    if figure.covered_ratio != 1.0:
+        fields[f"{name}_covered_ratio"] = figure.covered_ratio
+    if figure.state != "known":
+        fields[f"{name}_state"] = figure.state
+        fields[f"{name}_reason"] = figure.reason
+    return fields
+
+
+def from_json(document: Mapping[str, object], name: str, unit: str) -> Figure:
+    """Return the figure whose fields `to_json` made; other fields are ignored.
+
+    Raises FigureFormatError.
+    """
+    value = _number_of(document, f"{name}_{unit}")
+    half_width = _number_of(document, f"{name}_uncertainty_{unit}", may_lack=True)
+    covered_ratio = _number_of(document, f"{name}_covered_ratio", may_lack=True)
+    skewed = _limits_of(document, f"{name}_error_limits_{unit}")
+    bias = _limits_of(document, f"{name}_sensor_limits_{unit}")
+    rest = _limits_of(document, f"{name}_rest_limits_{unit}")
+    state = document.get(f"{name}_state", "known")
+    if rest is None and state == "partial":
+        rest = _UNLIMITED_REST
+    reason = document.get(f"{name}_reason", "")
+    if not isinstance(reason, str):
+        raise FigureFormatError(f"{name}_reason: not a text")
+    covered = 1.0 if covered_ratio is None else covered_ratio
+    try:
+        figure = Figure(value, half_width, bias, rest, covered, reason, skewed)
+    except ValueError as error:
+        raise FigureFormatError(f"{name}_{unit}: {error}") from error
+    if figure.state != state:
+        raise FigureFormatError(f"{name}_state: {state!r}, but the figure is {figure.state}")
+    return figure
+
+
+def _number_of(document: Mapping[str, object], key: str, *, may_lack: bool = False) -> float | None:
+    if key not in document and not may_lack:
+        raise FigureFormatError(f"{key}: missing")
+    value = document.get(key)
+    return None if value is None else _finite(value, key)
+
+
+def _limits_of(document: Mapping[str, object], key: str) -> Limits | None:
+    pair = document.get(key)
+    if pair is None:
+        return None
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise FigureFormatError(f"{key}: not a pair of limits")
+    low = -math.inf if pair[0] is None else _finite(pair[0], key)
+    high = math.inf if pair[1] is None else _finite(pair[1], key)
+    if low > high:
+        raise FigureFormatError(f"{key}: the lower limit is above the upper one")
+    return low, high
+
+
+def _finite(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise FigureFormatError(f"{key}: not a finite number")
+    return float(value)
+
+
+# Texts. A partial figure reads `at least 312 ± 4 J`, an unknown one `unknown (reason)`.
+
+
+def number_text(figure: Figure, *, half: bool = True) -> str:
+    """Return `1,710 ± 170`, for places that name the unit; the value alone without `half`."""
+    return _with_unit(figure, "", half=half)
+
+
+def joules_text(figure: Figure, *, half: bool = True) -> str:
+    """Return `1,710 ± 170 J`, in joules whatever its size and without an exponent."""
+    if figure.value is None or figure.total_half_width:
+        return _with_unit(figure, "J", half=half)
+    return _stated(figure, f"{_fixed(figure.value)} J", "J")
+
+
+def energy_text(
+    figure: Figure,
+    largest_j: float | None = None,
+    *,
+    half: bool = True,
+    least_digits: bool = True,
+) -> str:
+    """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits
+    `largest_j`.
+
+    The half-width covers random error and sensor accuracy. It decides the digits, also with
+    `half=False`. The value has at least two of them, except without `least_digits`, for energies
+    that may be 0 or less: `-10 ± 80 J`.
+    """
+    unit, joules = energy_unit(_size(figure, largest_j))
+    return _with_unit(figure.scaled(1 / joules), unit, half=half, least_digits=least_digits)
+
+
+def energy_of_one_text(figure: Figure, largest_j: float | None = None, *, half: bool = True) -> str:
+    """Return `46.7 ± 0.2 mJ`: SI prefixes below a joule, Wh and kWh above."""
+    size_j = _size(figure, largest_j)
+    unit, joules = energy_unit(size_j) if size_j >= 1 or size_j == 0 else _small_unit(size_j)
+    return _with_unit(figure.scaled(1 / joules), unit, half=half)
+
+
+def small_energy_text(joules: float, ratio: float | None = None) -> str:
+    """Return `46.7 mJ`, with SI prefixes below a joule; `ratio` is its relative half-width."""
+    unit, factor = _small_unit(joules) if joules > 0 else ("J", 1.0)
+    return f"{proportional_text(joules / factor, ratio)} {unit}"
+
+
+def energy_parts(figure: Figure) -> tuple[str, str, str]:
+    """Return value, half-width of all errors together (empty where unknown) and unit, as texts."""
+    unit, joules = energy_unit(figure.number)
+    value, half = _digits(figure.scaled(1 / joules))
+    return value, half, unit
+
+
+def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
+    """Return `3,480 J (3,010 to 3,950)`. Raises UnknownFigureError without an interval."""
+    unit, joules = energy_unit(_size(figure, largest_j))
+    low_j, high_j = figure.limits
+    half_width = (high_j - low_j) / 2 / joules
+    decimals = max(_decimals(half_width, figure.number / joules), 0)
+    value, low, high = (f"{one / joules:,.{decimals}f}" for one in (figure.number, low_j, high_j))
+    return f"{value} {unit} ({low} to {high})"
+
+
+def power_text(figure: Figure) -> str:
+    """Return a power in W or kW."""
+    if _size(figure) >= 10_000:
+        return _with_unit(figure.scaled(1e-3), "kW")
+    return _with_unit(figure, "W")
+
+
+def mass_text(figure: Figure, largest_g: float | None = None, *, half: bool = True) -> str:
+    """Return a mass of CO2eq in mg, g, kg or t."""
+    size_g = _size(figure, largest_g)
+    for limit, factor, unit in ((1, 1e3, "mg CO₂eq"), (1e3, 1, "g CO₂eq"), (1e6, 1e-3, "kg CO₂eq")):
+        if size_g < limit:
+            return _with_unit(figure.scaled(factor), unit, half=half)
+    return _with_unit(figure.scaled(1e-6), "t CO₂eq", half=half)
+
+
+def money_text(amount: Figure) -> str:
+    """Return an amount without its half-width, which decides the digits, and without an exponent:
+    `0.0000510`.
+    """
+    size = _size(amount)
+    if amount.value is None or amount.total_half_width or size >= 1e-4 or size == 0:
+        return number_text(amount, half=False)
+    return _stated(amount, _fixed(amount.value), "")
+
+
+def random_error_text(figure: Figure) -> str:
+    """Return `± 3.7 J (0.060 %)`, in the unit of the energy; empty where it is unknown."""
+    if figure.half_width is None:
+        return ""
+    return half_width_text(figure.half_width, figure.number, figure.number)
+
+
+def bias_text(figure: Figure) -> str:
+    """Return `-180 to +610 J (9.9 %)`, in the unit of the energy; empty without one."""
+    if figure.bias is None:
+        return ""
+    return error_limits_text(figure.bias, figure.number, figure.number)
+
+
+def half_width_text(half_j: float, energy_j: float, largest_j: float) -> str:
+    """Return a half-width in the unit that fits `largest_j`, with its ratio to the energy."""
+    unit, joules = energy_unit(largest_j)
+    return f"± {two_digits(half_j / joules)} {unit}{_percent(half_j, energy_j)}"
+
+
+def error_limits_text(limits_j: Limits, energy_j: float, largest_j: float) -> str:
+    """Return limits of an error, with the ratio of the larger one to the energy."""
+    unit, joules = energy_unit(largest_j)
+    low, high = (signed_text(limit / joules) for limit in limits_j)
+    return f"{low} to {high} {unit}{_percent(max(limits_j, key=abs), energy_j)}"
+
+
+def proportional_text(value: float, ratio: float | None) -> str:
+    """Return a value without its half-width, whose ratio to it decides the digits; at most four
+    significant ones without a ratio.
+    """
+    if ratio and value:
+        return number_text(Figure(value, abs(value) * ratio), half=False)
+    return short_text(value)
+
+
+def short_text(value: float) -> str:
+    """Return at most four significant digits without trailing zeros, or all digits of a larger
+    number.
+    """
+    return f"{value:,.0f}" if abs(value) >= 9_999.5 else f"{value:,.4g}"
+
+
+def significant_text(value: float) -> str:
+    """Return four significant digits with separated thousands: `12,346`, `0.04670`, `3.142`."""
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-4 or abs(value) >= 1e9:
+        return f"{value:.3e}"
+    return _fixed(value)
+
+
+def two_digits(value: float) -> str:
+    """Return two significant digits of an error, `0` of none."""
+    if value <= 0:
+        return "0"
+    return _rounded(value, 1 - _magnitude(value))
+
+
+def signed_text(value: float) -> str:
+    """Return two significant digits with their sign: `+610`."""
+    if not value:
+        return "0"
+    return f"{'-' if value < 0 else '+'}{two_digits(abs(value))}"
+
+
+def energy_unit(value_j: float) -> tuple[str, float]:
+    """Return the unit for an energy, and its joules."""
+    if abs(value_j) < JOULES_PER_WH:
+        return "J", 1.0
+    if abs(value_j) < JOULES_PER_KWH:
+        return "Wh", JOULES_PER_WH
+    return "kWh", JOULES_PER_KWH
+
+
+def _small_unit(value_j: float) -> tuple[str, float]:
+    """Return joules with the SI prefix for an energy that is not 0, and its joules."""
+    fitting = ((factor, prefix) for factor, prefix in _SMALL if abs(value_j) >= factor)
+    factor, prefix = next(fitting, _SMALL[-1])
+    return f"{prefix}J", factor
+
+
+def _size(figure: Figure, largest: float | None = None) -> float:
+    """Return the absolute value that chooses the unit."""
+    return abs((figure.value or 0.0) if largest is None else largest)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f" ({two_digits(100 * abs(part) / whole)} %)" if whole > 0 else ""
+
+
+def _with_unit(figure: Figure, unit: str, *, half: bool = True, least_digits: bool = True) -> str:
+    if figure.value is None:
+        return f"unknown ({figure.reason})"
+    value, half_text = _digits(figure, least_digits=least_digits)
+    text = f"{value} ± {half_text}" if half and half_text else value
+    return _stated(figure, f"{text} {unit}" if unit else text, unit)
+
+
+def _stated(figure: Figure, text: str, unit: str) -> str:
+    """Return the text of a figure with what is not measured."""
+    if figure.rest is None:
+        return text
+    low, high = figure.rest
+    if low >= 0 and math.isinf(high):
+        return f"at least {text}"
+    if high <= 0 and math.isinf(low):
+        return f"at most {text}"
+    unmeasured = f"{signed_text(low)} to {signed_text(high)} {unit}".rstrip()
+    return f"{text} ({unmeasured} not measured)"
+
+
+def _digits(figure: Figure, *, least_digits: bool = True) -> tuple[str, str]:
+    """Return a value and its half-width as texts with the same decimals, unless these are negative.
+
+    The half-width is empty where it is unknown, and the value has four significant digits then.
+    """
+    value = figure.number
+    half = figure.total_half_width
+    if not half or not math.isfinite(half):
+        return significant_text(value), ""
+    decimals = _decimals(half, value)
+    of_value = decimals
+    if least_digits and abs(value) >= _LEAST_RATIO * half:
+        of_value = max(decimals, 1 - _magnitude(value))
+    if of_value > max(decimals, 0):
+        decimals = of_value = min(of_value, max(decimals, 0) + 1)
+    return _rounded(value, of_value), _rounded(half, decimals)
+
+
+def _decimals(half: float, value: float) -> int:
+    """Return the decimals that show two digits of a half-width that starts with 1 or 2, else one
+    digit; and at most seven digits of the value, unless the half-width needs more.
+
+    They are negative for a half-width above 30, since further digits are unknown.
+    """
+    exponent = _magnitude(half) if half > 0 else -4
+    wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
+    allowed = _MOST_DIGITS - 1 - _magnitude(value)
+    return min(wanted, max(allowed, 0, -exponent if half > 0 else 0))
+
+
+def _fixed(value: float) -> str:
+    """Return four significant digits, or all digits of a larger number."""
+    return f"{value:,.{max(3 - _magnitude(value), 0)}f}"
+
+
+def _rounded(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):z,.{max(decimals, 0)}f}"
+
+
+def _magnitude(value: float) -> int:
+    """Return the decimal exponent of a number, 0 for 0."""
+    return math.floor(math.log10(abs(value))) if value else 0
