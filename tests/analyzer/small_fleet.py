@@ -23,8 +23,8 @@ from tests.analyzer.fleet_nodes import (
 )
 from tests.analyzer.fleet_owners import owner_series
 from tests.analyzer.node import write_history
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.history import Series
-from wattline.contract.run_limits import OTHER_RUNS
 from wattline_analyzer.core.sources.promql import InstantServer
 from wattline_analyzer.usage.fleet import Fleet, FleetGroup, Keys
 from wattline_analyzer.usage.groups import fleet

@@ -18,17 +18,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from wattline.contract.run import (
+from wattline.contract.api import Gpus, RunGpu
+from wattline.contract.run import RunView
+from wattline.contract.work import is_declaration
+from wattline_exporter.web.bodies import (
     BeginRequest,
     EndRequest,
-    Gpus,
     PhaseRequest,
     ProcessesRequest,
-    RunGpu,
-    RunView,
     WorkRequest,
 )
-from wattline.contract.work import is_declaration
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class RunApi:
             if path == "/-/ready":
                 return 200, {}
             if path == "/api/v1/gpus":
-                return 200, Gpus(gpus=self._resolved(None), simulation=self.simulation).model_dump()
+                return 200, Gpus(tuple(self._resolved(None)), self.simulation).to_json()
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
             request_id, _, query = path.removeprefix("/api/v1/requests/").partition("?")

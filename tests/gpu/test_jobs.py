@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
-from wattline.contract.run import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
+from wattline.contract.record import EVENTS_FILE, METRICS_FILE, IterationEvent, parse_event
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -53,10 +53,7 @@ def test_job_reports_work_and_energy(gpu, record, exporter, tmp_path, job):
 
     assert done.returncode == 0, done.stderr
     metrics = yaml.safe_load((tmp_path / job / METRICS_FILE).read_text())
-    events = [
-        RECORD_EVENT.validate_json(line)
-        for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()
-    ]
+    events = [parse_event(line) for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()]
     iterations = [
         event for event in events if isinstance(event, IterationEvent) and event.phase == "measure"
     ]

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from tests.simulation.exporter import Life, World
 from tests.simulation.gpus import SimulatedGpu
-from wattline.contract.run import BeginRequest, EndRequest, ProcessesRequest, RunView, WorkRequest
+from wattline.contract.run import RunView
+from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
 from wattline_exporter.runs.service import NOT_SAVED
 from wattline_exporter.sensors.readings import RunError
 from wattline_exporter.simulation import Constant, Load, Square
@@ -38,7 +39,7 @@ class Acknowledged:
     """
 
     run_id: str
-    request: BeginRequest
+    request: RunStart
     gpus: list[SimulatedGpu]
     begun: bool = False
     phases: list[str] = field(default_factory=list)
@@ -137,7 +138,7 @@ class Client:
         run_id = f"c{self._number}-{self._count}"
         gpus = [gpu for gpu in world.gpus if rng.random() < 0.6] or [rng.choice(world.gpus)]
         self._choose_pace()
-        request = BeginRequest(
+        request = RunStart(
             workload=f"job-{self._number}",
             gpus=[gpu.uuid for gpu in gpus],
             run_id=run_id,
@@ -197,19 +198,23 @@ class Client:
     def _report_work(self, run: Acknowledged) -> None:
         who = self._rng.choice(["rank-0", "rank-1"])
         run.sent[who] = total = run.sent.get(who, 0.0) + self._rng.randint(1, 1_000)
-        request = WorkRequest(contributor=who, steps=total)
 
         def then(view: RunView) -> None:
             if is_saved(view):
                 run.work[who] = total
             self._next()
 
-        self._call("work", lambda life: life.runs.work(run.run_id, request), then, self._ended)
+        self._call(
+            "work",
+            lambda life: life.runs.work(run.run_id, who, {"steps": total}),
+            then,
+            self._ended,
+        )
 
     def _report_empty(self, run: Acknowledged) -> None:
         self._call(
             "renew",
-            lambda life: life.runs.work(run.run_id, WorkRequest()),
+            lambda life: life.runs.work(run.run_id, "", {}),
             lambda _: self._next(),
             self._ended,
         )
@@ -225,7 +230,7 @@ class Client:
                 run.pids.add(pid)
             self._next()
 
-        request = ProcessesRequest(pids=[pid])
+        request = RunProcesses(pids=[pid])
         self._call(
             "processes",
             lambda life: life.runs.add_processes(run.run_id, request),
@@ -260,7 +265,7 @@ class Client:
     def _end(self) -> None:
         run = self.run
         assert run
-        request = EndRequest(outcome="ok", results={"loss": 0.5})
+        request = RunEnd(outcome="ok", results={"loss": 0.5})
 
         def then(view: RunView) -> None:
             if is_saved(view):

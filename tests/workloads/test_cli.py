@@ -58,11 +58,11 @@ def test_gpus_all_selects_whole_node(exporter):
         ),
         (
             ["run", "-l", f"a={'x' * 129}", "true"],
-            "labels.a: String should have at most 128 characters",
+            "labels.a: expected at most 128 characters",
         ),
         (
             ["run", *(f"-ll{i}=1" for i in range(17)), "true"],
-            "labels: Dictionary should have at most 16 items",
+            "labels: 17 labels, at most 16 are allowed",
         ),
         (["run", "--gpus", "x", "true"], "--gpus x: 'x' is not a GPU"),
         (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from wattline.contract import metrics as m
-from wattline.contract.run_limits import OUTCOMES
+from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, is_shared
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
 from wattline_analyzer.core.interval import Interval, total

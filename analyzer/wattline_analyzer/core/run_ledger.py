@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from wattline.contract import metrics as m
-from wattline.contract.run_limits import OUTCOMES
+from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, is_amount, primary_first
 from wattline_analyzer.core.sample_table import Row, SampleTable, last, rows_of, samples
 from wattline_analyzer.core.samples import Samples

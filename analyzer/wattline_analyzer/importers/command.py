@@ -279,7 +279,7 @@ def _parse_moment(text: str | None, zone: tzinfo, option: str) -> float | None:
 
 
 def _check_run_id(run_id: str | None) -> None:
-    from wattline.contract.run import RUN_ID_PATTERN
+    from wattline.contract.api import RUN_ID_PATTERN
 
     if run_id is not None and not re.match(RUN_ID_PATTERN, run_id):
         raise typer.BadParameter(

@@ -9,8 +9,9 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TypeVar
 
+from wattline.contract.api import Outcome
 from wattline.contract.metrics import Metric
-from wattline.contract.run import Outcome, RunView
+from wattline.contract.run import RunView
 from wattline_analyzer.core.times import LogTimes
 from wattline_analyzer.importers.spool import Spool, StoredSamples
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wattline.contract.run import EVENTS_FILE, METRICS_FILE
+from wattline.contract.record import EVENTS_FILE, METRICS_FILE
 from wattline_analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from wattline_analyzer.importers.formats import events as run_record
 from wattline_analyzer.importers.formats import gpu_tune, iris, llm_benchmarks, nvidia_smi, ptdaemon

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.api import MAX_LABELS
 from wattline.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from wattline.contract.metrics import Metric
-from wattline.contract.run import MAX_LABELS
 from wattline_analyzer.core.run_report import (
     FILE_LABEL,
     FORMAT_LABEL,

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from wattline.contract import metrics as m
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.metrics import Metric
-from wattline.contract.run_limits import OTHER_RUNS
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_analyzer.core.sources.open import missing_data_remedy
 from wattline_analyzer.core.sources.promql import LATE_MS

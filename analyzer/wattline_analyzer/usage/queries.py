@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wattline.contract import metrics as m
-from wattline.contract.run_limits import OTHER_RUNS
+from wattline.contract.api import OTHER_RUNS
 from wattline_analyzer.core.sources.promql import (
     RUN,
     Dialect,

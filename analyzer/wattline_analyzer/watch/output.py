@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wattline.contract.run_limits import OUTCOMES
+from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, noun_of_one
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import SIMULATED

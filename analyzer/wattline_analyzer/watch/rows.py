@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.api import OUTCOMES
 from wattline.contract.metrics import Metric
-from wattline.contract.run_limits import OUTCOMES
 from wattline.contract.work import (
     SHARE_POLICY,
     SHORTEST_PHASE_S,

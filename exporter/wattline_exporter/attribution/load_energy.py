@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.metrics import RUN_LOAD_ENERGY, RUN_LOAD_TIMESTAMP
-from wattline.contract.run_limits import OTHER_RUNS
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads, GpuLoadPeriod
 from wattline_exporter.attribution.policy import split_energy

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from wattline.contract.api import MAX_OWNERS, OTHER_OWNERS
 from wattline.contract.metrics import OWNER_EMISSIONS, OWNER_ENERGY, OWNER_GPU_SECONDS, Metric
-from wattline.contract.run_limits import MAX_OWNERS, OTHER_OWNERS
 from wattline_exporter.attribution.device_loads import divide_by_weight
 from wattline_exporter.sensors.readings import Reading, ReadingKey
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.metrics import IDLE_POWER, OWNER_ENERGY, RUN_ATTRIBUTED_ENERGY
-from wattline.contract.run_limits import OTHER_RUNS
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads, divide_by_weight
 from wattline_exporter.attribution.idle_level import IdleLevel

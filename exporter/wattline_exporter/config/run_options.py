@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from wattline.contract.run_limits import OWNER_LABELS
+from wattline.contract.api import OWNER_LABELS
 
 
 class RunSeries(enum.StrEnum):

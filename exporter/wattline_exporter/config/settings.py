@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from wattline.contract.api import MAX_RUNNING, OWNER_LABELS, RUN_TAIL_S
 from wattline.contract.identity import OWNER_KINDS, OwnerKind
-from wattline.contract.run_limits import MAX_RUNNING, OWNER_LABELS, RUN_TAIL_S
 from wattline_exporter.config.carbon_options import (
     CarbonTokenOption,
     CarbonUrlOption,

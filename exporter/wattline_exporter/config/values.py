@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattline.command_line import user_state_folder
-from wattline.contract.run_limits import MAX_POD_LABELS, OWNER_LABELS
+from wattline.contract.api import MAX_POD_LABELS, OWNER_LABELS
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from wattline.contract.run import RunGpu
+from wattline.contract.api import RunGpu
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import FAST_S, SLOW_S
 from wattline_exporter.sensors.readings import (

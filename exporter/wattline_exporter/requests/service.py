@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.requests.views import RequestPage, RequestReceipt, RequestView
 from wattline_exporter.config.request_options import RequestSettings
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.requests.counters import RequestCounters
@@ -25,7 +24,15 @@ from wattline_exporter.requests.intake import (
 )
 from wattline_exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
 from wattline_exporter.requests.store import SEARCH_S, RequestStore
-from wattline_exporter.requests.views import NOT_KEPT_TEXT, estimate_view, final_view, stored_view
+from wattline_exporter.requests.views import (
+    NOT_KEPT_TEXT,
+    RequestPage,
+    RequestReceipt,
+    RequestView,
+    estimate_view,
+    final_view,
+    stored_view,
+)
 from wattline_exporter.sensors.readings import (
     ClockReading,
     NativeBuckets,

@@ -1,11 +1,21 @@
-"""Views of requests for the run API."""
+"""Answers of the run API about the requests of servers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
-from wattline.contract.requests.served import ServedRequest
-from wattline.contract.requests.views import RequestView, StoredRequest
+from pydantic import BaseModel, ConfigDict, Field
+
+from wattline.contract.api import LABEL_NAME_PATTERN, TEXT_PATTERN
+from wattline.contract.requests.served import (
+    MAX_LABEL_NAME,
+    MAX_LABEL_VALUE,
+    MAX_REQUEST_ID,
+    MAX_REQUEST_LABELS,
+    MAX_TIME_S,
+    MAX_TOKENS,
+    ServedRequest,
+)
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.final import FinalEnergy
@@ -52,6 +62,67 @@ NOT_KEPT_TEXT = (
     "final requests; use analyzer requests --run-id {run_id}"
 )
 COMBINED_NOTE = "prefill and decode cannot be separated"
+
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID, pattern=TEXT_PATTERN)]
+RequestTime = Annotated[float, Field(ge=0, le=MAX_TIME_S)]
+RequestTokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+RequestRole: TypeAlias = Literal["prefill", "decode"]
+_LabelName = Annotated[str, Field(max_length=MAX_LABEL_NAME, pattern=LABEL_NAME_PATTERN)]
+_LabelValue = Annotated[str, Field(max_length=MAX_LABEL_VALUE, pattern=TEXT_PATTERN)]
+RequestLabels = Annotated[dict[_LabelName, _LabelValue], Field(max_length=MAX_REQUEST_LABELS)]
+
+
+class StoredRequest(BaseModel):
+    """A request that ended; times in Unix seconds. See `wattline.contract.requests`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: RequestId
+    started_at: RequestTime
+    ended_at: RequestTime
+    prompt_tokens: RequestTokens
+    generated_tokens: RequestTokens
+    first_token_at: RequestTime | None = None
+    cached_tokens: RequestTokens = 0
+    labels: Annotated[RequestLabels, Field(default_factory=dict)]
+    role: RequestRole | None = None
+
+
+class RequestReceipt(BaseModel):
+    """Numbers of the requests that count, and of those that do not, by reason."""
+
+    accepted: int
+    duplicate: int
+    late: int
+    rejected: int
+    reasons: dict[str, int]
+
+
+class RequestPage(BaseModel):
+    """Requests in the order of their reports. `next` is the value of `after` for the next page,
+    None at the end.
+    """
+
+    requests: list[StoredRequest]
+    next: str | None
+
+
+class RequestView(BaseModel):
+    """Energy of a request in joules, with its share of the idle energy.
+
+    `pending`: no energy is known yet; `provisional`: an estimate; `final`: the value does not
+    change. The uncertainty is the half-width of the 95 % confidence interval.
+    """
+
+    id: str
+    run_id: str
+    state: Literal["pending", "provisional", "final"]
+    energy_joules: float | None = None
+    energy_uncertainty_joules: float | None = None
+    idle_energy_joules: float | None = None
+    prefill_energy_joules: float | None = None
+    decode_energy_joules: float | None = None
+    notes: list[str] = []
 
 
 def pending_note(busy_s: float, wait_s: float) -> str:
@@ -128,5 +199,5 @@ def stored_view(request: ServedRequest) -> StoredRequest:
         cached_tokens=request.cached_tokens,
         generated_tokens=request.generated_tokens,
         labels=request.labels,
-        role=cast('Literal["prefill", "decode"] | None', request.role),
+        role=cast("RequestRole | None", request.role),
     )

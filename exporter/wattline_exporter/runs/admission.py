@@ -4,24 +4,26 @@ they name.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wattline.contract.run import (
+from wattline.contract.api import (
+    DEFAULT_LEASE_S,
     MAX_CONTRIBUTORS,
+    MAX_PHASES,
     MAX_PROCESSES,
     MAX_RECENT_PHASES,
     MAX_UNITS,
     RECENT_S,
-    BeginRequest,
+    Outcome,
     RunGpu,
     unknown_gpu,
 )
-from wattline.contract.run_limits import MAX_PHASES
 from wattline_exporter.meter.uncertainty import poll_time_s
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.marks import Meters, time_text
@@ -36,7 +38,46 @@ from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process,
 from wattline_exporter.sensors.readings import ClockReading, Device, RunError
 
 
-def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """Request for a run; the fields are those of `wattline_exporter.web.bodies.BeginRequest`."""
+
+    workload: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: Sequence[str] | None = None
+    pids: Sequence[int] = ()
+    pid_namespace: int | None = None
+    cgroup: str | None = None
+    run_id: str | None = None
+    lease_seconds: float = DEFAULT_LEASE_S
+
+    @property
+    def text(self) -> str:
+        """Canonical text, equal for equal requests."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunProcesses:
+    """Processes for a run, by pid in the PID namespace with this inode, or by their cgroup."""
+
+    pids: Sequence[int] = ()
+    pid_namespace: int | None = None
+    cgroup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """End of a run, at the Unix time `ended_at`, or now."""
+
+    outcome: Outcome = "ok"
+    ended_at: float | None = None
+    work: Mapping[str, float] = field(default_factory=dict)
+    """Totals of the contributor that ends the run, by unit."""
+    results: Mapping[str, float] = field(default_factory=dict)
+
+
+def find_gpus(live: LiveState, names: Sequence[str] | None) -> list[Device]:
     """Return GPUs by index or UUID, or by the UUID of a MIG instance; None means all GPUs.
 
     Raises RunError for one that this node does not have.
@@ -67,7 +108,7 @@ def assigned_gpus(live: LiveState, names: Sequence[str]) -> list[str]:
     return [known[name] for name in names] if all(name in known for name in names) else []
 
 
-def job_of(request: BeginRequest) -> CgroupOwner | None:
+def job_of(request: RunStart) -> CgroupOwner | None:
     """Return the Slurm job whose run the request begins, as a prolog does; its cgroup may not exist
     yet.
 
@@ -91,7 +132,7 @@ def _cpu_devices(live: LiveState) -> list[Device]:
 
 
 def find_processes(
-    pids: list[int],
+    pids: Sequence[int],
     namespace: int | None = None,
     find: Callable[[int], ProcessKey | None] = find_process,
 ) -> list[ProcessKey]:
@@ -171,7 +212,7 @@ def find_cgroup(name: str | None) -> tuple[str | None, str | None]:
 def add_reported_work(
     run: RunRecord,
     contributor: str,
-    amounts: dict[str, float],
+    amounts: Mapping[str, float],
     now_s: float,
     *,
     in_phase: bool = True,
@@ -256,7 +297,7 @@ def _generate_run_id() -> str:
 
 def new_run(
     live: LiveState,
-    request: BeginRequest,
+    request: RunStart,
     now: ClockReading,
     find: Callable[[int], ProcessKey | None],
 ) -> RunRecord:
@@ -269,10 +310,10 @@ def new_run(
         run_id=request.run_id or _generate_run_id(),
         workload=request.workload,
         labels=dict(request.labels),
-        request=request.model_dump_json(),
+        request=request.text,
         devices=[*gpus, *_cpu_devices(live)],
         gpus={gpu.id: _run_gpu(live, gpu.id) for gpu in gpus},
-        discovers=request.gpus == [],
+        discovers=request.gpus is not None and not request.gpus,
         whole_node=request.gpus is None,
         begin_s=now.s,
         started_at=now.at,

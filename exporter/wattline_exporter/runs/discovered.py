@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from wattline.contract.requests.served import SERVER_LABEL, SERVER_WORKLOAD
-from wattline.contract.run import BeginRequest
 from wattline_exporter.attribution.cpu_time import NodeCpuUsage
 from wattline_exporter.attribution.nesting import (
     CLIENT_RANK,
@@ -17,7 +16,7 @@ from wattline_exporter.attribution.nesting import (
     RunFamilies,
 )
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.runs.admission import new_run
+from wattline_exporter.runs.admission import RunStart, new_run
 from wattline_exporter.runs.lifecycle import find_login
 from wattline_exporter.runs.open_run import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
@@ -106,7 +105,7 @@ def discovered_record(
     """Return the record of a discovered run. Raises RunError where the node lacks one of its
     GPUs.
     """
-    request = BeginRequest(
+    request = RunStart(
         workload=found.owner.kind,
         labels=dict(found.labels),
         gpus=list(found.gpus),

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from wattline.contract.run_limits import OTHER_RUNS
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, RunProcesses
 from wattline_exporter.attribution.device_loads import (

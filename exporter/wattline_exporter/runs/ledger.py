@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from wattline.contract import run as contract
-from wattline.contract.run import BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from wattline.contract.api import Outcome
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.runs import admission as requests
-from wattline_exporter.runs import lifecycle, marks, restart
+from wattline_exporter.runs import admission, lifecycle, marks, restart
+from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
 from wattline_exporter.runs.discovered import DiscoveredRun, discovered_record, earlier
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
@@ -85,14 +85,14 @@ class Ledger:
 
     # -- requests
 
-    def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
+    def begin(self, request: RunStart) -> tuple[RunRecord, bool]:
         """Return the run and whether it is new; then read the sensors and call `confirm_begin`.
         Raises RunError.
         """
         if existing := self.lookup.begun_by(request):
             return existing, False
         self.limits.check(len(self.open_runs))
-        run = requests.new_run(self._live, request, self._clock(), self._find_process)
+        run = admission.new_run(self._live, request, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
         return run, True
@@ -125,7 +125,7 @@ class Ledger:
         )
 
     def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
-        run.processes = requests.merge_processes(run.processes, list(processes))
+        run.processes = admission.merge_processes(run.processes, list(processes))
         run.alive_s = self._clock().s
 
     def confirm_begin(self, run: RunRecord) -> None:
@@ -150,12 +150,14 @@ class Ledger:
             run, self._live.energy.meters, run.begin_s, {}
         )
 
-    def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
+    def add_processes(self, run_id: str, request: RunProcesses) -> RunRecord:
         run = self.lookup.find_running(run_id)
-        cgroup, pending = requests.find_cgroup(request.cgroup)
-        processes = requests.find_processes(request.pids, request.pid_namespace, self._find_process)
+        cgroup, pending = admission.find_cgroup(request.cgroup)
+        processes = admission.find_processes(
+            request.pids, request.pid_namespace, self._find_process
+        )
         run.processes, run.cgroup = (
-            requests.merge_processes(run.processes, processes),
+            admission.merge_processes(run.processes, processes),
             cgroup or run.cgroup,
         )
         run.pending_cgroup = None if cgroup else pending or run.pending_cgroup
@@ -163,19 +165,20 @@ class Ledger:
         self.renew(run)
         return run
 
-    def work(self, run_id: str, request: WorkRequest) -> RunRecord:
+    def work(self, run_id: str, contributor: str, totals: Mapping[str, float]) -> RunRecord:
+        """Set the totals of a contributor's work so far, by unit. Raises RunError."""
         run = self.lookup.find_running(run_id)
-        requests.add_reported_work(run, request.contributor, request.amounts, self._clock().s)
+        admission.add_reported_work(run, contributor, totals, self._clock().s)
         self.renew(run)
         return run
 
     def phase(self, run_id: str, name: str) -> RunRecord:
         run = self.lookup.find_running(run_id)
-        refusal = requests.refuse_phase(run, name)
+        refusal = admission.refuse_phase(run, name)
         phase = None if refusal else name
         if run.cuts[-1].phase != phase:
             now_s = self._clock().s
-            requests.check_phase_rate(run, now_s)
+            admission.check_phase_rate(run, now_s)
             marks.start_phase(run, self._live.energy.meters, Cut(now_s, phase, run.cuts[-1].slots))
         self.renew(run)
         if refusal:
@@ -189,21 +192,21 @@ class Ledger:
         run.end_until_s = run.end_until_s if run.unwatched else None
         self._unsaved.add(run.run_id)
 
-    def stop(self, run: RunRecord, request: EndRequest, end_s: float | None = None) -> None:
+    def stop(self, run: RunRecord, request: RunEnd, end_s: float | None = None) -> None:
         """Set a run's end: now, at `end_s` or as requested; then read the sensors, `release` and
         `finish` it.
         """
         self._follow_clock()
-        requests.add_reported_work(run, "", request.work, self._clock().s, in_phase=False)
+        admission.add_reported_work(run, "", request.work, self._clock().s, in_phase=False)
         run.results.update(request.results)
         now, meters = self._clock(), self._live.energy.meters
         if request.ended_at is not None:
-            end_s = requests.discard_after_end(run, meters, now, request.ended_at)
+            end_s = admission.discard_after_end(run, meters, now, request.ended_at)
         end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
         marks.mark_end(run, meters)
 
-    def report_outcome(self, run: RunRecord, outcome: contract.Outcome) -> None:
+    def report_outcome(self, run: RunRecord, outcome: Outcome) -> None:
         """Set the outcome of a run that ended with an unknown one, as an epilog does."""
         if run.outcome == "unknown" and run.run_id in self.runs:
             run.outcome = outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from wattline.contract.run import ESTIMATED_PACKAGE
+from wattline.contract.api import ESTIMATED_PACKAGE
 from wattline_exporter.meter.emissions import SlotLookup, slots_since
 from wattline_exporter.meter.plausibility import REASON_TEXTS
 from wattline_exporter.polling.health import GpuHealth

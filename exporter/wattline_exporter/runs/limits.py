@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from wattline.contract.api import MAX_RUNNING, RUN_TAIL_S
 from wattline.contract.metrics import (
     RUN_ATTRIBUTED_ENERGY,
     RUN_COVERED_RATIO,
     RUN_INTEGRATED_ENERGY,
 )
-from wattline.contract.run_limits import MAX_RUNNING, RUN_TAIL_S
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.runs.open_run import RunRecord
 from wattline_exporter.sensors.readings import Reading, RunError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wattline.contract.run import BeginRequest
-from wattline.contract.run_limits import MAX_ID_LENGTH
+from wattline.contract.api import MAX_ID_LENGTH
+from wattline_exporter.runs.admission import RunStart
 from wattline_exporter.runs.open_run import STORED, RunArchive, RunRecord
 from wattline_exporter.sensors.readings import RunError
 
@@ -43,12 +43,12 @@ class RunLookup:
             )
         return run
 
-    def begun_by(self, request: BeginRequest) -> RunRecord | None:
+    def begun_by(self, request: RunStart) -> RunRecord | None:
         """Return the run that an equal request began. Raises RunError where another one has its
         id.
         """
         run = self.get(request.run_id) if request.run_id is not None else None
-        if run and BeginRequest.model_validate_json(run.request) != request:
+        if run and run.request != request.text:
             raise RunError(
                 409,
                 f"run_id: {request.run_id!r} is already used by another run; choose another run ID",

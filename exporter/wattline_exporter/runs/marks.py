@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from wattline.contract.run import NO_GPU_FOUND
+from wattline.contract.api import NO_GPU_FOUND
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.plausibility import REASON_TEXTS
 from wattline_exporter.meter.sensor_clock import SENSOR_PERIOD_S

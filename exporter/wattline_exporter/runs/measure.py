@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from wattline.contract import run as contract
+from wattline.contract.api import NO_GPU_FOUND
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.unit_energy import energies_per_unit
 from wattline.contract.work import is_shared
@@ -127,7 +128,7 @@ def run_view(
 def _notes(run: RunRecord, now_s: float) -> list[str]:
     """Return the notes of a run; a running one may still be found on a GPU."""
     is_late = run.end_s is None and now_s - run.begin_s > NO_GPU_AFTER_S
-    return [*run.notes, contract.NO_GPU_FOUND] if is_late and lacks_gpu(run) else list(run.notes)
+    return [*run.notes, NO_GPU_FOUND] if is_late and lacks_gpu(run) else list(run.notes)
 
 
 def _until_s(run: RunRecord, now_s: float, *, so_far: bool) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
-from wattline.contract.run import Outcome, RunGpu
+from wattline.contract.api import Outcome, RunGpu
 from wattline.contract.work import is_declaration, is_main
 from wattline_exporter.attribution.owner_counters import Owner
 from wattline_exporter.meter.uncertainty import EnergyMark, MeasuredEnergy, energy_between

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from wattline.contract import run as contract
-from wattline.contract.run import (
-    MAX_RUNS_LISTED,
-    BeginRequest,
-    EndRequest,
-    ProcessesRequest,
-    WorkRequest,
-)
+from wattline.contract.api import MAX_RUNS_LISTED, Outcome
 from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from wattline_exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
-from wattline_exporter.runs.admission import assigned_gpus, check_namespace, job_of
+from wattline_exporter.runs.admission import (
+    RunEnd,
+    RunProcesses,
+    RunStart,
+    assigned_gpus,
+    check_namespace,
+    job_of,
+)
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.lifecycle import became_empty_s, watch_exits
@@ -78,7 +80,7 @@ class RunService(Service):
 
     # -- requests
 
-    async def begin(self, request: BeginRequest) -> tuple[contract.RunView, bool]:
+    async def begin(self, request: RunStart) -> tuple[contract.RunView, bool]:
         """Return the run and whether it is new. Raises RunError."""
         await self._sensors.wait_until_ready()  # the GPUs are unknown until then
         if self._stopping.is_set():
@@ -88,7 +90,7 @@ class RunService(Service):
                 return await self._saved_view(begun), False
             gpus = assigned_gpus(self._sensors.live, request.gpus or ())
             run_id = request.run_id and self.unused_id(request.run_id)
-            request = request.model_copy(update={"gpus": gpus, "run_id": run_id})
+            request = replace(request, gpus=gpus, run_id=run_id)
         try:
             run, is_new = self._ledger.begin(request)
         finally:
@@ -135,14 +137,14 @@ class RunService(Service):
         self._ledger.add_discovered_processes(run, processes)
 
     async def end_discovered(
-        self, run_id: str, end_s: float, outcome: contract.Outcome = "unknown", note: str = ""
+        self, run_id: str, end_s: float, outcome: Outcome = "unknown", note: str = ""
     ) -> None:
         """End a run at `end_s` (CLOCK_BOOTTIME). Raises RunError."""
         if note:
             self._ledger.find(run_id).note(note)
-        await self._end(run_id, EndRequest(outcome=outcome), end_s)
+        await self._end(run_id, RunEnd(outcome=outcome), end_s)
 
-    async def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
+    async def add_processes(self, run_id: str, request: RunProcesses) -> contract.RunView:
         run = self._ledger.add_processes(run_id, request)
         if self.others_on_gpus(
             run_id, boottime()
@@ -150,8 +152,10 @@ class RunService(Service):
             await self._ledger.attribution.rescan(self._ledger.runs.values(), boottime())
         return await self._saved_view(run)
 
-    async def work(self, run_id: str, request: WorkRequest) -> contract.RunView:
-        return await self._saved_view(self._ledger.work(run_id, request))
+    async def work(
+        self, run_id: str, contributor: str, totals: Mapping[str, float]
+    ) -> contract.RunView:
+        return await self._saved_view(self._ledger.work(run_id, contributor, totals))
 
     async def phase(self, run_id: str, name: str) -> contract.RunView:
         run = self._ledger.phase(run_id, name)
@@ -166,7 +170,7 @@ class RunService(Service):
         view = self._ledger.view(run)
         return view if is_saved else view.model_copy(update={"notes": [*view.notes, NOT_SAVED]})
 
-    async def end(self, run_id: str, request: EndRequest) -> contract.RunView:
+    async def end(self, run_id: str, request: RunEnd) -> contract.RunView:
         """End the run, even if the client disconnects. For an ended run, return it unchanged.
         Raises RunError.
         """
@@ -176,7 +180,7 @@ class RunService(Service):
         run = await asyncio.shield(self._end(run_id, request))
         return await self._saved_view(run)
 
-    async def _end(self, run_id: str, request: EndRequest, end_s: float | None = None) -> RunRecord:
+    async def _end(self, run_id: str, request: RunEnd, end_s: float | None = None) -> RunRecord:
         if run_id in self._ending:
             await self._ending[run_id].wait()
         run = self._ledger.find(run_id)
@@ -255,7 +259,7 @@ class RunService(Service):
         self,
         state: Literal["running", "ended"] | None,
         limit: int = MAX_RUNS_LISTED,
-        processes: ProcessesRequest | None = None,
+        processes: RunProcesses | None = None,
     ) -> list[bytes]:
         """Return the newest runs as JSON, the newest first; only those of `processes`, if given.
 
@@ -273,7 +277,7 @@ class RunService(Service):
         return bodies
 
     async def _runs_of(
-        self, processes: ProcessesRequest, state: Literal["running", "ended"] | None
+        self, processes: RunProcesses, state: Literal["running", "ended"] | None
     ) -> list[bytes]:
         check_namespace(processes.pid_namespace)
         held = self._ledger.attribution.runs_of(processes.pids)

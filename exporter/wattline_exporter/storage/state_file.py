@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
+from wattline.contract.api import RUN_TAIL_S
 from wattline.contract.history import STATE_FILE
-from wattline.contract.run_limits import RUN_TAIL_S
 from wattline_exporter.attribution.owner_counters import OwnerAmount
 from wattline_exporter.attribution.policy import AttributedKey
 from wattline_exporter.config.values import OperationError

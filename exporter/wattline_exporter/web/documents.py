@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
-from wattline.contract.requests.views import RequestPage, RequestReceipt, RequestReport, RequestView
-from wattline.contract.run import (
-    RUN_ID_PATTERN,
+from wattline.contract.api import RUN_ID_PATTERN, Gpus
+from wattline.contract.run import RunView
+from wattline_exporter.polling.hub import SensorHub
+from wattline_exporter.requests.views import RequestPage, RequestReceipt, RequestView
+from wattline_exporter.web.bodies import (
     BeginRequest,
     EndRequest,
-    Gpus,
     PhaseRequest,
-    Problem,
     ProcessesRequest,
-    RunView,
+    RequestReport,
     WorkRequest,
 )
-from wattline_exporter.polling.hub import SensorHub
+
+
+class Problem(BaseModel):
+    """Error body by RFC 9457, sent as `application/problem+json`."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
 
 
 def landing_page(sensors: SensorHub, version: str) -> web.Response:
@@ -176,23 +185,8 @@ _TIME = {
 
 
 def openapi_document(version: str) -> dict[str, Any]:
-    from pydantic.json_schema import models_json_schema
-
-    models: list[type[BaseModel]] = [
-        BeginRequest,
-        RequestReport,
-        *(model for _, model, _ in _STEPS),
-    ]
-    _, bodies = models_json_schema(
-        [(model, "validation") for model in models], ref_template=_REF + "{model}"
-    )
-    _, responses = models_json_schema(
-        [
-            (model, "serialization")
-            for model in (RunView, Gpus, RequestPage, RequestReceipt, RequestView, Problem)
-        ],
-        ref_template=_REF + "{model}",
-    )
+    bodies: list[type] = [BeginRequest, RequestReport, *(model for _, model, _ in _STEPS)]
+    answers: list[type] = [RunView, Gpus, RequestPage, RequestReceipt, RequestView, Problem]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -202,7 +196,10 @@ def openapi_document(version: str) -> dict[str, Any]:
         },
         "paths": _paths(),
         "components": {
-            "schemas": {**bodies["$defs"], **responses["$defs"]},
+            "schemas": {
+                **_schemas(bodies, "validation"),
+                **_schemas(answers, "serialization"),
+            },
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
@@ -271,7 +268,7 @@ def _operation(
     summary: str,
     schemas: dict[str, dict[str, Any]],
     *,
-    body: type[BaseModel] | None = None,
+    body: type | None = None,
     parameters: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     problem = {"description": "Cause and remedy.", "content": {"application/problem+json": {}}}
@@ -293,5 +290,14 @@ def _operation(
     return operation
 
 
-def _ref(model: type[BaseModel]) -> dict[str, Any]:
+def _schemas(models: Iterable[type], mode: JsonSchemaMode) -> dict[str, Any]:
+    """Return the JSON schemas of the models and of their parts, by name."""
+    inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        (model.__name__, mode, TypeAdapter(model)) for model in models
+    ]
+    _, schemas = TypeAdapter.json_schemas(inputs, ref_template=_REF + "{model}")
+    return dict(schemas["$defs"])
+
+
+def _ref(model: type) -> dict[str, Any]:
     return {"$ref": _REF + model.__name__}

@@ -14,7 +14,8 @@ from pathlib import Path
 from aiohttp import web
 
 from wattline.contract import history
-from wattline.contract.run import MAX_PROCESSES, MAX_RUNS_LISTED, ProcessesRequest
+from wattline.contract.api import MAX_PROCESSES, MAX_RUNS_LISTED
+from wattline_exporter.runs.admission import RunProcesses
 from wattline_exporter.sensors.readings import RunError
 from wattline_exporter.web.documents import status_title
 
@@ -115,7 +116,7 @@ def _error(kind: str, detail: str, status: int = 400) -> web.Response:
     return web.json_response(body, status=status, content_type="application/problem+json")
 
 
-def query_processes(request: web.Request) -> ProcessesRequest | None:
+def query_processes(request: web.Request) -> RunProcesses | None:
     """Return the processes whose runs are asked for, None for all runs. Raises RunError."""
     if "pid" not in request.query:
         return None
@@ -126,7 +127,7 @@ def query_processes(request: web.Request) -> ProcessesRequest | None:
             400, f"pid, pid_namespace: expected whole numbers from 1 on, not {wrong[0][:40]!r}"
         )
     pids, namespace = pids[:MAX_PROCESSES], next(map(int, namespaces), None)
-    return ProcessesRequest(pids=[int(pid) for pid in pids], pid_namespace=namespace)
+    return RunProcesses(pids=[int(pid) for pid in pids], pid_namespace=namespace)
 
 
 def query_limit(request: web.Request) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import web
 from pydantic import BaseModel
 
-from wattline.contract.requests.views import RequestPage, RequestReceipt, RequestView
+from wattline_exporter.requests.views import RequestPage, RequestReceipt, RequestView
 from wattline_exporter.sensors.readings import RunError
 from wattline_exporter.web.request_bodies import SMALLER_BATCHES, decode_requests
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,19 +14,20 @@ from typing import Literal, Protocol, TypeVar, cast
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from wattline.contract.run import (
+from wattline.contract.api import Gpus
+from wattline.contract.run import RunView
+from wattline_exporter.polling.hub import SensorHub
+from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
+from wattline_exporter.sensors.readings import RunError
+from wattline_exporter.web.access import TRACES, AccessPolicy, access_middleware
+from wattline_exporter.web.bodies import (
     BeginRequest,
     EndRequest,
-    Gpus,
     PhaseRequest,
     ProcessesRequest,
-    RunView,
     WorkRequest,
     error_reason,
 )
-from wattline_exporter.polling.hub import SensorHub
-from wattline_exporter.sensors.readings import RunError
-from wattline_exporter.web.access import TRACES, AccessPolicy, access_middleware
 from wattline_exporter.web.documents import landing_page, openapi_document, problem_response
 from wattline_exporter.web.history_queries import HistoryQueries, query_limit, query_processes
 from wattline_exporter.web.otlp import RECEIVER, TraceApi, receive_traces
@@ -44,15 +45,15 @@ QUERIES = web.AppKey("queries", HistoryQueries)
 class RunApi(Protocol):
     """Requests of the run API; they raise RunError. See `wattline_exporter.runs.service`."""
 
-    async def begin(self, request: BeginRequest) -> tuple[RunView, bool]: ...
+    async def begin(self, request: RunStart) -> tuple[RunView, bool]: ...
 
-    async def add_processes(self, run_id: str, request: ProcessesRequest) -> RunView: ...
+    async def add_processes(self, run_id: str, request: RunProcesses) -> RunView: ...
 
-    async def work(self, run_id: str, request: WorkRequest) -> RunView: ...
+    async def work(self, run_id: str, contributor: str, totals: Mapping[str, float]) -> RunView: ...
 
     async def phase(self, run_id: str, name: str) -> RunView: ...
 
-    async def end(self, run_id: str, request: EndRequest) -> RunView: ...
+    async def end(self, run_id: str, request: RunEnd) -> RunView: ...
 
     def get(self, run_id: str) -> RunView: ...
 
@@ -60,7 +61,7 @@ class RunApi(Protocol):
         self,
         state: Literal["running", "ended"] | None,
         limit: int,
-        processes: ProcessesRequest | None,
+        processes: RunProcesses | None,
     ) -> list[bytes]: ...
 
 
@@ -219,18 +220,20 @@ def _answer(run: RunView, status: int = 200) -> web.Response:
 
 
 async def begin_run(request: web.Request) -> web.Response:
-    run, is_new = await _runs(request).begin(await _read(request, BeginRequest))
+    body = await _read(request, BeginRequest)
+    run, is_new = await _runs(request).begin(body.start)
     return _answer(run, 201 if is_new else 200)
 
 
 async def add_run_processes(request: web.Request) -> web.Response:
     body = await _read(request, ProcessesRequest)
-    return _answer(await _runs(request).add_processes(request.match_info["run_id"], body))
+    return _answer(await _runs(request).add_processes(request.match_info["run_id"], body.processes))
 
 
 async def report_run_work(request: web.Request) -> web.Response:
     body = await _read(request, WorkRequest)
-    return _answer(await _runs(request).work(request.match_info["run_id"], body))
+    run_id = request.match_info["run_id"]
+    return _answer(await _runs(request).work(run_id, body.contributor, body.amounts))
 
 
 async def start_run_phase(request: web.Request) -> web.Response:
@@ -240,7 +243,7 @@ async def start_run_phase(request: web.Request) -> web.Response:
 
 async def end_run(request: web.Request) -> web.Response:
     body = await _read(request, EndRequest)
-    return _answer(await _runs(request).end(request.match_info["run_id"], body))
+    return _answer(await _runs(request).end(request.match_info["run_id"], body.end))
 
 
 async def show_run(request: web.Request) -> web.Response:
@@ -268,8 +271,8 @@ async def show_carbon(request: web.Request) -> web.Response:
 async def show_gpus(request: web.Request) -> web.Response:
     sensors = request.app[ENDPOINTS].sensors
     await sensors.wait_until_ready()
-    gpus = Gpus(gpus=sensors.answering_gpus(), simulation=sensors.live.simulation)
-    return web.Response(body=gpus.model_dump_json().encode(), content_type="application/json")
+    gpus = Gpus(tuple(sensors.answering_gpus()), sensors.live.simulation)
+    return web.json_response(gpus.to_json())
 
 
 async def query_history(request: web.Request) -> web.Response:

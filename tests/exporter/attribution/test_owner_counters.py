@@ -1,6 +1,6 @@
 import pytest
 
-from wattline.contract.run_limits import MAX_OWNERS, OTHER_OWNERS
+from wattline.contract.api import MAX_OWNERS, OTHER_OWNERS
 from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads
 from wattline_exporter.attribution.owner_counters import Owner, OwnerAmount, OwnerCounters
 from wattline_exporter.attribution.policy import Attribution

@@ -13,7 +13,7 @@ from tests.fakes.kubernetes_api import (
     resource_slice,
     slice_device,
 )
-from wattline.contract.run_limits import MAX_POD_LABELS
+from wattline.contract.api import MAX_POD_LABELS
 from wattline_exporter.config.values import UsageError, owner_labels  # after the check for grpc
 
 A, B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"

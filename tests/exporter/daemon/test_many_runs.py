@@ -17,8 +17,8 @@ import pytest
 
 from tests.daemon import begin, daemon, end
 from tests.polling import eventually
+from wattline.contract.api import MAX_RUNNING
 from wattline.contract.history import HISTORY_FILE
-from wattline.contract.run_limits import MAX_RUNNING
 from wattline_exporter.simulation import Square
 
 OPTIONS = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import pynvml
 
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from wattline.contract.api import RunGpu
 from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
-from wattline.contract.run import RunGpu
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks

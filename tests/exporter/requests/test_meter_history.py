@@ -11,13 +11,13 @@ import pytest
 
 from tests.exporter.requests.serving_node import IDLE_W
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.run import EndRequest
 from wattline_exporter.config.request_options import RequestSettings
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.requests import service as service_module
 from wattline_exporter.requests.meter_history import MeterHistory
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
+from wattline_exporter.runs.admission import RunEnd
 from wattline_exporter.sensors.readings import Device, Poll
 
 SECOND_GPU = Device("gpu", "GPU-2")
@@ -204,7 +204,7 @@ def test_late_report_after_the_end_of_a_run_is_not_divided_again(node):
         node.node.power_w = BUSY_W
         await serve(node, 70)
         end_at = node.node.now().at
-        await node.node.service.end("server", EndRequest())
+        await node.node.service.end("server", RunEnd())
         while "server" in node.service._servers.by_run:
             node.node.run_for(1)
             await node.service.tick()

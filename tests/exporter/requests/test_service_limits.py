@@ -11,8 +11,8 @@ import pytest
 from tests.exporter.requests.serving_node import ServingNode
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.run import BeginRequest, EndRequest
 from wattline_exporter.requests.intake import RateLimit
+from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.sensors.readings import RunError
 
 
@@ -92,10 +92,10 @@ def test_ids_of_a_run_that_reports_rarely_are_kept_over_ended_runs(node):
         await node.service.report("server", requests)
         for number in range(130):
             await node.node.service.begin(
-                BeginRequest(workload="test", run_id=f"short-{number}", gpus=[])
+                RunStart(workload="test", run_id=f"short-{number}", gpus=[])
             )
             await node.service.report(f"short-{number}", [])
-            await node.node.service.end(f"short-{number}", EndRequest())
+            await node.node.service.end(f"short-{number}", RunEnd())
         return await node.service.report("server", requests)
 
     assert asyncio.run(scenario()).duplicate == 1

@@ -17,7 +17,7 @@ from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU, FakeSensors
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.run import BeginRequest, EndRequest
+from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.sensors.readings import GpuProcess, GpuProcessList
 
 PEAK_W, STEP_S, SECOND = 540.0, 0.05, 20
@@ -63,9 +63,7 @@ class TwoServers:
 
     async def begin_run(self, run_id, *processes, **request):
         pids = [process.pid for process in processes]
-        await self.node.service.begin(
-            BeginRequest(run_id=run_id, gpus=[GPU.id], pids=pids, **request)
-        )
+        await self.node.service.begin(RunStart(run_id=run_id, gpus=[GPU.id], pids=pids, **request))
 
     async def each_second(self, _):
         """Change the node at a full second after the begin; tests replace it."""
@@ -170,7 +168,7 @@ def test_job_and_requests_of_its_server_have_its_energy(node, begin_s):
                     [energies.share_j(GPU, "idle_shared", name) or 0.0 for name in ("job", *RUNS)]
                 )
             if second == begin_s + 25:
-                await servers.node.service.end("job", EndRequest())
+                await servers.node.service.end("job", RunEnd())
 
         servers.each_second = with_job
         asyncio.run(servers.begin_and_serve(requests, 85))
@@ -194,14 +192,14 @@ def test_job_of_a_server_is_no_other_run_on_its_gpu(node, has_other_work):
 
         async def with_job(second):
             if second == 12:
-                await servers.node.service.end("second", EndRequest())
+                await servers.node.service.end("second", RunEnd())
                 pids = [process.pid for process in servers.processes[: 1 + has_other_work]]
                 await servers.begin_run(
                     "job", *servers.processes[: 1 + has_other_work], workload="llm-server"
                 )
                 assert len(pids) == 1 + has_other_work
             if second == 27:
-                await servers.node.service.end("job", EndRequest())
+                await servers.node.service.end("job", RunEnd())
 
         servers.each_second = with_job
         asyncio.run(servers.begin_and_serve(requests, 85))

@@ -11,7 +11,7 @@ from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.run import BeginRequest, EndRequest
+from wattline_exporter.runs.admission import RunEnd, RunStart
 
 
 def test_a_request_of_two_runs_with_the_same_id_has_two_energies(node):
@@ -101,7 +101,7 @@ def test_run_alone_on_its_gpu_has_all_of_its_energy_after_the_other_run(node):
                 await node.service.report(run_id, [request])
             await node.service.tick()
             if second == 10:
-                await node.node.service.end("other", EndRequest())
+                await node.node.service.end("other", RunEnd())
         return [node.service.show(f"server-{second}") for second in (5, 30)]
 
     shared, alone = asyncio.run(scenario())
@@ -120,7 +120,7 @@ def test_note_of_shared_gpu_is_on_requests_during_other_run_only(node):
         for second in range(60):
             if second == 25:
                 node.node.run_for(0.3)
-                await node.node.service.end("other", EndRequest())
+                await node.node.service.end("other", RunEnd())
                 node.node.run_for(0.2)
             node.node.run_for(1.0)
             now_at = node.node.now().at
@@ -139,10 +139,10 @@ def test_run_has_the_note_of_another_run_of_two_seconds(node):
         for second in range(12):
             if second == 4:
                 await node.node.service.begin(
-                    BeginRequest(workload="test", run_id="short", gpus=[GPU.id])
+                    RunStart(workload="test", run_id="short", gpus=[GPU.id])
                 )
             if second == 6:
-                await node.node.service.end("short", EndRequest())
+                await node.node.service.end("short", RunEnd())
             node.node.run_for(1.0)
             now_at = node.node.now().at
             request = ServedRequest(f"r-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)
@@ -169,7 +169,7 @@ def test_run_after_another_one_on_the_gpu_leaves_its_requests_and_notes(node, pa
                 "server", [ServedRequest(f"a-{second}", now_at - 1, now_at, 50, 40, now_at - 0.9)]
             )
             await node.service.tick()
-        await node.node.service.end("server", EndRequest())
+        await node.node.service.end("server", RunEnd())
         node.node.power_w = IDLE_W
         for _ in range(pause_s):
             node.node.run_for(1.0)
@@ -214,7 +214,7 @@ def test_requests_at_the_change_of_two_runs_have_all_power(node):
         node.node.run_for(0.35)
         now_at = node.node.now().at
         await node.service.report("server", [ServedRequest("last", now_at - 0.35, now_at, 50, 40)])
-        await node.node.service.end("server", EndRequest())
+        await node.node.service.end("server", RunEnd())
 
     node.node.power_w = IDLE_W
     asyncio.run(serve("server", 10))
@@ -252,7 +252,7 @@ def test_run_within_another_one_has_half_of_the_power_while_open(node):
             await node.service.tick()
 
     async def end():
-        await node.node.service.end("other", EndRequest())
+        await node.node.service.end("other", RunEnd())
 
     node.node.power_w = IDLE_W
     asyncio.run(serve(["server"], 20, 0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from wattline.contract.run import BeginRequest, EndRequest
 from wattline_exporter.attribution.cpu_time import CpuUsageReader
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.health import GpuHealth
 from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.service import RunService
@@ -70,11 +70,11 @@ class LedgerNode:
         return ClockReading(self.now_s, self.first_at + self.now_s - self.first_s, self.now_s)
 
     def begin(self, **request):
-        values, _ = asyncio.run(self.service.begin(BeginRequest(workload="test", **request)))
+        values, _ = asyncio.run(self.service.begin(RunStart(workload="test", **request)))
         return self.ledger.runs[values.run_id]
 
     def end(self, run_id):
-        asyncio.run(self.service.end(run_id, EndRequest()))
+        asyncio.run(self.service.end(run_id, RunEnd()))
         return self.ledger.find(run_id)
 
     def run_for(self, seconds: float) -> None:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
-from wattline.contract.run import EndRequest, WorkRequest
 from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
+from wattline_exporter.runs.admission import RunEnd
 from wattline_exporter.runs.open_run import STORED
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll
@@ -173,7 +173,7 @@ def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
     first_at = run.started_at
     assert node.ledger.view(run).work_reported_at is None
     node.run_for(4)
-    node.ledger.work("r", WorkRequest.model_validate({"steps": 40}))
+    node.ledger.work("r", "", {"steps": 40.0})
     reported_at = node.ledger.view(run).work_reported_at
     node.run_for(6)
     node.ledger.tick()  # a step is the difference from the reading of the tick before
@@ -200,7 +200,7 @@ def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path)
     node.run_for(2)
     node.ledger.phase("r", "second")
     node.run_for(2)
-    node.ledger.stop(run, EndRequest())
+    node.ledger.stop(run, RunEnd())
     state.save(node.ledger.take_changes())
     later = LedgerNode(state)
     later.ledger.restore(state.load(), same_boot=True)
@@ -234,7 +234,7 @@ def test_ledger_late_end_has_the_time_of_the_request(tmp_path, late_s, kept_s):
     node.run_for(5 - 0.3)  # the begin takes 0.3 s
     ended_at = node.now().at
     node.run_for(late_s)
-    asyncio.run(node.service.end("r", EndRequest(ended_at=ended_at)))
+    asyncio.run(node.service.end("r", RunEnd(ended_at=ended_at)))
     state.close()
 
     run = node.ledger.find("r")
@@ -256,7 +256,7 @@ def test_ledger_late_end_discards_a_phase_that_was_late_as_well(tmp_path):
     node.run_for(2)
     node.ledger.phase("r", "rest")
     node.run_for(1)
-    asyncio.run(node.service.end("r", EndRequest(ended_at=ended_at)))
+    asyncio.run(node.service.end("r", RunEnd(ended_at=ended_at)))
     state.close()
 
     assert [(phase.name, phase.seconds) for phase in run.phases] == [
@@ -272,7 +272,7 @@ def test_ledger_end_in_the_future_or_before_the_start_is_bounded(tmp_path):
     for ended_at in (node.first_at - 100, node.first_at + 1_000):
         run = node.begin()
         node.run_for(2)
-        asyncio.run(node.service.end(run.run_id, EndRequest(ended_at=ended_at)))
+        asyncio.run(node.service.end(run.run_id, RunEnd(ended_at=ended_at)))
         durations_s.append(run.end_s - run.begin_s)
     state.close()
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.exporter.runs.two_gpu_node import ENERGY, UUIDS, TwoGpuNode, job
 from wattline.contract import metrics as m
-from wattline.contract.run import BeginRequest
+from wattline_exporter.runs.admission import RunStart
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.sensors.readings import Device
 
@@ -91,7 +91,7 @@ def test_limits_history_that_is_pushed_lacks_short_runs(make_node):
 
 def test_limits_run_of_a_client_always_has_series(make_node):
     node = make_node(min_s=60.0, min_j=1e9)
-    run, _ = node.ledger.begin(BeginRequest(workload="training", run_id="mine", gpus=["0"]))
+    run, _ = node.ledger.begin(RunStart(workload="training", run_id="mine", gpus=["0"]))
     node.ledger.confirm_begin(run)
     node.run_for(5)
     assert run_ids(node) == {"mine"}

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from wattline.contract.run import NO_GPU_FOUND, RunGpu
+from wattline.contract.api import NO_GPU_FOUND, RunGpu
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.uncertainty import ZERO_TOTALS, MeterTotals, mark_at_totals
 from wattline_exporter.runs import marks

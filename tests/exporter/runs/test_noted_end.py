@@ -3,7 +3,7 @@
 import pytest
 
 from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
-from wattline.contract.run import EndRequest
+from wattline_exporter.runs.admission import RunEnd
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.storage.state_file import StateFile
@@ -23,7 +23,7 @@ def test_noted_end_run_holds_its_gpu_until_the_exit(tmp_path):
     node.run_for(0.7)
     run.note_end(node.now_s)
     node.run_for(0.3)
-    node.ledger.stop(run, EndRequest(), run.alive_s)
+    node.ledger.stop(run, RunEnd(), run.alive_s)
     node.ledger.release(run)
     node.run_for(0.5)
     node.ledger.finish(run)
@@ -59,7 +59,7 @@ def test_pod_holds_its_gpu_until_its_containers_exit(tmp_path, is_restarted):
         node.ledger.tick()
         node.ledger.attribution.tick(node.ledger.runs.values(), node.now_s)
     if run.running:
-        node.ledger.stop(run, EndRequest(), exited_s)
+        node.ledger.stop(run, RunEnd(), exited_s)
         node.ledger.release(run)
         node.run_for(0.5)
         node.ledger.finish(run)

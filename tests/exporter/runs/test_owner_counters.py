@@ -16,8 +16,8 @@ from tests.exporter.runs.two_gpu_node import (
     TwoGpuNode,
     job,
 )
-from wattline.contract.run import BeginRequest, ProcessesRequest
 from wattline_exporter.attribution.cpu_time import NodeCpuUsage, RunCpuUsage
+from wattline_exporter.runs.admission import RunProcesses, RunStart
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
@@ -50,9 +50,7 @@ def test_owner_counters_have_the_owner_of_each_kind_of_run(node):
     ]
     for number, (owner, labels, _) in enumerate(owners):
         node.begin(f"run-{number}", owner, labels, [0])
-    run, _ = node.ledger.begin(
-        BeginRequest(workload="training", labels={"user": "bob"}, gpus=["0"])
-    )
+    run, _ = node.ledger.begin(RunStart(workload="training", labels={"user": "bob"}, gpus=["0"]))
     node.ledger.confirm_begin(run)
     node.run_for(10)
     found = {labels[:4] for labels in node.values(ENERGY)}
@@ -65,18 +63,18 @@ def test_owner_counters_have_the_owner_of_each_kind_of_run(node):
 
 def test_owner_counters_run_of_a_process_has_its_login_name(node):
     node.run_for(2)
-    run, _ = node.ledger.begin(BeginRequest(workload="training", gpus=["0"], pids=[1]))
+    run, _ = node.ledger.begin(RunStart(workload="training", gpus=["0"], pids=[1]))
     node.ledger.confirm_begin(run)
     assert run.owner == ("run", "root", "", "training")
 
 
 def test_owner_counters_start_of_a_run_has_its_later_login_name(node):
     node.run_for(30)
-    run, _ = node.ledger.begin(BeginRequest(workload="training", gpus=["0"]))
+    run, _ = node.ledger.begin(RunStart(workload="training", gpus=["0"]))
     node.ledger.confirm_begin(run)
     node.watts[0] = 500.0
     node.run_for(2)  # at 500 W without a process
-    node.ledger.add_processes(run.run_id, ProcessesRequest(pids=[1]))
+    node.ledger.add_processes(run.run_id, RunProcesses(pids=[1]))
     node.run_for(8)
     run_j = node.values(ENERGY)["run", "root", "", "training", "gpu", "idle_shared"]
     assert run_j == pytest.approx(5_000, abs=1)
@@ -86,7 +84,7 @@ def test_owner_counters_start_of_a_run_has_its_later_login_name(node):
 
 def test_owner_counters_run_without_a_process_adds_up_after_5_s(node):
     node.run_for(30)
-    run, _ = node.ledger.begin(BeginRequest(workload="training", gpus=["0"]))
+    run, _ = node.ledger.begin(RunStart(workload="training", gpus=["0"]))
     node.ledger.confirm_begin(run)
     node.run_for(4)
     assert ("run", "", "", "training") not in node.values(SECONDS)
@@ -151,9 +149,7 @@ def test_owner_counters_discovered_run_has_no_share_of_its_clients_run(node, oth
     node.watts[0] = 480.0
     user = node.begin("user", CgroupOwner("user", "0", ""), {"user": "ada"}, [0])
     user.processes = named[: len(gpu.processes)]
-    client, _ = node.ledger.begin(
-        BeginRequest(workload="training", labels={"user": "bob"}, gpus=["0"])
-    )
+    client, _ = node.ledger.begin(RunStart(workload="training", labels={"user": "bob"}, gpus=["0"]))
     client.processes = named[:1]
     node.ledger.confirm_begin(client)
     node.ledger.attribution._owners = {
@@ -180,9 +176,7 @@ def test_owner_counters_discovered_run_has_no_share_of_its_clients_run(node, oth
 def test_owner_counters_gap_of_a_restart_goes_to_the_clients_run(node):
     node.run_for(30)
     user = node.begin("user", CgroupOwner("user", "0", ""), {"user": "ada"}, [0])
-    client, _ = node.ledger.begin(
-        BeginRequest(workload="training", labels={"user": "bob"}, gpus=["0"])
-    )
+    client, _ = node.ledger.begin(RunStart(workload="training", labels={"user": "bob"}, gpus=["0"]))
     user.processes = client.processes = [ProcessKey(11, 1.0)]
     node.ledger.confirm_begin(client)
     node.watts[0] = 480.0
@@ -198,7 +192,7 @@ def test_owner_counters_gap_of_a_restart_goes_to_the_clients_run(node):
 def test_owner_counters_late_use_in_a_discovered_run_is_not_shared(node):
     """The discovery finds the process on the GPU before the client's run does."""
     node.run_for(30)
-    client, _ = node.ledger.begin(BeginRequest(workload="training", gpus=[]))
+    client, _ = node.ledger.begin(RunStart(workload="training", gpus=[]))
     client.processes = [ProcessKey(11, 1.0)]
     node.ledger.confirm_begin(client)
     node.watts[0] = 480.0

@@ -2,7 +2,7 @@ import requests
 
 from tests.daemon import begin, end
 from tests.exporter.api import assert_problem
-from wattline.contract.run import MAX_RECENT_PHASES
+from wattline.contract.api import MAX_RECENT_PHASES
 
 
 def test_phase_changes_too_often_are_rejected_and_noted(exporter):

@@ -13,9 +13,8 @@ from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem, sleeper
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from tests.polling import eventually
-from wattline.contract.run import ProcessesRequest
 from wattline.contract.work import SHARE_POLICY
-from wattline_exporter.runs.admission import merge_processes
+from wattline_exporter.runs.admission import RunProcesses, merge_processes
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 from wattline_exporter.sensors.readings import GpuProcess, RunError
 from wattline_exporter.storage.state_file import StateFile
@@ -226,7 +225,7 @@ def test_added_process_has_its_load_on_a_shared_gpu_at_once(tmp_path):
         node.begin(run_id="second", gpus=[GPU.id], pids=pids[2:])
         before_j = attributed_j(node, "second")
 
-        asyncio.run(node.service.add_processes("second", ProcessesRequest(pids=pids[1:2])))
+        asyncio.run(node.service.add_processes("second", RunProcesses(pids=pids[1:2])))
         node.run_for(1.0)
 
         assert attributed_j(node, "second") - before_j == pytest.approx(360 * 2 / 7, rel=0.01)

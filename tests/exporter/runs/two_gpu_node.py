@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 
-from wattline.contract.run import EndRequest
 from wattline_exporter.attribution.owner_counters import OwnerCounters
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
+from wattline_exporter.runs.admission import RunEnd
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
@@ -111,7 +111,7 @@ class TwoGpuNode:
         return self.ledger.begin_discovered(found)
 
     def end(self, run):
-        self.ledger.stop(run, EndRequest(outcome="ok"))
+        self.ledger.stop(run, RunEnd(outcome="ok"))
         self.ledger.release(run)
         self.ledger.finish(run)
 

@@ -11,9 +11,9 @@ import pytest
 
 from wattline.contract.history import HISTORY_FILE, STATE_FILE
 from wattline.contract.metrics import STATE_UP
-from wattline.contract.run import BeginRequest
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.admission import RunStart
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.sensors.readings import Reading, read_clocks
@@ -58,7 +58,7 @@ class Node:
         return HistorySecond(clocks.at, clocks.s, [Reading(STATE_UP, (), 1.0)], {}, run_open=True)
 
     def begin(self, run_id):
-        run, _ = self.ledger.begin(BeginRequest(workload="test", run_id=run_id))
+        run, _ = self.ledger.begin(RunStart(workload="test", run_id=run_id))
         self.ledger.confirm_begin(run)
 
     async def close(self):

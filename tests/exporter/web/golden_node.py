@@ -1,9 +1,9 @@
 """A node with all collectors, whose clock and sensors are fixed."""
 
 from wattline.contract import metrics as m
-from wattline.contract.run import BeginRequest, EndRequest, WorkRequest
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
@@ -184,18 +184,16 @@ class GoldenNode:
             WorkerMessage(reading_changes=(ReadingChanges(UUID, LATER_READINGS, ()),))
         )
         self.live.take_worker(WorkerMessage(xid_errors=(XidError(UUID, 31),)))
-        request = BeginRequest(
+        request = RunStart(
             workload="training", run_id="ended", gpus=["0"], labels={"model": 'a "b"'}
         )
         run = self.begin(request)
         self.ledger.phase("ended", "warmup")
         self.poll_until(PHASE_S)
-        self.ledger.work("ended", WorkRequest(contributor="rank-0", steps=10.0))
+        self.ledger.work("ended", "rank-0", {"steps": 10.0})
         self.ledger.phase("ended", "measure")
         self.poll_until(END_S)
-        self.ledger.stop(
-            run, EndRequest(outcome="ok", work={"requests": 3.0}, results={"loss": 0.5})
-        )
+        self.ledger.stop(run, RunEnd(outcome="ok", work={"requests": 3.0}, results={"loss": 0.5}))
         self.ledger.release(run)
         self.poll_until(END_S + 0.5)
         self.ledger.finish(run)

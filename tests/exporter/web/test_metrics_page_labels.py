@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from tests.servers import require
 from wattline.contract.metrics import RUN_INFO
-from wattline.contract.run import BeginRequest
 from wattline_exporter.sensors.readings import Reading, printable
 from wattline_exporter.storage.history import History
+from wattline_exporter.web.bodies import BeginRequest
 from wattline_exporter.web.metrics_page import CollectedSeries, MetricsRenderer
 
 NAMES = st.from_regex(r"\A[a-zA-Z_][a-zA-Z0-9_]{0,20}\Z")

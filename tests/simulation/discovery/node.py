@@ -18,9 +18,9 @@ from tests.simulation.episode import BEGIN_S, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import SimulatedGpu
 from tests.simulation.virtual_time import ProcessEndError
+from wattline.contract.api import OTHER_RUNS
 from wattline.contract.identity import OwnerKind
 from wattline.contract.metrics import RUNS_FOLDED
-from wattline.contract.run_limits import OTHER_RUNS
 from wattline_exporter.attribution.device_loads import NO_RUN
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.open_run import STORED, RunRecord

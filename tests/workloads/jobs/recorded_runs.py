@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattline.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, RunView
+from wattline.contract.record import IterationEvent, PhaseEvent, parse_event
+from wattline.contract.run import RunView
 
 RECORD = "record"
 """Name of the folder of the record."""
@@ -21,7 +21,7 @@ class RecordedRun:
 
 def recorded_run(run: RunView, folder: Path) -> RecordedRun:
     lines = (folder / RECORD / "events.jsonl").read_text().splitlines()
-    events = [RECORD_EVENT.validate_python(json.loads(line)) for line in lines]
+    events = [parse_event(line) for line in lines]
     iterations = [event for event in events if isinstance(event, IterationEvent)]
     return RecordedRun(
         run, iterations, [event.name for event in events if isinstance(event, PhaseEvent)]

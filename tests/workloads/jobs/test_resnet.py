@@ -8,7 +8,7 @@ from tests.fakes.run_api import RunApi, run_api_server
 from tests.polling import eventually
 from tests.workloads.job_environment import job_environment
 from tests.workloads.programs import TORCH_NURSERY, Exporter
-from wattline.contract.run import RECORD_EVENT, IterationEvent
+from wattline.contract.record import IterationEvent, parse_event
 from wattline_exporter import simulation
 from wattline_workloads.jobs import resnet
 
@@ -30,11 +30,7 @@ def test_resnet_reports_images_steps_and_loss(exporter, tmp_path):
         "rest",
     ]
     lines = next(tmp_path.glob("*/events.jsonl")).read_text().splitlines()
-    found = [
-        event
-        for event in map(RECORD_EVENT.validate_json, lines)
-        if isinstance(event, IterationEvent)
-    ]
+    found = [event for event in map(parse_event, lines) if isinstance(event, IterationEvent)]
     seconds = [event.latency_seconds for event in found]
     assert [event.work for event in found] == [{"images": 2, "steps": 1}] * 3
     assert run.results["step_seconds_mean"] == pytest.approx(sum(seconds) / 3)

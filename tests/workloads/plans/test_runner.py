@@ -6,7 +6,7 @@ import yaml
 
 from tests.fakes import nsys
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
-from wattline.contract.run import RECORD_EVENT, StartEvent
+from wattline.contract.record import StartEvent, parse_event
 
 
 def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
@@ -32,7 +32,7 @@ def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
             "repeat": str(line["repeat"]),
         }
         folder = results / line["folder"]
-        start = RECORD_EVENT.validate_json((folder / "events.jsonl").read_text().splitlines()[0])
+        start = parse_event((folder / "events.jsonl").read_text().splitlines()[0])
         assert isinstance(start, StartEvent)
         assert start.config == {"duration": 0.1}
         assert yaml.safe_load((folder / "metrics.yml").read_text())["run_id"] == run.run_id

@@ -1,4 +1,6 @@
+import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from tests.workloads.programs import NO_TORCH, Exporter
-from wattline.contract.run import EndEvent, IterationEvent, StartEvent
+from wattline.contract.record import EndEvent, IterationEvent, StartEvent
 from wattline_workloads.plans import results
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
@@ -209,14 +211,18 @@ def test_find_overlap_without_barrier_begins_at_last_start():
 
 
 @pytest.mark.parametrize(
-    "second", [[], [EVENTS_B[0]], [EVENTS_B[0].model_copy(update={"t": 200.0}), *EVENTS_B[1:]]]
+    "second", [[], [EVENTS_B[0]], [replace(EVENTS_B[0], t=200.0), *EVENTS_B[1:]]]
 )
 def test_find_overlap_disjoint_tenants_is_none(second):
     assert results.find_overlap([EVENTS_A, second], released_at=None) is None
 
 
 def test_read_events_skips_truncated_line(tmp_path):
-    lines = [event.model_dump_json() for event in EVENTS_A]
+    kinds = ["start", *["iteration"] * 5, "end"]
+    lines = [
+        json.dumps({"event": kind, **asdict(event)})
+        for kind, event in zip(kinds, EVENTS_A, strict=True)
+    ]
     Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
 
     assert results.read_events(tmp_path) == EVENTS_A

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from tests.fakes import nsys
-from wattline.contract.run import RECORD_EVENT
+from wattline.contract.record import parse_event
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_nsys_run_records_command_in_events(exporter, tmp_path, path):
     )
 
     first = (tmp_path / "out" / "a" / "events.jsonl").read_bytes().splitlines()[0]
-    assert RECORD_EVENT.validate_json(first).command[:2] == ["nsys", "profile"]
+    assert parse_event(first).command[:2] == ["nsys", "profile"]
 
 
 def test_nsys_built_in_job_is_profiled(exporter, tmp_path, path):

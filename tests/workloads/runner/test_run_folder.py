@@ -2,7 +2,7 @@ import yaml
 
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
-from wattline.contract.run import RECORD_EVENT
+from wattline.contract.record import parse_event
 
 
 def test_run_folder_events_have_command_labels_and_exit_code(exporter, tmp_path):
@@ -116,7 +116,4 @@ def test_run_folder_metrics_write_error_keeps_exit_code(exporter, tmp_path):
 
 
 def _events(folder):
-    return [
-        RECORD_EVENT.validate_json(line)
-        for line in (folder / "events.jsonl").read_bytes().splitlines()
-    ]
+    return [parse_event(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]

@@ -29,7 +29,7 @@ _MOST_SHOWN, _SHOWN_PER_LINE = 6, 3
 _LONGEST_LINE = 140
 """Longest line of the energy of one component, with all figures that are derived from it."""
 NO_GPU_FOUND = "no process of the run was found on a GPU"
-"""Start of a note that also explains a run without energy; `wattline.contract.run` defines it."""
+"""Start of a note that also explains a run without energy; `wattline.contract.api` defines it."""
 
 
 @dataclass(frozen=True, slots=True)

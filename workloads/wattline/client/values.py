@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from wattline.client.messages import log_message_once
 
 MAX_RESULTS, MAX_UNITS = 64, 16
-"""Limits of a run. Beyond them the exporter rejects all values. `wattline.contract.run` defines
+"""Limits of a run. Beyond them the exporter rejects all values. `wattline.contract.api` defines
 them, too.
 """
 MAX_AMOUNT = 1e300

@@ -3,7 +3,7 @@
 import re
 from typing import Literal, get_args
 
-from wattline.contract.run_limits import MAX_ID_LENGTH
+from wattline.contract.api import MAX_ID_LENGTH
 
 OwnerKind = Literal["slurm", "kubernetes", "container", "service", "user"]
 """Kind of the owner of a discovered run; an earlier one takes precedence over a later one."""

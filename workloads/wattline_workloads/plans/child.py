@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wattline.client import values
 from wattline.command_line import module_command
-from wattline.contract.run import Outcome
+from wattline.contract.api import Outcome
 from wattline_workloads.plans import results
 from wattline_workloads.plans.results import LOG_FILE
 from wattline_workloads.plans.steps import PlannedRun

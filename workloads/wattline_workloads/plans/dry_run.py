@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import typer
 
 from wattline.client.api import Api, ExporterError
-from wattline.contract.run import Gpus
+from wattline.contract.api import Gpus
 from wattline_workloads.caps.apply import check_caps
 from wattline_workloads.caps.gpu_set import CapsError, open_gpu_set
 from wattline_workloads.plans.gpus import cap_of, capped_uuids, caps_of
@@ -37,7 +37,7 @@ def check_caps_of_gpus(
     if not caps:
         return
     try:
-        here = Gpus.model_validate(Api(address).get("/gpus"))
+        here = Gpus.parse(Api(address).get("/gpus"))
         uuids: Sequence[str] = capped_uuids(all_steps, here, environ)
         simulation = here.simulation
     except ExporterError:

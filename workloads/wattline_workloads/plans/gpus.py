@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from wattline.client.gpus import GpusError, choose_gpus
-from wattline.contract.run import Gpus, unknown_gpu
+from wattline.contract.api import Gpus, unknown_gpu
 from wattline_workloads.caps.gpu_set import Cap
 from wattline_workloads.plans.model import POWER_LIMIT, SM_CLOCK, PlanError
 from wattline_workloads.plans.steps import Step, step_gpus

@@ -23,7 +23,12 @@ from pydantic import (
     model_validator,
 )
 
-from wattline.contract.run import LabelName, LabelValue
+from wattline.contract.api import (
+    LABEL_NAME_PATTERN,
+    MAX_LABEL_NAME,
+    MAX_LABEL_VALUE,
+    TEXT_PATTERN,
+)
 from wattline_workloads.jobs.base import load_job, parse_seconds, suggest_name
 
 POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
@@ -92,6 +97,8 @@ Swept = Annotated[
     list[Scalar], BeforeValidator(parse_range), Field(min_length=1, max_length=_MOST_VALUES)
 ]
 Gpus = Annotated[list[str], BeforeValidator(_texts), Field(min_length=1)]
+LabelName = Annotated[str, Field(max_length=MAX_LABEL_NAME, pattern=LABEL_NAME_PATTERN)]
+LabelValue = Annotated[str, Field(max_length=MAX_LABEL_VALUE, pattern=TEXT_PATTERN)]
 Labels = Annotated[
     dict[LabelName, Annotated[LabelValue, BeforeValidator(_text_of)]],
     Field(max_length=6),

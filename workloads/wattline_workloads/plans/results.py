@@ -19,17 +19,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from wattline.client.values import run_id_for
-from wattline.contract.run import (
+from wattline.contract.api import Outcome
+from wattline.contract.record import (
     EVENTS_FILE,
-    RECORD_EVENT,
     EndEvent,
     IterationEvent,
-    Outcome,
     RecordEvent,
     StartEvent,
+    parse_event,
 )
 
 PLAN_FILE = "plan.yaml"
@@ -244,8 +242,8 @@ def read_events(folder: Path) -> list[RecordEvent]:
     events: list[RecordEvent] = []
     for line in lines:
         try:
-            events.append(RECORD_EVENT.validate_json(line))
-        except ValidationError:  # a truncated line
+            events.append(parse_event(line))
+        except ValueError:  # a truncated line
             continue
     return events
 
@@ -259,8 +257,8 @@ def read_end_event(folder: Path) -> EndEvent | None:
     except OSError:
         return None
     for line in reversed(lines):
-        with contextlib.suppress(ValidationError):  # a partly read line
-            event = RECORD_EVENT.validate_json(line)
+        with contextlib.suppress(ValueError):  # a partly read line
+            event = parse_event(line)
             if isinstance(event, EndEvent):
                 return event
     return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattline.client.api import Api, ExporterError, UnreachableError
-from wattline.contract.run import Gpus
+from wattline.contract.api import Gpus
 from wattline_workloads.caps.apply import CapSetter, check_caps, restoring_caps
 from wattline_workloads.caps.gpu_set import CapsError, open_gpu_set
 from wattline_workloads.mps import daemon as mps_daemon
@@ -98,7 +98,7 @@ class PlanRunner:
         self._first_celsius: float | None = None
         self._setter: CapSetter | None = None
         self._confirmed_s = 0.0
-        self._here = Gpus(gpus=[])
+        self._here = Gpus(())
         self._resolved: dict[tuple[str, ...], list[str]] = {}
         self._mps_warnings: set[str] = set()
 
@@ -108,7 +108,7 @@ class PlanRunner:
         Raises errors of plan, exporter, caps, MPS and nsys, before the first run if they are known
         by then.
         """
-        self._here = Gpus.model_validate(self._context.api.get("/gpus"))
+        self._here = Gpus.parse(self._context.api.get("/gpus"))
         if any(run.nsys for step in self._steps for run in step.runs):
             nsys.require_nsys()
         if any(step.mps for step in self._steps):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from wattline.contract.run import MAX_LABELS
+from wattline.contract.api import MAX_LABELS
 from wattline_workloads.jobs.base import job_names, suggest_name
 from wattline_workloads.plans.model import (
     CAPS,

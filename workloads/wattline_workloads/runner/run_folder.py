@@ -16,7 +16,9 @@ import yaml
 
 from wattline.client.messages import DISK_FULL_ERRNOS, log_message
 from wattline.client.recorder import Recorder
-from wattline.contract.run import METRICS_FILE, Outcome, RunView
+from wattline.contract.api import Outcome
+from wattline.contract.record import METRICS_FILE
+from wattline.contract.run import RunView
 
 _SUMMED = ("gpu", "cpu", "dram")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -23,14 +25,8 @@ from wattline.client.contributor import RunMembership
 from wattline.client.gpus import GpuChoice
 from wattline.client.messages import log_message
 from wattline.client.summary import log_summary
-from wattline.contract.run import (
-    MAX_RESULTS,
-    BeginRequest,
-    EndRequest,
-    Outcome,
-    RunView,
-    error_reason,
-)
+from wattline.contract.api import MAX_RESULTS, UNIT_PATTERN, Outcome, begin_error
+from wattline.contract.run import RunView
 from wattline_workloads.runner import nsys
 from wattline_workloads.runner.exporter import ExporterConnection
 from wattline_workloads.runner.run_folder import RunFolder
@@ -68,11 +64,22 @@ def read_results(path: Path) -> dict[str, float]:
     lines = path.read_text().splitlines() if path.exists() else []
     for line in lines:
         with contextlib.suppress(ValueError):
-            results |= EndRequest.model_validate({"results": json.loads(line)}).results
+            results |= _valid_results(json.loads(line))
     for name in list(results)[MAX_RESULTS:]:
         log_message(f"cannot report result {name}: a run has at most {MAX_RESULTS} results")
         del results[name]
     return results
+
+
+def _valid_results(document: object) -> dict[str, float]:
+    """Return the results of a line. Raises ValueError for a line that the exporter would reject."""
+    if not isinstance(document, dict) or len(document) > MAX_RESULTS:
+        raise ValueError(f"expected an object of at most {MAX_RESULTS} results")
+    for name, value in document.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not re.fullmatch(UNIT_PATTERN, name):
+            raise ValueError(f"{name}: expected a finite number")
+    return document
 
 
 class InvalidRunError(ValueError):
@@ -109,7 +116,7 @@ def run_command(
     request = _request(job)
     if job.nsys:
         nsys.require_nsys()
-    folder = RunFolder.create(job.out, str(request.run_id)) if job.out else None
+    folder = RunFolder.create(job.out, request["run_id"]) if job.out else None
     try:
         connection, run = _begin(job, request, find_exporter)
     except (ExporterError, InvalidRunError):
@@ -146,28 +153,24 @@ def run_command(
     return code
 
 
-def _request(job: JobRequest) -> BeginRequest:
+def _request(job: JobRequest) -> dict[str, Any]:
+    """Return the body of the start of the run. Raises InvalidRunError."""
     if job.nsys and job.out is None:
         raise InvalidRunError("--nsys needs --out DIR, since its report is in the run's folder")
-    try:
-        return BeginRequest.model_validate(
-            {
-                "workload": job.workload,
-                "labels": dict(job.labels),
-                "run_id": job.run_id or values.unique_run_id(job.workload),
-                "lease_seconds": run_api.LEASE_S,
-                **job.gpus.field(),
-            }
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        reason = error_reason(first["type"], first["msg"], first.get("ctx", {}))
-        raise InvalidRunError(f"{where}: {reason}") from error
+    run_id = values.unique_run_id(job.workload) if job.run_id is None else job.run_id
+    if reason := begin_error(job.workload, job.labels, run_id):
+        raise InvalidRunError(reason)
+    return {
+        "workload": job.workload,
+        "labels": dict(job.labels),
+        "run_id": run_id,
+        "lease_seconds": run_api.LEASE_S,
+        **job.gpus.field(),
+    }
 
 
 def _begin(
-    job: JobRequest, request: BeginRequest, connect: Callable[[], ExporterConnection]
+    job: JobRequest, request: Mapping[str, Any], connect: Callable[[], ExporterConnection]
 ) -> tuple[ExporterConnection, RunView]:
     for attempt in range(1, _BEGIN_ATTEMPTS + 1):
         connection = connect()
@@ -182,10 +185,9 @@ def _begin(
     raise AssertionError
 
 
-def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> RunView:
-    body = request.model_dump(exclude_none=True)
+def _begin_at(api: Api, job: JobRequest, request: Mapping[str, Any]) -> RunView:
     try:
-        return _running(api.post("/runs", body))
+        return _running(api.post("/runs", request))
     except RejectedRequestError as error:
         if error.status != 422 or job.gpus.is_explicit or not job.gpus.gpus:
             raise
@@ -193,7 +195,7 @@ def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> RunView:
             f"cannot measure the GPUs of the environment: {error}; measuring the GPUs that the job "
             "uses"
         )
-        return _running(api.post("/runs", {**body, "gpus": []}))
+        return _running(api.post("/runs", {**request, "gpus": []}))
 
 
 def _declare_unit(job: JobRequest, api: Api, run_id: str) -> None:

@@ -12,17 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from wattline.contract.run import (
-    ESTIMATED_PACKAGE,
+from wattline.contract.api import ESTIMATED_PACKAGE
+from wattline.contract.record import (
     METRICS_FILE,
-    RECORD_EVENT,
     EndEvent,
     IterationEvent,
     PhaseEvent,
     RecordEvent,
     StartEvent,
+    parse_event,
 )
 from wattline_analyzer.core.devices import ESTIMATE
 from wattline_analyzer.core.run_report import GPUS_WITHOUT_ENERGY
@@ -104,13 +102,7 @@ def _gpu_info(run: FileRun) -> dict[str, dict[str, str]]:
 
 def _parse_event(text: str) -> RecordEvent:
     """Return the event of a line. Raises ValueError."""
-    try:
-        event = RECORD_EVENT.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(
-            f"{'.'.join(map(str, first['loc'])) or 'the event'}: {first['msg']}"
-        ) from error
+    event = parse_event(text)
     if isinstance(event, IterationEvent | EndEvent) and any(
         amount < 0 for amount in event.work.values()
     ):

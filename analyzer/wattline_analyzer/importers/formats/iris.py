@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wattline.contract import metrics as m
-from wattline.contract.run import EVENTS_FILE, METRICS_FILE
+from wattline.contract.record import EVENTS_FILE, METRICS_FILE
 from wattline_analyzer.core.interval import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import CLAIMED_ENERGY
 from wattline_analyzer.core.times import parse_moment

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from wattline.contract.run_limits import MAX_PHASES
+from wattline.contract.api import MAX_PHASES
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.phases import FEWEST_UPDATES, shortest_phase_s

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from wattline.contract.api import TEXT_PATTERN
 from wattline.contract.requests.served import MAX_TIME_S, MAX_TOKENS, ServedRequest, request_error
-from wattline.contract.run import TEXT_PATTERN
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.columns import RequestColumns

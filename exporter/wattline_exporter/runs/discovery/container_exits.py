@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_pascal
 
 from wattline.command_line import install
-from wattline.contract.run import Outcome
+from wattline.contract.api import Outcome
 from wattline_exporter.sensors.kubernetes.pods import SIGTERM_CODES, Pod
 from wattline_exporter.sensors.readings import SourceError
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattline.contract.api import OWNER_LABELS
 from wattline.contract.identity import owner_run_id
-from wattline.contract.run_limits import OWNER_LABELS
 from wattline_exporter.runs.discovery.pods import KnownPod
 from wattline_exporter.sensors.processes.cgroup_paths import PREFIX_LENGTH, CgroupOwner
 from wattline_exporter.sensors.processes.procfs import PROC

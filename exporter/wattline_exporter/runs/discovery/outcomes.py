@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from wattline.contract.run import Outcome
+from wattline.contract.api import Outcome
 from wattline_exporter.runs.discovery.container_exits import ContainerExits, ContainerRuntimes
 from wattline_exporter.runs.discovery.pods import PodDirectory
 from wattline_exporter.sensors.kubernetes.pods import SIGTERM_CODES, Pod

@@ -14,7 +14,8 @@ import yaml
 from tests.analyzer.importers.sample_files import BEGIN_S, imported_run_report, single_report
 from tests.analyzer.node import series_of_scrapes, write_history
 from wattline.contract import metrics as m
-from wattline.contract.run import Emissions, PhaseView, RunGpu, RunView
+from wattline.contract.api import RunGpu
+from wattline.contract.run import Emissions, PhaseView, RunView
 from wattline_analyzer.report.document import report_document
 from wattline_exporter.web.series import run_readings
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fakes.cgroup_tree import ID, UID
-from wattline.contract.run import BeginRequest
+from wattline_exporter.runs.admission import RunStart
 from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 
@@ -95,7 +95,7 @@ def test_describe_long_names_make_valid_requests(labels, tmp_path):
         (CgroupOwner("service", "s" * 200 + ".service", "/"), "-1795420549"),
     ):
         described = labels.describe(owner, 17, STARTED_AT)
-        BeginRequest(workload=owner.kind, run_id=described.run_id, labels=described.labels)
+        RunStart(workload=owner.kind, run_id=described.run_id, labels=described.labels)
         assert described.run_id.endswith(end)
 
 

@@ -1,12 +1,12 @@
 """Recorded events of the only run in a folder."""
 
-from wattline.contract.run import RECORD_EVENT, IterationEvent
+from wattline.contract.record import IterationEvent, parse_event
 
 
 def read_events(folder):
     """Return the events of the only run in the folder."""
     (path,) = folder.glob("*/events.jsonl")
-    return [RECORD_EVENT.validate_json(line) for line in path.read_text().splitlines()]
+    return [parse_event(line) for line in path.read_text().splitlines()]
 
 
 def kernel_events(folder):

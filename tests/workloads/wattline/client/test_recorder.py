@@ -9,7 +9,7 @@ import pytest
 from tests.workloads.programs import ROOT
 from wattline.client import recorder
 from wattline.client.recorder import Recorder
-from wattline.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent
+from wattline.contract.record import IterationEvent, PhaseEvent, parse_event
 
 _BEGIN = "import multiprocessing, os, sys\nimport wattline\n"
 
@@ -30,10 +30,7 @@ def record(exporter, write, tmp_path):
 
 
 def events(folder):
-    return [
-        RECORD_EVENT.validate_json(line)
-        for line in (folder / "events.jsonl").read_bytes().splitlines()
-    ]
+    return [parse_event(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
 def iterations(recorded):

@@ -12,7 +12,7 @@ import requests
 from tests.polling import eventually
 from tests.servers import free_port
 from wattline.client.api import Api, RejectedRequestError
-from wattline.contract.run import NO_GPU_FOUND
+from wattline.contract.api import NO_GPU_FOUND
 from wattline.integrations.asgi import EnergyMiddleware
 from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import wattline
-from wattline.contract.run import MAX_RESULTS, MAX_UNITS
+from wattline.contract.api import MAX_RESULTS, MAX_UNITS
 
 
 def test_run_declares_its_unit_of_work_before_its_work(exporter, script):

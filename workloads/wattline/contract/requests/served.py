@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from wattline.contract.run import LABEL_NAME_PATTERN, TEXT_PATTERN
+from wattline.contract.api import LABEL_NAME_PATTERN, TEXT_PATTERN
 
 MAX_REQUESTS_A_CALL = 5_000
 MAX_REQUEST_ID = 128
