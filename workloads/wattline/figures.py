@@ -40,9 +40,9 @@ class FigureFormatError(ValueError):
 class Figure:
     """A value with its 95 % interval, in the unit that the field's name states.
 
-    All limits are differences, the true value minus `value`, so that they are added and scaled in
-    one way. The random error is `half_width` where it is symmetric, else `skewed`; it is unknown
-    where both are None. Raises ValueError for a figure that contradicts itself.
+    The interval by random errors is `half_width` where it is symmetric, else `skewed`; it is
+    unknown where both are None. The limits of the other errors are differences, the true value
+    minus `value`. Raises ValueError for a figure that contradicts itself.
     """
 
     value: float | None
@@ -58,7 +58,7 @@ class Figure:
     reason: str = ""
     """Why the figure is unknown or partial."""
     skewed: Limits | None = None
-    """Interval by random errors where it is not symmetric."""
+    """Ends of the interval by random errors where it is not symmetric."""
 
     def __post_init__(self) -> None:
         if self.half_width is not None and self.skewed is not None:
@@ -84,11 +84,16 @@ class Figure:
         return self.value
 
     @property
-    def random(self) -> Limits | None:
-        """Limits of the random error; None where it is unknown."""
-        if self.half_width is None:
-            return self.skewed
-        return -self.half_width, self.half_width
+    def low(self) -> float | None:
+        """Lower end of the interval; None where it is unknown."""
+        ends = self._ends
+        return None if ends is None else ends[0]
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval; None where it is unknown."""
+        ends = self._ends
+        return None if ends is None else ends[1]
 
     @property
     def limits(self) -> Limits:
@@ -97,12 +102,19 @@ class Figure:
         Raises UnknownFigureError where the value or its random error is unknown.
         """
         value = self.number
-        if self.random is None:
+        ends = self._ends
+        if ends is None:
             raise UnknownFigureError(f"the interval of {value} is unknown")
-        low, high = self.random
-        if self.rest is None:
-            return value + low, value + high
-        return value + low + self.rest[0], value + high + self.rest[1]
+        return ends
+
+    @property
+    def _ends(self) -> Limits | None:
+        ends = self.skewed
+        if self.value is not None and self.half_width is not None:
+            ends = self.value - self.half_width, self.value + self.half_width
+        if ends is None or self.rest is None:
+            return ends
+        return ends[0] + self.rest[0], ends[1] + self.rest[1]
 
     @property
     def total_half_width(self) -> float | None:
@@ -112,6 +124,14 @@ class Figure:
         if self.bias is None:
             return self.half_width
         return math.hypot(self.half_width or 0.0, max(map(abs, self.bias)))
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half-width of all errors together as a ratio to the value; None where it is unknown or
+        0.
+        """
+        half_width = self.total_half_width
+        return half_width / abs(self.value) if half_width and self.value else None
 
     def scaled(self, factor: float) -> Figure:
         """Return the figure in another unit, or of `factor` as much."""
@@ -143,7 +163,7 @@ def unknown(reason: str) -> Figure:
 
 def between(value: float, limits: Limits) -> Figure:
     """Return a figure whose true value lies between the limits."""
-    return Figure(value, skewed=(limits[0] - value, limits[1] - value))
+    return Figure(value, skewed=limits)
 
 
 def _scaled(limits: Limits | None, factor: float) -> Limits | None:
@@ -185,9 +205,15 @@ def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Fi
     if not known:
         return unknown("; ".join(reasons))
     rests = [part.rest or _UNLIMITED_REST for part in figures if part.state != "known"]
-    half_width, skewed = _joined([part.random for part in known], add)
+    value = math.fsum(part.number for part in known)
+    half_width = None
+    skewed = None
+    if all(part.half_width is not None for part in known):
+        half_width = add(part.half_width or 0.0 for part in known)
+    elif all(part.half_width is not None or part.skewed for part in known):
+        skewed = _sum_of_ends(known)
     return Figure(
-        math.fsum(part.number for part in known),
+        value,
         half_width,
         bias=_sum_of_limits([part.bias for part in known if part.bias is not None]),
         rest=_sum_of_limits(rests),
@@ -197,18 +223,11 @@ def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Fi
     )
 
 
-def _joined(
-    errors: list[Limits | None], add: Callable[[Iterable[float]], float]
-) -> tuple[float | None, Limits | None]:
-    """Return the half-width or the skewed interval of a sum; neither where one part has none."""
-    known = [error for error in errors if error is not None]
-    if len(known) < len(errors):
-        return None, None
-    if all(low == -high for low, high in known):
-        return add(high for _, high in known), None
-    if any(low > 0 or high < 0 for low, high in known):  # the value is outside of its interval
-        return None, _sum_of_limits(known)
-    return None, (-add(-low for low, _ in known), add(high for _, high in known))
+def _sum_of_ends(parts: list[Figure]) -> Limits | None:
+    """Return the sum of intervals of which one is not symmetric: nothing is known of the values
+    between the ends, so that these add.
+    """
+    return _sum_of_limits([replace(part, rest=None, reason="").limits for part in parts])
 
 
 def _sum_of_limits(limits: list[Limits]) -> Limits | None:
@@ -225,19 +244,20 @@ def to_json(figure: Figure, name: str, unit: str) -> dict[str, object]:
     `energy_uncertainty_joules`, null where they are unknown.
 
     Unknown and partial figures have `energy_state` and `energy_reason`, too. Other fields without
-    information are left out. Limits are pairs of differences from the value, with null for an
-    infinite one.
+    information are left out. Limits are pairs, with null for an infinite one. The ends of an
+    interval that is not symmetric are `energy_limits_joules`; those of the sensor and of what was
+    not measured are differences from the value.
     """
     fields: dict[str, object] = {
         f"{name}_{unit}": figure.value,
         f"{name}_uncertainty_{unit}": figure.half_width,
     }
     rest = None if figure.rest == _UNLIMITED_REST else figure.rest
-    limits = {"error": figure.skewed, "sensor": figure.bias, "rest": rest}
+    limits = {"limits": figure.skewed, "sensor_limits": figure.bias, "rest_limits": rest}
     for kind, pair in limits.items():
         if pair is not None:
             ends = [end if math.isfinite(end) else None for end in pair]
-            fields[f"{name}_{kind}_limits_{unit}"] = ends
+            fields[f"{name}_{kind}_{unit}"] = ends
     if figure.covered_ratio != 1.0:
         fields[f"{name}_covered_ratio"] = figure.covered_ratio
     if figure.state != "known":
@@ -254,7 +274,7 @@ def from_json(document: Mapping[str, object], name: str, unit: str) -> Figure:
     value = _number_of(document, f"{name}_{unit}")
     half_width = _number_of(document, f"{name}_uncertainty_{unit}", may_lack=True)
     covered_ratio = _number_of(document, f"{name}_covered_ratio", may_lack=True)
-    skewed = _limits_of(document, f"{name}_error_limits_{unit}")
+    skewed = _limits_of(document, f"{name}_limits_{unit}")
     bias = _limits_of(document, f"{name}_sensor_limits_{unit}")
     rest = _limits_of(document, f"{name}_rest_limits_{unit}")
     state = document.get(f"{name}_state", "known")
@@ -339,10 +359,12 @@ def energy_of_one_text(figure: Figure, largest_j: float | None = None, *, half: 
     return _with_unit(figure.scaled(1 / joules), unit, half=half)
 
 
-def small_energy_text(joules: float, ratio: float | None = None) -> str:
-    """Return `46.7 mJ`, with SI prefixes below a joule; `ratio` is its relative half-width."""
+def small_energy_text(joules: float, whole: Figure | None = None) -> str:
+    """Return `46.7 mJ`, with SI prefixes below a joule, and with the digits of
+    `proportional_text`.
+    """
     unit, factor = _small_unit(joules) if joules > 0 else ("J", 1.0)
-    return f"{proportional_text(joules / factor, ratio)} {unit}"
+    return f"{proportional_text(joules / factor, whole)} {unit}"
 
 
 def energy_parts(figure: Figure) -> tuple[str, str, str]:
@@ -415,10 +437,22 @@ def error_limits_text(limits_j: Limits, energy_j: float, largest_j: float) -> st
     return f"{low} to {high} {unit}{_percent(max(limits_j, key=abs), energy_j)}"
 
 
-def proportional_text(value: float, ratio: float | None) -> str:
-    """Return a value without its half-width, whose ratio to it decides the digits; at most four
-    significant ones without a ratio.
+def joules_errors_text(figure: Figure) -> str:
+    """Return `± 2.5 J random, -180 to +610 J sensor accuracy`; empty without the accuracy of a
+    sensor, since the half-width stands beside the value then.
     """
+    if figure.bias is None:
+        return ""
+    random = f"± {two_digits(figure.half_width)} J random, " if figure.half_width else ""
+    low, high = (signed_text(limit) for limit in figure.bias)
+    return f"{random}{low} to {high} J sensor accuracy"
+
+
+def proportional_text(value: float, whole: Figure | None) -> str:
+    """Return a value that is proportional to `whole`, with as many digits as that has and without
+    a half-width; at most four digits where no half-width is known.
+    """
+    ratio = None if whole is None else whole.relative_half_width
     if ratio and value:
         return number_text(Figure(value, abs(value) * ratio), half=False)
     return short_text(value)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from wattline.client import figures
 from wattline_analyzer.core import units
 from wattline_analyzer.core.interval import Interval
 
@@ -60,19 +59,6 @@ def test_energy_text_is_rounded_to_random_and_systematic_error():
     assert (units.random_error(read), units.systematic_error(read)) == (
         "± 0.0010 Wh (0.060 %)",
         "-0.050 to +0.17 Wh (9.9 %)",
-    )
-
-
-@pytest.mark.parametrize("value", [0.0, 3.08, 99.96, 950.0, 1234.5, 98_765.0, 12_345_678.0])
-@pytest.mark.parametrize(
-    "half", [2.8e-6, 1.7e-4, 0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0, 61_000.0]
-)
-def test_figures_of_the_client_are_rounded_as_those_of_the_analyzer(value, half):
-    text = units.plain(value, half)
-
-    assert figures.with_half(value, half) == text
-    assert float(text.split(" ± ")[1].replace(",", "")) == pytest.approx(half, rel=0.5), (
-        "one digit of it at least"
     )
 
 

@@ -77,9 +77,12 @@ def test_limits_cover_random_error_and_rest() -> None:
     assert Figure(312.0, 4.0, bias=(-50.0, 50.0)).limits == (308.0, 316.0)
     assert Figure(312.0, 4.0, rest=(0.0, 30.0), reason="gap").limits == (308.0, 346.0)
     assert between(3_480.0, (3_010.0, 3_950.0)).limits == (3_010.0, 3_950.0)
+    assert (Figure(312.0, 4.0).low, Figure(312.0, 4.0).high) == (308.0, 316.0)
 
 
 def test_limits_without_random_error_are_unknown() -> None:
+    assert (Figure(312.0).low, Figure(312.0).high) == (None, None)
+    assert (NO_SENSOR.low, NO_SENSOR.high) == (None, None)
     with pytest.raises(UnknownFigureError, match="interval of 312"):
         _ = Figure(312.0).limits
 
@@ -90,6 +93,13 @@ def test_total_half_width_joins_random_error_and_sensor_accuracy() -> None:
     assert Figure(100.0, None, bias=(-6.0, 4.0)).total_half_width == 6.0
     assert Figure(100.0, 3.0).total_half_width == 3.0
     assert Figure(100.0).total_half_width is None
+
+
+def test_relative_half_width_covers_all_errors() -> None:
+    assert Figure(-100.0, 3.0, bias=(-1.0, 4.0)).relative_half_width == 0.05
+    assert Figure(100.0, 0.0).relative_half_width is None
+    assert Figure(0.0, 3.0).relative_half_width is None
+    assert NO_SENSOR.relative_half_width is None
 
 
 # Scaling
@@ -147,16 +157,11 @@ def test_sum_with_unknown_half_width_has_none(add) -> None:
     assert add([Figure(10.0, 3.0), Figure(20.0)]) == Figure(30.0)
 
 
-def test_sum_of_skewed_intervals_adds_their_limits() -> None:
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_of_skewed_intervals_adds_their_ends(add) -> None:
     parts = [between(10.0, (9.0, 14.0)), between(20.0, (17.0, 23.0)), Figure(5.0, 1.0)]
-    assert sum_of_one_job(parts) == Figure(35.0, skewed=(-5.0, 8.0))
-    pair = [between(10.0, (7.0, 15.0)), between(20.0, (16.0, 32.0))]
-    assert sum_of_independent(pair) == Figure(30.0, skewed=(-5.0, 13.0))
-
-
-def test_sum_of_intervals_beside_their_values_adds_limits() -> None:
-    parts = [between(10.0, (11.0, 14.0)), Figure(5.0, 1.0)]
-    assert sum_of_independent(parts) == Figure(15.0, skewed=(0.0, 5.0))
+    assert add(parts) == between(35.0, (30.0, 43.0))
+    assert add([*parts, Figure(5.0)]) == Figure(40.0)
 
 
 @pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
@@ -226,9 +231,9 @@ def test_json_of_lower_limit_has_state_and_reason() -> None:
 
 
 def test_json_limits_are_pairs_with_null_for_infinity() -> None:
-    figure = Figure(10.0, bias=(-1.0, 2.0), rest=(-math.inf, 3.0), reason="gap", skewed=(-4.0, 5.0))
+    figure = Figure(10.0, bias=(-1.0, 2.0), rest=(-math.inf, 3.0), reason="gap", skewed=(6.0, 15.0))
     fields = figures.to_json(figure, "energy", "joules")
-    assert fields["energy_error_limits_joules"] == [-4.0, 5.0]
+    assert fields["energy_limits_joules"] == [6.0, 15.0]
     assert fields["energy_sensor_limits_joules"] == [-1.0, 2.0]
     assert fields["energy_rest_limits_joules"] == [None, 3.0]
 
@@ -360,8 +365,9 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.energy_of_one_text(Figure(2.5e-11)), "25.00 pJ"),
         (figures.energy_of_one_text(Figure(7_200, 36)), "2.000 ± 0.010 Wh"),
         (figures.small_energy_text(0.0467), "46.7 mJ"),
-        (figures.small_energy_text(0.0467, 0.01), "46.7 mJ"),
-        (figures.small_energy_text(7_200.0, 0.1), "7,200 J"),
+        (figures.small_energy_text(0.0467, Figure(50.0, 0.5)), "46.7 mJ"),
+        (figures.small_energy_text(7_234.0, Figure(50.0, 5.0)), "7,200 J"),
+        (figures.small_energy_text(7_234.0, Figure(50.0)), "7,234 J"),
         (figures.small_energy_text(0.0), "0 J"),
         (figures.mass_text(Figure(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq"),
         (figures.mass_text(Figure(12_345, 100)), "12.35 ± 0.10 kg CO₂eq"),
@@ -372,6 +378,18 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.money_text(Figure(5.0991e-5)), "0.00005099"),
         (figures.money_text(Figure(5.0991e-5, 4e-6)), "0.000051"),
         (figures.money_text(Figure(12.345)), "12.35"),
+        (figures.proportional_text(123.456, Figure(1_000.0, 25.0)), "123"),
+        (figures.proportional_text(123.456, Figure(1_000.0, 2.5)), "123.5"),
+        (figures.proportional_text(123.456, None), "123.5"),
+        (figures.joules_errors_text(Figure(6_160.0, 3.7)), ""),
+        (
+            figures.joules_errors_text(Figure(6_160.0, 3.7, bias=(-180.0, 610.0))),
+            "± 3.7 J random, -180 to +610 J sensor accuracy",
+        ),
+        (
+            figures.joules_errors_text(Figure(6_160.0, bias=(0.0, 610.0))),
+            "0 to +610 J sensor accuracy",
+        ),
         (figures.short_text(12_345.6), "12,346"),
         (figures.short_text(2.5), "2.5"),
         (figures.significant_text(0.0467), "0.04670"),

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wattline.client import figures
-from wattline.client.component_energy import (
-    DEVICES,
-    ComponentEnergy,
-    energies_by_component,
-    sum_half_j,
-    sum_j,
-    sum_total_half_j,
-)
+from wattline.client.component_energy import DEVICES, ComponentEnergy, energies_by_component
 from wattline.client.messages import log_message
+from wattline.figures import (
+    Figure,
+    joules_errors_text,
+    joules_text,
+    proportional_text,
+    small_energy_text,
+    sum_of_one_job,
+)
 
 _STATISTIC = re.compile(r"_(p\d\d|mean)$")
 _PROBLEM = re.compile(r"_failed$|^error_ratio$|_without_")
@@ -69,21 +69,9 @@ class EndedRun:
         )
 
     @property
-    def energy_j(self) -> float | None:
-        """Sum over the components, None if none was measured."""
-        return sum_j(self.energies) if self.energies else None
-
-    @property
-    def half_j(self) -> float | None:
-        """Half-width of `energy_j`: half-widths add, since one job loads all devices at the same
-        time.
-        """
-        return sum_half_j(self.energies)
-
-    @property
-    def total_half_j(self) -> float | None:
-        """Half-width of `energy_j` with the accuracy of the GPUs' sensors."""
-        return sum_total_half_j(self.energies)
+    def energy_j(self) -> Figure:
+        """Sum over the components, unknown if none was measured."""
+        return sum_of_one_job(one.energy_j for one in self.energies.values())
 
 
 def _grams(emissions: Any, energies: Mapping[str, ComponentEnergy]) -> float | None:
@@ -117,28 +105,35 @@ class EnergySoFar:
     @classmethod
     def of(cls, ended: EndedRun) -> EnergySoFar | None:
         """Return the energy of a whole run, None if none was measured."""
-        if ended.energy_j is None:
-            return None
-        return cls(ended.energy_j, ended.half_j, ended.total_half_j, ended.grams, ended.duration_s)
+        return _energy_so_far(ended.energies, ended.grams, ended.duration_s)
 
     def __str__(self) -> str:
         half_j = self.total_uncertainty_joules or self.uncertainty_joules
-        return f"{figures.with_half(self.joules, half_j)} J"
+        return joules_text(Figure(self.joules, half_j))
 
     @classmethod
     def parse(cls, run: Mapping[str, Any]) -> EnergySoFar | None:
         """Return the energy of a run of the run API, None if nothing is measured yet."""
-        parts = energies_by_component(run)
-        if not parts:
-            return None
-        grams = _grams(run.get("emissions_grams", ()), parts)
-        halves = sum_half_j(parts), sum_total_half_j(parts)
-        return cls(sum_j(parts), *halves, grams, run.get("duration_seconds"))
+        energies = energies_by_component(run)
+        grams = _grams(run.get("emissions_grams", ()), energies)
+        return _energy_so_far(energies, grams, run.get("duration_seconds"))
 
     def metrics(self) -> dict[str, float]:
         """Return the known figures by name with unit."""
         half_j = self.total_uncertainty_joules or self.uncertainty_joules
         return _metrics(self.joules, half_j, self.emissions_grams, self.duration_seconds)
+
+
+def _energy_so_far(
+    energies: Mapping[str, ComponentEnergy], grams: float | None, duration_s: float | None
+) -> EnergySoFar | None:
+    """Return the energy of all components, None if there is none."""
+    energy_j = sum_of_one_job(one.energy_j for one in energies.values())
+    if energy_j.value is None:
+        return None
+    return EnergySoFar(
+        energy_j.value, energy_j.half_width, energy_j.total_half_width, grams, duration_s
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +164,16 @@ class RunResult:
     def of(cls, run_id: str | None, ended: EndedRun | None) -> RunResult:
         if ended is None:
             return cls(run_id)
+        energy_j = ended.energy_j
         return cls(
             ended.run_id,
             ended.outcome,
             ended.duration_s,
-            ended.energy_j,
-            ended.half_j,
+            energy_j.value,
+            energy_j.half_width,
             ended.grams,
             {str(one["unit"]): float(one["joules"]) for one in ended.per_unit},
-            ended.total_half_j,
+            energy_j.total_half_width,
             {str(one["unit"]): str(one["name"]) for one in ended.per_unit},
         )
 
@@ -268,20 +264,24 @@ def summary_lines(run: EndedRun, outcome: str, source: str | None) -> Iterator[s
 
 
 def _energy_text(run: EndedRun, component: str) -> str:
-    energy, devices = run.energies[component], DEVICES[component]
+    energy = run.energies[component]
+    energy_j = energy.energy_j
+    devices = DEVICES[component]
     if component == "gpu" and run.simulated:
         devices = f"SIMULATED {devices}"
-    mean = f"mean {energy.derived(energy.joules / run.duration_s)} W" if run.duration_s > 0 else ""
-    share = "" if energy.attributed_j is None else f"{energy.share_text} J attributed to this run"
-    details = "; ".join(filter(None, (energy.error_text, mean, share)))
-    whole = f"{figures.with_half(energy.joules, energy.total_half_j)} J of the {devices}"
+    mean = ""
+    if run.duration_s > 0:
+        mean = f"mean {proportional_text(energy_j.number / run.duration_s, energy_j)} W"
+    share = "" if energy.attributed_j is None else f"{energy.share_text} attributed to this run"
+    details = "; ".join(filter(None, (joules_errors_text(energy_j), mean, share)))
+    whole = f"{joules_text(energy_j)} of the {devices}"
     return whole + (f" ({details})" if details else "")
 
 
 def _each(run: EndedRun, one: Mapping[str, Any], key: str = "joules") -> str:
     """Return an energy per unit, with as many digits as the energy of its devices has."""
     energy = run.energies.get(one["component"])
-    return figures.small_energy(one[key], energy.rounding_ratio if energy else None)
+    return small_energy_text(one[key], energy.energy_j if energy else None)
 
 
 def _results(run: EndedRun) -> Iterator[str]:

@@ -56,8 +56,8 @@ class Budget:
         """
         if result.energy_joules is None:
             return
-        from wattline.client.figures import small_energy
         from wattline.client.summary import EnergySoFar
+        from wattline.figures import small_energy_text
 
         self.is_measured = True
         half_j = result.uncertainty_joules or 0.0
@@ -72,7 +72,7 @@ class Budget:
                     f"no work in {unit!r}: report it with energy_run.work({unit}=…)"
                 )
                 continue
-            each = f"{small_energy(used_j)} per {result.unit_names.get(unit, unit)}"
+            each = f"{small_energy_text(used_j)} per {result.unit_names.get(unit, unit)}"
             self.used += f", {each}"
             if used_j * low_ratio > limit_j:
                 self.problems.append(f"{each}, more than the budget of {limit_j:g} J")

@@ -228,14 +228,14 @@ class Run(RunLifecycle):
         """Energy of the whole GPUs, CPUs and memory of the run, once this process has ended it and
         it was measured.
         """
-        return self._ended.energy_j if self._ended else None
+        return self._ended.energy_j.value if self._ended else None
 
     @property
     def uncertainty_joules(self) -> float | None:
         """Half-width of the 95 % confidence interval of `energy_joules`; None where it is
         unknown.
         """
-        return self._ended.half_j if self._ended else None
+        return self._ended.energy_j.half_width if self._ended else None
 
     @property
     def emissions_grams(self) -> float | None:

@@ -5,6 +5,7 @@ import pytest
 from wattline.client import summary
 from wattline.contract.run import PhaseView, RunView
 from wattline.contract.unit_energy import energies_per_unit
+from wattline.figures import Figure
 
 
 def ended(**fields):
@@ -151,7 +152,7 @@ def test_summary_emissions_of_one_component_only_are_unknown():
     )
 
     assert run.grams is None
-    assert (run.energy_j, run.half_j) == (650.0, None)
+    assert run.energy_j == Figure(650.0)
 
 
 def test_summary_energy_is_rounded_to_random_and_sensor_error():
@@ -173,6 +174,20 @@ def test_summary_energy_is_rounded_to_random_and_sensor_error():
     result = summary.RunResult.of("r", run)
     assert (result.energy_joules, result.uncertainty_joules) == (6160.0, 3.7)
     assert str(summary.EnergySoFar(6160.0, 3.7, result.total_uncertainty_joules)) == "6,200 ± 600 J"
+
+
+def test_summary_sum_of_components_has_random_errors_and_sensor_accuracy():
+    """4 J of GPU and CPU, with the 3 J of the GPU's sensor: √(4² + 3²) = 5."""
+    run = parsed(
+        energy_joules={"gpu": {"GPU-0": 600.0}, "cpu": {"0": 50.0}},
+        energy_uncertainty_joules={"gpu": {"GPU-0": 4.0}, "cpu": {"0": 0.0}},
+        energy_sensor_limits_joules={"gpu": {"GPU-0": (-3.0, 2.0)}},
+    )
+    result = summary.RunResult.of("r", run)
+
+    assert result.energy_joules == 650.0
+    assert result.uncertainty_joules == 4.0
+    assert result.total_uncertainty_joules == 5.0
 
 
 def test_summary_marks_simulated_gpus():
