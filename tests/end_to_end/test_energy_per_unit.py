@@ -25,8 +25,7 @@ from tests.fork_server import ForkServer
 from tests.grafana.panel_values import View
 from wattline.client.summary import EndedRun, summary_lines
 from wattline.contract import metrics as m
-from wattline.contract.run import PhaseView, RunView
-from wattline.contract.unit_energy import energies_per_unit
+from wattline.contract.run import Run
 from wattline.contract.work import SHARE_POLICY
 from wattline_analyzer.compare.comparison import RunGroup, compare_groups, group_member
 from wattline_analyzer.compare.gate import gate_figure
@@ -347,8 +346,7 @@ def ended_run(**fields):
         "outcome": "ok",
     }
     lists = {"emissions_grams": [], "notes": [], "phases": []}
-    run = RunView.model_validate(empty | times | known | lists | fields)
-    return run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
+    return Run.parse(empty | times | known | lists | fields).to_json()
 
 
 def test_runner_last_line_has_the_unit_of_the_job():
@@ -363,13 +361,13 @@ def test_runner_last_line_has_the_unit_of_the_job():
 
 def test_runner_shared_gpu_prints_the_attributed_share():
     phases = [
-        PhaseView(
-            name=name,
-            started_at=0.0,
-            duration_seconds=seconds,
-            energy_joules={"gpu": joules},
-            work=RUN.phase_work.get(name, {}),
-        )
+        {
+            "name": name,
+            "started_at": 0.0,
+            "duration_seconds": seconds,
+            "energy_joules": {"gpu": joules},
+            "work": RUN.phase_work.get(name, {}),
+        }
         for name, (seconds, joules) in PHASES.items()
     ]
     answer = ended_run(

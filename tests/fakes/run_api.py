@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from wattline.contract.api import Gpus, RunGpu
-from wattline.contract.run import RunView
+from wattline.contract.run import Run, RunDevice
 from wattline.contract.work import is_declaration
+from wattline.figures import Figure
 from wattline_exporter.web.bodies import (
     BeginRequest,
     EndRequest,
@@ -67,7 +68,7 @@ class RunApi:
         self.known_gpus = known_gpus
         self.simulation = simulation
         self.requests: list[Request] = []
-        self.runs: dict[str, RunView] = {}
+        self.runs: dict[str, Run] = {}
         self.begun: dict[str, BeginRequest] = {}
         self.pids: dict[str, list[int]] = {}
         self.refuses_pids = False
@@ -89,7 +90,7 @@ class RunApi:
         self._lock = threading.Lock()
 
     @property
-    def only_run(self) -> RunView:
+    def only_run(self) -> Run:
         (run,) = self.runs.values()
         return run
 
@@ -104,7 +105,7 @@ class RunApi:
             if path == "/-/ready":
                 return 200, {}
             if path == "/api/v1/gpus":
-                return 200, Gpus(tuple(self._resolved(None)), self.simulation).to_json()
+                return 200, dict(Gpus(tuple(self._resolved(None)), self.simulation).to_json())
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
             request_id, _, query = path.removeprefix("/api/v1/requests/").partition("?")
@@ -118,7 +119,7 @@ class RunApi:
                 raise ProblemError(404, f"there is no {path}")
             if match[2]:
                 self._change(match[1], match[2], body)
-            return 200, self.runs[match[1]].model_dump()
+            return 200, dict(self.runs[match[1]].to_json())
 
     def _begin(self, request: BeginRequest) -> tuple[int, dict[str, Any]]:
         run_id = request.run_id or f"run-{len(self.runs)}"
@@ -134,7 +135,7 @@ class RunApi:
             )
             if request.pids:
                 self.pids[run_id] = list(request.pids)
-        return status, self.runs[run_id].model_dump()
+        return status, dict(self.runs[run_id].to_json())
 
     def _resolved(self, gpus: list[str] | None) -> list[RunGpu]:
         names = self.known_gpus if gpus is None else gpus
@@ -170,52 +171,43 @@ class RunApi:
             case "end" if run.state == "running":
                 end = EndRequest.model_validate(body)
                 now = end.ended_at or time.time()
-                run.state, run.outcome, run.ended_at, run.results = (
-                    "ended",
-                    end.outcome,
-                    now,
-                    end.results,
+                self.runs[run_id] = replace(
+                    run,
+                    state="ended",
+                    outcome=end.outcome,
+                    ended_at=now,
+                    results=end.results,
+                    duration_s=now - run.started_at,
                 )
-                run.duration_seconds = now - run.started_at
 
-    def _work(self, run: RunView, request: WorkRequest) -> None:
+    def _work(self, run: Run, request: WorkRequest) -> None:
         contributors = self.totals.setdefault(run.run_id, {})
         if is_declaration(request.amounts):
-            run.work_unit = run.work_unit or next(iter(request.amounts))
+            unit = run.work_unit or next(iter(request.amounts))
+            self.runs[run.run_id] = replace(run, work_unit=unit)
             return
         before = contributors.get(request.contributor, {})
         for unit, amount in request.amounts.items():
             if amount < before.get(unit, 0):
                 raise ProblemError(422, f"{unit}: {amount} is less than before")
         contributors[request.contributor] = {**before, **request.amounts}
-        run.work = {}
+        work: dict[str, float] = {}
         for amounts in contributors.values():
             for unit, amount in amounts.items():
-                run.work[unit] = run.work.get(unit, 0) + amount
+                work[unit] = work.get(unit, 0) + amount
+        self.runs[run.run_id] = replace(run, work=work)
 
 
-def _new_run(
-    run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None
-) -> RunView:
-    return RunView(
+def _new_run(run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None) -> Run:
+    return Run(
         run_id=run_id,
         workload=request.workload,
         labels=request.labels,
-        gpus=gpus,
+        gpus=tuple(gpus),
         state="running",
-        outcome=None,
         started_at=time.time(),
-        ended_at=None,
-        duration_seconds=0,
-        phases=[],
-        work={},
-        results={},
-        energy_joules={"gpu": {gpu.uuid: 100.0 for gpu in gpus}},
-        energy_uncertainty_joules={},
-        integrated_energy_joules={},
-        emissions_grams=[],
-        covered_ratio={},
-        notes=[],
+        duration_s=0.0,
+        devices=tuple(RunDevice("gpu", gpu.uuid, Figure(100.0)) for gpu in gpus),
         simulation=simulation,
     )
 

@@ -11,7 +11,7 @@ from tests.simulation.clients import Acknowledged, Node
 from tests.simulation.exporter import CPU_W, Life
 from tests.simulation.gpus import SimulatedGpu
 from wattline.contract.metrics import OWNER_ENERGY
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 from wattline_exporter.attribution.policy import POLICIES
 from wattline_exporter.runs.open_run import RunRecord
 from wattline_exporter.sensors.readings import RunError
@@ -203,14 +203,12 @@ class Checks:
 
     # -- runs
 
-    def end(self, acknowledged: Acknowledged, view: RunView, record: RunRecord) -> None:
+    def end(self, acknowledged: Acknowledged, view: Run, record: RunRecord) -> None:
         """Check a run that has ended."""
         run_id = view.run_id
         self.run(acknowledged, view)
         end = acknowledged.end
-        is_wider = (
-            end is not None and end.energy_uncertainty_joules != view.energy_uncertainty_joules
-        )
+        is_wider = end is not None and _half_widths(end) != _half_widths(view)
         if end is not None and _figures(end, is_wider) != _figures(view, is_wider):
             self.node.fail(f"{run_id}: its figures changed after its end: {end} -> {view}")
         if end is not None and _narrowed(end, view):
@@ -221,9 +219,8 @@ class Checks:
         self.tally.runs += 1
         self.tally.clean += not view.notes
         energies = [
-            (device, joules, view.energy_uncertainty_joules[component][device])
-            for component, devices in view.energy_joules.items()
-            for device, joules in devices.items()
+            (device.device_id, device.energy_j.number, device.energy_j.half_width)
+            for device in view.devices
         ]
         gpus = {gpu.uuid: gpu for gpu in acknowledged.gpus}
         missing = gpus.keys() - {device for device, _, _ in energies}
@@ -249,7 +246,7 @@ class Checks:
                 f"{run_id}: {energies} are outside of the interval without a note; true: {truths}"
             )
 
-    def run(self, acknowledged: Acknowledged, view: RunView) -> None:
+    def run(self, acknowledged: Acknowledged, view: Run) -> None:
         """Check that a run has all that was acknowledged, and that its phases do not exceed it."""
         run_id, steps = view.run_id, view.work.get("steps", 0.0)
         if not sum(acknowledged.work.values()) <= steps <= sum(acknowledged.sent.values()):
@@ -260,14 +257,16 @@ class Checks:
         names = [phase.name for phase in view.phases]
         if view.state == "ended" and not set(acknowledged.phases) <= set(names):
             self.node.fail(f"{run_id}: acknowledged phases {acknowledged.phases}, found {names}")
-        seconds = sum(phase.duration_seconds for phase in view.phases)
-        if seconds > view.duration_seconds + 1e-6:
-            self.node.fail(
-                f"{run_id}: phases of {seconds} s exceed the run of {view.duration_seconds} s"
+        seconds = sum(phase.duration_s for phase in view.phases)
+        if seconds > view.duration_s + 1e-6:
+            self.node.fail(f"{run_id}: phases of {seconds} s exceed the run of {view.duration_s} s")
+        for component in view.components:
+            run_j = view.energy(component).number
+            phases_j = sum(
+                phase.energies_j[component].number
+                for phase in view.phases
+                if component in phase.energies_j
             )
-        for component, devices in view.energy_joules.items():
-            run_j = sum(devices.values())
-            phases_j = sum(phase.energy_joules.get(component, 0.0) for phase in view.phases)
             if view.state == "ended" and phases_j > run_j + 1e-6 * max(1.0, run_j):
                 self.node.fail(f"{run_id}: phases of {phases_j} J exceed the run of {run_j} J")
 
@@ -280,7 +279,7 @@ class Checks:
                 if run.begun and not run.may_be_lost:
                     self.node.fail(f"run {run.run_id} was acknowledged and is unknown")
                 continue
-            view = life.ledger.view(record)
+            view = life.ledger.measured(record)
             known = {process.pid for process in record.processes}
             if not run.may_be_lost and not run.pids <= known:
                 self.node.fail(
@@ -336,7 +335,7 @@ def _ratio(gpu: SimulatedGpu | None, record: RunRecord, joules: float, half_j: f
     return abs(joules - truth_j) / max(half_j, 1e-3, 1e-9 * truth_j)
 
 
-def _figures(view: RunView, is_wider: bool) -> dict[str, object]:
+def _figures(view: Run, is_wider: bool) -> dict[str, object]:
     """Return the figures that do not change after a run's end, when a late doubt may still widen an
     interval.
 
@@ -351,18 +350,22 @@ def _figures(view: RunView, is_wider: bool) -> dict[str, object]:
         "phases",
         "energy_uncertainty_joules",
     }
-    return view.model_dump(
-        exclude=others | ({"attributed_energy_joules", "energy_per_unit"} if is_wider else set())
-    )
+    if is_wider:
+        others |= {"attributed_energy_joules", "energy_per_unit"}
+    return {name: value for name, value in view.to_json().items() if name not in others}
 
 
-def _narrowed(before: RunView, after: RunView) -> bool:
-    later_j = after.energy_uncertainty_joules
-    return any(
-        later_j[component].get(device, 0.0) < half_j
-        for component, halves_j in before.energy_uncertainty_joules.items()
-        for device, half_j in halves_j.items()
-    )
+def _narrowed(before: Run, after: Run) -> bool:
+    later_j = _half_widths(after)
+    return any(later_j.get(device, 0.0) < half_j for device, half_j in _half_widths(before).items())
+
+
+def _half_widths(run: Run) -> dict[tuple[str, str], float]:
+    return {
+        (device.component, device.device_id): device.energy_j.half_width
+        for device in run.devices
+        if device.energy_j.half_width is not None
+    }
 
 
 def _parse(body: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tests.simulation.exporter import Life, World
 from tests.simulation.gpus import SimulatedGpu
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
 from wattline_exporter.runs.service import NOT_SAVED
 from wattline_exporter.sensors.readings import RunError
@@ -46,7 +46,7 @@ class Acknowledged:
     work: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
     pids: set[int] = field(default_factory=set)
-    end: RunView | None = None
+    end: Run | None = None
     is_over: bool = False
     """True once its client has ended it, or has died."""
     died_s: float | None = None
@@ -163,7 +163,7 @@ class Client:
         means_s = [300.0] if died else [0.5, 10.0, 40_000.0, 40_000.0, 200_000.0]
         return self._rng.expovariate(1 / self._rng.choice(means_s))
 
-    def _begun(self, answer: tuple[RunView, bool]) -> None:
+    def _begun(self, answer: tuple[Run, bool]) -> None:
         assert self.run
         self.run.begun |= is_saved(answer[0])
         self._later(self._pace_s, self._step)
@@ -188,7 +188,7 @@ class Client:
     def _report_phase(self, run: Acknowledged) -> None:
         name = self._rng.choice(PHASES)
 
-        def then(view: RunView) -> None:
+        def then(view: Run) -> None:
             if is_saved(view) and name not in run.phases:
                 run.phases.append(name)
             self._next()
@@ -199,7 +199,7 @@ class Client:
         who = self._rng.choice(["rank-0", "rank-1"])
         run.sent[who] = total = run.sent.get(who, 0.0) + self._rng.randint(1, 1_000)
 
-        def then(view: RunView) -> None:
+        def then(view: Run) -> None:
             if is_saved(view):
                 run.work[who] = total
             self._next()
@@ -225,7 +225,7 @@ class Client:
         for gpu in run.gpus:
             gpu.processes[pid] = self._rng.uniform(0.1, 1.0)
 
-        def then(view: RunView) -> None:
+        def then(view: Run) -> None:
             if is_saved(view):
                 run.pids.add(pid)
             self._next()
@@ -267,7 +267,7 @@ class Client:
         assert run
         request = RunEnd(outcome="ok", results={"loss": 0.5})
 
-        def then(view: RunView) -> None:
+        def then(view: Run) -> None:
             if is_saved(view):
                 run.end = view
             self._ended()
@@ -287,7 +287,7 @@ class Client:
         self.start(self._pause_s(died=False))
 
 
-def is_saved(view: RunView) -> bool:
+def is_saved(view: Run) -> bool:
     return NOT_SAVED not in view.notes
 
 

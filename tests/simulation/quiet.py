@@ -21,7 +21,7 @@ from tests.simulation.clients import Client, is_saved
 from tests.simulation.episode import MEMORY, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import Worker
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
 from wattline_exporter.simulation import Constant, Load, Square
 
@@ -65,7 +65,7 @@ class QuietClient(Client):
         for _ in range(rng.choice([1, 1, 2])):
             self._todo += [("phase", mean_s), ("work", 2.0)]
 
-    def _begun(self, answer: tuple[RunView, bool]) -> None:
+    def _begun(self, answer: tuple[Run, bool]) -> None:
         assert self.run
         self.run.begun |= is_saved(answer[0])
         self._next()

@@ -78,33 +78,30 @@ def show_stale_series(life):
 
 def halve_energies(life):
     """Report half of each run's energy, with its interval."""
-    view = life.ledger.view
+    measured = life.ledger.measured
 
     def halved(run):
-        shown = view(run)
-        half = {
-            c: {d: joules / 2 for d, joules in devices.items()}
-            for c, devices in shown.energy_joules.items()
-        }
-        phases = [phase.model_copy(update={"energy_joules": {}}) for phase in shown.phases]
-        return shown.model_copy(update={"energy_joules": half, "phases": phases})
+        shown = measured(run)
+        devices = tuple(
+            replace(each, energy_j=replace(each.energy_j, value=each.energy_j.number / 2))
+            for each in shown.devices
+        )
+        phases = tuple(replace(phase, energies_j={}) for phase in shown.phases)
+        return replace(shown, devices=devices, phases=phases)
 
-    life.ledger.view = halved
+    life.ledger.measured = halved
 
 
 def lengthen_phases(life):
     """Count each phase twice."""
-    view = life.ledger.view
+    measured = life.ledger.measured
 
     def longer(run):
-        shown = view(run)
-        longer = [
-            p.model_copy(update={"duration_seconds": 2 * p.duration_seconds + 1})
-            for p in shown.phases
-        ]
-        return shown.model_copy(update={"phases": longer})
+        shown = measured(run)
+        phases = tuple(replace(p, duration_s=2 * p.duration_s + 1) for p in shown.phases)
+        return replace(shown, phases=phases)
 
-    life.ledger.view = longer
+    life.ledger.measured = longer
 
 
 def crash(life):

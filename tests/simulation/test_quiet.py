@@ -53,10 +53,11 @@ class FixedEpisode(QuietEpisode):
 
     def _finish(self):
         ledger, live = self.life.ledger, self.life.live
-        views = [ledger.view(ledger.find(run_id)) for run_id in self._runs]
-        self.runs = [(run.state, run.started_at, run.duration_seconds) for run in views]
-        self.energies_j = [energy for run in views for energy in (*_flat(run.energy_joules),)]
-        self.halves_j = [half for run in views for half in (*_flat(run.energy_uncertainty_joules),)]
+        views = [ledger.measured(ledger.find(run_id)) for run_id in self._runs]
+        self.runs = [(run.state, run.started_at, run.duration_s) for run in views]
+        energies = [device.energy_j for run in views for device in run.devices]
+        self.energies_j = [energy.number for energy in energies]
+        self.halves_j = [energy.half_width for energy in energies if energy.half_width is not None]
         self.totals_j = {
             device: meter.totals.energy_j for device, meter in live.energy.meters.items()
         }
@@ -65,10 +66,6 @@ class FixedEpisode(QuietEpisode):
             key: amount for key, amount in shares_uj.items() if key.device.kind == "gpu"
         }
         super()._finish()
-
-
-def _flat(energies):
-    return [joules for devices in energies.values() for joules in devices.values()]
 
 
 def test_quiet_skipped_stretch_has_the_energies_of_the_polled_one(tmp_path):

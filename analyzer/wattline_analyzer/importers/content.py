@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from wattline.contract.api import Outcome
 from wattline.contract.metrics import Metric
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 from wattline_analyzer.core.times import LogTimes
 from wattline_analyzer.importers.spool import Spool, StoredSamples
 
@@ -101,8 +101,8 @@ class FileRun:
     outcome: Outcome | None = "ok"
     duration_s: float | None = None
     caveats: tuple[str, ...] = ()
-    view: RunView | None = None
-    """Response of the exporter, if the file has it."""
+    record: Run | None = None
+    """The exporter's run, if the file has it."""
 
 
 def no_progress(_what: str, _ratio: float) -> None:

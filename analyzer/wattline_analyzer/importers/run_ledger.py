@@ -9,7 +9,7 @@ from wattline.contract.metrics import Metric
 from wattline_analyzer.core.run_report import WALL_ENERGY, WALL_RATIO
 from wattline_analyzer.importers.assemble import ImportedRun
 from wattline_analyzer.importers.content import LONGEST_LABEL
-from wattline_analyzer.importers.run_view import view_phase_rows, view_rows
+from wattline_analyzer.importers.run_series import run_phase_rows, run_rows
 
 LedgerRow = tuple[Metric, Mapping[str, str], float]
 
@@ -78,11 +78,11 @@ def _result_rows(run: ImportedRun) -> Iterator[LedgerRow]:
         results |= {WALL_ENERGY: run.wall.energy_j, WALL_RATIO: run.wall.covered_ratio or 0.0}
     for name, value in results.items():
         yield m.RUN_RESULT, {**own, "name": name}, value
-    view = run.file_run.view
-    if view is not None:
-        yield from view_rows(run.run_id, view)
-        if view.energy_joules:  # else a power log may have the energies of the phases
-            yield from view_phase_rows(run.run_id, view)
+    record = run.file_run.record
+    if record is not None:
+        yield from run_rows(run.run_id, record)
+        if record.devices:  # else a power log may have the energies of the phases
+            yield from run_phase_rows(run.run_id, record)
             return
     seconds: dict[str, float] = {}
     for phase in run.file_run.phases:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from wattline.contract import run as contract
 from wattline.contract.api import Outcome
+from wattline.contract.run import Run
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import admission, lifecycle, marks, restart
 from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
@@ -16,7 +16,7 @@ from wattline_exporter.runs.lifecycle import ClockSteps, SlotProgress, has_livin
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.lookup import RunLookup
 from wattline_exporter.runs.marks import LateDoubts
-from wattline_exporter.runs.measure import RunSnapshot, run_view
+from wattline_exporter.runs.measure import measure
 from wattline_exporter.runs.open_run import STORED, Cut, RunArchive, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, read_clocks
@@ -281,8 +281,9 @@ class Ledger:
 
     # -- output
 
-    def view(self, run: RunRecord, *, so_far: bool = False) -> contract.RunView:
-        return run_view(
+    def measured(self, run: RunRecord, *, so_far: bool = False) -> Run:
+        """Return the run with its figures up to now, see `measure`."""
+        return measure(
             run, self._live.energy.meters, self._clock().s, self._live.simulation, so_far=so_far
         )
 
@@ -311,10 +312,9 @@ class Ledger:
             self.runs.values(), self.attribution.held_j, self._clock().s, recorded=recorded
         )
 
-    def snapshot(self, run_id: str) -> RunSnapshot:
-        """Return the metrics of a run by its id, with or without the number of its revision."""
-        run_id = run_id.partition(" ")[0]
-        return RunSnapshot(self.view(self.runs[run_id]), dict(self.runs[run_id].power_max_w))
+    def snapshot(self, run_id: str) -> Run:
+        """Return a run for the metrics by its id, with or without the number of its revision."""
+        return self.measured(self.runs[run_id.partition(" ")[0]])
 
     def take_changes(self) -> StateChanges:
         """Return what changed since the last call, all at one instant; the caller calls `confirm`,

@@ -1,16 +1,15 @@
-"""Public view of a run, from which the API and the metrics are made."""
+"""Figures of a run so far or at its end, from its marks and the meters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from wattline.contract import run as contract
 from wattline.contract.api import NO_GPU_FOUND
 from wattline.contract.power_sensors import gpu_limits_j
-from wattline.contract.unit_energy import energies_per_unit
+from wattline.contract.run import COMPONENTS, SIMULATED, Emissions, Run, RunDevice, RunPhase
 from wattline.contract.work import is_shared
+from wattline.figures import Figure
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
 from wattline_exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
@@ -25,28 +24,16 @@ from wattline_exporter.runs.open_run import (
 )
 from wattline_exporter.sensors.readings import Device
 
-_Value = TypeVar("_Value")
-_SIMULATED = "SIMULATED"
-"""Start of the names of simulated GPUs."""
 NO_GPU_AFTER_S = 60.0
 """Age from which a running run is noted that has no process on a GPU."""
 _SCANNED_WITHIN_S = 2.0
 """Longest time since the last scan of a run's processes for which they count as alive."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """A run at one instant, with the maximum power by GPU, which only the metrics show."""
-
-    run: contract.RunView
-    power_max_w: Mapping[str, float]
-
-
-def run_view(
+def measure(
     run: RunRecord, meters: Meters, now_s: float, simulation: str | None, *, so_far: bool = False
-) -> contract.RunView:
-    """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state
-    file.
+) -> Run:
+    """Return the run with its figures; `simulation` is the path of the simulated GPUs' state file.
 
     `so_far`: a running run has energies and emissions from its start on, and half-widths, within
     which they may fall; without `so_far` they never fall, and begin a few seconds after the run.
@@ -56,72 +43,78 @@ def run_view(
     phases, emissions, settled_s = _segments(run, meters, now_s)
     if is_so_far:
         emissions = _emissions_so_far(run, meters, now_s)
-    duration_s = max(0.0, _until_s(run, now_s, so_far=so_far) - run.begin_s)
-    view = contract.RunView(
+    is_ended = run.final_settled
+    return Run(
         run_id=run.run_id,
         workload=run.workload,
-        labels=run.labels_with_user,
-        gpus=[run.gpus[device.id] for device in run.measured() if device.kind == "gpu"],
-        state="running" if not run.final_settled else "ended",
-        outcome=run.outcome if run.final_settled else None,
+        state="ended" if is_ended else "running",
         started_at=run.started_at,
-        ended_at=run.ended_at if run.final_settled else None,
-        duration_seconds=duration_s,
-        phases=[
-            contract.PhaseView(
-                name=p.name,
-                started_at=p.started_at,
-                duration_seconds=p.seconds,
-                energy_joules=_summed(run, p.joules.items()),
-                energy_uncertainty_joules=_summed(run, p.half_widths_j.items())
-                if run.final_settled
-                else {},
-                work=run.phase_work.get(p.name, {}),
-                last_started_at=p.started_at if p.entered_at is None else p.entered_at,
-            )
-            for p in phases
-        ],
+        duration_s=max(0.0, _until_s(run, now_s, so_far=so_far) - run.begin_s),
+        outcome=run.outcome if is_ended else None,
+        ended_at=run.ended_at if is_ended else None,
+        labels=run.labels_with_user,
+        gpus=tuple(run.gpus[device.id] for device in run.measured() if device.kind == "gpu"),
+        devices=tuple(_devices(run, meters, now_s, energies, has_intervals=is_ended or is_so_far)),
+        phases=tuple(_phase(run, phase) for phase in phases),
         work=run.work(),
         work_unit=run.work_unit or None,
         work_reported_at=run.work_reported_at,
-        results=run.results,
-        settled_until=None if run.final_settled else run.started_at + settled_s - run.begin_s,
-        energy_joules=_by_component({device: energy.joules for device, energy in energies.items()}),
-        energy_uncertainty_joules=_by_component(
-            {
-                device: e.half_width_j
-                for device, e in energies.items()
-                if run.final_settled or is_so_far
-            }
-        ),
-        energy_sensor_limits_joules=_by_component(_sensor_limits_j(run, energies)),
-        integrated_energy_joules={
-            d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"
-        },
-        emissions_grams=_grams(run, emissions),
-        covered_ratio=_by_component(
-            {
-                d: _ratio(e.covered_s, _observed_s(run, meters.get(d), now_s))
-                for d, e in energies.items()
-            }
-        ),
-        notes=_notes(run, now_s),
-        attributed_energy_joules=_by_component(
-            {
-                d: run.attributed_j[d]
-                for d, e in energies.items()
-                if d in run.attributed_j and _is_shared(run, d, e)
-            }
-        ),
-        energy_before_use_joules=_by_component(
-            {d: joules for d in energies if (joules := run.before_use_j(d)) > 0.0}
-        ),
+        results=dict(run.results),
+        settled_until=None if is_ended else run.started_at + settled_s - run.begin_s,
+        emissions=tuple(_grams(run, emissions)),
+        power_max_w=dict(run.power_max_w),
+        notes=tuple(_notes(run, now_s)),
         simulation=simulation,
     )
-    return (
-        view.model_copy(update={"energy_per_unit": list(energies_per_unit(view))})
-        if run.final_settled
-        else view
+
+
+def _devices(
+    run: RunRecord,
+    meters: Meters,
+    now_s: float,
+    energies: Mapping[Device, MeasuredEnergy],
+    *,
+    has_intervals: bool,
+) -> Iterator[RunDevice]:
+    """Yield the devices with an energy, by component; without `has_intervals` their half-widths are
+    unknown.
+    """
+    counted = [
+        (COMPONENTS.index(device.component), device)
+        for device in energies
+        if device.component is not None
+    ]
+    for component, device in sorted(counted, key=lambda one: one[0]):
+        energy = energies[device]
+        observed_s = _observed_s(run, meters.get(device), now_s)
+        is_divided = device in run.attributed_j and _is_shared(run, device, energy)
+        yield RunDevice(
+            component=COMPONENTS[component],
+            device_id=device.id,
+            energy_j=Figure(
+                energy.joules,
+                energy.half_width_j if has_intervals else None,
+                bias=_sensor_limits_j(run, device, energy),
+                covered_ratio=_ratio(energy.covered_s, observed_s),
+            ),
+            attributed_j=run.attributed_j[device] if is_divided else None,
+            before_use_j=run.before_use_j(device),
+            integrated_j=energy.integrated_j if device.kind == "gpu" else None,
+        )
+
+
+def _phase(run: RunRecord, phase: PhaseTotal) -> RunPhase:
+    halves_j = _summed(run, phase.half_widths_j.items()) if run.final_settled else {}
+    return RunPhase(
+        name=phase.name,
+        started_at=phase.started_at,
+        duration_s=phase.seconds,
+        energies_j={
+            component: Figure(joules, halves_j.get(component))
+            for component, joules in _summed(run, phase.joules.items()).items()
+        },
+        work=dict(run.phase_work.get(phase.name, {})),
+        last_started_at=phase.started_at if phase.entered_at is None else phase.entered_at,
     )
 
 
@@ -176,17 +169,13 @@ def _emissions_so_far(run: RunRecord, meters: Meters, now_s: float) -> list[RunE
 
 
 def _sensor_limits_j(
-    run: RunRecord, energies: Mapping[Device, MeasuredEnergy]
-) -> dict[Device, tuple[float, float]]:
-    """Return the limits of the systematic error of each GPU's energy; simulated sensors have
-    none.
-    """
-    gpus = {device: run.gpus[device.id] for device in energies if device.kind == "gpu"}
-    return {
-        device: gpu_limits_j(energies[device].joules, gpu.name, gpu.architecture)
-        for device, gpu in gpus.items()
-        if not gpu.name.startswith(_SIMULATED)
-    }
+    run: RunRecord, device: Device, energy: MeasuredEnergy
+) -> tuple[float, float] | None:
+    """Return the limits of the systematic error of a GPU's energy; simulated sensors have none."""
+    if device.kind != "gpu" or run.gpus[device.id].name.startswith(SIMULATED):
+        return None
+    gpu = run.gpus[device.id]
+    return gpu_limits_j(energy.joules, gpu.name, gpu.architecture)
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:
@@ -210,16 +199,12 @@ def _summed(run: RunRecord, amounts: Iterable[tuple[Device, float]]) -> dict[str
     return summed
 
 
-def _grams(run: RunRecord, emissions: list[RunEmission]) -> list[contract.Emissions]:
-    kinds = dict.fromkeys((e.basis, e.quality) for e in emissions)
-    return [
-        contract.Emissions(component=component, basis=basis, quality=quality, grams=grams)
-        for basis, quality in kinds
-        for component, grams in _summed(
-            run,
-            ((e.device, e.grams) for e in emissions if (e.basis, e.quality) == (basis, quality)),
-        ).items()
-    ]
+def _grams(run: RunRecord, emissions: list[RunEmission]) -> Iterator[Emissions]:
+    for basis, quality in dict.fromkeys((one.basis, one.quality) for one in emissions):
+        of_kind = [one for one in emissions if (one.basis, one.quality) == (basis, quality)]
+        by_component = _summed(run, ((one.device, one.grams) for one in of_kind))
+        for component, grams in by_component.items():
+            yield Emissions(component, basis, quality, grams)
 
 
 def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
@@ -290,14 +275,6 @@ def _segments(
             then = replace(then, joules=max(mark.joules, then.joules))
             energies[device] = energy_between(mark, then)
     return *add_segment(run, cut, until_s, energies), until_s
-
-
-def _by_component(values: Mapping[Device, _Value]) -> dict[str, dict[str, _Value]]:
-    shaped: dict[str, dict[str, _Value]] = {}
-    for device, value in values.items():
-        if device.component:
-            shaped.setdefault(device.component, {})[device.id] = value
-    return shaped
 
 
 def _observed_s(run: RunRecord, meter: DeviceMeter | None, now_s: float) -> float:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from wattline.contract import run as contract
 from wattline.contract.api import MAX_RUNS_LISTED, Outcome
+from wattline.contract.json_values import json_bytes
+from wattline.contract.run import Run
 from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from wattline_exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from wattline_exporter.runs.admission import (
@@ -22,7 +23,7 @@ from wattline_exporter.runs.admission import (
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.lifecycle import became_empty_s, watch_exits
-from wattline_exporter.runs.measure import run_view
+from wattline_exporter.runs.measure import measure
 from wattline_exporter.runs.open_run import STORED, RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.exits import ProcessExits
@@ -80,14 +81,14 @@ class RunService(Service):
 
     # -- requests
 
-    async def begin(self, request: RunStart) -> tuple[contract.RunView, bool]:
+    async def begin(self, request: RunStart) -> tuple[Run, bool]:
         """Return the run and whether it is new. Raises RunError."""
         await self._sensors.wait_until_ready()  # the GPUs are unknown until then
         if self._stopping.is_set():
             raise RunError(503, "the exporter is stopping; begin the run after its restart")
         if job := job_of(request):
             if begun := next((run for run in self.discovered() if _is_of(run, job)), None):
-                return await self._saved_view(begun), False
+                return await self._saved(begun), False
             gpus = assigned_gpus(self._sensors.live, request.gpus or ())
             run_id = request.run_id and self.unused_id(request.run_id)
             request = replace(request, gpus=gpus, run_id=run_id)
@@ -98,7 +99,7 @@ class RunService(Service):
         if is_new:
             await self._wait_for_update()
             self._ledger.confirm_begin(run)
-        return await self._saved_view(run), is_new
+        return await self._saved(run), is_new
 
     def begin_discovered(self, found: DiscoveredRun) -> RunRecord:
         """Begin a run for the owner of processes. Raises RunError."""
@@ -144,33 +145,31 @@ class RunService(Service):
             self._ledger.find(run_id).note(note)
         await self._end(run_id, RunEnd(outcome=outcome), end_s)
 
-    async def add_processes(self, run_id: str, request: RunProcesses) -> contract.RunView:
+    async def add_processes(self, run_id: str, request: RunProcesses) -> Run:
         run = self._ledger.add_processes(run_id, request)
         if self.others_on_gpus(
             run_id, boottime()
         ):  # a part of the load of shared GPUs is theirs from now on
             await self._ledger.attribution.rescan(self._ledger.runs.values(), boottime())
-        return await self._saved_view(run)
+        return await self._saved(run)
 
-    async def work(
-        self, run_id: str, contributor: str, totals: Mapping[str, float]
-    ) -> contract.RunView:
-        return await self._saved_view(self._ledger.work(run_id, contributor, totals))
+    async def work(self, run_id: str, contributor: str, totals: Mapping[str, float]) -> Run:
+        return await self._saved(self._ledger.work(run_id, contributor, totals))
 
-    async def phase(self, run_id: str, name: str) -> contract.RunView:
+    async def phase(self, run_id: str, name: str) -> Run:
         run = self._ledger.phase(run_id, name)
         self._sensors.read_cpu_energy_soon()  # it is read once a second otherwise
-        return await self._saved_view(run)
+        return await self._saved(run)
 
-    async def _saved_view(self, run: RunRecord) -> contract.RunView:
+    async def _saved(self, run: RunRecord) -> Run:
         """Return the run once it is saved, or with a note that it is not, while the disk fails or
         hangs.
         """
         is_saved = await self._storage.save_soon()
-        view = self._ledger.view(run)
-        return view if is_saved else view.model_copy(update={"notes": [*view.notes, NOT_SAVED]})
+        measured = self._ledger.measured(run)
+        return measured if is_saved else replace(measured, notes=(*measured.notes, NOT_SAVED))
 
-    async def end(self, run_id: str, request: RunEnd) -> contract.RunView:
+    async def end(self, run_id: str, request: RunEnd) -> Run:
         """End the run, even if the client disconnects. For an ended run, return it unchanged.
         Raises RunError.
         """
@@ -178,7 +177,7 @@ class RunService(Service):
             self._sensors.wait_until_ready()
         )  # after a restart of the exporter, no sensor has been read yet
         run = await asyncio.shield(self._end(run_id, request))
-        return await self._saved_view(run)
+        return await self._saved(run)
 
     async def _end(self, run_id: str, request: RunEnd, end_s: float | None = None) -> RunRecord:
         if run_id in self._ending:
@@ -212,9 +211,9 @@ class RunService(Service):
         if scan.done():
             scan.result()
 
-    def get(self, run_id: str) -> contract.RunView:
+    def get(self, run_id: str) -> Run:
         """Return a run; a running one with its energy up to now. Raises RunError."""
-        return self._ledger.view(self._ledger.find(run_id), so_far=True)
+        return self._ledger.measured(self._ledger.find(run_id), so_far=True)
 
     def devices_of(self, run_id: str) -> RunDevices:
         """Return the devices of a run, and its times. Raises RunError."""
@@ -297,9 +296,9 @@ class RunService(Service):
         ended = [stored[run.run_id] for run in runs if _is_final(run, stored.get(run.run_id))]
         bodies = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
         bodies |= {
-            r.run_id: self._ledger.view(r).model_dump_json().encode()
-            for r in runs
-            if r.run_id not in bodies
+            run.run_id: json_bytes(self._ledger.measured(run).to_json())
+            for run in runs
+            if run.run_id not in bodies
         }
         return [bodies[run.run_id] for run in runs]
 
@@ -351,6 +350,4 @@ def _is_final(run: RunRecord, stored: RunRecord | None) -> bool:
 
 def _ended_as_json(runs: list[RunRecord], simulation: str | None) -> dict[str, bytes]:
     """Convert ended runs, whose figures need no meter."""
-    return {
-        run.run_id: run_view(run, {}, 0.0, simulation).model_dump_json().encode() for run in runs
-    }
+    return {run.run_id: json_bytes(measure(run, {}, 0.0, simulation).to_json()) for run in runs}

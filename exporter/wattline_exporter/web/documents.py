@@ -11,8 +11,8 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from wattline.contract.api import RUN_ID_PATTERN, Gpus
-from wattline.contract.run import RunView
+from wattline.contract.api import RUN_ID_PATTERN, GpusJson
+from wattline.contract.run import RunJson
 from wattline_exporter.polling.hub import SensorHub
 from wattline_exporter.requests.views import RequestPage, RequestReceipt, RequestView
 from wattline_exporter.web.bodies import (
@@ -23,6 +23,7 @@ from wattline_exporter.web.bodies import (
     RequestReport,
     WorkRequest,
 )
+from wattline_exporter.web.json_schema import schema_name, typed_dict_schemas
 
 
 class Problem(BaseModel):
@@ -186,7 +187,7 @@ _TIME = {
 
 def openapi_document(version: str) -> dict[str, Any]:
     bodies: list[type] = [BeginRequest, RequestReport, *(model for _, model, _ in _STEPS)]
-    answers: list[type] = [RunView, Gpus, RequestPage, RequestReceipt, RequestView, Problem]
+    answers: list[type] = [RequestPage, RequestReceipt, RequestView, Problem]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -199,6 +200,8 @@ def openapi_document(version: str) -> dict[str, Any]:
             "schemas": {
                 **_schemas(bodies, "validation"),
                 **_schemas(answers, "serialization"),
+                **typed_dict_schemas(RunJson, _REF),
+                **typed_dict_schemas(GpusJson, _REF),
             },
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
@@ -210,7 +213,8 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    run = _ref(RunView)
+    run = {"$ref": _REF + schema_name(RunJson)}
+    gpus = {"$ref": _REF + schema_name(GpusJson)}
     begin = _operation("Start a run.", {"200": run, "201": run}, body=BeginRequest)
     steps = {
         f"/api/v1/runs/{{run_id}}/{name}": {
@@ -256,7 +260,7 @@ def _paths() -> dict[str, Any]:
             "post": report,
         },
         "/api/v1/requests/{request_id}": {"parameters": [_REQUEST_ID], "get": request},
-        "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": _ref(Gpus)})},
+        "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": gpus})},
         "/api/v1/carbon": {
             "get": _operation("List carbon intensities, for other exporters.", {"200": _OBJECT})
         },

@@ -15,7 +15,8 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from wattline.contract.api import Gpus
-from wattline.contract.run import RunView
+from wattline.contract.json_values import json_bytes
+from wattline.contract.run import Run
 from wattline_exporter.polling.hub import SensorHub
 from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
 from wattline_exporter.sensors.readings import RunError
@@ -45,17 +46,17 @@ QUERIES = web.AppKey("queries", HistoryQueries)
 class RunApi(Protocol):
     """Requests of the run API; they raise RunError. See `wattline_exporter.runs.service`."""
 
-    async def begin(self, request: RunStart) -> tuple[RunView, bool]: ...
+    async def begin(self, request: RunStart) -> tuple[Run, bool]: ...
 
-    async def add_processes(self, run_id: str, request: RunProcesses) -> RunView: ...
+    async def add_processes(self, run_id: str, request: RunProcesses) -> Run: ...
 
-    async def work(self, run_id: str, contributor: str, totals: Mapping[str, float]) -> RunView: ...
+    async def work(self, run_id: str, contributor: str, totals: Mapping[str, float]) -> Run: ...
 
-    async def phase(self, run_id: str, name: str) -> RunView: ...
+    async def phase(self, run_id: str, name: str) -> Run: ...
 
-    async def end(self, run_id: str, request: RunEnd) -> RunView: ...
+    async def end(self, run_id: str, request: RunEnd) -> Run: ...
 
-    def get(self, run_id: str) -> RunView: ...
+    def get(self, run_id: str) -> Run: ...
 
     async def list_runs(
         self,
@@ -213,9 +214,9 @@ def _runs(request: web.Request) -> RunApi:
     return request.app[ENDPOINTS].runs
 
 
-def _answer(run: RunView, status: int = 200) -> web.Response:
+def _answer(run: Run, status: int = 200) -> web.Response:
     return web.Response(
-        status=status, body=run.model_dump_json().encode(), content_type="application/json"
+        status=status, body=json_bytes(run.to_json()), content_type="application/json"
     )
 
 
@@ -272,7 +273,7 @@ async def show_gpus(request: web.Request) -> web.Response:
     sensors = request.app[ENDPOINTS].sensors
     await sensors.wait_until_ready()
     gpus = Gpus(tuple(sensors.answering_gpus()), sensors.live.simulation)
-    return web.json_response(gpus.to_json())
+    return web.Response(body=json_bytes(gpus.to_json()), content_type="application/json")
 
 
 async def query_history(request: web.Request) -> web.Response:

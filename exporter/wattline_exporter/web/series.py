@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,23 +43,13 @@ from wattline.contract.metrics import (
     RUN_WORK_TIMESTAMP,
     RUN_WORK_UNIT,
 )
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 from wattline_exporter.meter.plausibility import REASONS
 from wattline_exporter.polling.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, read_clocks
 from wattline_exporter.storage.writer import HistorySecond
 from wattline_exporter.web.metrics_page import CollectedSeries, RenderedSeries, group_families
-
-
-class RunMetrics(Protocol):
-    """A run at one instant, with the maximum power by GPU, which only the metrics show."""
-
-    @property
-    def run(self) -> RunView: ...
-
-    @property
-    def power_max_w(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,7 @@ class NodeSnapshot:
     attribution: tuple[Reading, ...]
     services: tuple[Reading, ...]
     """Metrics of storage, push and carbon intensities."""
-    runs: tuple[RunMetrics, ...]
+    runs: tuple[Run, ...]
 
 
 def node_readings(snapshot: NodeSnapshot) -> Iterator[Reading]:
@@ -129,19 +119,18 @@ def _device_readings(snapshot: DeviceSnapshot) -> Iterator[Reading]:
         yield Reading(CPU_POWER, (device.id, device.kind), snapshot.power_w)
 
 
-def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
+def run_readings(run: Run) -> Iterator[Reading]:
     """Yield the series of one run."""
-    run = snapshot.run
     identity = (run.run_id,)
     labels = tuple((f"label_{name}", value) for name, value in run.labels.items())
     yield Reading(RUN_INFO, (run.run_id, run.workload), 1.0, labels)
     yield Reading(RUN_START, identity, run.started_at)
-    yield Reading(RUN_DURATION, identity, run.duration_seconds)
+    yield Reading(RUN_DURATION, identity, run.duration_s)
     if run.ended_at is not None:
         yield Reading(RUN_END, identity, run.ended_at)
         yield Reading(RUN_OUTCOME, (run.run_id, run.outcome or "interrupted"), 1.0)
-    yield from _run_energy_readings(run, snapshot.power_max_w)
-    for emission in run.emissions_grams:
+    yield from _run_energy_readings(run)
+    for emission in run.emissions:
         labels_of = (run.run_id, emission.component, emission.basis, emission.quality)
         yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
     for unit, amount in run.work.items():
@@ -155,36 +144,40 @@ def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
     yield from _phase_readings(run)
 
 
-def _phase_readings(run: RunView) -> Iterator[Reading]:
+def _phase_readings(run: Run) -> Iterator[Reading]:
     for phase in run.phases:
-        yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_seconds)
+        yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_s)
         if phase.last_started_at is not None:
             yield Reading(RUN_PHASE_START, (run.run_id, phase.name), phase.last_started_at)
-        for component, joules in phase.energy_joules.items():
-            yield Reading(RUN_PHASE_ENERGY, (run.run_id, phase.name, component), joules)
-        for component, half_j in phase.energy_uncertainty_joules.items():
-            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (run.run_id, phase.name, component), half_j)
+        for component, energy in phase.energies_j.items():
+            labels = (run.run_id, phase.name, component)
+            if energy.value is not None:
+                yield Reading(RUN_PHASE_ENERGY, labels, energy.value)
+            if energy.half_width is not None:
+                yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, labels, energy.half_width)
         for unit, amount in phase.work.items():
             yield Reading(RUN_PHASE_WORK, (run.run_id, phase.name, unit), amount)
 
 
-def _run_energy_readings(run: RunView, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
+def _run_energy_readings(run: Run) -> Iterator[Reading]:
+    integrated_j = {device.device_id: device.integrated_j for device in run.devices}
     for gpu in run.gpus:
         labels = (run.run_id, gpu.gpu, gpu.uuid)
         yield Reading(RUN_GPU_INFO, labels, 1.0)
-        if gpu.uuid in run.integrated_energy_joules:
-            yield Reading(RUN_INTEGRATED_ENERGY, labels, run.integrated_energy_joules[gpu.uuid])
-        if gpu.uuid in power_max_w:
-            yield Reading(RUN_POWER_MAX, labels, power_max_w[gpu.uuid])
-    for metric, values in (
-        (RUN_ENERGY, run.energy_joules),
-        (RUN_ENERGY_BEFORE_USE, run.energy_before_use_joules),
-        (RUN_ENERGY_UNCERTAINTY, run.energy_uncertainty_joules),
-        (RUN_COVERED_RATIO, run.covered_ratio),
-    ):
-        for component, devices in values.items():
-            for device, value in devices.items():
-                yield Reading(metric, (run.run_id, component, device), value)
+        if (gpu_integrated_j := integrated_j.get(gpu.uuid)) is not None:
+            yield Reading(RUN_INTEGRATED_ENERGY, labels, gpu_integrated_j)
+        if gpu.uuid in run.power_max_w:
+            yield Reading(RUN_POWER_MAX, labels, run.power_max_w[gpu.uuid])
+    for device in run.devices:
+        labels = (run.run_id, device.component, device.device_id)
+        energy = device.energy_j
+        if energy.value is not None:
+            yield Reading(RUN_ENERGY, labels, energy.value)
+        if device.before_use_j > 0:
+            yield Reading(RUN_ENERGY_BEFORE_USE, labels, device.before_use_j)
+        if energy.half_width is not None:
+            yield Reading(RUN_ENERGY_UNCERTAINTY, labels, energy.half_width)
+        yield Reading(RUN_COVERED_RATIO, labels, energy.covered_ratio)
 
 
 class ReadingSource(Protocol):
@@ -227,7 +220,7 @@ class RunSource(Protocol):
     def hidden(self, *, recorded: bool) -> Collection[str]:
         """Return the ids of the runs that have no series."""
 
-    def snapshot(self, run_id: str) -> RunMetrics: ...
+    def snapshot(self, run_id: str) -> Run: ...
 
 
 @dataclass(frozen=True, slots=True)

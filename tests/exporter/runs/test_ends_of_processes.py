@@ -39,12 +39,9 @@ class Node(LedgerNode):
             self.scan()
             if not self.run.is_open:
                 break
-        view = self.ledger.view(self.run)
-        return (
-            view,
-            view.energy_joules["gpu"][GPU.id],
-            view.energy_uncertainty_joules["gpu"][GPU.id],
-        )
+        measured = self.ledger.measured(self.run)
+        energy = measured.energy("gpu")
+        return measured, energy.number, energy.half_width
 
 
 @pytest.fixture

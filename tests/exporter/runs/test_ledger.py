@@ -93,8 +93,8 @@ def test_ledger_unsaved_run_is_not_forgotten(tmp_path):
     state.close()
 
 
-def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
-    from wattline_exporter.runs.measure import run_view
+def test_measure_counters_do_not_fall_while_start_settles(tmp_path):
+    from wattline_exporter.runs.measure import measure
 
     state = StateFile(tmp_path)
     node = LedgerNode(state)
@@ -103,17 +103,15 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        energies = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get(
-            "gpu", {}
-        )
-        values += energies.values()
+        measured = measure(run, node.live.energy.meters, node.now_s, None)
+        values += [device.energy_j.number for device in measured.devices]
     state.close()
 
     assert values == sorted(values)
     assert len(values) > 20
 
 
-def test_run_view_energy_does_not_fall_when_processes_were_gone(tmp_path):
+def test_measure_energy_does_not_fall_when_processes_were_gone(tmp_path):
     alive, state = [True], StateFile(tmp_path)
     node = LedgerNode(state, is_alive=lambda _: alive[0])
     run = node.begin(gpus=["0"])
@@ -125,7 +123,7 @@ def test_run_view_energy_does_not_fall_when_processes_were_gone(tmp_path):
     while run.running:
         node.run_for(1)
         node.ledger.tick()
-        shown_j.append(node.ledger.view(run).energy_joules["gpu"][GPU.id])
+        shown_j.append(node.ledger.measured(run).energy("gpu").number)
     state.close()
 
     assert shown_j == sorted(shown_j)
@@ -149,13 +147,13 @@ def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
     node.ledger.tick()
     node.run_for(5)
     node.end("r")
-    phases = {phase.name: phase for phase in node.ledger.view(node.ledger.find("r")).phases}
+    phases = {phase.name: phase for phase in node.ledger.measured(node.ledger.find("r")).phases}
     state.close()
 
     shift_s = first_at + 100.3  # the start of a run takes 0.3 s
     assert phases["train"].started_at == pytest.approx(shift_s, abs=0.1)
     assert phases["train"].last_started_at == pytest.approx(shift_s + 18, abs=0.1)
-    assert phases["train"].duration_seconds == pytest.approx(22, abs=0.4)
+    assert phases["train"].duration_s == pytest.approx(22, abs=0.4)
     assert (
         phases["validate"].last_started_at
         == phases["validate"].started_at
@@ -171,16 +169,16 @@ def test_ledger_work_has_the_time_of_its_latest_report(tmp_path):
     node = LedgerNode(state)
     run = node.begin(run_id="r")
     first_at = run.started_at
-    assert node.ledger.view(run).work_reported_at is None
+    assert node.ledger.measured(run).work_reported_at is None
     node.run_for(4)
     node.ledger.work("r", "", {"steps": 40.0})
-    reported_at = node.ledger.view(run).work_reported_at
+    reported_at = node.ledger.measured(run).work_reported_at
     node.run_for(6)
     node.ledger.tick()  # a step is the difference from the reading of the tick before
     node.first_at += 100
     node.ledger.tick()
     node.end("r")
-    ended = node.ledger.view(node.ledger.find("r"))
+    ended = node.ledger.measured(node.ledger.find("r"))
     state.close()
 
     assert reported_at == pytest.approx(first_at + 4.3, abs=0.1)  # the start of a run takes 0.3 s

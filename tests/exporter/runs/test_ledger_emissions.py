@@ -206,11 +206,11 @@ def test_view_of_running_run_has_emissions_of_its_energy(tmp_path):
             node.ledger.tick()
         node.run_for(4)
         node.ledger.tick()
-        view = node.ledger.view(run, so_far=True)
+        measured = node.ledger.measured(run, so_far=True)
         grams.append(
             (
-                sum(view.energy_joules["gpu"].values()),
-                sum(one.grams for one in view.emissions_grams),
+                measured.energy("gpu").number,
+                sum(one.grams for one in measured.emissions),
             )
         )
     state.close()

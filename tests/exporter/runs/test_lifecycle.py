@@ -25,7 +25,7 @@ def test_death_found_late_has_at_most_the_energy_of_the_limit(tmp_path, asleep_s
         node.ledger.tick()
     living.append(False)
     node.run_for(9 + asleep_s)
-    running_j = node.ledger.view(run).energy_joules["gpu"][GPU.id]
+    running_j = node.ledger.measured(run).energy("gpu").number
     node.ledger.tick()
     state.close()
     duration_s = run.end_s - run.begin_s

@@ -72,9 +72,9 @@ def test_limits_short_run_stays_in_ledger_history_and_owner_counters(make_node):
     node.run_for(100)
     assert run_ids(node) == set()
     assert run_ids(node, recorded=True) == {"job-1"}
-    assert node.ledger.view(node.ledger.find("job-1")).energy_joules["gpu"][
-        UUIDS[0]
-    ] == pytest.approx(15_000, rel=0.01)
+    assert node.ledger.measured(node.ledger.find("job-1")).energy("gpu").number == pytest.approx(
+        15_000, rel=0.01
+    )
     assert node.values(ENERGY)["slurm", "ada", "", "slurm", "gpu", "idle_shared"] == pytest.approx(
         15_000, rel=0.01
     )

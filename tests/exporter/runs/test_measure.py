@@ -1,4 +1,4 @@
-"""View of running runs."""
+"""Figures of running runs."""
 
 import math
 from copy import deepcopy
@@ -9,7 +9,7 @@ from wattline.contract.api import NO_GPU_FOUND, RunGpu
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.uncertainty import ZERO_TOTALS, MeterTotals, mark_at_totals
 from wattline_exporter.runs import marks
-from wattline_exporter.runs.measure import run_view
+from wattline_exporter.runs.measure import measure
 from wattline_exporter.runs.open_run import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll
@@ -57,9 +57,11 @@ def test_phase_energy_while_another_device_is_silent_never_falls():
             marks.start_phase(run, meters, Cut(PHASE_S, "second"))
         if run.begin:
             marks.settle(run, meters, t_s)
-            phases = run_view(run, meters, t_s, None).phases
+            phases = measure(run, meters, t_s, None).phases
             shown_j += [
-                phase.energy_joules.get("gpu", 0.0) for phase in phases if phase.name == "first"
+                phase.energies_j["gpu"].number if phase.energies_j else 0.0
+                for phase in phases
+                if phase.name == "first"
             ]
 
     assert [p.name for p in run.phases] == ["first"]  # it is final
@@ -82,18 +84,18 @@ def test_energies_at_end_bounded_by_power_limit_do_not_fall():
     for step in range(1_000):
         t_s = BEGIN_S + step * 0.047
         meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * t_s, 300.0, 300.0))
-        shown = run_view(run, meters, t_s, None)
+        shown = measure(run, meters, t_s, None)
         ended = deepcopy(run)
         ended.end_s = t_s
         marks.finish(ended, meters)
-        final = run_view(ended, meters, t_s, None)
-        assert final.energy_joules["gpu"][GPU.id] >= shown.energy_joules["gpu"][GPU.id]
+        final = measure(ended, meters, t_s, None)
+        assert final.energy().number >= shown.energy().number
         assert all(
-            final.phases[0].energy_joules["gpu"] >= phase.energy_joules["gpu"]
+            final.phases[0].energies_j["gpu"].number >= phase.energies_j["gpu"].number
             for phase in shown.phases
         )
 
-    assert final.energy_joules["gpu"][GPU.id] == pytest.approx(700.0 * (t_s - BEGIN_S))
+    assert final.energy().number == pytest.approx(700.0 * (t_s - BEGIN_S))
 
 
 def test_energy_so_far_is_known_from_the_first_second():
@@ -104,23 +106,21 @@ def test_energy_so_far_is_known_from_the_first_second():
         meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * math.floor(t_s * 10) / 10, 300.0, 300.0))
     run.begin = marks.take_marks(run, meters, BEGIN_S, {})
     run.cuts.append(Cut(BEGIN_S, "first", marks=run.begin))
-    view = run_view(run, meters, BEGIN_S + 0.5, None, so_far=True)
+    (device,) = measure(run, meters, BEGIN_S + 0.5, None, so_far=True).devices
 
-    half_j = view.energy_uncertainty_joules["gpu"][GPU.id]
-    assert abs(view.energy_joules["gpu"][GPU.id] - 300 * 0.5) <= half_j < 300
-    assert view.energy_sensor_limits_joules["gpu"][
-        GPU.id
-    ] == pytest.approx(  # the sensor reads -9 to +3 %
-        [view.energy_joules["gpu"][GPU.id] * (1 / ratio - 1) for ratio in (1.03, 0.91)]
+    energy = device.energy_j
+    assert abs(energy.number - 300 * 0.5) <= energy.half_width < 300
+    assert energy.bias == pytest.approx(  # the sensor reads -9 to +3 %
+        [energy.number * (1 / ratio - 1) for ratio in (1.03, 0.91)]
     )
-    assert run_view(run, meters, BEGIN_S + 0.5, None).energy_joules == {}
+    assert measure(run, meters, BEGIN_S + 0.5, None).devices == ()
 
 
 def test_run_on_no_gpu_is_noted_after_a_minute_while_it_runs():
     """GPU on which none of its processes has been found yet; the note goes when one is found."""
     run = record(discovers=True)
-    notes = [run_view(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
+    notes = [measure(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
     run.seen_on.append(GPU.id)
 
-    assert notes == [[], [NO_GPU_FOUND]]
-    assert run_view(run, {}, BEGIN_S + 61.0, None).notes == []
+    assert notes == [(), (NO_GPU_FOUND,)]
+    assert measure(run, {}, BEGIN_S + 61.0, None).notes == ()

@@ -227,9 +227,10 @@ def stored_runs(life: Life) -> list[RunRecord]:
 def found_run(life: Life, record: RunRecord) -> FoundRun:
     with suppress(RunError):
         record = life.ledger.find(record.run_id)
-    view = life.ledger.view(record)
-    energies = view.energy_joules.get("gpu", {})
-    half_j = view.energy_uncertainty_joules.get("gpu", {})
+    view = life.ledger.measured(record)
+    devices = [device for device in view.devices if device.component == "gpu"]
+    energies = {device.device_id: device.energy_j.number for device in devices}
+    half_j = {device.device_id: device.energy_j.half_width for device in devices}
     assert record.discovered
     return FoundRun(
         record.run_id,

@@ -126,17 +126,17 @@ def keep_processes(life):
 
 def double_energies(life):
     """Report twice the energy of each run."""
-    view = life.ledger.view
+    measured = life.ledger.measured
 
     def doubled(run):
-        shown = view(run)
-        twice = {
-            c: {d: 2 * joules for d, joules in devices.items()}
-            for c, devices in shown.energy_joules.items()
-        }
-        return shown.model_copy(update={"energy_joules": twice, "notes": []})
+        shown = measured(run)
+        devices = tuple(
+            replace(each, energy_j=replace(each.energy_j, value=2 * each.energy_j.number))
+            for each in shown.devices
+        )
+        return replace(shown, devices=devices, notes=())
 
-    life.ledger.view = doubled
+    life.ledger.measured = doubled
 
 
 DEFECTS = [

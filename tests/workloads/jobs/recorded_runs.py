@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattline.contract.record import IterationEvent, PhaseEvent, parse_event
-from wattline.contract.run import RunView
+from wattline.contract.run import Run
 
 RECORD = "record"
 """Name of the folder of the record."""
@@ -14,12 +14,12 @@ RECORD = "record"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    run: RunView
+    run: Run
     iterations: list[IterationEvent]
     phases: list[str]
 
 
-def recorded_run(run: RunView, folder: Path) -> RecordedRun:
+def recorded_run(run: Run, folder: Path) -> RecordedRun:
     lines = (folder / RECORD / "events.jsonl").read_text().splitlines()
     events = [parse_event(line) for line in lines]
     iterations = [event for event in events if isinstance(event, IterationEvent)]

@@ -14,7 +14,7 @@ def test_run_folder_events_have_command_labels_and_exit_code(exporter, tmp_path)
     assert (start.run_id, start.workload, start.labels) == ("a", "sh", {"model": "gpt2"})
     assert (start.command, start.config) == (["sh", "-c", "exit 3"], {})
     assert (end.outcome, end.exit_code) == ("failed", 3)
-    assert end.duration_seconds == exporter.api.only_run.duration_seconds
+    assert end.duration_seconds == exporter.api.only_run.duration_s
 
 
 def test_run_folder_records_job_options(exporter, tmp_path):

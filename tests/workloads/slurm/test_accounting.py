@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client.api import Api
+from wattline.contract.run import RunDevice
+from wattline.figures import Figure
 from wattline_workloads.slurm import accounting
 from wattline_workloads.slurm.accounting import write_energy
 from wattline_workloads.slurm.job import Job, SlurmError
@@ -52,11 +55,8 @@ def measure(api: tuple[RunApi, str], run_id: str, joules: float) -> None:
     calls = Api(address)
     calls.post("/runs", {"workload": "slurm", "run_id": run_id, "gpus": ["0"]})
     calls.post(f"/runs/{run_id}/end", {"outcome": "ok"})
-    energies = {
-        "energy_joules": {"gpu": {"GPU-1": joules}},
-        "energy_uncertainty_joules": {"gpu": {"GPU-1": 1.0}},
-    }
-    served.runs[run_id] = served.runs[run_id].model_copy(update=energies)
+    device = RunDevice("gpu", "GPU-1", Figure(joules, 1.0))
+    served.runs[run_id] = replace(served.runs[run_id], devices=(device,))
 
 
 def job(address: str, job_id: str = "7", restarts: int = 0) -> Job:

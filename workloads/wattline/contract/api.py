@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 RUN_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 LABEL_NAME_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
@@ -80,6 +80,20 @@ ESTIMATED_PACKAGE = (
 """Note of a run for each CPU package without a meter."""
 
 
+class GpuJson(TypedDict):
+    gpu: str
+    uuid: str
+    name: str
+    architecture: str
+
+
+class GpusJson(TypedDict):
+    """GPUs that respond now, by index; `simulation` is the path of the simulated GPUs' state."""
+
+    gpus: list[GpuJson]
+    simulation: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class RunGpu:
     """A GPU of a run or of a node: `gpu` is its index."""
@@ -88,6 +102,14 @@ class RunGpu:
     uuid: str
     name: str
     architecture: str = ""
+
+    def to_json(self) -> GpuJson:
+        return {
+            "gpu": self.gpu,
+            "uuid": self.uuid,
+            "name": self.name,
+            "architecture": self.architecture,
+        }
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> RunGpu:
@@ -108,8 +130,8 @@ class Gpus:
     simulation: str | None = None
     """Path of the state file of simulated GPUs (see `wattline_exporter.simulation`)."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_json(self) -> GpusJson:
+        return {"gpus": [gpu.to_json() for gpu in self.gpus], "simulation": self.simulation}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Gpus:

@@ -9,12 +9,24 @@ seconds. `metrics.yml` has the exporter's run (`wattline.contract.run`), the exi
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias, cast, get_args
+from typing import Any, ClassVar, TypeAlias
 
 from wattline.contract.api import Outcome
+from wattline.contract.json_values import (
+    as_amounts,
+    as_duration_s,
+    as_index,
+    as_labels,
+    as_number,
+    as_object,
+    as_outcome,
+    as_text,
+    as_texts,
+    as_whole,
+    optional,
+)
 
 EVENTS_FILE = "events.jsonl"
 METRICS_FILE = "metrics.yml"
@@ -104,88 +116,23 @@ def parse_event(line: str | bytes) -> RecordEvent:
     return kind(**values)
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name}: expected a number")  # noqa: TRY004  # invalid content
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError(f"{name}: the number is too large") from error
-
-
-def _duration_s(name: str, value: object) -> float:
-    seconds = _number(name, value)
-    if seconds < 0 or math.isnan(seconds):
-        raise ValueError(f"{name}: expected a number of at least 0")
-    return seconds
-
-
-def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name}: expected a whole number")  # noqa: TRY004  # invalid content
-    return value
-
-
-def _index(name: str, value: object) -> int:
-    index = _whole(name, value)
-    if index < 0:
-        raise ValueError(f"{name}: expected a number of at least 0")
-    return index
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name}: expected text")  # noqa: TRY004  # invalid content
-    return value
-
-
-def _texts(name: str, value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: expected a list")  # noqa: TRY004  # invalid content
-    return [_text(f"{name}.{index}", one) for index, one in enumerate(value)]
-
-
-def _object(name: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name}: expected an object")  # noqa: TRY004  # invalid content
-    return value
-
-
-def _labels(name: str, value: object) -> dict[str, str]:
-    return {key: _text(f"{name}.{key}", one) for key, one in _object(name, value).items()}
-
-
-def _amounts(name: str, value: object) -> dict[str, float]:
-    return {key: _number(f"{name}.{key}", one) for key, one in _object(name, value).items()}
-
-
-def _outcome(name: str, value: object) -> Outcome:
-    if value not in get_args(Outcome):
-        raise ValueError(f"{name}: expected {', '.join(get_args(Outcome))}")
-    return cast("Outcome", value)
-
-
-def _optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
-    return lambda name, value: None if value is None else check(name, value)
-
-
 _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
-    "t": _number,
-    "run_id": _text,
-    "workload": _text,
-    "labels": _labels,
-    "gpus": _texts,
-    "command": _texts,
-    "config": _object,
-    "name": _text,
-    "contributor": _text,
-    "index": _index,
-    "phase": _optional(_text),
-    "latency_seconds": _duration_s,
-    "work": _amounts,
-    "values": _amounts,
-    "outcome": _outcome,
-    "exit_code": _whole,
-    "duration_seconds": _optional(_duration_s),
-    "results": _amounts,
+    "t": as_number,
+    "run_id": as_text,
+    "workload": as_text,
+    "labels": as_labels,
+    "gpus": as_texts,
+    "command": as_texts,
+    "config": as_object,
+    "name": as_text,
+    "contributor": as_text,
+    "index": as_index,
+    "phase": optional(as_text),
+    "latency_seconds": as_duration_s,
+    "work": as_amounts,
+    "values": as_amounts,
+    "outcome": as_outcome,
+    "exit_code": as_whole,
+    "duration_seconds": optional(as_duration_s),
+    "results": as_amounts,
 }

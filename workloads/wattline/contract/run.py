@@ -1,97 +1,546 @@
-"""A run as the run API shows it."""
+"""The record of a run: what the exporter stores and serves, and every program reads.
+
+It needs only the standard library, since it also runs inside users' training processes. Times are
+Unix seconds. `Run.to_json` and `Run.parse` are the run API's form, in which energies are joules by
+component and device.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
-from wattline.contract.api import Outcome, RunGpu, RunState
+from wattline import figures
+from wattline.contract.api import GpuJson, Outcome, RunGpu, RunState
+from wattline.contract.json_values import (
+    as_amounts,
+    as_labels,
+    as_list,
+    as_number,
+    as_object,
+    as_outcome,
+    as_text,
+    as_texts,
+    optional,
+)
+from wattline.contract.work import (
+    SHORTEST_PHASE_S,
+    is_useful,
+    phases_of_work,
+    primary_first,
+    unit_of_one,
+)
+from wattline.figures import Figure, sum_of_one_job
+
+Component = Literal["gpu", "cpu", "dram"]
+COMPONENTS: tuple[Component, ...] = get_args(Component)
+"""Components of a run's energy; their devices do not overlap."""
+SIMULATED = "SIMULATED"
+"""Start of the names of simulated GPUs."""
 
 
-class PhaseView(BaseModel):
+class RunFormatError(ValueError):
+    """JSON that is no run; the message names the field."""
+
+
+class PhaseJson(TypedDict):
     name: str
     started_at: float
     duration_seconds: float
-    energy_joules: dict[str, float]
-    """Energy by component."""
-    energy_uncertainty_joules: dict[str, float] = {}
-    """Half-width of the 95 % confidence interval, by component, once the run has ended."""
-    work: dict[str, float] = {}
-    """Work reported during the phase."""
-    last_started_at: float | None = None
-    """Unix time at which the run last entered the phase."""
+    energy_joules: dict[str, float | None]
+    energy_uncertainty_joules: dict[str, float]
+    work: dict[str, float]
+    last_started_at: float | None
+    energy_state: NotRequired[dict[str, str]]
+    energy_reason: NotRequired[dict[str, str]]
 
 
-class Emissions(BaseModel):
+class EmissionsJson(TypedDict):
     component: str
     basis: str
     quality: str
     grams: float
 
 
-class EnergyPerUnit(BaseModel):
-    """Energy per unit of work over `phases`, over the whole run if there are none; see
-    `wattline.contract.work`.
-
-    `joules` is the energy of all devices of `component`. On devices that others used as well,
-    `joules` is the run's attributed share, and `whole_device_joules` the energy of the whole
-    devices.
-    """
-
+class UnitEnergyJson(TypedDict):
     unit: str
     name: str
-    """Words of the unit for an amount of one: `generated token`."""
     component: str
     joules: float
-    phases: list[str] = []
-    whole_device_joules: float | None = None
+    phases: list[str]
+    whole_device_joules: float | None
 
 
-class RunView(BaseModel):
-    """State of a run. Times are in Unix seconds, energies in joules by component and device."""
+class RunJson(TypedDict):
+    """A run in the run API, by component and device. Limits are differences from the value."""
 
     run_id: str
     workload: str
     labels: dict[str, str]
-    gpus: list[RunGpu]
+    gpus: list[GpuJson]
     state: RunState
     outcome: Outcome | None
     started_at: float
     ended_at: float | None
     duration_seconds: float
-    phases: list[PhaseView]
+    phases: list[PhaseJson]
     work: dict[str, float]
-    work_unit: str | None = None
-    """Primary unit of work: the one that the job declared, else the first one that it reported."""
-    work_reported_at: float | None = None
-    """Unix time of the latest report of work; None without one, and for runs of older exporters."""
+    work_unit: str | None
+    work_reported_at: float | None
     results: dict[str, float]
-    settled_until: float | None = None
-    """Unix time up to which seconds and energies of `phases` of a running run count, about six
-    seconds ago: later marks may still change. Energy, work and duration are up to now, and so are
-    `emissions_grams` of the answer to GET of one run; in lists they are up to this time. None once
-    the run has ended.
-    """
-    energy_joules: dict[str, dict[str, float]]
+    settled_until: float | None
+    energy_joules: dict[str, dict[str, float | None]]
     energy_uncertainty_joules: dict[str, dict[str, float]]
-    """Half-widths of the 95 % confidence intervals of `energy_joules`, once the run has ended."""
-    energy_sensor_limits_joules: dict[str, dict[str, tuple[float, float]]] = {}
-    """Least and most by which the true energy differs from `energy_joules` by the accuracy of the
-    GPUs' sensors, which the interval does not include; none for simulated GPUs.
-    """
+    energy_sensor_limits_joules: dict[str, dict[str, list[float]]]
     integrated_energy_joules: dict[str, float]
-    """Integrated power as a cross-check, by GPU UUID."""
-    emissions_grams: list[Emissions]
+    power_max_watts: dict[str, float]
+    emissions_grams: list[EmissionsJson]
     covered_ratio: dict[str, dict[str, float]]
     notes: list[str]
-    attributed_energy_joules: dict[str, dict[str, float]] = {}
-    """The run's share of devices that others used as well, by policy idle_shared; see
-    `wattline.contract.work`.
-    """
-    energy_before_use_joules: dict[str, dict[str, float]] = {}
+    attributed_energy_joules: dict[str, dict[str, float]]
+    energy_before_use_joules: dict[str, dict[str, float]]
+    energy_per_unit: list[UnitEnergyJson]
+    simulation: str | None
+    energy_state: NotRequired[dict[str, dict[str, str]]]
+    energy_reason: NotRequired[dict[str, dict[str, str]]]
+    energy_rest_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
+    energy_error_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDevice:
+    """A device of a run, by its GPU's UUID or the number of its CPU package, and its energy."""
+
+    component: Component
+    device_id: str
+    energy_j: Figure
+    attributed_j: float | None = None
+    """The run's share by policy idle_shared; None on a device that nothing else used."""
+    before_use_j: float = 0.0
     """Energy from the run's start to its first use of a GPU that nothing else used then; it is not
     attributed.
     """
-    energy_per_unit: list[EnergyPerUnit] = []
-    """Energy per unit of work, the primary unit first, once the run has ended."""
+    integrated_j: float | None = None
+    """Integrated power of a GPU, as a cross-check."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPhase:
+    name: str
+    started_at: float
+    duration_s: float
+    energies_j: Mapping[str, Figure]
+    """Energy by component; the half-widths are known once the run has ended."""
+    work: Mapping[str, float] = field(default_factory=dict)
+    """Work reported during the phase."""
+    last_started_at: float | None = None
+    """Unix time at which the run last entered the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emissions:
+    """Emissions of a component in g CO2eq."""
+
+    component: str
+    basis: str
+    quality: str
+    grams: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEnergy:
+    """Energy per unit of work over `phases`, over the whole run if there are none; see
+    `wattline.contract.work`.
+
+    `energy_j` is the energy of all devices of `component`. On devices that others used as well, it
+    is the run's attributed share, and `whole_device_j` the energy of the whole devices.
+    """
+
+    unit: str
+    name: str
+    """Words of the unit for an amount of one: `generated token`."""
+    component: Component
+    energy_j: float
+    phases: tuple[str, ...] = ()
+    whole_device_j: float | None = None
+
+    def to_json(self) -> UnitEnergyJson:
+        return {
+            "unit": self.unit,
+            "name": self.name,
+            "component": self.component,
+            "joules": self.energy_j,
+            "phases": list(self.phases),
+            "whole_device_joules": self.whole_device_j,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as every program sees it."""
+
+    run_id: str
+    workload: str
+    state: RunState
+    started_at: float
+    duration_s: float
+    """Duration by a clock that no one sets."""
+    outcome: Outcome | None = None
+    ended_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[RunGpu, ...] = ()
+    devices: tuple[RunDevice, ...] = ()
+    """Devices whose energy counts for the run. A running run has a device once its start is
+    measured.
+    """
+    phases: tuple[RunPhase, ...] = ()
+    work: Mapping[str, float] = field(default_factory=dict)
+    work_unit: str | None = None
+    """Primary unit of work: the one that the job declared, else the first one that it reported."""
+    work_reported_at: float | None = None
+    """Unix time of the latest report of work; None without one."""
+    results: Mapping[str, float] = field(default_factory=dict)
+    settled_until: float | None = None
+    """Unix time up to which seconds and energies of `phases` of a running run count, about six
+    seconds ago: later marks may still change. Energy, work and duration are up to now, and so are
+    the emissions of the answer to GET of one run; in lists they are up to this time. None once the
+    run has ended.
+    """
+    emissions: tuple[Emissions, ...] = ()
+    power_max_w: Mapping[str, float] = field(default_factory=dict)
+    """Maximum power by GPU UUID."""
+    notes: tuple[str, ...] = ()
     simulation: str | None = None
     """Path of the state file of simulated GPUs (see `wattline_exporter.simulation`)."""
+
+    @property
+    def is_simulated(self) -> bool:
+        return any(gpu.name.startswith(SIMULATED) for gpu in self.gpus)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Components of the run's devices."""
+        present = {device.component for device in self.devices}
+        return tuple(component for component in COMPONENTS if component in present)
+
+    def energy(self, component: str | None = None) -> Figure:
+        """Return the energy of all devices in joules, or of those of a component; unknown without
+        any.
+        """
+        return sum_of_one_job(
+            device.energy_j
+            for device in self.devices
+            if component is None or device.component == component
+        )
+
+    def attributed_j(self, component: str) -> float | None:
+        """Return the run's part of a component's energy; None where it is unknown, and on devices
+        that nothing else used.
+        """
+        devices = [device for device in self.devices if device.component == component]
+        if all(device.attributed_j is None for device in devices):
+            return None
+        parts_j = [
+            device.energy_j.value if device.attributed_j is None else device.attributed_j
+            for device in devices
+        ]
+        known_j = [part_j for part_j in parts_j if part_j is not None]
+        return math.fsum(known_j) if len(known_j) == len(parts_j) else None
+
+    @property
+    def emissions_g(self) -> float | None:
+        """Emissions in g CO2eq by the average intensity, by the marginal one where only that is
+        known.
+
+        None where a component has none, since the sum would lack it.
+        """
+        for basis in ("average", "marginal"):
+            parts = [one for one in self.emissions if one.basis == basis]
+            if self.devices and set(self.components) <= {one.component for one in parts}:
+                return math.fsum(one.grams for one in parts if one.component in self.components)
+        return None
+
+    def energy_per_unit(self) -> tuple[UnitEnergy, ...]:
+        """Return the energy of each useful unit of work of an ended run, the primary one first.
+
+        Empty where the energy of its GPUs, or of its CPUs without GPUs, is not known completely.
+        """
+        if self.state != "ended" or not self.components:
+            return ()
+        component = self.components[0]
+        if self.energy(component).state != "known":
+            return ()
+        units = (unit for unit, amount in self.work.items() if amount > 0 and is_useful(unit))
+        return tuple(
+            self._unit_energy(unit, component) for unit in primary_first(units, self.work_unit)
+        )
+
+    def _unit_energy(self, unit: str, component: Component) -> UnitEnergy:
+        amount = self.work[unit]
+        name = unit_of_one(unit)
+        whole_j = self.energy(component).number
+        share_j = self.attributed_j(component)
+        if share_j is not None:
+            return UnitEnergy(
+                unit, name, component, share_j / amount, whole_device_j=whole_j / amount
+            )
+        names = self._phases_of_work(unit, component)
+        if not names:
+            return UnitEnergy(unit, name, component, whole_j / amount)
+        phases_j = math.fsum(
+            phase.energies_j[component].number for phase in self.phases if phase.name in names
+        )
+        return UnitEnergy(unit, name, component, phases_j / amount, names)
+
+    def _phases_of_work(self, unit: str, component: Component) -> tuple[str, ...]:
+        shortest_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
+        measured_s = {
+            phase.name: phase.duration_s
+            for phase in self.phases
+            if _is_known(phase.energies_j.get(component)) and phase.duration_s >= shortest_s
+        }
+        done_in = {phase.name: phase.work[unit] for phase in self.phases if unit in phase.work}
+        return phases_of_work(self.work[unit], done_in, measured_s, self.duration_s)
+
+    def to_json(self) -> RunJson:
+        """Return the run as the run API shows it."""
+        document: dict[str, Any] = {
+            "run_id": self.run_id,
+            "workload": self.workload,
+            "labels": dict(self.labels),
+            "gpus": [gpu.to_json() for gpu in self.gpus],
+            "state": self.state,
+            "outcome": self.outcome,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "duration_seconds": self.duration_s,
+            "phases": [_phase_json(phase) for phase in self.phases],
+            "work": dict(self.work),
+            "work_unit": self.work_unit,
+            "work_reported_at": self.work_reported_at,
+            "results": dict(self.results),
+            "settled_until": self.settled_until,
+            "energy_joules": {},
+            "energy_uncertainty_joules": {},
+            "energy_sensor_limits_joules": {},
+            "integrated_energy_joules": {
+                device.device_id: device.integrated_j
+                for device in self.devices
+                if device.integrated_j is not None
+            },
+            "power_max_watts": dict(self.power_max_w),
+            "emissions_grams": [asdict(one) for one in self.emissions],
+            "covered_ratio": _by_component(
+                (device, device.energy_j.covered_ratio) for device in self.devices
+            ),
+            "notes": list(self.notes),
+            "attributed_energy_joules": _by_component(
+                (device, device.attributed_j)
+                for device in self.devices
+                if device.attributed_j is not None
+            ),
+            "energy_before_use_joules": _by_component(
+                (device, device.before_use_j) for device in self.devices if device.before_use_j
+            ),
+            "energy_per_unit": [one.to_json() for one in self.energy_per_unit()],
+            "simulation": self.simulation,
+        }
+        for device in self.devices:
+            for key, value in _figure_fields(device.energy_j):
+                by_device = document.setdefault(key, {}).setdefault(device.component, {})
+                by_device[device.device_id] = value
+        return cast("RunJson", document)
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Run:
+        """Return the run of a JSON object. Raises RunFormatError, which names the field."""
+        try:
+            return _parse(_Fields(as_object("the run", document)))
+        except ValueError as error:
+            raise RunFormatError(str(error)) from error
+
+
+def _is_known(figure: Figure | None) -> bool:
+    return figure is not None and figure.state == "known"
+
+
+def _figure_fields(figure: Figure) -> Iterator[tuple[str, object]]:
+    """Yield the fields of an energy in JSON that have a value, and its value in any case.
+
+    The covered ratio has a field of its own.
+    """
+    for key, value in figures.to_json(figure, "energy", "joules").items():
+        if key != "energy_covered_ratio" and (value is not None or key == "energy_joules"):
+            yield key, value
+
+
+def _phase_json(phase: RunPhase) -> PhaseJson:
+    document: dict[str, Any] = {
+        "name": phase.name,
+        "started_at": phase.started_at,
+        "duration_seconds": phase.duration_s,
+        "energy_joules": {},
+        "energy_uncertainty_joules": {},
+        "work": dict(phase.work),
+        "last_started_at": phase.last_started_at,
+    }
+    for component, energy in phase.energies_j.items():
+        for key, value in _figure_fields(energy):
+            document.setdefault(key, {})[component] = value
+    return cast("PhaseJson", document)
+
+
+def _by_component(values: Iterable[tuple[RunDevice, float]]) -> dict[str, dict[str, float]]:
+    shaped: dict[str, dict[str, float]] = {}
+    for device, value in values:
+        shaped.setdefault(device.component, {})[device.device_id] = value
+    return shaped
+
+
+_FIGURE_KEYS = (
+    "energy_joules",
+    "energy_uncertainty_joules",
+    "energy_sensor_limits_joules",
+    "energy_rest_limits_joules",
+    "energy_error_limits_joules",
+    "energy_state",
+    "energy_reason",
+)
+"""Fields of `figures.to_json`, each by component and device."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Fields of a JSON object; `path` is the start of their names in messages."""
+
+    document: Mapping[str, Any]
+    path: str = ""
+
+    def required(self, name: str) -> Any:
+        if name not in self.document:
+            raise ValueError(f"{self.path}{name}: field required")
+        return self.document[name]
+
+    def text(self, name: str) -> str:
+        return as_text(self.path + name, self.required(name))
+
+    def optional_text(self, name: str) -> str | None:
+        return optional(as_text)(self.path + name, self.document.get(name))
+
+    def number(self, name: str) -> float:
+        return as_number(self.path + name, self.required(name))
+
+    def optional_number(self, name: str) -> float | None:
+        return optional(as_number)(self.path + name, self.document.get(name))
+
+    def amounts(self, name: str) -> dict[str, float]:
+        return as_amounts(self.path + name, self.document.get(name, {}))
+
+    def nested(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return an object of objects; an empty one without the field."""
+        found = as_object(self.path + name, self.document.get(name, {}))
+        return {key: as_object(f"{self.path}{name}.{key}", one) for key, one in found.items()}
+
+    def objects(self, name: str) -> Iterator[_Fields]:
+        path = self.path + name
+        for index, one in enumerate(as_list(path, self.required(name))):
+            yield _Fields(as_object(f"{path}.{index}", one), f"{path}.{index}.")
+
+
+def _parse(fields: _Fields) -> Run:
+    state = fields.text("state")
+    if state not in get_args(RunState):
+        raise ValueError(f"state: expected {' or '.join(get_args(RunState))}")
+    return Run(
+        run_id=fields.text("run_id"),
+        workload=fields.text("workload"),
+        state=cast("RunState", state),
+        started_at=fields.number("started_at"),
+        duration_s=fields.number("duration_seconds"),
+        outcome=optional(as_outcome)("outcome", fields.document.get("outcome")),
+        ended_at=fields.optional_number("ended_at"),
+        labels=as_labels("labels", fields.required("labels")),
+        gpus=tuple(_parse_gpu(one) for one in fields.objects("gpus")),
+        devices=tuple(_parse_devices(fields)),
+        phases=tuple(_parse_phase(one) for one in fields.objects("phases")),
+        work=as_amounts("work", fields.required("work")),
+        work_unit=fields.optional_text("work_unit"),
+        work_reported_at=fields.optional_number("work_reported_at"),
+        results=as_amounts("results", fields.required("results")),
+        settled_until=fields.optional_number("settled_until"),
+        emissions=tuple(_parse_emissions(one) for one in fields.objects("emissions_grams")),
+        power_max_w=fields.amounts("power_max_watts"),
+        notes=tuple(as_texts("notes", fields.required("notes"))),
+        simulation=fields.optional_text("simulation"),
+    )
+
+
+def _parse_gpu(fields: _Fields) -> RunGpu:
+    architecture = fields.optional_text("architecture") or ""
+    return RunGpu(fields.text("gpu"), fields.text("uuid"), fields.text("name"), architecture)
+
+
+def _parse_emissions(fields: _Fields) -> Emissions:
+    return Emissions(
+        component=fields.text("component"),
+        basis=fields.text("basis"),
+        quality=fields.text("quality"),
+        grams=fields.number("grams"),
+    )
+
+
+def _parse_phase(fields: _Fields) -> RunPhase:
+    by_key = {key: as_object(key, fields.document.get(key, {})) for key in _FIGURE_KEYS}
+    return RunPhase(
+        name=fields.text("name"),
+        started_at=fields.number("started_at"),
+        duration_s=fields.number("duration_seconds"),
+        energies_j={
+            component: _parse_figure(by_key, component, fields.path, "")
+            for component in as_object("energy_joules", fields.required("energy_joules"))
+        },
+        work=fields.amounts("work"),
+        last_started_at=fields.optional_number("last_started_at"),
+    )
+
+
+def _parse_devices(fields: _Fields) -> Iterator[RunDevice]:
+    fields.required("energy_joules")
+    energies = {key: fields.nested(key) for key in _FIGURE_KEYS}
+    covered_ratios = fields.nested("covered_ratio")
+    attributed = fields.nested("attributed_energy_joules")
+    before_use = fields.nested("energy_before_use_joules")
+    integrated_j = fields.amounts("integrated_energy_joules")
+    for component, devices in energies["energy_joules"].items():
+        if component not in COMPONENTS:
+            raise ValueError(f"energy_joules.{component}: expected {', '.join(COMPONENTS)}")
+        by_key = {key: one.get(component, {}) for key, one in energies.items()}
+        by_key["energy_covered_ratio"] = covered_ratios.get(component, {})
+        shares = as_amounts(f"attributed_energy_joules.{component}", attributed.get(component, {}))
+        unused = as_amounts(f"energy_before_use_joules.{component}", before_use.get(component, {}))
+        for device_id in devices:
+            yield RunDevice(
+                component=component,
+                device_id=device_id,
+                energy_j=_parse_figure(by_key, device_id, "", f"{component}."),
+                attributed_j=shares.get(device_id),
+                before_use_j=unused.get(device_id, 0.0),
+                integrated_j=integrated_j.get(device_id) if component == "gpu" else None,
+            )
+
+
+def _parse_figure(
+    by_key: Mapping[str, Mapping[str, Any]], name: str, start: str, component: str
+) -> Figure:
+    """Return the figure of `name` from the objects of each field.
+
+    The names of fields in messages are `start`, the field, `component` and `name`.
+    """
+    document = {key: values[name] for key, values in by_key.items() if name in values}
+    try:
+        return figures.from_json(document, "energy", "joules")
+    except figures.FigureFormatError as error:
+        key, _, reason = str(error).partition(":")
+        raise ValueError(f"{start}{key}.{component}{name}:{reason}") from error

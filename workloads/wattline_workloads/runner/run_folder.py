@@ -18,9 +18,7 @@ from wattline.client.messages import DISK_FULL_ERRNOS, log_message
 from wattline.client.recorder import Recorder
 from wattline.contract.api import Outcome
 from wattline.contract.record import METRICS_FILE
-from wattline.contract.run import RunView
-
-_SUMMED = ("gpu", "cpu", "dram")
+from wattline.contract.run import Run
 
 
 class RunFolderError(Exception):
@@ -55,19 +53,19 @@ class RunFolder:
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
-    def start(self, run: RunView, command: Sequence[str], config: Mapping[str, Any]) -> None:
+    def start(self, run: Run, command: Sequence[str], config: Mapping[str, Any]) -> None:
         self._recorder.write(
             "start",
             run_id=run.run_id,
             workload=run.workload,
-            labels=run.labels,
+            labels=dict(run.labels),
             gpus=[gpu.uuid for gpu in run.gpus],
             command=list(command),
             config=_json_value(config),
         )
 
     def end(
-        self, run: RunView | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]
+        self, run: Run | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]
     ) -> None:
         """Write the last event and `metrics.yml`. `run` is None if the exporter could not be
         reached.
@@ -76,12 +74,12 @@ class RunFolder:
             "end",
             outcome=outcome,
             exit_code=exit_code,
-            duration_seconds=run.duration_seconds if run else None,
-            work=run.work if run else {},
-            results=run.results if run else dict(results),
+            duration_seconds=run.duration_s if run else None,
+            work=dict(run.work) if run else {},
+            results=dict(run.results) if run else dict(results),
         )
         if run is not None:
-            self._write_metrics({"exit_code": exit_code, **_metrics(run)})
+            self._write_metrics({"exit_code": exit_code, **metrics_document(run)})
 
     def _write_metrics(self, metrics: Mapping[str, Any]) -> None:
         path = self.path / METRICS_FILE
@@ -94,13 +92,22 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
 
-def _metrics(run: RunView) -> dict[str, Any]:
+def metrics_document(run: Run) -> dict[str, Any]:
     """Return the exporter's response with the joules of each component summed over its devices."""
-    whole = run.model_dump(mode="json", exclude={"state"}, exclude_none=True)
-    totals = {
-        name: sum(run.energy_joules[name].values()) for name in _SUMMED if name in run.energy_joules
+    totals = {name: run.energy(name).value for name in run.components}
+    whole = {name: value for name, value in run.to_json().items() if name != "state"}
+    return {"total_energy_joules": totals, **_without_null(whole)}
+
+
+def _without_null(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document, and the objects in its lists, without fields that are null."""
+    return {
+        name: [_without_null(one) if isinstance(one, dict) else one for one in value]
+        if isinstance(value, list)
+        else value
+        for name, value in document.items()
+        if value is not None
     }
-    return {"total_energy_joules": totals, **whole}
 
 
 def _json_value(value: object) -> Any:

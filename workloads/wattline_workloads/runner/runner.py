@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from wattline.client import api as run_api
 from wattline.client import contributor, recorder, values
 from wattline.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
@@ -26,7 +24,7 @@ from wattline.client.gpus import GpuChoice
 from wattline.client.messages import log_message
 from wattline.client.summary import log_summary
 from wattline.contract.api import MAX_RESULTS, UNIT_PATTERN, Outcome, begin_error
-from wattline.contract.run import RunView
+from wattline.contract.run import Run, RunFormatError
 from wattline_workloads.runner import nsys
 from wattline_workloads.runner.exporter import ExporterConnection
 from wattline_workloads.runner.run_folder import RunFolder
@@ -149,7 +147,7 @@ def run_command(
         if job.nsys:
             nsys.write_and_log_nsys_tables(folder.path)
     if ended is not None:
-        log_summary(ended.model_dump(), outcome, connection.source)
+        log_summary(ended.to_json(), outcome, connection.source)
     return code
 
 
@@ -171,7 +169,7 @@ def _request(job: JobRequest) -> dict[str, Any]:
 
 def _begin(
     job: JobRequest, request: Mapping[str, Any], connect: Callable[[], ExporterConnection]
-) -> tuple[ExporterConnection, RunView]:
+) -> tuple[ExporterConnection, Run]:
     for attempt in range(1, _BEGIN_ATTEMPTS + 1):
         connection = connect()
         try:
@@ -185,7 +183,7 @@ def _begin(
     raise AssertionError
 
 
-def _begin_at(api: Api, job: JobRequest, request: Mapping[str, Any]) -> RunView:
+def _begin_at(api: Api, job: JobRequest, request: Mapping[str, Any]) -> Run:
     try:
         return _running(api.post("/runs", request))
     except RejectedRequestError as error:
@@ -203,7 +201,7 @@ def _declare_unit(job: JobRequest, api: Api, run_id: str) -> None:
         contributor.Contributor(api, run_id, "").declare(job.unit)
 
 
-def _running(answer: dict[str, Any]) -> RunView:
+def _running(answer: dict[str, Any]) -> Run:
     """Parse the response. A repeated request returns the earlier run, which must not have ended."""
     run = _parse_run(answer)
     if run.state != "running":
@@ -211,18 +209,18 @@ def _running(answer: dict[str, Any]) -> RunView:
     return run
 
 
-def _parse_run(answer: dict[str, Any]) -> RunView:
+def _parse_run(answer: dict[str, Any]) -> Run:
     try:
-        return RunView.model_validate(answer)
-    except ValidationError as error:
+        return Run.parse(answer)
+    except RunFormatError as error:
         raise ExporterError(
-            f"cannot read the exporter's response: unexpected field {error.errors()[0]['loc']}; "
+            f"cannot read the exporter's response: {error}; "
             "install the same version of wattline for both"
         ) from error
 
 
 def _environment(
-    job: JobRequest, api: Api, run: RunView, results: Path, environ: Mapping[str, str]
+    job: JobRequest, api: Api, run: Run, results: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     added = {
         run_api.RUN_ID: run.run_id,
@@ -285,7 +283,7 @@ def _lease(api: Api, run_id: str) -> Iterator[None]:
         closing.set()
 
 
-def _end(api: Api, run_id: str, outcome: Outcome, results: Mapping[str, float]) -> RunView | None:
+def _end(api: Api, run_id: str, outcome: Outcome, results: Mapping[str, float]) -> Run | None:
     give_up_s = time.monotonic() + _END_WITHIN_S
     while True:
         try:

@@ -32,7 +32,7 @@ from wattline_analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
-from wattline_analyzer.importers.run_view import parse_view
+from wattline_analyzer.importers.run_series import parse_run
 from wattline_analyzer.importers.text import (
     finite_numbers,
     parse_json_object,
@@ -96,7 +96,7 @@ def read_run_record(path: Path, options: ReadOptions) -> FileContent:
 
 def _gpu_info(run: FileRun) -> dict[str, dict[str, str]]:
     """Return name and architecture by index."""
-    gpus = run.view.gpus if run.view else ()
+    gpus = run.record.gpus if run.record else ()
     return {gpu.gpu: {"name": gpu.name, "architecture": gpu.architecture} for gpu in gpus}
 
 
@@ -121,15 +121,16 @@ def _run(
         finite_numbers(metrics).get(name, event.t)
         for name, event in (("started_at", start), ("ended_at", end))
     )
-    indices = {gpu.uuid: gpu.gpu for gpu in view.gpus} if (view := parse_view(metrics)) else {}
-    energies = _energies(metrics, indices, view.notes if view else ())
+    record = parse_run(metrics)
+    indices = {gpu.uuid: gpu.gpu for gpu in record.gpus} if record else {}
+    energies = _energies(metrics, indices, record.notes if record else ())
     measured = {energy.device for energy in energies if energy.component == "gpu"}
     return FileRun(
         name=start.run_id,
         workload=start.workload,
         start_s=begin_s,
         end_s=end_s,
-        labels=view.labels if view else start.labels,
+        labels=record.labels if record else start.labels,
         work=end.work,
         results=end.results,
         energies=energies,
@@ -138,7 +139,7 @@ def _run(
         outcome=end.outcome,
         duration_s=end.duration_seconds,
         caveats=(GPUS_WITHOUT_ENERGY,) if measured and set(start.gpus) - measured else (),
-        view=view,
+        record=record,
     )
 
 

@@ -5,8 +5,7 @@ history.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -15,73 +14,63 @@ from tests.analyzer.importers.sample_files import BEGIN_S, imported_run_report, 
 from tests.analyzer.node import series_of_scrapes, write_history
 from wattline.contract import metrics as m
 from wattline.contract.api import RunGpu
-from wattline.contract.run import Emissions, PhaseView, RunView
+from wattline.contract.run import Emissions, Run, RunDevice, RunPhase
+from wattline.figures import Figure
 from wattline_analyzer.report.document import report_document
 from wattline_exporter.web.series import run_readings
+from wattline_workloads.runner.run_folder import metrics_document
 
 UUID = "GPU-1f5b0f3e-0000-4000-8000-000000000001"
-VIEW = RunView(
+GPU = RunDevice("gpu", UUID, Figure(6_500.0, 12.0, covered_ratio=0.98), integrated_j=6_490.0)
+RUN = Run(
     run_id="ours-1",
     workload="llm",
     labels={"model": "tiny", "user": "u1"},
-    gpus=[RunGpu(gpu="3", uuid=UUID, name="SIMULATED NVIDIA H200", architecture="Hopper")],
+    gpus=(RunGpu("3", UUID, "SIMULATED NVIDIA H200", "Hopper"),),
     state="ended",
     outcome="ok",
     started_at=BEGIN_S,
     ended_at=BEGIN_S + 30,
-    duration_seconds=30.0,
-    phases=[
-        PhaseView(
-            name="warmup",
-            started_at=BEGIN_S,
-            last_started_at=BEGIN_S,
-            duration_seconds=10.0,
-            energy_joules={"gpu": 500.0},
-        ),
-        PhaseView(
-            name="measure",
-            started_at=BEGIN_S + 10,
-            last_started_at=BEGIN_S + 10,
-            duration_seconds=20.0,
-            energy_joules={"gpu": 6_000.0},
-            energy_uncertainty_joules={"gpu": 30.0},
+    duration_s=30.0,
+    phases=(
+        RunPhase("warmup", BEGIN_S, 10.0, {"gpu": Figure(500.0)}, last_started_at=BEGIN_S),
+        RunPhase(
+            "measure",
+            BEGIN_S + 10,
+            20.0,
+            {"gpu": Figure(6_000.0, 30.0)},
             work={"requests": 10.0, "generated_tokens": 1_000.0},
+            last_started_at=BEGIN_S + 10,
         ),
-    ],
+    ),
     work={"requests": 10.0, "generated_tokens": 1_000.0},
     work_unit="requests",
     results={"ttft_seconds_mean": 0.1},
-    energy_joules={"gpu": {UUID: 6_500.0}},
-    energy_uncertainty_joules={"gpu": {UUID: 12.0}},
-    integrated_energy_joules={UUID: 6_490.0},
-    emissions_grams=[Emissions(component="gpu", basis="average", quality="static", grams=0.4)],
-    covered_ratio={"gpu": {UUID: 0.98}},
-    notes=[],
+    devices=(GPU,),
+    emissions=(Emissions("gpu", "average", "static", 0.4),),
 )
 
 
-def write_folder(folder, view=VIEW):
+def write_folder(folder, run=RUN):
     """Write the files as the runner does."""
     folder.mkdir()
     start = {
         "event": "start",
         "t": BEGIN_S,
-        "run_id": view.run_id,
-        "workload": view.workload,
+        "run_id": run.run_id,
+        "workload": run.workload,
         "gpus": [UUID],
     }
     events = [
         start | {"labels": {"model": "tiny"}, "command": ["x"], "config": {}},
         {"event": "phase", "t": BEGIN_S, "name": "warmup"},
         {"event": "phase", "t": BEGIN_S + 10, "name": "measure"},
-        {"event": "end", "t": BEGIN_S + 30.2, "outcome": "ok", "exit_code": 0, "work": view.work}
-        | {"duration_seconds": 30.0, "results": view.results},
+        {"event": "end", "t": BEGIN_S + 30.2, "outcome": "ok", "exit_code": 0, "work": run.work}
+        | {"duration_seconds": 30.0, "results": run.results},
     ]
     (folder / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
-    response = view.model_dump(mode="json", exclude={"state"}, exclude_none=True)
-    (folder / "metrics.yml").write_text(
-        yaml.safe_dump({"exit_code": 0, **response}, sort_keys=False)
-    )
+    metrics = {"exit_code": 0, **metrics_document(run)}
+    (folder / "metrics.yml").write_text(yaml.safe_dump(metrics, sort_keys=False))
     return folder
 
 
@@ -140,9 +129,9 @@ def test_run_folder_counter_counts_the_whole_run(report):
 
 
 def test_run_folder_shared_gpu_keeps_the_attributed_energy(imported, tmp_path):
-    view = VIEW.model_copy(update={"attributed_energy_joules": {"gpu": {UUID: 3_250.0}}})
+    shared = replace(RUN, devices=(replace(GPU, attributed_j=3_250.0),))
 
-    report = single_report(imported(write_folder(tmp_path / "run", view)))
+    report = single_report(imported(write_folder(tmp_path / "run", shared)))
 
     assert [work.energy_per_unit.value for work in report.work] == [
         pytest.approx(325),
@@ -162,26 +151,18 @@ def test_run_folder_with_invalid_response_is_refused(call, tmp_path):
     assert stderr.count("\n") == 1
 
 
-@dataclass(frozen=True)
-class RunSnapshot:
-    """Run as the exporter's metrics show it."""
-
-    run: RunView
-    power_max_w: Mapping[str, float] = field(default_factory=dict)
-
-
-def exporter_report(folder, view):
+def exporter_report(folder, run):
     """Return the report of the exporter's history, which was scraped once, 2 s after the end of the
     run.
     """
-    gpu = view.gpus[0]
+    gpu = run.gpus[0]
     info = {"gpu": gpu.gpu, "uuid": gpu.uuid, "name": gpu.name, "architecture": gpu.architecture}
     scrape = [(m.GPU_INFO, {**info, "pci_bus_id": "", "driver_version": ""}, 1.0)]
-    for reading in run_readings(RunSnapshot(view)):
+    for reading in run_readings(run):
         labels = dict(zip(reading.metric.labels, reading.labels, strict=True)) | dict(reading.extra)
         scrape.append((reading.metric, labels, reading.value))
     return imported_run_report(
-        write_history(folder, series_of_scrapes([(BEGIN_S + 32, scrape)])), view.run_id
+        write_history(folder, series_of_scrapes([(BEGIN_S + 32, scrape)])), run.run_id
     )
 
 
@@ -189,7 +170,7 @@ def test_run_folder_report_equals_that_of_the_exporters_history(report, tmp_path
     (tmp_path / "exporter").mkdir()
 
     imported, original = (
-        report_document(one) for one in (report, exporter_report(tmp_path / "exporter", VIEW))
+        report_document(one) for one in (report, exporter_report(tmp_path / "exporter", RUN))
     )
 
     same = (
@@ -218,17 +199,10 @@ def test_run_folder_report_equals_that_of_the_exporters_history(report, tmp_path
 
 def test_run_folder_estimated_cpu_energy_stays_an_estimate(imported, tmp_path):
     note = "package 0: its energy is estimated from utilization (--cpu.power-model), not measured"
-    cpu = {"0": 1_500.0, "1": 1_200.0}
-    halves = {"gpu": {UUID: 12.0}, "cpu": {"0": 3.0, "1": 2.0}}
-    view = VIEW.model_copy(
-        update={
-            "energy_joules": VIEW.energy_joules | {"cpu": cpu},
-            "energy_uncertainty_joules": halves,
-            "notes": [note],
-        }
-    )
+    cpus = RunDevice("cpu", "0", Figure(1_500.0, 3.0)), RunDevice("cpu", "1", Figure(1_200.0, 2.0))
+    run = replace(RUN, devices=(GPU, *cpus), notes=(note,))
 
-    report = single_report(imported(write_folder(tmp_path / "run", view)))
+    report = single_report(imported(write_folder(tmp_path / "run", run)))
 
     energies = {one.device: one for one in report.devices if one.component == "cpu"}
     assert {device: one.estimated for device, one in energies.items()} == {"0": True, "1": False}

@@ -3,8 +3,7 @@
 import pytest
 
 from wattline.client import summary
-from wattline.contract.run import PhaseView, RunView
-from wattline.contract.unit_energy import energies_per_unit
+from wattline.contract.run import Run
 from wattline.figures import Figure
 
 
@@ -25,24 +24,21 @@ def ended(**fields):
         "outcome": "ok",
     }
     more = {"work": {}, "results": {}, "emissions_grams": [], "notes": []}
-    return RunView.model_validate(known | energies | times | more | fields)
+    return Run.parse(known | energies | times | more | fields)
 
 
 def parsed(**fields):
-    run = ended(**fields)
-    return summary.EndedRun.parse(
-        run.model_copy(update={"energy_per_unit": list(energies_per_unit(run))}).model_dump()
-    )
+    return summary.EndedRun.parse(ended(**fields).to_json())
 
 
 def measured(**work):
-    return PhaseView(
-        name="measure",
-        started_at=0.0,
-        duration_seconds=1.0,
-        energy_joules={"gpu": 300.0},
-        work=work,
-    )
+    return {
+        "name": "measure",
+        "started_at": 0.0,
+        "duration_seconds": 1.0,
+        "energy_joules": {"gpu": 300.0},
+        "work": work,
+    }
 
 
 def lines(**fields):
@@ -65,12 +61,14 @@ def lines(**fields):
 def test_summary_lines_have_energy_per_unit(unit, amount, line):
     phase = measured(**{unit: amount})
 
-    assert line in lines(phases=[phase], work=phase.work, energy_joules={"gpu": {"GPU-0": 500.0}})
+    assert line in lines(
+        phases=[phase], work=phase["work"], energy_joules={"gpu": {"GPU-0": 500.0}}
+    )
 
 
 def test_summary_lines_omit_energy_per_secondary_unit():
     phase = measured(requests_failed=3.0)
-    shown = lines(phases=[phase], work=phase.work, energy_joules={"gpu": {"GPU-0": 500.0}})
+    shown = lines(phases=[phase], work=phase["work"], energy_joules={"gpu": {"GPU-0": 500.0}})
 
     assert not [line for line in shown if "per" in line.split()]
 

@@ -1,0 +1,339 @@
+"""Record of a run: its JSON, its sums and its energy per unit of work."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattline.contract.api import RunGpu
+from wattline.contract.run import (
+    COMPONENTS,
+    Emissions,
+    Run,
+    RunDevice,
+    RunFormatError,
+    RunPhase,
+    UnitEnergy,
+)
+from wattline.figures import Figure, unknown
+
+GPU_0 = RunDevice(
+    "gpu",
+    "GPU-0",
+    Figure(600.0, 1.5, bias=(-18.0, 60.0), covered_ratio=0.75),
+    attributed_j=450.0,
+    before_use_j=12.5,
+    integrated_j=590.0,
+)
+GPU_1 = RunDevice("gpu", "GPU-1", Figure(400.0, 1.0), integrated_j=410.0)
+CPU = RunDevice("cpu", "0", Figure(50.0, 0.25))
+RUN = Run(
+    run_id="r-1",
+    workload="train",
+    state="ended",
+    started_at=1.8e9,
+    duration_s=2.0,
+    outcome="ok",
+    ended_at=1.8e9 + 2,
+    labels={"model": "gpt2"},
+    gpus=(RunGpu("0", "GPU-0", "NVIDIA H100", "Hopper"), RunGpu("1", "GPU-1", "NVIDIA H100")),
+    devices=(GPU_0, GPU_1, CPU),
+    phases=(
+        RunPhase(
+            "measure",
+            1.8e9,
+            1.5,
+            {"gpu": Figure(700.0, 3.0), "cpu": Figure(40.0, 0.5)},
+            {"steps": 30.0},
+            1.8e9 + 0.25,
+        ),
+    ),
+    work={"steps": 30.0},
+    work_unit="steps",
+    work_reported_at=1.8e9 + 1.5,
+    results={"loss": 0.5},
+    emissions=(
+        Emissions("gpu", "average", "actual", 0.2),
+        Emissions("cpu", "average", "actual", 1),
+    ),
+    power_max_w={"GPU-0": 350.0},
+    notes=("a note",),
+    simulation="/run/gpus.json",
+)
+JSON = {
+    "run_id": "r-1",
+    "workload": "train",
+    "labels": {"model": "gpt2"},
+    "gpus": [
+        {"gpu": "0", "uuid": "GPU-0", "name": "NVIDIA H100", "architecture": "Hopper"},
+        {"gpu": "1", "uuid": "GPU-1", "name": "NVIDIA H100", "architecture": ""},
+    ],
+    "state": "ended",
+    "outcome": "ok",
+    "started_at": 1.8e9,
+    "ended_at": 1.8e9 + 2,
+    "duration_seconds": 2.0,
+    "phases": [
+        {
+            "name": "measure",
+            "started_at": 1.8e9,
+            "duration_seconds": 1.5,
+            "energy_joules": {"gpu": 700.0, "cpu": 40.0},
+            "energy_uncertainty_joules": {"gpu": 3.0, "cpu": 0.5},
+            "work": {"steps": 30.0},
+            "last_started_at": 1.8e9 + 0.25,
+        }
+    ],
+    "work": {"steps": 30.0},
+    "work_unit": "steps",
+    "work_reported_at": 1.8e9 + 1.5,
+    "results": {"loss": 0.5},
+    "settled_until": None,
+    "energy_joules": {"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}, "cpu": {"0": 50.0}},
+    "energy_uncertainty_joules": {"gpu": {"GPU-0": 1.5, "GPU-1": 1.0}, "cpu": {"0": 0.25}},
+    "energy_sensor_limits_joules": {"gpu": {"GPU-0": [-18.0, 60.0]}},
+    "integrated_energy_joules": {"GPU-0": 590.0, "GPU-1": 410.0},
+    "power_max_watts": {"GPU-0": 350.0},
+    "emissions_grams": [
+        {"component": "gpu", "basis": "average", "quality": "actual", "grams": 0.2},
+        {"component": "cpu", "basis": "average", "quality": "actual", "grams": 1},
+    ],
+    "covered_ratio": {"gpu": {"GPU-0": 0.75, "GPU-1": 1.0}, "cpu": {"0": 1.0}},
+    "notes": ["a note"],
+    "attributed_energy_joules": {"gpu": {"GPU-0": 450.0}},
+    "energy_before_use_joules": {"gpu": {"GPU-0": 12.5}},
+    "energy_per_unit": [
+        {  # 450 J + 400 J over 30 steps; 1,000 J of the whole GPUs
+            "unit": "steps",
+            "name": "step",
+            "component": "gpu",
+            "joules": 850.0 / 30,
+            "phases": [],
+            "whole_device_joules": 1_000.0 / 30,
+        }
+    ],
+    "simulation": "/run/gpus.json",
+}
+
+
+def test_run_json_has_all_fields_by_component_and_device():
+    assert RUN.to_json() == JSON
+    assert list(RUN.to_json()) == list(JSON)
+
+
+def test_run_parse_of_its_json_is_the_same_run():
+    assert Run.parse(json.loads(json.dumps(RUN.to_json()))) == RUN
+
+
+def test_run_unknown_energy_is_null_with_state_and_reason():
+    gone = replace(GPU_1, energy_j=unknown("no sensor"), integrated_j=None)
+    run = replace(RUN, devices=(GPU_0, gone, CPU))
+
+    document = run.to_json()
+
+    assert document["energy_joules"]["gpu"] == {"GPU-0": 600.0, "GPU-1": None}
+    assert document["energy_uncertainty_joules"]["gpu"] == {"GPU-0": 1.5}
+    assert document["energy_state"] == {"gpu": {"GPU-1": "unknown"}}
+    assert document["energy_reason"] == {"gpu": {"GPU-1": "no sensor"}}
+    assert document["energy_per_unit"] == []
+    assert Run.parse(document) == run
+
+
+def test_run_partial_energy_has_value_limits_and_reason():
+    blind = replace(GPU_1, energy_j=Figure(400.0, 1.0, rest=(0.0, 700.0), reason="1 s missing"))
+    run = replace(RUN, devices=(GPU_0, blind, CPU))
+
+    document = run.to_json()
+
+    assert document["energy_joules"]["gpu"]["GPU-1"] == 400.0
+    assert document["energy_rest_limits_joules"] == {"gpu": {"GPU-1": [0.0, 700.0]}}
+    assert document["energy_state"] == {"gpu": {"GPU-1": "partial"}}
+    assert Run.parse(document) == run
+
+
+FLOATS = st.floats(0, 1e9)
+KNOWN = st.builds(
+    Figure,
+    FLOATS,
+    st.none() | FLOATS,
+    bias=st.none() | st.tuples(st.floats(-1e9, 0), FLOATS),
+    covered_ratio=st.floats(0, 1),
+)
+PARTIAL = st.builds(
+    Figure,
+    FLOATS,
+    FLOATS,
+    rest=st.just((0.0, math.inf)) | st.tuples(st.just(0.0), FLOATS),
+    reason=st.text(min_size=1),
+)
+DEVICES = st.builds(
+    RunDevice,
+    st.sampled_from(COMPONENTS),
+    st.text(),
+    KNOWN | PARTIAL | st.builds(unknown, st.text(min_size=1)),
+    attributed_j=st.none() | FLOATS,
+    before_use_j=FLOATS,
+)
+PHASE_FIGURES = st.builds(Figure, FLOATS, st.none() | FLOATS)
+PHASES = st.builds(
+    RunPhase,
+    st.text(),
+    FLOATS,
+    FLOATS,
+    st.dictionaries(st.sampled_from(COMPONENTS), PHASE_FIGURES),
+    st.dictionaries(st.text(), FLOATS),
+    st.none() | FLOATS,
+)
+
+
+@given(
+    st.lists(DEVICES, unique_by=lambda device: (device.component, device.device_id)),
+    st.lists(PHASES, max_size=3),
+)
+def test_run_parse_of_any_json_is_the_same_run(devices, phases):
+    in_order = sorted(devices, key=lambda device: COMPONENTS.index(device.component))
+    run = replace(RUN, state="running", devices=tuple(in_order), phases=tuple(phases))
+
+    assert Run.parse(json.loads(json.dumps(run.to_json()))) == run
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"run_id": 3}, "run_id: expected text"),
+        ({"state": "gone"}, "state: expected running or ended"),
+        ({"outcome": "good"}, "outcome: expected ok, failed, interrupted, unknown"),
+        ({"started_at": None}, "started_at: expected a number"),
+        ({"labels": {"a": 1}}, "labels.a: expected text"),
+        ({"gpus": [{"gpu": "0", "uuid": "GPU-0"}]}, "gpus.0.name: field required"),
+        ({"energy_joules": {"gpu": 3.0}}, "energy_joules.gpu: expected an object"),
+        ({"energy_joules": {"npu": {}}}, "energy_joules.npu: expected gpu, cpu, dram"),
+        (
+            {"energy_joules": {"gpu": {"GPU-0": "3"}}},
+            "energy_joules.gpu.GPU-0: not a finite number",
+        ),
+        (
+            {"energy_joules": {"gpu": {"GPU-0": None}}},
+            "energy_joules.gpu.GPU-0: an unknown figure has no errors",
+        ),
+        (
+            {"energy_uncertainty_joules": {"gpu": {"GPU-0": math.nan}}},
+            "energy_uncertainty_joules.gpu.GPU-0: not a finite number",
+        ),
+        ({"phases": [{}]}, "phases.0.name: field required"),
+        (
+            {"phases": [JSON["phases"][0] | {"energy_joules": {"gpu": "1"}}]},
+            "phases.0.energy_joules.gpu: not a finite number",
+        ),
+        ({"notes": ["a", 1]}, "notes.1: expected text"),
+        ({"emissions_grams": [{"component": "gpu"}]}, "emissions_grams.0.basis: field required"),
+    ],
+)
+def test_run_parse_invalid_document_names_the_field(changes, message):
+    with pytest.raises(RunFormatError) as caught:
+        Run.parse(JSON | changes)
+
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("missing", ["run_id", "energy_joules", "phases", "work", "notes"])
+def test_run_parse_document_without_field_names_it(missing):
+    with pytest.raises(RunFormatError, match=f"^{missing}: field required$"):
+        Run.parse({name: value for name, value in JSON.items() if name != missing})
+
+
+def test_run_energy_adds_half_widths_of_devices():
+    """One job loads all devices at the same time: 1.5 J + 1 J + 0.25 J."""
+    run = replace(RUN, devices=(replace(GPU_0, energy_j=Figure(600.0, 1.5)), GPU_1, CPU))
+
+    assert run.energy() == Figure(1_050.0, 2.75)
+    assert run.energy("gpu") == Figure(1_000.0, 2.5)
+    assert run.energy("dram").state == "unknown"
+
+
+def test_run_energy_with_unknown_device_is_at_least_the_known():
+    run = replace(RUN, devices=(GPU_1, replace(GPU_0, energy_j=unknown("no sensor"))))
+
+    energy = run.energy("gpu")
+
+    assert (energy.value, energy.state, energy.rest) == (400.0, "partial", (0.0, math.inf))
+    assert energy.reason == "no sensor"
+
+
+@pytest.mark.parametrize(
+    ("devices", "share_j"),
+    [
+        ((GPU_0, GPU_1), 850.0),
+        ((GPU_1,), None),
+        ((GPU_0, replace(GPU_1, energy_j=unknown("no sensor"))), None),
+    ],
+)
+def test_run_attributed_energy_counts_whole_devices_of_the_run_alone(devices, share_j):
+    assert replace(RUN, devices=devices).attributed_j("gpu") == share_j
+
+
+@pytest.mark.parametrize(
+    ("emissions", "grams"),
+    [
+        (RUN.emissions, 1.2),
+        (RUN.emissions[:1], None),  # the sum would lack the CPU
+        (
+            (
+                Emissions("gpu", "marginal", "actual", 2.0),
+                Emissions("cpu", "marginal", "static", 1),
+            ),
+            3.0,
+        ),
+        ((*RUN.emissions, Emissions("dram", "average", "actual", 5.0)), 1.2),
+    ],
+)
+def test_run_emissions_are_the_sum_over_its_components(emissions, grams):
+    assert replace(RUN, emissions=emissions).emissions_g == grams
+
+
+def alone(**changes):
+    """Return a run of 30 steps and 600 J on a GPU that nothing else used."""
+    gpu = RunDevice("gpu", "GPU-0", Figure(600.0, 1.0))
+    return replace(RUN, devices=(gpu, CPU), **changes)
+
+
+def test_energy_per_unit_in_phases_counts_their_energy_only():
+    """All 30 steps in 1.5 of 2 s with 300 J: 10 J a step."""
+    phase = RunPhase("measure", 0.0, 1.5, {"gpu": Figure(300.0)}, {"steps": 30.0})
+
+    assert alone(phases=(phase,)).energy_per_unit() == (
+        UnitEnergy("steps", "step", "gpu", 10.0, ("measure",)),
+    )
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        RunPhase("measure", 0.0, 0.9, {"gpu": Figure(300.0)}, {"steps": 30.0}),  # too short
+        RunPhase("measure", 0.0, 1.5, {}, {"steps": 30.0}),  # no energy
+        RunPhase("measure", 0.0, 1.5, {"gpu": unknown("no sensor")}, {"steps": 30.0}),
+        RunPhase("measure", 0.0, 1.5, {"gpu": Figure(300.0)}, {"steps": 20.0}),  # 10 elsewhere
+    ],
+)
+def test_energy_per_unit_without_energy_of_its_phases_is_of_the_run(phase):
+    assert alone(phases=(phase,)).energy_per_unit() == (UnitEnergy("steps", "step", "gpu", 20.0),)
+
+
+def test_energy_per_unit_has_declared_unit_first_and_no_results():
+    work = {"steps": 30.0, "requests": 3.0, "seconds": 2.0, "requests_failed": 1.0, "images": 0.0}
+    found = alone(phases=(), work=work).energy_per_unit()
+
+    assert [(one.unit, one.energy_j) for one in found] == [("steps", 20.0), ("requests", 200.0)]
+
+
+def test_energy_per_unit_without_gpu_is_of_the_cpus():
+    (found,) = replace(RUN, devices=(CPU,), phases=()).energy_per_unit()
+
+    assert (found.component, found.energy_j) == ("cpu", 50.0 / 30)
+
+
+def test_energy_per_unit_of_running_run_is_not_known_yet():
+    assert replace(RUN, state="running").energy_per_unit() == ()
