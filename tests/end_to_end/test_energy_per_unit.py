@@ -23,7 +23,7 @@ from tests.analyzer.node import (
 from tests.analyzer.run_reports import run_frames, terminal_text
 from tests.fork_server import ForkServer
 from tests.grafana.panel_values import View
-from wattline.client.summary import EndedRun, summary_lines
+from wattline.client.summary import summary_lines
 from wattline.contract import metrics as m
 from wattline.contract.run import Run
 from wattline.contract.work import SHARE_POLICY
@@ -329,7 +329,7 @@ def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):
 
 
 def ended_run(**fields):
-    """Answer of the run API at the end of a run."""
+    """Return a run as the run API has it at its end."""
     empty = {
         "energy_uncertainty_joules": {},
         "integrated_energy_joules": {},
@@ -346,7 +346,7 @@ def ended_run(**fields):
         "outcome": "ok",
     }
     lists = {"emissions_grams": [], "notes": [], "phases": []}
-    return Run.parse(empty | times | known | lists | fields).to_json()
+    return Run.parse(empty | times | known | lists | fields)
 
 
 def test_runner_last_line_has_the_unit_of_the_job():
@@ -354,7 +354,7 @@ def test_runner_last_line_has_the_unit_of_the_job():
     answer = ended_run(
         run_id=ALONE.run_id, work=ALONE.work, work_unit="verdicts", energy_joules=energy
     )
-    *_, line = summary_lines(EndedRun.parse(answer), "ok", None)
+    *_, line = summary_lines(answer, "ok", None)
 
     assert ", 20 J per verdict; wattline report" in line
 
@@ -376,7 +376,7 @@ def test_runner_shared_gpu_prints_the_attributed_share():
         energy_joules={"gpu": {GPU.uuid: WHOLE_J}},
         attributed_energy_joules={"gpu": {GPU.uuid: SHARE_J}},
     )
-    line = next(iter(summary_lines(EndedRun.parse(answer), "ok", None)))
+    line = next(iter(summary_lines(answer, "ok", None)))
 
     assert line.startswith(
         "10 J per generated token over the whole run, attributed to it, since others used its GPUs "

@@ -94,6 +94,11 @@ class RunApi:
         (run,) = self.runs.values()
         return run
 
+    def change_only_run(self, **fields: Any) -> None:
+        """Replace fields of the only run."""
+        run = self.only_run
+        self.runs[run.run_id] = replace(run, **fields)
+
     def bodies(self, ending: str) -> list[Any]:
         return [request.body for request in self.requests if request.path.endswith(ending)]
 

@@ -77,8 +77,8 @@ def test_killed_run_whose_exit_was_seen_ends_then(node):
     node.scan()
     view, energy_j, half_j = node.await_end()
 
-    assert view.duration_seconds == pytest.approx(died_s - node.run.begin_s, abs=1e-6)
-    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, abs=half_j)
+    assert view.duration_s == pytest.approx(died_s - node.run.begin_s, abs=1e-6)
+    assert energy_j == pytest.approx(POWER_W * view.duration_s, abs=half_j)
     assert half_j < 0.1 * POWER_W
     assert not any(note.startswith("it ended between") for note in view.notes)
 
@@ -119,7 +119,7 @@ def test_duration_of_a_killed_run_never_exceeds_its_final_one(node):
     while node.run.is_open and len(shown_s) < 20:
         node.run_for(SCAN_S)
         node.scan()
-        shown_s.append(node.ledger.snapshot(node.run.run_id).run.duration_seconds)
+        shown_s.append(node.ledger.snapshot(node.run.run_id).duration_s)
 
     assert not node.run.is_open
     assert max(shown_s) == shown_s[-1] == pytest.approx(node.run.end_s - node.run.begin_s)
@@ -179,7 +179,7 @@ def test_lease_that_ends_after_the_process_does_not_extend_the_run(node, lease_s
     node.run.lease_until_s = node.now_s + lease_s
     view, _, _ = node.await_end()
 
-    assert view.duration_seconds == pytest.approx(last_s - node.run.begin_s)
+    assert view.duration_s == pytest.approx(last_s - node.run.begin_s)
 
 
 def test_lease_without_processes_has_an_interval_from_the_last_report_on(node):
@@ -195,8 +195,8 @@ def test_lease_without_processes_has_an_interval_from_the_last_report_on(node):
     assert view.notes[-1].startswith(
         "its lease ran out 4 s after its last report: it may have ended earlier; "
     )
-    assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
-    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
+    assert view.duration_s == pytest.approx(node.run.lease_until_s - node.run.begin_s)
+    assert energy_j == pytest.approx(POWER_W * view.duration_s, rel=0.01)
     least_j = POWER_W * (reported_s - node.run.begin_s)
     assert 0.9 * least_j < energy_j - half_j <= least_j
 
@@ -222,6 +222,6 @@ def test_lease_with_living_processes_has_an_interval_from_the_report_on(node):
     view, energy_j, half_j = node.await_end()
 
     assert "with living processes" in view.notes[-1]
-    assert view.duration_seconds == pytest.approx(node.run.lease_until_s - node.run.begin_s)
-    assert energy_j == pytest.approx(POWER_W * view.duration_seconds, rel=0.01)
+    assert view.duration_s == pytest.approx(node.run.lease_until_s - node.run.begin_s)
+    assert energy_j == pytest.approx(POWER_W * view.duration_s, rel=0.01)
     assert energy_j - half_j <= POWER_W * (reported_s - node.run.begin_s)

@@ -58,7 +58,7 @@ def test_late_doubt_makes_a_revision_that_is_exported_and_saved(node):
     (saved,) = node.ledger.take_changes().runs
     _, (ended,) = node.ledger.ids()
     assert ended == "r 1"
-    assert node.ledger.snapshot(ended).run.run_id == "r"
+    assert node.ledger.snapshot(ended).run_id == "r"
     assert STORED.validate_json(saved.body).final == node.ledger.runs["r"].final
 
 

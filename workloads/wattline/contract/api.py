@@ -69,8 +69,9 @@ Outcome = Literal["ok", "failed", "interrupted", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = ("failed", "interrupted", "unknown", "ok")
 """Outcomes, the worst first: a run on several nodes has the worst of them."""
 
+NO_GPU = "no process of the run was found on a GPU"
 NO_GPU_FOUND = (
-    "no process of the run was found on a GPU, so no GPU is counted; "
+    f"{NO_GPU}, so no GPU is counted; "
     'name the GPUs with --gpus 0, in Python with wattline.run(gpus="0")'
 )
 """Note of a run whose GPUs are those that its processes use."""

@@ -15,7 +15,7 @@ from typing import Any
 from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, log_message_once
-from wattline.client.summary import NO_GPU_FOUND
+from wattline.contract.api import NO_GPU, NO_GPU_FOUND
 from wattline.runs.run import Run
 
 WORKLOAD, SERVER_LABEL = "llm-server", "server"
@@ -159,9 +159,9 @@ class ServedRequests:
         energy.
         """
         view = None if self._closing.wait(self._gpu_within_s) else run.view()
-        if view and any(note.startswith(NO_GPU_FOUND) for note in view["notes"]):
+        if view and NO_GPU_FOUND in view["notes"]:
             log_message(
-                f"requests of {self._name} have no energy: {NO_GPU_FOUND}; name its GPUs with "
+                f"requests of {self._name} have no energy: {NO_GPU}; name its GPUs with "
                 "CUDA_VISIBLE_DEVICES=0, "
                 "or start the server with workloads run --gpus 0"
             )

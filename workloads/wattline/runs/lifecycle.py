@@ -17,7 +17,8 @@ from wattline.client.contributor import Contributor, contributor_name
 from wattline.client.gpus import GpusError, GpusOfRun, option_text
 from wattline.client.messages import log_message, log_message_once
 from wattline.client.request_queue import RequestQueue
-from wattline.client.summary import EndedRun, RunResult, log_summary, outcome_of
+from wattline.client.summary import RunResult, log_summary, outcome_of
+from wattline.contract import run as contract
 from wattline.runs import open_runs
 from wattline.runs.begin import BegunRun, RunRequest, begin_or_choose, register_this_process
 from wattline.runs.run_end import RunEnd
@@ -67,7 +68,7 @@ class RunLifecycle:
         """Id of the run; None without an exporter, all methods then do nothing."""
         self.simulation: str | None = environ.get(run_api.SIMULATION)
         """State file of simulated GPUs; None with real GPUs."""
-        self._ended: EndedRun | None = None
+        self._ended: contract.Run | None = None
         self._end: RunEnd | None = None
 
     @property

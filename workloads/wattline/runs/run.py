@@ -22,6 +22,7 @@ from wattline.client.contributor import contributor_name
 from wattline.client.messages import log_message_once
 from wattline.client.request_queue import FLUSH_WITHIN_S
 from wattline.client.summary import EnergySoFar, RunResult
+from wattline.contract import run as contract
 from wattline.runs.lifecycle import RunLifecycle
 from wattline.runs.phases import Phases
 
@@ -198,8 +199,14 @@ class Run(RunLifecycle):
             return EnergySoFar.of(self._ended)
         if self.run_id is None:
             return None
-        view = self.view()
-        return EnergySoFar.parse(view) if view is not None else None
+        shown = self.view()
+        if shown is None:
+            return None
+        try:
+            return EnergySoFar.of(contract.Run.parse(shown))
+        except contract.RunFormatError as error:
+            log_message_once(f"cannot read run {self.run_id}: {error}")
+            return None
 
     def metrics(self) -> dict[str, float]:
         """Return energy, mean power, emissions and duration by name with unit, up to now or of the
@@ -228,19 +235,19 @@ class Run(RunLifecycle):
         """Energy of the whole GPUs, CPUs and memory of the run, once this process has ended it and
         it was measured.
         """
-        return self._ended.energy_j.value if self._ended else None
+        return self._ended.energy().value if self._ended else None
 
     @property
     def uncertainty_joules(self) -> float | None:
         """Half-width of the 95 % confidence interval of `energy_joules`; None where it is
         unknown.
         """
-        return self._ended.energy_j.half_width if self._ended else None
+        return self._ended.energy().half_width if self._ended else None
 
     @property
     def emissions_grams(self) -> float | None:
         """Emissions of `energy_joules` in g CO2eq; None where the carbon intensity is unknown."""
-        return self._ended.grams if self._ended else None
+        return self._ended.emissions_g if self._ended else None
 
     def flush(self, within_s: float = FLUSH_WITHIN_S) -> None:
         """Post the work and the requests so far, for about `within_s`. Needed only before

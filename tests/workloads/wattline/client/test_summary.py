@@ -7,7 +7,7 @@ from wattline.contract.run import Run
 from wattline.figures import Figure
 
 
-def ended(**fields):
+def parsed(**fields):
     energies = {
         "energy_joules": {},
         "energy_uncertainty_joules": {},
@@ -25,10 +25,6 @@ def ended(**fields):
     }
     more = {"work": {}, "results": {}, "emissions_grams": [], "notes": []}
     return Run.parse(known | energies | times | more | fields)
-
-
-def parsed(**fields):
-    return summary.EndedRun.parse(ended(**fields).to_json())
 
 
 def measured(**work):
@@ -149,8 +145,8 @@ def test_summary_emissions_of_one_component_only_are_unknown():
         ],
     )
 
-    assert run.grams is None
-    assert run.energy_j == Figure(650.0)
+    assert run.emissions_g is None
+    assert run.energy() == Figure(650.0)
 
 
 def test_summary_energy_is_rounded_to_random_and_sensor_error():
@@ -198,7 +194,7 @@ def test_summary_marks_simulated_gpus():
 def test_log_summary_of_unreadable_response_logs_one_line(capfd):
     assert summary.log_summary({"run_id": "r"}, "ok", None) is None
     assert capfd.readouterr().err == (
-        "wattline: cannot read the exporter's response: KeyError('energy_joules'); "
+        "wattline: cannot read the exporter's response: state: field required; "
         "install the same version of wattline for both\n"
     )
 

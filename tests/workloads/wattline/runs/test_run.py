@@ -290,9 +290,7 @@ def test_energy_is_that_of_now_and_of_the_end(exporter, script):
 
 def test_energy_after_the_end_has_duration_and_emissions(api):
     run = wattline.start("train", gpus="0", quiet=True)
-    api.only_run.emissions_grams = [
-        Emissions(component="gpu", basis="average", quality="", grams=2.5)
-    ]
+    api.change_only_run(emissions=(Emissions("gpu", "average", "", 2.5),))
     result = run.end()
 
     energy = run.energy()
