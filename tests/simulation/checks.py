@@ -274,12 +274,13 @@ class Checks:
         """Check all runs that were acknowledged against the exporter's."""
         for run in runs.values():
             try:
-                record = life.ledger.find(run.run_id)
+                found = life.ledger.find(run.run_id)
             except RunError:
                 if run.begun and not run.may_be_lost:
                     self.node.fail(f"run {run.run_id} was acknowledged and is unknown")
                 continue
-            view = life.ledger.measured(record)
+            view = life.ledger.measured(found)
+            record = life.ledger.runs.get(run.run_id) or life.world.final_records[run.run_id]
             known = {process.pid for process in record.processes}
             if not run.may_be_lost and not run.pids <= known:
                 self.node.fail(

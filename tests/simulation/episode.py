@@ -326,7 +326,7 @@ class Episode(Faults):
         if (
             is_dead
             and self._virtual.s - (run.died_s or 0.0) > 600.0
-            and life.ledger.find(run.run_id).is_open
+            and life.ledger.measured(life.ledger.find(run.run_id)).state == "running"
         ):
             self.fail(f"{run.run_id}: its client died, and it is open after its lease")
 

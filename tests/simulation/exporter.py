@@ -68,6 +68,8 @@ class World:
     lives: int = 0
     has_push: bool = True
     limits: RunLimits = field(default_factory=RunLimits)
+    final_records: dict[str, RunRecord] = field(default_factory=dict)
+    """Records of final runs, of which the exporter keeps the figures only."""
 
     @property
     def rng(self) -> random.Random:
@@ -110,6 +112,16 @@ class _CpuUsage(CpuUsageReader):
         return NodeCpuUsage(now_s, now_s * 4, used)
 
 
+class RememberingLedger(Ledger):
+    """Ledger that keeps the records of final runs in `final_records`."""
+
+    final_records: dict[str, RunRecord]
+
+    def _make_final(self, run: RunRecord) -> None:
+        self.final_records[run.run_id] = run
+        super()._make_final(run)
+
+
 class Life:
     """An exporter from its start on. `failure` is the error of a bug that ended it."""
 
@@ -150,7 +162,7 @@ class Life:
         holders = DeviceHolders(
             live, self.energies, saved_s or world.virtual.s, self.make_cpu_usage()
         )
-        self.ledger = ledger = Ledger(
+        self.ledger = ledger = RememberingLedger(
             live,
             holders,
             self.file,
@@ -158,6 +170,7 @@ class Life:
             find=world.find_process,
             limits=world.limits,
         )
+        ledger.final_records = world.final_records
         ledger.restore(saved, same_boot=same_boot)
         health = DiskHealth(world.folder)
         history = HistoryWriter(History(world.folder), health)

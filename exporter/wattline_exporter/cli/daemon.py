@@ -216,7 +216,7 @@ def make_daemon(
 
 def restore(file: StateFile, carbon: CarbonFeeds, limits: RunLimits) -> tuple[LiveState, Ledger]:
     """Return sensors and ledger as a previous exporter left them. Raises StateError."""
-    saved = file.load(limits.tail_s)
+    saved = file.load()
     same_boot = saved.boot_id == read_boot_id()
     saved_s = saved.saved_s if same_boot else None
     live = LiveState(

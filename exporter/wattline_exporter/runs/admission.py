@@ -4,6 +4,7 @@ they name.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -52,9 +53,10 @@ class RunStart:
     lease_seconds: float = DEFAULT_LEASE_S
 
     @property
-    def text(self) -> str:
-        """Canonical text, equal for equal requests."""
-        return json.dumps(asdict(self), sort_keys=True)
+    def digest(self) -> str:
+        """Digest of all fields, equal for equal requests."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ def new_run(
         run_id=request.run_id or _generate_run_id(),
         workload=request.workload,
         labels=dict(request.labels),
-        request=request.text,
+        request=request.digest,
         devices=[*gpus, *_cpu_devices(live)],
         gpus={gpu.id: _run_gpu(live, gpu.id) for gpu in gpus},
         discovers=request.gpus is not None and not request.gpus,

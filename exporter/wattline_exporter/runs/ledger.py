@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from wattline.contract.api import Outcome
+from wattline.contract.json_values import json_bytes
 from wattline.contract.run import Run
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import admission, lifecycle, marks, restart
@@ -53,20 +54,23 @@ class Ledger:
         self._steps, self._slots = ClockSteps(), SlotProgress()
         self._unsaved, self._doubts = restart.UnsavedRuns(), LateDoubts()
         self._ended_s: dict[str, float] = {}
+        self._final: set[str] = set()
+        """Ids of runs whose figures are saved, or will be, as they are."""
 
     def restore(self, saved: SavedState, *, same_boot: bool) -> None:
         """Continue or end the runs that a previous exporter left open; keep those that ended
         recently.
         """
         last = restart.last_shutdown(saved)
-        ended, running = (
-            [STORED.validate_json(run) for run in runs] for runs in (saved.ended, saved.running)
-        )
-        self.runs |= {run.run_id: run for run in [*ended, *running]}
-        for run in running:
-            self._unsaved.add(run.run_id)
-            restart.restore(run, last, self._clock() if same_boot else None, self._is_alive)
-            self.ended += not run.running
+        now = self._clock()
+        for run in map(STORED.validate_json, saved.runs):
+            self.runs[run.run_id] = run
+            if run.is_open:
+                self._unsaved.add(run.run_id)
+                restart.restore(run, last, now if same_boot else None, self._is_alive)
+                self.ended += not run.running
+            elif now.at - (run.ended_at or now.at) > self.limits.tail_s:
+                self._make_final(run)
         self.attribution.hold(self.open_runs)
 
     @property
@@ -79,13 +83,13 @@ class Ledger:
         """Runs whose final marks are still to be taken."""
         return [run for run in self.runs.values() if run.is_open]
 
-    def find(self, run_id: str) -> RunRecord:
-        """Return the run. Raises RunError where there is none."""
+    def find(self, run_id: str) -> RunRecord | Run:
+        """Return the record of a run, or a final run. Raises RunError where there is none."""
         return self.lookup.find(run_id)
 
     # -- requests
 
-    def begin(self, request: RunStart) -> tuple[RunRecord, bool]:
+    def begin(self, request: RunStart) -> tuple[RunRecord | Run, bool]:
         """Return the run and whether it is new; then read the sensors and call `confirm_begin`.
         Raises RunError.
         """
@@ -258,14 +262,24 @@ class Ledger:
                 lifecycle.cut_at_slots(run, slots_at, from_s, now)
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """Forget a run some minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""
+        """Forget a run some minutes after its end on CLOCK_BOOTTIME, once its figures are saved."""
         if run.is_open:  # its end is under way
             return
         age_s = min(max(0.0, now_at - (run.ended_at or now_at)), self.limits.tail_s)
         ended_s = self._ended_s.setdefault(run.run_id, now_s - age_s)
-        if now_s - ended_s > self.limits.tail_s and run.run_id not in self._unsaved:
+        if now_s - ended_s <= self.limits.tail_s:
+            return
+        if run.run_id not in self._final:
+            self._make_final(run)
+        elif run.run_id not in self._unsaved:
             del self.runs[run.run_id], self._ended_s[run.run_id]
+            self._final.discard(run.run_id)
             self._doubts.forget(run)
+
+    def _make_final(self, run: RunRecord) -> None:
+        """Have the figures of an ended run saved as they are now; it then has no series."""
+        self._final.add(run.run_id)
+        self._unsaved.add(run.run_id)
 
     def _follow_clock(self) -> None:
         """Adjust running runs to wall clock steps and system sleep."""
@@ -281,8 +295,10 @@ class Ledger:
 
     # -- output
 
-    def measured(self, run: RunRecord, *, so_far: bool = False) -> Run:
+    def measured(self, run: RunRecord | Run, *, so_far: bool = False) -> Run:
         """Return the run with its figures up to now, see `measure`."""
+        if isinstance(run, Run):
+            return run
         return measure(
             run, self._live.energy.meters, self._clock().s, self._live.simulation, so_far=so_far
         )
@@ -303,7 +319,11 @@ class Ledger:
         run's revision.
         """
         runs = self.runs.values()
-        ended_ids = [self._doubts.revision(run) for run in runs if not run.is_open]
+        ended_ids = [
+            self._doubts.revision(run)
+            for run in runs
+            if not run.is_open and run.run_id not in self._final
+        ]
         return [run.run_id for run in runs if run.is_open], ended_ids
 
     def hidden(self, *, recorded: bool) -> frozenset[str]:
@@ -325,15 +345,19 @@ class Ledger:
         return StateChanges(
             {device: meter.totals for device, meter in self._live.energy.meters.items()},
             dict(self._live.energy.emissions_grams),
-            [
-                StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())
-                for run in runs
-            ],
+            [self._stored(run) for run in runs],
             self._live.counters.take_changed(),
             self.attribution.energies.take_changes(),
             self.attribution.energies.idle_w,
             self._clock().s,
             self._live.energy.last_polls(),
+        )
+
+    def _stored(self, run: RunRecord) -> StoredRun:
+        is_final = run.run_id in self._final
+        body = json_bytes(self.measured(run).to_json()) if is_final else STORED.dump_json(run)
+        return StoredRun(
+            run.run_id, run.started_at, run.is_open, is_final, run.request, body.decode()
         )
 
     def confirm(self, changes: StateChanges) -> None:

@@ -15,6 +15,7 @@ from wattline_exporter.meter.uncertainty import EnergyMark, MeasuredEnergy, ener
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Slot
+from wattline_exporter.storage.saved_state import StoredRun
 
 MAX_NOTES = 64
 SAME_INSTANT_S = 1e-3
@@ -96,6 +97,7 @@ class RunRecord:
     workload: str
     labels: dict[str, str]
     request: str
+    """Digest of the request that began it."""
     devices: list[DeviceKey]
     gpus: dict[str, RunGpu]
     """The GPUs among `devices`, by UUID."""
@@ -332,12 +334,12 @@ def _emission(emissions: list[RunEmission], device: Device, slot: Slot) -> RunEm
 
 
 STORED = TypeAdapter(RunRecord)
-"""Conversion of a run to and from the JSON in `state.sqlite`."""
+"""Conversion of a run that is not final to and from the JSON in `state.sqlite`."""
 
 
 class RunArchive(Protocol):
-    """Stored runs, as JSON."""
+    """Stored runs."""
 
-    def run(self, run_id: str) -> str | None: ...
+    def run(self, run_id: str) -> StoredRun | None: ...
 
-    def runs(self, limit: int) -> list[str]: ...
+    def runs(self, limit: int) -> list[StoredRun]: ...

@@ -23,12 +23,12 @@ from wattline_exporter.runs.admission import (
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.lifecycle import became_empty_s, watch_exits
-from wattline_exporter.runs.measure import measure
-from wattline_exporter.runs.open_run import STORED, RunRecord
+from wattline_exporter.runs.open_run import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.exits import ProcessExits
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, RunDevices, RunError, Service, boottime
+from wattline_exporter.storage.saved_state import StoredRun
 from wattline_exporter.storage.writer import StateWriter
 
 TICK_S = 1.0
@@ -46,8 +46,6 @@ NOT_SAVED = (
     "check the disk that holds --state.path"
 )
 """Note of an answer that was sent without being saved. It is not a part of the run."""
-RUNS_AT_ONCE = 10
-"""Runs converted to JSON before other tasks have their turn; one takes about a millisecond."""
 
 
 class RunService(Service):
@@ -96,7 +94,7 @@ class RunService(Service):
             run, is_new = self._ledger.begin(request)
         finally:
             self._idle_from_s = boottime() + REFUSED_S
-        if is_new:
+        if is_new and isinstance(run, RunRecord):
             await self._wait_for_update()
             self._ledger.confirm_begin(run)
         return await self._saved(run), is_new
@@ -142,7 +140,7 @@ class RunService(Service):
     ) -> None:
         """End a run at `end_s` (CLOCK_BOOTTIME). Raises RunError."""
         if note:
-            self._ledger.find(run_id).note(note)
+            self.note(run_id, note)
         await self._end(run_id, RunEnd(outcome=outcome), end_s)
 
     async def add_processes(self, run_id: str, request: RunProcesses) -> Run:
@@ -161,7 +159,7 @@ class RunService(Service):
         self._sensors.read_cpu_energy_soon()  # it is read once a second otherwise
         return await self._saved(run)
 
-    async def _saved(self, run: RunRecord) -> Run:
+    async def _saved(self, run: RunRecord | Run) -> Run:
         """Return the run once it is saved, or with a note that it is not, while the disk fails or
         hangs.
         """
@@ -179,10 +177,14 @@ class RunService(Service):
         run = await asyncio.shield(self._end(run_id, request))
         return await self._saved(run)
 
-    async def _end(self, run_id: str, request: RunEnd, end_s: float | None = None) -> RunRecord:
+    async def _end(
+        self, run_id: str, request: RunEnd, end_s: float | None = None
+    ) -> RunRecord | Run:
         if run_id in self._ending:
             await self._ending[run_id].wait()
         run = self._ledger.find(run_id)
+        if isinstance(run, Run):
+            return run
         if not run.running:
             self._ledger.report_outcome(run, request.outcome)
             return run
@@ -218,6 +220,9 @@ class RunService(Service):
     def devices_of(self, run_id: str) -> RunDevices:
         """Return the devices of a run, and its times. Raises RunError."""
         run = self._ledger.find(run_id)
+        if isinstance(run, Run):
+            gpus = tuple(Device("gpu", gpu.uuid) for gpu in run.gpus)
+            return RunDevices(gpus, run.started_at, run.ended_at)
         return RunDevices(tuple(run.measured()), run.started_at, run.ended_at)
 
     def note(self, run_id: str, text: str) -> None:
@@ -227,15 +232,15 @@ class RunService(Service):
 
     def others_on_gpus(self, run_id: str, since_s: float) -> list[GpuUse]:
         """Return the other runs on the GPUs of a run. Raises RunError. See `RunDirectory`."""
-        own, attribution = self._ledger.find(run_id), self._ledger.attribution
-        gpus = {device for device in own.measured() if device.kind == "gpu"}
+        attribution = self._ledger.attribution
+        gpus = {device for device in self.devices_of(run_id).devices if device.kind == "gpu"}
         runs = [
             run for run in self._ledger.runs.values() if run.running or (run.end_s or 0.0) > since_s
         ]
         others = [
             run
             for run in runs
-            if run is not own and not attribution.is_same_work(run_id, run.run_id)
+            if run.run_id != run_id and not attribution.is_same_work(run_id, run.run_id)
         ]
         return [
             GpuUse(run.run_id, run.begin_s, run.end_s)
@@ -266,13 +271,19 @@ class RunService(Service):
         """
         if processes is not None:
             return await self._runs_of(processes, state)
-        stored = await asyncio.to_thread(self._stored_runs)
-        runs = (stored | self._ledger.runs).values()
+        in_memory = dict(self._ledger.runs)
+        archived = await asyncio.to_thread(self._ledger.archive.runs, MAX_RUNS_LISTED)
+        stored = {run.run_id: run for run in archived if run.is_final}
+        runs = [*(stored | in_memory).values()]
         chosen = [run for run in runs if state in (None, "running" if run.is_open else "ended")]
         chosen.sort(key=lambda run: run.started_at, reverse=True)
         bodies: list[bytes] = []
-        for first in range(0, min(limit, len(chosen)), RUNS_AT_ONCE):
-            bodies += await self._as_json(chosen[first : min(limit, first + RUNS_AT_ONCE)], stored)
+        for run in chosen[:limit]:
+            if isinstance(run, StoredRun):
+                bodies.append(run.body.encode())
+                continue
+            bodies.append(json_bytes(self._ledger.measured(run).to_json()))
+            await asyncio.sleep(0)  # another task has its turn
         return bodies
 
     async def _runs_of(
@@ -283,24 +294,8 @@ class RunService(Service):
         if state == "ended":
             return []
         runs = [run for run in self._ledger.open_runs if run.run_id in held and run.running]
-        return await self._as_json(sorted(runs, key=lambda run: run.started_at, reverse=True), {})
-
-    def _stored_runs(self) -> dict[str, RunRecord]:
-        runs = (STORED.validate_json(run) for run in self._ledger.archive.runs(MAX_RUNS_LISTED))
-        return {run.run_id: run for run in runs}
-
-    async def _as_json(self, runs: list[RunRecord], stored: Mapping[str, RunRecord]) -> list[bytes]:
-        """Convert open runs in the event loop, where nothing changes them meanwhile, and ended ones
-        in a thread.
-        """
-        ended = [stored[run.run_id] for run in runs if _is_final(run, stored.get(run.run_id))]
-        bodies = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
-        bodies |= {
-            run.run_id: json_bytes(self._ledger.measured(run).to_json())
-            for run in runs
-            if run.run_id not in bodies
-        }
-        return [bodies[run.run_id] for run in runs]
+        runs.sort(key=lambda run: run.started_at, reverse=True)
+        return [json_bytes(self._ledger.measured(run).to_json()) for run in runs]
 
     # -- time
 
@@ -342,12 +337,3 @@ def _is_of(run: RunRecord, job: CgroupOwner) -> bool:
         job.kind,
         job.id,
     )
-
-
-def _is_final(run: RunRecord, stored: RunRecord | None) -> bool:
-    return not run.is_open and stored is not None and not stored.is_open
-
-
-def _ended_as_json(runs: list[RunRecord], simulation: str | None) -> dict[str, bytes]:
-    """Convert ended runs, whose figures need no meter."""
-    return {run.run_id: json_bytes(measure(run, {}, 0.0, simulation).to_json()) for run in runs}

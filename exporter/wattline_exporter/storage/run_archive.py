@@ -1,21 +1,21 @@
-"""Archive of ended runs, each compressed against the text of other runs of the node."""
+"""Archive of final runs, each compressed against the text of other runs of the node."""
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
 
+from wattline_exporter.storage.saved_state import StoredRun
+
 ARCHIVE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS run_dictionary (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS archived_run (
-    run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, dictionary INTEGER NOT NULL,
-    body BLOB NOT NULL
+    run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, request TEXT NOT NULL,
+    dictionary INTEGER NOT NULL, body BLOB NOT NULL
 );
 """
 KEPT_RUNS = 1_000
-"""Ended runs that stay in the table `run`, which earlier versions read: as many as the run API
-lists.
-"""
+"""Final runs that stay in the table `run`: as many as the run API lists."""
 ARCHIVED_AT_ONCE = 200
 """Runs archived in one transaction, which takes about 10 ms."""
 _DICTIONARY_BYTES = 32_768
@@ -27,22 +27,22 @@ _POOR_RATIO = 5
 
 
 def archive_runs(connection: sqlite3.Connection) -> int:
-    """Move the oldest ended runs beyond KEPT_RUNS to the archive, in a transaction. Return their
+    """Move the oldest final runs beyond KEPT_RUNS to the archive, in a transaction. Return their
     number.
     """
     with connection:
-        (ended,) = connection.execute("SELECT count(*) FROM run WHERE running = 0").fetchone()
+        (final,) = connection.execute("SELECT count(*) FROM run WHERE is_final = 1").fetchone()
         rows = connection.execute(
-            "SELECT run_id, started_at, body FROM run WHERE running = 0 ORDER BY started_at LIMIT "
-            "?",
-            (max(0, min(ARCHIVED_AT_ONCE, ended - KEPT_RUNS)),),
+            "SELECT run_id, started_at, request, body FROM run WHERE is_final = 1 "
+            "ORDER BY started_at LIMIT ?",
+            (max(0, min(ARCHIVED_AT_ONCE, final - KEPT_RUNS)),),
         ).fetchall()
         found = connection.execute(
             "SELECT id, body FROM run_dictionary ORDER BY id DESC LIMIT 1"
         ).fetchone()
         dictionary = (int(found[0]), bytes(found[1])) if found else (0, b"")
         is_new = False
-        for run_id, started_at, text in rows:
+        for run_id, started_at, request, text in rows:
             body = text.encode()
             packed = _compress(body, dictionary[1])
             if not is_new and len(packed) * _POOR_RATIO > len(body):
@@ -50,22 +50,26 @@ def archive_runs(connection: sqlite3.Connection) -> int:
                 is_new, dictionary = True, (dictionary[0] + 1, neighbours[:_DICTIONARY_BYTES])
                 connection.execute("INSERT INTO run_dictionary VALUES (?, ?)", dictionary)
                 packed = _compress(body, dictionary[1])
-            row = (run_id, started_at, dictionary[0], packed)
-            connection.execute("INSERT OR REPLACE INTO archived_run VALUES (?, ?, ?, ?)", row)
+            row = (run_id, started_at, request, dictionary[0], packed)
+            connection.execute("INSERT OR REPLACE INTO archived_run VALUES (?, ?, ?, ?, ?)", row)
         connection.executemany(
             "DELETE FROM run WHERE run_id = ?", [(run_id,) for run_id, *_ in rows]
         )
     return len(rows)
 
 
-def archived_run(connection: sqlite3.Connection, run_id: str) -> str | None:
-    """Return an archived run as JSON, None if there is none."""
+def archived_run(connection: sqlite3.Connection, run_id: str) -> StoredRun | None:
+    """Return an archived run, None if there is none."""
     row = connection.execute(
-        "SELECT r.body, d.body FROM archived_run r LEFT JOIN run_dictionary d ON d.id = "
-        "r.dictionary WHERE run_id = ?",
+        "SELECT r.started_at, r.request, r.body, d.body FROM archived_run r "
+        "LEFT JOIN run_dictionary d ON d.id = r.dictionary WHERE run_id = ?",
         (run_id,),
     ).fetchone()
-    return _decompress(bytes(row[0]), bytes(row[1] or b"")) if row else None
+    if row is None:
+        return None
+    started_at, request, packed, dictionary = row
+    body = _decompress(bytes(packed), bytes(dictionary or b""))
+    return StoredRun(run_id, started_at, is_open=False, is_final=True, request=request, body=body)
 
 
 def _compress(body: bytes, dictionary: bytes) -> bytes:

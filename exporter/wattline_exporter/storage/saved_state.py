@@ -14,11 +14,18 @@ from wattline_exporter.sensors.readings import Device, ReadingKey
 
 
 class StoredRun(NamedTuple):
-    """A run as JSON, with the columns by which it is found."""
+    """A run as JSON, with the columns by which it is found.
+
+    A final run no longer changes: its body is that of the run API. The body of another one is the
+    ledger's record with its marks.
+    """
 
     run_id: str
     started_at: float
     is_open: bool
+    is_final: bool
+    request: str
+    """Digest of the request that began it."""
     body: str
 
 
@@ -30,10 +37,8 @@ class SavedState:
 
     totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
-    running: list[str]
-    """Open runs, as JSON."""
-    ended: list[str]
-    """Ended runs that the metrics still show, as JSON."""
+    runs: list[str]
+    """Runs that are not final, as JSON."""
     counters: dict[SeriesKey, CounterTotal]
     attributed: dict[AttributedKey, int]
     """Microjoules."""

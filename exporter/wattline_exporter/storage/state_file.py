@@ -15,7 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
-from wattline.contract.api import RUN_TAIL_S
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.attribution.owner_counters import OwnerAmount
 from wattline_exporter.attribution.policy import AttributedKey
@@ -30,10 +29,9 @@ from wattline_exporter.storage.run_archive import (
     archive_runs,
     archived_run,
 )
-from wattline_exporter.storage.saved_state import SavedState, StateChanges
+from wattline_exporter.storage.saved_state import SavedState, StateChanges, StoredRun
 
 LOCK_FILE = "lock"
-LATEST_RUNS = 256
 ARCHIVE_EVERY_S = 60.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -70,9 +68,10 @@ CREATE TABLE IF NOT EXISTS last_poll (
     PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS run (
-    run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, running INTEGER NOT NULL, body TEXT NOT NULL
+    run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, running INTEGER NOT NULL,
+    is_final INTEGER NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS run_by_state ON run (running, started_at);
+CREATE INDEX IF NOT EXISTS run_by_state ON run (is_final, started_at);
 """
 
 
@@ -138,22 +137,19 @@ class StateFile:
                 "--state.path"
             ) from error
 
-    def load(self, tail_s: float = RUN_TAIL_S) -> SavedState:
-        """Return the saved state, with the runs that ended in the last `tail_s` seconds.
-
-        Raises StateError for a file that is damaged.
-        """
+    def load(self) -> SavedState:
+        """Return the saved state. Raises StateError for a file that is damaged."""
         path = self.folder / STATE_FILE
         try:
             meta = dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
-            return self._load(meta, tail_s)
+            return self._load(meta)
         except (sqlite3.Error, ValueError) as error:
             cause = str(error).splitlines()[0]
             raise StateError(
                 f"cannot read {path}: {cause}; move it away to start afresh"
             ) from error
 
-    def _load(self, meta: dict[str, str], tail_s: float) -> SavedState:
+    def _load(self, meta: dict[str, str]) -> SavedState:
         read = self._connection.execute
         same_boot = meta.get("boot_id") == self._boot_id
         totals = {
@@ -169,8 +165,7 @@ class StateFile:
                 (component, device, basis, quality): grams
                 for component, device, basis, quality, grams in rows
             },
-            [body for (body,) in read("SELECT body FROM run WHERE running = 1")],
-            self._ended_since(time.time() - tail_s),
+            [body for (body,) in read("SELECT body FROM run WHERE is_final = 0")],
             {
                 _series(name, labels): CounterTotal(total, raw)
                 for name, labels, total, raw in read("SELECT * FROM counter")
@@ -254,7 +249,7 @@ class StateFile:
                 "INSERT OR REPLACE INTO last_poll VALUES (?, ?, ?, ?)",
                 [(d.kind, d.id, *poll) for d, poll in snapshot.polls.items()],
             )
-            self._write("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?)", snapshot.runs)
+            self._write("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)", snapshot.runs)
             self._write(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
                 [
@@ -275,27 +270,18 @@ class StateFile:
         if rows:
             self._connection.executemany(statement, rows)
 
-    def run(self, run_id: str) -> str | None:
-        """Return a run as JSON. For the event loop: one row by its key, over a separate
-        connection.
-        """
-        row = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return str(row[0]) if row else archived_run(self._reader, run_id)
+    def run(self, run_id: str) -> StoredRun | None:
+        """Return a run. For the event loop: one row by its key, over a separate connection."""
+        row = self._reader.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return StoredRun(*row) if row else archived_run(self._reader, run_id)
 
-    def runs(self, limit: int) -> list[str]:
-        """Return the newest runs as JSON, over a separate connection so that no write waits."""
+    def runs(self, limit: int) -> list[StoredRun]:
+        """Return the newest runs, over a separate connection so that no write waits."""
         with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
             rows = connection.execute(
-                "SELECT body FROM run ORDER BY started_at DESC LIMIT ?", (limit,)
+                "SELECT * FROM run ORDER BY started_at DESC LIMIT ?", (limit,)
             ).fetchall()
-        return [body for (body,) in rows]
-
-    def _ended_since(self, at: float) -> list[str]:
-        return [
-            body
-            for body in self.runs(LATEST_RUNS)
-            if (json.loads(body).get("ended_at") or 0.0) > at
-        ]
+        return [StoredRun(*row) for row in rows]
 
     def close(self) -> None:
         self._reader.close()

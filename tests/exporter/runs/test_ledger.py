@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 
 import pytest
 
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
-from wattline_exporter.runs.admission import RunEnd
+from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.runs.open_run import STORED
 from wattline_exporter.sensors.processes.procfs import ProcessKey
-from wattline_exporter.sensors.readings import Device, Poll
+from wattline_exporter.sensors.readings import Device, Poll, RunError
 from wattline_exporter.storage.saved_state import StateChanges, StoredRun
 from wattline_exporter.storage.state_file import StateFile
 
@@ -27,7 +29,8 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
         run.started_at + 10,
         "ok",
     )  # as `end` does before it waits
-    stored = [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())]
+    body = STORED.dump_json(run).decode()
+    stored = [StoredRun(run.run_id, run.started_at, run.is_open, False, run.request, body)]
     state.save(
         StateChanges(
             {GPU: node.live.energy.meters[GPU].totals},
@@ -45,7 +48,7 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
     again = later.end("r")
     state.close()
 
-    assert [STORED.validate_json(body).run_id for body in saved.running] == ["r"]
+    assert [STORED.validate_json(body).run_id for body in saved.runs] == ["r"]
     assert (again.outcome, again.is_open) == ("ok", False)
     assert again.final[GPU].joules - again.begin[GPU].joules > 3_000
     assert any("killed while the run ended" in note for note in again.notes)
@@ -91,6 +94,60 @@ def test_ledger_unsaved_run_is_not_forgotten(tmp_path):
     node.ledger.tick()
     assert run.run_id not in node.ledger.runs
     state.close()
+
+
+def test_ledger_final_run_is_archived_as_the_api_showed_it(tmp_path):
+    """600 s after its end the run loses its series; its figures are saved, and read from then
+    on.
+    """
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    request = RunStart("train", run_id="r", labels={"model": "gpt2"})
+    run, _ = node.ledger.begin(request)
+    node.ledger.confirm_begin(run)
+    node.run_for(10)
+    node.end("r")
+    shown = node.ledger.measured(node.ledger.find("r"))
+    save(node, state)
+    assert not state.run("r").is_final
+    node.ledger.tick()
+    node.run_for(601)
+    node.ledger.tick()
+    assert node.ledger.ids() == ([], [])
+    save(node, state)
+    node.ledger.tick()
+
+    assert node.ledger.runs == {}
+    assert node.ledger.find("r") == shown
+    assert json.loads(state.run("r").body) == shown.to_json()
+    assert node.ledger.begin(request) == (shown, False)
+    with pytest.raises(RunError, match="already used by another run"):
+        node.ledger.begin(replace(request, workload="other"))
+    with pytest.raises(RunError, match=r"run 'r' has ended \(ok\)"):
+        node.ledger.work("r", "", {"steps": 1.0})
+    state.close()
+
+
+@pytest.mark.parametrize(("away_s", "has_series"), [(590.0, True), (700.0, False)])
+def test_ledger_restore_has_series_of_runs_that_ended_recently(tmp_path, away_s, has_series):
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    node.begin(run_id="r")
+    node.run_for(10)
+    node.end("r")
+    save(node, state)
+    later = LedgerNode(state)
+    later.first_at = node.first_at + node.now_s - later.now_s + away_s
+    later.ledger.restore(state.load(), same_boot=False)
+    state.close()
+
+    assert later.ledger.ids() == ([], ["r"] if has_series else [])
+
+
+def save(node, state):
+    changes = node.ledger.take_changes()
+    state.save(changes)
+    node.ledger.confirm(changes)
 
 
 def test_measure_counters_do_not_fall_while_start_settles(tmp_path):

@@ -310,7 +310,7 @@ def test_truncated_journal_loses_only_the_last_seconds(tmp_path, killed_exporter
             (folder / f"{name}-shm").unlink(missing_ok=True)
         state, history = StateFile(folder), History(folder)
         saved = state.load()
-        assert {STORED.validate_json(body).run_id for body in saved.running} <= {
+        assert {STORED.validate_json(body).run_id for body in saved.runs} <= {
             "open",
             "run-0",
             "run-1",

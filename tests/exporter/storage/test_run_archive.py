@@ -1,4 +1,4 @@
-"""Archive of ended runs in the state file."""
+"""Archive of final runs in the state file."""
 
 import json
 import sqlite3
@@ -26,6 +26,17 @@ def body(number):
     return json.dumps({"run_id": f"run-{number}", "ended_at": float(number), "begin": marks})
 
 
+def final(number):
+    return StoredRun(
+        f"run-{number}",
+        float(number),
+        is_open=False,
+        is_final=True,
+        request=f"digest-{number}",
+        body=body(number),
+    )
+
+
 def changes(now_s, runs):
     return StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, now_s)
 
@@ -38,8 +49,12 @@ def state(tmp_path):
 
 
 def save_ended(state, count):
-    runs = [StoredRun(f"run-{n}", float(n), is_open=False, body=body(n)) for n in range(count)]
-    state.save(changes(1.0, [*runs, StoredRun("open", 0.0, is_open=True, body=body(0))]))
+    runs = [final(n) for n in range(count)]
+    others = [
+        StoredRun("open", 0.0, is_open=True, is_final=False, request="", body=body(0)),
+        StoredRun("ended", 0.0, is_open=False, is_final=False, request="", body=body(0)),
+    ]
+    state.save(changes(1.0, [*runs, *others]))
     for second in range(2, 30):
         state.save(changes(float(second), []))
 
@@ -47,19 +62,18 @@ def save_ended(state, count):
 def test_archived_run_is_found_as_it_was_saved(state):
     save_ended(state, KEPT_RUNS + 450)
 
-    assert [state.run(f"run-{n}") for n in (0, 1, 449, 450)] == [body(n) for n in (0, 1, 449, 450)]
+    found = [state.run(f"run-{n}") for n in (0, 1, 449, 450)]
+    assert found == [final(n) for n in (0, 1, 449, 450)]
     assert state.run("another") is None
 
 
-def test_newest_and_open_runs_stay_in_the_table_of_former_versions(state, tmp_path):
+def test_newest_final_runs_and_others_stay_in_the_table_of_runs(state, tmp_path):
     save_ended(state, KEPT_RUNS + 450)
     with closing(sqlite3.connect(tmp_path / STATE_FILE)) as connection:
         stored = {run_id for (run_id,) in connection.execute("SELECT run_id FROM run")}
 
-    assert stored == {"open", *(f"run-{n}" for n in range(450, KEPT_RUNS + 450))}
-    assert [json.loads(run)["run_id"] for run in state.runs(2)] == [
-        f"run-{KEPT_RUNS + n}" for n in (449, 448)
-    ]
+    assert stored == {"open", "ended", *(f"run-{n}" for n in range(450, KEPT_RUNS + 450))}
+    assert [run.run_id for run in state.runs(2)] == [f"run-{KEPT_RUNS + n}" for n in (449, 448)]
 
 
 def test_archive_with_its_index_takes_a_tenth_of_the_runs(state, tmp_path):

@@ -22,7 +22,7 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
     journal = tmp_path / f"{STATE_FILE}-wal"
 
     def save_run(body: str) -> None:
-        runs = [StoredRun("run", 0.0, is_open=True, body=body)]
+        runs = [StoredRun("run", 0.0, is_open=True, is_final=False, request="", body=body)]
         file.save(StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, 100.0))
 
     for _ in range(20):

@@ -102,15 +102,14 @@ def test_runs_route_long_list_does_not_block_other_requests(tmp_path):
     options = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--no-history")
     with daemon(tmp_path, *options) as exporter:
         begin(exporter, run_id="run-0")
-        end(exporter, "run-0")
+        run = end(exporter, "run-0") | {"started_at": 1e9, "ended_at": 1e9}
         folder = exporter.folder
     with closing(sqlite3.connect(folder / STATE_FILE)) as state, state:
-        ((body,),) = state.execute("SELECT body FROM run").fetchall()
-        run = json.loads(body) | {"started_at": 1e9, "ended_at": 1e9}
         rows = [
-            (f"run-{n}", 1e9, 0, json.dumps(run | {"run_id": f"run-{n}"})) for n in range(1, 1_001)
+            (f"run-{n}", 1e9, 0, 1, "", json.dumps(run | {"run_id": f"run-{n}"}))
+            for n in range(1, 1_001)
         ]
-        state.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", rows)
+        state.executemany("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)", rows)
     with daemon(tmp_path, *options) as exporter, ThreadPoolExecutor(1) as pool:
         response_times_s = [time.monotonic()]
         listed = pool.submit(exporter.get, "/api/v1/runs")

@@ -21,11 +21,11 @@ from tests.simulation.virtual_time import ProcessEndError
 from wattline.contract.api import OTHER_RUNS
 from wattline.contract.identity import OwnerKind
 from wattline.contract.metrics import RUNS_FOLDED
+from wattline.contract.run import Run
 from wattline_exporter.attribution.device_loads import NO_RUN
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.open_run import STORED, RunRecord
 from wattline_exporter.sensors.readings import RunError
-from wattline_exporter.storage.run_archive import archived_run
 
 FAULTS = ("kill", "restart", "kill worker", "stop", "clock", "cpu")
 STARTED_S = 6.0
@@ -216,18 +216,21 @@ def folded_runs(life: Life) -> float:
 
 
 def stored_runs(life: Life) -> list[RunRecord]:
-    """Return all runs of the state file, and of the archive in it."""
+    """Return the records of all runs of the state file, and of the archive in it."""
     connection = life.file._connection
-    bodies = [body for (body,) in connection.execute("SELECT body FROM run")]
-    ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM archived_run")]
-    bodies += [body for run_id in ids if (body := archived_run(connection, run_id))]
-    return [STORED.validate_json(body) for body in bodies]
+    rows = connection.execute("SELECT run_id, is_final, body FROM run").fetchall()
+    rows += connection.execute("SELECT run_id, 1, '' FROM archived_run").fetchall()
+    return [
+        life.world.final_records[run_id] if is_final else STORED.validate_json(body)
+        for run_id, is_final, body in rows
+    ]
 
 
 def found_run(life: Life, record: RunRecord) -> FoundRun:
+    run: RunRecord | Run = record
     with suppress(RunError):
-        record = life.ledger.find(record.run_id)
-    view = life.ledger.measured(record)
+        run = life.ledger.find(record.run_id)
+    view = life.ledger.measured(run)
     devices = [device for device in view.devices if device.component == "gpu"]
     energies = {device.device_id: device.energy_j.number for device in devices}
     half_j = {device.device_id: device.energy_j.half_width for device in devices}
