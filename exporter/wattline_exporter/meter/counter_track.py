@@ -6,9 +6,13 @@ import math
 from collections import deque
 from typing import Literal, NamedTuple
 
-from wattline_exporter.meter.counter_wraps import counter_step
+from wattline.counters import counter_step
 from wattline_exporter.sensors.readings import Poll
 
+MAX_DEVICE_W = 4_000.0
+"""Power above any device's, where its limit is unknown."""
+PACKAGE_MAX_W = 1_000.0
+"""Power that no CPU package exceeds."""
 CONFIRM_S = 0.5
 """Time for which implausible values must continue each other before they replace the trusted value.
 """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+from wattline.counters import further_wraps
 from wattline_exporter.meter.counter_track import (
     LOST_S,
+    MAX_DEVICE_W,
+    PACKAGE_MAX_W,
     STALLED_J,
     STALLED_S,
     CounterStep,
     CounterTracker,
 )
-from wattline_exporter.meter.counter_wraps import MAX_DEVICE_W, PACKAGE_MAX_W, further_wraps_j
 from wattline_exporter.meter.interpolation import TOLERANCE, bridged_points, integral_points
 from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
 from wattline_exporter.meter.power_comparison import SensorComparison
@@ -325,7 +327,7 @@ class DeviceMeter:
                 return counted.doubt_j
             is_gap = self._resumed or poll.after_s - last.after_s > max(self._steady_s(), BRIDGED_S)
             most_j = PACKAGE_MAX_W * (poll.after_s - last.after_s) if is_gap else 0.0
-            return counted.doubt_j + further_wraps_j(poll.counter_range_j, most_j, added_j)
+            return counted.doubt_j + further_wraps(poll.counter_range_j, most_j, added_j)
         pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
         if counted.kind == "counted":
             if excess_j <= pending_j + delay_j:

@@ -18,9 +18,9 @@ from wattline.contract.metrics import (
     SOURCE_RESTARTS,
     SOURCE_UP,
 )
-from wattline_exporter.meter.counter_wraps import MonotonicCounters
 from wattline_exporter.meter.emissions import EmissionKey
 from wattline_exporter.meter.plausibility import EnergyCheck
+from wattline_exporter.sensors.exported_counters import ExportedCounters
 from wattline_exporter.sensors.readings import (
     Batch,
     Device,
@@ -80,7 +80,7 @@ class GpuHealth:
         return [labels[1] for name, labels in self.readings if name == GPU_MIG_INFO.name]
 
 
-def count_xid(counters: MonotonicCounters, gpu: GpuInfo, xid: int, at: float) -> None:
+def count_xid(counters: ExportedCounters, gpu: GpuInfo, xid: int, at: float) -> None:
     """Count and log an XID error at a Unix time."""
     log.warning("GPU %s: XID %d; see dmesg, and NVIDIA's list of XID errors", gpu.index, xid)
     labels = gpu.index, gpu.uuid, str(xid)
@@ -88,7 +88,7 @@ def count_xid(counters: MonotonicCounters, gpu: GpuInfo, xid: int, at: float) ->
     counters.set(GPU_XID_TIMESTAMP, labels, at)
 
 
-def xid_readings(gpus: Iterable[GpuHealth], counters: MonotonicCounters) -> Iterator[Reading]:
+def xid_readings(gpus: Iterable[GpuHealth], counters: ExportedCounters) -> Iterator[Reading]:
     """Yield XID errors and their times.
 
     Hardware XIDs without an error have the count 0, so that `increase()` sees the first one.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from wattline.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, HOST_CPU_UTILIZATION
-from wattline_exporter.meter.counter_wraps import MAX_DEVICE_W, MonotonicCounters
+from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.emissions import SlotLookup
 from wattline_exporter.meter.meter import LIMIT_MARGIN
 from wattline_exporter.meter.plausibility import REASON_TEXTS, sensor_share
@@ -23,6 +23,7 @@ from wattline_exporter.polling.health import (
     xid_readings,
 )
 from wattline_exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
+from wattline_exporter.sensors.exported_counters import ExportedCounters
 from wattline_exporter.sensors.readings import (
     Batch,
     ClockReading,
@@ -63,7 +64,7 @@ class LiveState:
     ) -> None:
         saved = saved or SavedTotals()
         self.energy = EnergyMeters(saved, slots_at, clock)
-        self.counters = MonotonicCounters(dict(saved.counters))
+        self.counters = ExportedCounters(dict(saved.counters))
         self.gpus: dict[str, GpuHealth] = {}
         self.sources: dict[str, SourceHealth] = {}
         self.expected_gpus: int | None = None

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from wattline.contract.history import HISTORY_FILE, META_SCHEMA, SCHEMA_VERSION
-from wattline_exporter.meter.counter_wraps import SeriesKey
+from wattline_exporter.sensors.exported_counters import SeriesKey
 from wattline_exporter.sensors.readings import Reading, printable
 from wattline_exporter.storage.file_versions import check_file_version
 from wattline_exporter.storage.push_queue import PushQueue

@@ -7,26 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.exporter.meter.polls import PACKAGE, counter_polls, meter_of, poll
-from wattline_exporter.meter.counter_wraps import counter_step
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
-
-
-def test_counter_step_rapl_wrap_is_unwrapped():
-    # 262,143 J is the range of a Xeon: 10 J before it, then 25 J past it
-    assert counter_step(262_133.0, 25.0, 262_143.0, 8_000.0) == pytest.approx(35.0)
-
-
-def test_counter_step_restarted_counter_counts_from_zero():
-    assert counter_step(1_000_000.0, 250.0, None, 44_000.0) == 250.0
-
-
-@pytest.mark.parametrize(
-    ("before_j", "now_j"),
-    [(1_000_000.0, 900_000.0), (0.0, 1_000_000.0), (1_000.0, 2.0**63 / 1_000)],
-)
-def test_counter_step_implausible_step_is_none(before_j, now_j):
-    assert counter_step(before_j, now_j, None, 8_000.0) is None
 
 
 @pytest.mark.parametrize("garbled_j", [0.0, 900_000.0, 5e15])

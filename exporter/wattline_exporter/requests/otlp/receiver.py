@@ -10,7 +10,6 @@ from itertools import compress
 from typing import TYPE_CHECKING, Protocol
 
 from wattline.contract.metrics import OTLP_SPANS
-from wattline_exporter.meter.counter_wraps import MonotonicCounters
 from wattline_exporter.requests.intake import REASONS
 from wattline_exporter.requests.otlp.body import (
     BodyError,
@@ -24,6 +23,7 @@ from wattline_exporter.requests.otlp.limits import request_errors
 from wattline_exporter.requests.otlp.run_match import RunMatcher
 from wattline_exporter.requests.otlp.spans import SpanReader
 from wattline_exporter.requests.views import RequestReceipt
+from wattline_exporter.sensors.exported_counters import ExportedCounters
 from wattline_exporter.sensors.readings import Reading, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
@@ -59,7 +59,7 @@ class OtlpReceiver:
         reader: SpanReader,
         matcher: RunMatcher,
         sink: RequestSink,
-        counters: MonotonicCounters,
+        counters: ExportedCounters,
     ) -> None:
         self._reader = reader
         self._matcher = matcher

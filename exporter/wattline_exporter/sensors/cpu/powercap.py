@@ -1,7 +1,7 @@
 """CPU energy from RAPL counters in the kernel's powercap tree (AMD's are below `intel-rapl` too).
 
 Counters are reported raw; they wrap at `counter_range_j`, and
-`wattline_exporter.meter.counter_wraps` unwraps them. A joule could be counted twice in three ways:
+`wattline.counters` unwraps them. A joule could be counted twice in three ways:
 
 - Zones overlap: psys contains package, package contains core. Each zone is a separate device; they
   are never added.

@@ -8,13 +8,13 @@ from tests.exporter.requests.otlp.senders import T0, VLLM, emit, encoded
 from tests.exporter.requests.otlp.test_run_match import run
 from tests.workloads.wattline.contract.packed_requests import requests_of
 from wattline.contract.metrics import OTLP_SPANS
-from wattline_exporter.meter.counter_wraps import MonotonicCounters
 from wattline_exporter.requests.intake import REASONS
 from wattline_exporter.requests.otlp.attributes import label_rules
 from wattline_exporter.requests.otlp.receiver import OtlpReceiver
 from wattline_exporter.requests.otlp.run_match import RunMatcher
 from wattline_exporter.requests.otlp.spans import SpanReader
 from wattline_exporter.requests.views import RequestReceipt
+from wattline_exporter.sensors.exported_counters import ExportedCounters
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
@@ -45,7 +45,7 @@ class Node:
 
     def __init__(self):
         self.sink = Sink()
-        self.counters = MonotonicCounters()
+        self.counters = ExportedCounters()
         self.runs = [run("bench-1"), run("next", started_at=T0 + 1_000)]
 
     def receiver(self):

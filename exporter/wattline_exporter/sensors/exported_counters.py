@@ -1,20 +1,14 @@
-"""Raw hardware and driver counters: plausible steps of energy counters, and sums that never
-fall.
-"""
+"""Counters that start at 0 in a fresh state folder and never fall, from raw counters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from wattline.contract.metrics import Metric
+from wattline.counters import CounterTotal
 from wattline_exporter.sensors.readings import Reading
 
-MAX_DEVICE_W = 4_000.0
-"""Power above any device's, where its limit is unknown."""
-PACKAGE_MAX_W = 1_000.0
-"""Power that no CPU package exceeds."""
 MAX_SERIES = 5_000
 """Series kept, more than a node of 64 GPUs has. Beyond, those not read for the longest time are
 discarded.
@@ -26,39 +20,8 @@ SeriesKey = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]
 """Metric name, label values, and extra labels."""
 
 
-def counter_step(
-    before_j: float, now_j: float, range_j: float | None, most_j: float
-) -> float | None:
-    """Return the joules between two values of an energy counter, or None where they exceed
-    `most_j`.
-
-    A counter with a range wraps there. One without a range that fell was restarted by its driver:
-    it counts from 0, so its value is the energy since then.
-    """
-    step_j = now_j - before_j
-    if step_j < 0:
-        step_j = now_j if range_j is None else step_j + range_j
-    return step_j if 0 <= step_j <= most_j else None
-
-
-def further_wraps_j(range_j: float, most_j: float, added_j: float) -> float:
-    """Return the joules of wraps beyond `added_j` that a counter may have made while at most
-    `most_j` flowed.
-    """
-    return 0.0 if most_j <= range_j else most_j - added_j
-
-
-class CounterTotal(NamedTuple):
-    """Exported total of a counter, and its latest raw value, which falls when the hardware or
-    driver restarts.
-    """
-
-    total: float
-    raw: float
-
-
-class MonotonicCounters:
-    """Raw counters turned into counters that start at 0 in a fresh state folder and never fall."""
+class ExportedCounters:
+    """Totals of raw counters by series, with those that changed since the last save."""
 
     def __init__(self, totals: dict[SeriesKey, CounterTotal] | None = None) -> None:
         self.totals = dict(totals or {})
@@ -106,15 +69,13 @@ class MonotonicCounters:
         return {series: self.totals.get(series) for series in changed}
 
     def _add_raw(self, series: SeriesKey, raw: float, baseline: float) -> float:
-        total_before = self.totals.pop(
-            series, None
-        )  # inserted again at the end: the first is the one not read for longest
-        before = total_before or CounterTotal(0.0, baseline)
-        after = CounterTotal(before.total + (raw - before.raw if raw >= before.raw else raw), raw)
-        self.totals[series] = after
-        if after != total_before:
+        # removed and inserted again at the end: the first series is the one not read for longest
+        known = self.totals.pop(series, None)
+        total = (known or CounterTotal(0.0, baseline)).after(raw)
+        self.totals[series] = total
+        if total != known:
             self.changed.add(series)
-        return after.total
+        return total.total
 
     def _discard_oldest(self) -> None:
         excess = len(self.totals) - MAX_SERIES
