@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wattline.counter_arrays import counter_steps
+from wattline.counters import CounterLimits
 from wattline_analyzer.core.interval import Interval, student_quantile
 from wattline_analyzer.core.samples import (
     GAP_FACTOR,
@@ -47,7 +49,7 @@ class PowerRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonotonicCounter:
-    """Counter that never falls. `lost_j` is the maximum energy lost in the resets up to each
+    """Counter that never falls. `lost_j` is the maximum energy lost in the restarts up to each
     sample.
     """
 
@@ -77,36 +79,21 @@ def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
     return PowerRange(0.0, 1.5 * highest_w) if len(power) else None
 
 
-def unwrap(counter: Samples, power: PowerRange) -> MonotonicCounter:
-    """Return the counter with resets removed: a counter that falls has restarted at 0, so its new
-    value is added.
+def unwrap(counter: Samples, power: PowerRange, age_s: float = IDLE_AGE_S) -> MonotonicCounter:
+    """Return the counter with restarts removed and without late samples.
 
-    A lower value that the counter cannot have reached from 0 since the previous sample is an old,
-    late one. It is left out.
+    `age_s` is the maximum age of a value. At a restart the energy between the sample before and
+    the restart is missing.
     """
-    counter = _in_order(counter, power)
-    steps_j = np.diff(counter.value)
-    fell = steps_j < 0
-    rises_j = np.where(fell, counter.value[1:], steps_j)
-    hidden_j = np.where(fell, np.maximum(power.high_w * np.diff(counter.t) - rises_j, 0.0), 0.0)
-    start = counter.value[:1]
-    return MonotonicCounter(
-        counter.t,
-        np.concatenate([start, rises_j]).cumsum(),
-        np.concatenate([np.zeros(len(start)), hidden_j]).cumsum(),
+    steps = counter_steps(
+        counter.t, counter.value, CounterLimits(most_rate=power.high_w, age_s=age_s)
     )
-
-
-def _in_order(counter: Samples, power: PowerRange) -> Samples:
-    if (counter.value[1:] >= counter.value[:-1]).all():
-        return counter
-    kept: list[int] = []
-    for i, (t, value) in enumerate(zip(counter.t, counter.value, strict=True)):
-        late = kept and value < counter.value[kept[-1]]
-        if late and value > power.high_w * (t - counter.t[kept[-1]] + IDLE_AGE_S):
-            continue
-        kept.append(i)
-    return Samples(counter.t[kept], counter.value[kept])
+    t = counter.t[steps.kept]
+    spans_s = np.diff(t, prepend=t[:1])
+    missing_j = np.maximum(power.high_w * spans_s - steps.increase, 0.0)
+    lost_j = np.where(steps.restarted, missing_j, 0.0)
+    rises_j = np.concatenate([counter.value[:1], steps.increase[1:]])
+    return MonotonicCounter(t, rises_j.cumsum(), lost_j.cumsum())
 
 
 def counter_energy(
@@ -127,7 +114,7 @@ def counter_energy(
     if not len(counter):
         return None
     oldest_s = IDLE_AGE_S if read_age_s is None else read_age_s
-    line = unwrap(counter, _widened(counter, power, oldest_s))
+    line = unwrap(counter, _widened(counter, power, oldest_s), oldest_s)
     wide = _widened(Samples(line.t, line.energy_j), power, oldest_s)
     during_s = RUN_AGE_S if read_age_s is None else read_age_s
     age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)

@@ -51,16 +51,38 @@ def test_counter_energy_without_samples_is_none():
     assert counter_energy(NO_SAMPLES, 0, 10, BOARD) is None
 
 
-def test_unwrap_counter_reset_adds_new_value_to_last():
+def test_unwrap_restart_adds_new_value_to_last():
+    # at most 440 W × 1 s = 440 J between the samples of the restart, of which 200 J were seen
     line = unwrap(series((0, 1_000), (1, 1_300), (2, 200), (3, 500)), BOARD)
 
     assert line.energy_j.tolist() == [1_000, 1_300, 1_500, 1_800]
-    assert line.lost_j.tolist() == [
-        0,
-        0,
-        240,
-        240,
-    ]  # at most 440 J in that second, of which 200 J were seen
+    assert line.lost_j.tolist() == [0, 0, 240, 240]
+
+
+def test_unwrap_late_sample_is_left_out():
+    # 440 W × (1 s + 1.4 s) = 1,056 J: 49,900 J cannot have been counted since 0
+    line = unwrap(series((0, 50_000), (1, 49_900), (2, 50_300)), BOARD)
+
+    assert line.t.tolist() == [0, 2]
+    assert line.energy_j.tolist() == [50_000, 50_300]
+    assert line.lost_j.tolist() == [0, 0]
+
+
+def test_unwrap_restart_of_a_counter_whose_values_are_old():
+    # values are up to 30 s old, so that 440 W × (10 s + 30 s) = 17,600 J can follow the restart
+    counter = series((0, 50_000), (10, 17_000))
+
+    assert unwrap(counter, BOARD, 30).energy_j.tolist() == [50_000, 67_000]
+    assert unwrap(counter, BOARD).energy_j.tolist() == [50_000]
+
+
+def test_counter_energy_of_old_values_counts_a_restart():
+    """Values up to 30 s old: 300 W, and a restart with 8,700 J 29 s before the next value."""
+    counter = series((0, 50_000), (10, 53_000), (20, 8_700), (30, 11_700))
+
+    bound = counter_energy(counter, 0, 30, BOARD, read_age_s=30)
+
+    assert bound.value == 3_000 + 8_700 + 3_000
 
 
 def test_counter_energy_bound_covers_energy_hidden_by_reset():
