@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from wattline.counter_arrays import CounterSteps, counter_steps
 from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples, sample_median
 
@@ -18,7 +20,7 @@ class Increase:
     """Increase of a counter over a range.
 
     `bound` is interpolated between the samples at each edge, and limited by them. `restarts` is the
-    number of falls in the range; a `partial` counter does not exist over the whole range.
+    number of restarts in the range; a `partial` counter does not exist over the whole range.
     """
 
     bound: Interval
@@ -27,41 +29,63 @@ class Increase:
 
 
 def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
-    """Return the increase in [start_s, end_s]; None without samples there. After a fall the new
-    value is added.
+    """Return the increase in [start_s, end_s]; None without samples there.
 
-    Two counts are only in the upper limit: the one before the first sample, which may be outside
-    the range, and the possible one, at the highest rate, between a last sample and a restart or the
-    end.
+    Three counts are only in the upper limit: the one before the first sample, which may be outside
+    the range; the possible one, at the highest rate, between a last sample and a restart or the
+    end; and the one before each late sample, which may be a restart.
     """
     if len(counter) < 2 or counter.t[0] > end_s or counter.t[-1] < start_s:
         return None
-    steps = np.diff(counter.value)
-    fell = steps < 0
-    rises = np.where(fell, counter.value[1:], steps)
-    line = np.concatenate([[0.0], rises.cumsum()])
-    spans_s = np.diff(counter.t)
-    fastest = float((rises / spans_s).max())
-    fell_within = fell & (counter.t[1:] > start_s) & (counter.t[:-1] < end_s)
-    first, final = _at(counter, line, start_s), _at(counter, line, end_s)
-    unseen = fastest * float(spans_s[fell_within].sum())
-    reach_s = GAP_FACTOR * sample_median(spans_s)
+    steps = counter_steps(counter.t, counter.value)
+    line = Samples(counter.t[steps.kept], steps.increase.cumsum())
+    fastest = _fastest(line, steps)
+    first = _at(line, start_s)
+    final = _at(line, end_s)
+    restart_spans_s = np.diff(line.t)[steps.restarted[1:] & _spans_in(line.t, start_s, end_s)]
+    reach_s = GAP_FACTOR * sample_median(np.diff(counter.t))
+    unseen = fastest * float(restart_spans_s.sum())
     unseen += fastest * min(max(end_s - float(counter.t[-1]), 0.0), reach_s)
+    unseen += _before_late(counter, steps, fastest, start_s, end_s)
     if counter.t[0] > start_s:
         unseen += float(counter.value[0])
     (first_low, first_high), (final_low, final_high) = first.ends, final.ends
     limits = max(final_low - first_high, 0.0), final_high - first_low + unseen
     bound = Interval(final.value - first.value, limits=limits)
     partial = bool(counter.t[0] > start_s + reach_s or counter.t[-1] < end_s - reach_s)
-    return Increase(bound, int(fell_within.sum()), partial)
+    return Increase(bound, len(restart_spans_s), partial)
 
 
-def _at(counter: Samples, line: FloatArray, t_s: float) -> Interval:
+def _fastest(line: Samples, steps: CounterSteps) -> float:
+    """Return the highest rate between two samples, 0 with one sample."""
+    if len(line) < 2:
+        return 0.0
+    return float((steps.increase[1:] / np.diff(line.t)).max())
+
+
+def _spans_in(t_s: FloatArray, start_s: float, end_s: float) -> npt.NDArray[np.bool_]:
+    """Return which spans between consecutive times (N - 1,) touch a range."""
+    return (t_s[1:] > start_s) & (t_s[:-1] < end_s)
+
+
+def _before_late(
+    counter: Samples, steps: CounterSteps, fastest: float, start_s: float, end_s: float
+) -> float:
+    """Return the count that is missing if each fall to a late sample is a restart."""
+    is_late = np.ones(len(counter), dtype=np.bool_)
+    is_late[steps.kept] = False
+    falls = is_late[1:] & (np.diff(counter.value) < 0) & _spans_in(counter.t, start_s, end_s)
+    spans_s = np.diff(counter.t)[falls]
+    return float((counter.value[:-1][falls] + fastest * spans_s).sum())
+
+
+def _at(line: Samples, t_s: float) -> Interval:
     """Return the count at an instant, limited by the samples before and after it."""
-    after = int(np.searchsorted(counter.t, t_s, side="left"))
-    before = max(int(np.searchsorted(counter.t, t_s, side="right")) - 1, 0)
-    value = float(np.interp(t_s, counter.t, line))
-    return Interval(value, limits=(float(line[before]), float(line[min(after, len(line) - 1)])))
+    after = int(np.searchsorted(line.t, t_s, side="left"))
+    before = max(int(np.searchsorted(line.t, t_s, side="right")) - 1, 0)
+    value = float(np.interp(t_s, line.t, line.value))
+    limits = float(line.value[before]), float(line.value[min(after, len(line) - 1)])
+    return Interval(value, limits=limits)
 
 
 def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:

@@ -38,6 +38,31 @@ def test_increase_restart_adds_new_value_and_widens_upper_limit():
     assert result.restarts == 1
 
 
+def test_increase_late_sample_counts_nothing_and_widens_upper_limit():
+    """190 at 20 s is older than 200 at 10 s: 100 + 120 = 220 until 30 s.
+
+    If it is a restart, 200 before it are missing, and 10 s at 10 a second.
+    """
+    result = increase(samples((0, 100), (10, 200), (20, 190), (30, 320)), 0, 30)
+
+    assert (result.bound.value, result.bound.low) == (220, 220)
+    assert result.bound.high == 220 + 200 + 10 * 10
+    assert (result.restarts, result.partial) == (0, False)
+
+
+def test_increase_late_sample_outside_range_widens_nothing():
+    result = increase(samples((0, 100), (10, 200), (20, 190), (30, 320), (40, 330)), 30, 40)
+
+    assert (result.bound.low, result.bound.value, result.bound.high) == (10, 10, 10)
+
+
+def test_increase_only_late_samples_after_the_first_is_zero():
+    """100 at 0 s, then 90: nothing, or a restart with at most 100 before it."""
+    result = increase(samples((0, 100), (10, 90)), 0, 10)
+
+    assert (result.bound.low, result.bound.value, result.bound.high) == (0, 0, 100)
+
+
 def test_increase_first_scrape_in_range_may_include_earlier_count():
     result = increase(samples((100, 40), (110, 50), (120, 60)), 0, 120)
 
