@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wattline.counter_arrays import counter_steps
+from wattline.counters import CounterLimits
 from wattline_analyzer.core.downsample import near_edges
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.samples import FloatArray, Samples
@@ -21,29 +24,23 @@ restart.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnwrappedCounter:
-    """Monotonic counter, with the times of the falls that are wraps and of those that are
-    restarts.
-    """
+    """Counter without wraps and late samples, which falls only at restarts; times of its wraps."""
 
     series: Samples
-    wraps: FloatArray
-    restarts: FloatArray
+    wraps_s: FloatArray
 
 
 def unwrap_counter(counter: Samples, range_j: float) -> UnwrappedCounter:
-    steps_j, spans_s = np.diff(counter.value), np.diff(counter.t)
-    fell = steps_j < 0
-    rates_w = steps_j[~fell] / spans_s[~fell]
-    highest_w = float(rates_w.max()) if len(rates_w) else np.inf
-    over_j = steps_j + range_j
-    wrapped = fell & (over_j >= 0) & (over_j <= _PLAUSIBLE * max(highest_w, 1.0) * spans_s)
-    lifted = np.concatenate([[0.0], np.where(wrapped, range_j, 0.0).cumsum()])[: len(counter)]
-    at_s = counter.t[1:]
-    return UnwrappedCounter(
-        Samples(counter.t, counter.value + lifted, counter.exact),
-        at_s[wrapped],
-        at_s[fell & ~wrapped],
-    )
+    """Add the range at each wrap; other falls are restarts, or late samples, which are left out."""
+    steps_j = np.diff(counter.value)
+    rising = steps_j >= 0
+    rates_w = steps_j[rising] / np.diff(counter.t)[rising]
+    most_w = _PLAUSIBLE * max(float(rates_w.max()), 1.0) if len(rates_w) else math.inf
+    steps = counter_steps(counter.t, counter.value, CounterLimits(range_j, most_w))
+    t = counter.t[steps.kept]
+    lifted_j = np.where(steps.wrapped, range_j, 0.0).cumsum()
+    series = Samples(t, counter.value[steps.kept] + lifted_j, counter.exact)
+    return UnwrappedCounter(series, t[steps.wrapped])
 
 
 def unwrap_meter(
@@ -71,7 +68,7 @@ def unwrap_meter(
 def _wrap_findings(
     meter: Meter, unwrapped: UnwrappedCounter, range_j: float, start_s: float, end_s: float
 ) -> list[Finding]:
-    wraps = int(((unwrapped.wraps > start_s) & (unwrapped.wraps <= end_s)).sum())
+    wraps = int(((unwrapped.wraps_s > start_s) & (unwrapped.wraps_s <= end_s)).sum())
     found = []
     if wraps:
         text = f"its RAPL counter wrapped {_times(wraps)} at {range_j:,.0f} J, which is corrected"

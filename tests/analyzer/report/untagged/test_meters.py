@@ -152,11 +152,21 @@ def test_counter_fall_without_wrap_is_a_restart():
         np.array([58e3, 59e3, 60e3, 500, 1_500, 10, 1_010]),
     )
 
-    mended = wraps.unwrap_counter(counter, 65_536.0)
+    unwrapped = wraps.unwrap_counter(counter, 65_536.0)
 
-    assert mended.wraps.tolist() == [80]
-    assert mended.restarts.tolist() == [100]
-    assert mended.series.value.tolist() == [58e3, 59e3, 60e3, 66_036, 67_036, 65_546, 66_546]
+    assert unwrapped.wraps_s.tolist() == [80]
+    assert unwrapped.series.value.tolist() == [58e3, 59e3, 60e3, 66_036, 67_036, 65_546, 66_546]
+
+
+def test_counter_late_sample_between_wraps_is_left_out():
+    """100 W: 59,500 J at 20 s is older than 60,000 J at 10 s, and 65,036 J in 10 s are no wrap."""
+    counter = Samples(np.array([0.0, 10, 20, 30]), np.array([59e3, 60e3, 59_500, 62e3]))
+
+    unwrapped = wraps.unwrap_counter(counter, 65_536.0)
+
+    assert unwrapped.wraps_s.tolist() == []
+    assert unwrapped.series.t.tolist() == [0, 10, 30]
+    assert unwrapped.series.value.tolist() == [59e3, 60e3, 62e3]
 
 
 @settings(deadline=None, max_examples=60)
@@ -248,8 +258,8 @@ def test_long_range_keeps_all_wraps():
     )
     package = next(meter for meter in result if (meter.component, meter.device) == ("cpu", "0"))
 
-    mended, findings = wraps.unwrap_meter(package, {"package": 65_536.0}, *WINDOW)
+    unwrapped, findings = wraps.unwrap_meter(package, {"package": 65_536.0}, *WINDOW)
 
-    energy = energy_of_meter(mended, *WINDOW).energy
+    energy = energy_of_meter(unwrapped, *WINDOW).energy
     assert abs(energy.energy_j - 0.5 * TRUTH_J) <= energy.half_j < 0.005 * TRUTH_J
     assert [finding.code for finding in findings] == ["rapl_wrap"]
