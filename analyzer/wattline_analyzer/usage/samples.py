@@ -12,11 +12,12 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.fetch import SeriesRequest, fetch_parts
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.sources.base import SampleSource
-from wattline_analyzer.core.sources.promql import EDGE_MS, LATE_MS, LOST_RATIO, MEMORY_MS
+from wattline_analyzer.core.sources.promql import EDGE_MS, LATE_MS, MEMORY_MS
 from wattline_analyzer.usage.cut import GPU_MODEL, NAMESPACE, RUN_KIND, device_keys, run_keys
 from wattline_analyzer.usage.fleet import Keys
 
@@ -55,6 +56,7 @@ class Tally:
 
     labels: Mapping[str, str]
     start_s: float
+    is_counter: bool = True
     before: float | None = None
     before_s: float = -np.inf
     first_s: float = np.inf
@@ -69,10 +71,11 @@ class Tally:
     """Number and sum of the values in the window."""
     last: float | None = None
     rise: float = 0.0
-    """Increase in the window since the last value before it, or since its first value.
-
-    A fall is a restart at 0, unless the value stays above LOST_RATIO of the earlier one.
+    """Increase of a counter in the window since the last value before it, or since its first
+    value.
     """
+    counted: float | None = None
+    """Latest value in the window that is not late."""
 
     def add(self, t: FloatArray, value: FloatArray) -> None:
         split = int(np.searchsorted(t, self.start_s, side="right"))
@@ -84,20 +87,24 @@ class Tally:
         gaps_s = np.diff(t, prepend=self.last_s if self.is_within else t[0])
         self.longest_gap_s = max(self.longest_gap_s, float(gaps_s.max()))
         self.first_s, self.last_s = min(self.first_s, float(t[0])), float(t[-1])
-        earlier = self.last
-        if earlier is None:
-            earlier = (
-                self.before
-                if self.before is not None and self.is_known_before(_EDGE_S)
-                else float(value[0])
-            )
-        steps = np.diff(value, prepend=earlier)
-        fallen = np.where(value >= LOST_RATIO * (value - steps), 0.0, value)
-        self.rise += float(np.where(steps < 0, fallen, steps).sum())
+        if self.is_counter:
+            self._count(t, value)
         soon = value[t <= self.start_s + _MEMORY_S]
         self.soon_least = min(self.soon_least, float(soon.min(initial=np.inf)))
         self.count, self.total = self.count + len(value), self.total + float(value.sum())
         self.highest, self.last = max(self.highest, float(value.max())), float(value[-1])
+
+    def _count(self, t: FloatArray, value: FloatArray) -> None:
+        earlier = self.counted
+        if earlier is None and self.is_known_before(_EDGE_S):
+            earlier = self.before
+        if earlier is None:
+            earlier = float(value[0])
+        # without limits of the rate the time of the value before makes no difference
+        steps = counter_steps(np.append(t[0] - 1.0, t), np.append(earlier, value))
+        self.rise += float(steps.increase[1:].sum())
+        newest = int(steps.kept[-1])
+        self.counted = float(value[newest - 1]) if newest else earlier
 
     def is_known_before(self, age_s: float) -> bool:
         return self.before_s > self.start_s - age_s
@@ -176,7 +183,9 @@ def read_window(
             name = labels["__name__"]
             own = ("run_id",) if name == m.RUN_INFO.name else by_name[name].labels
             key = labels.get("instance", ""), *(labels.get(label, "") for label in own)
-            known = found[name].setdefault(key, Tally(labels, start_s))
+            known = found[name].setdefault(
+                key, Tally(labels, start_s, by_name[name].kind == "counter")
+            )
             known.labels = {
                 **known.labels,
                 **labels,

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import requests
 
 from wattline.contract import metrics as m
+from wattline.counters import ROLLBACK_RATIO
 from wattline_analyzer.core.sources import http as session
 from wattline_analyzer.core.sources.base import Access, FetchError
 
@@ -185,8 +186,6 @@ EDGE_MS = 3_600_000
 """Maximum age of a device's last sample before an edge; after a longer gap its series counts as
 new.
 """
-LOST_RATIO = 0.875
-"""Ratio to its earlier value from which on a counter that fell did not restart at 0."""
 MEMORY_MS = 10_800_000
 """Maximum age of a run's last sample before an edge."""
 LATE_MS = 300_000
@@ -249,7 +248,7 @@ def device_increase(counter: QueryCounter, span: QuerySpan, dialect: Dialect) ->
     before = f"last_over_time({selector}{QuerySpan(EDGE_MS, span.from_ms).range})"
     newest, least = (f"{name}_over_time({selector}{span.range})" for name in ("last", "min"))
     fell = f"((resets({selector}{span.range}) > 0) or ({least} < {before}))"
-    lost = f"({least} >= {LOST_RATIO} * ({before} > 0))"
+    lost = f"({least} >= {ROLLBACK_RATIO} * ({before} > 0))"
     exact = f"(({newest} - ({before} or {least})) unless ({fell} unless {lost}))"
     return max_by(counter.labels, f"({exact} or {increase})")
 
