@@ -12,7 +12,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import MeasuredDevice
-from wattline_analyzer.core.integrate import AHEAD_S, IDLE_AGE_S, RUN_AGE_S
+from wattline_analyzer.core.integrate import AHEAD_S, IDLE_AGE_S, RUN_AGE_S, PowerRange
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
@@ -52,7 +52,7 @@ def _own_counter(raw: SampleTable, run_id: str, device: MeasuredDevice) -> Sampl
 
 
 def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, float]:
-    """Return the device's counter without resets, or the integral of its power; and its highest
+    """Return the device's counter without restarts, or the integral of its power; and its highest
     power.
     """
     if device.component != "gpu":
@@ -60,8 +60,8 @@ def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, fl
         counter = samples(
             raw.table, m.CPU_ENERGY, instance=device.instance, package=device.device, zone=zone
         )
-        rises_j = np.maximum(np.diff(counter.value), 0.0)
-        return Samples(counter.t, np.concatenate([counter.value[:1], rises_j]).cumsum()), _ANY_W
+        unwrapped = integrate.unwrap(counter, PowerRange(0.0, _ANY_W))
+        return Samples(unwrapped.t, unwrapped.energy_j), _ANY_W
     signals = raw_signals(raw, device.instance, device.device)
     possible = signals.power_range
     if possible is None:

@@ -3,6 +3,7 @@
 import random
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from tests.analyzer.carbon.test_restate import HALF_S, JOULES, TIMES, TWO_POWERS, past, run
@@ -10,9 +11,15 @@ from tests.analyzer.node import NodeGpu, NodeRun, scrape, scrape_times, series_o
 from tests.analyzer.run_reports import load_frames, run_frames
 from wattline.contract import metrics as m
 from wattline_analyzer.carbon.fetch import with_energy_counters
+from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import UserInputs
+from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.sources.history import HistorySource
+from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.devices import RawSeries
+from wattline_analyzer.report.energy_over_time import energy_tracks
 
 
 @pytest.mark.parametrize("spacing_s", [1, 5, 15])
@@ -73,3 +80,27 @@ def test_run_energy_before_first_sample_is_ledger_minus_samples(tmp_path):
 
     assert [slot.energy_j for slot in restatement.slots] == pytest.approx([120_000, 360_000])
     assert restatement.mass_g == pytest.approx(35.0)
+
+
+def package_track(values):
+    """Return the track of a CPU package over 30 s, whose counter has a value each ten seconds."""
+    labels = {"__name__": m.CPU_ENERGY.name, "instance": "a", "package": "0", "zone": "package"}
+    counter = labels, np.array([0.0, 10.0, 20.0, 30.0]), np.array(values, dtype=np.float64)
+    device = MeasuredDevice("a", "cpu", "0", "CPU 0", "", Interval(2_500.0), 30.0)
+    window = Window(0.0, 30.0, ended=True, duration_s=30.0)
+    tracks = energy_tracks(RawSeries(table_of([counter])), "r", [device], {"a": window})
+    return tracks["a", "cpu"][0]
+
+
+def test_run_energy_of_a_package_counts_from_zero_after_a_restart():
+    """1,000 J in 10 s, 500 J since the restart at 20 s, and 1,000 J until 30 s."""
+    track = package_track([1_000, 2_000, 500, 1_500])
+
+    assert track.values(np.array([0.0, 10.0, 20.0, 30.0])).tolist() == [0, 1_000, 1_500, 2_500]
+
+
+def test_run_energy_of_a_package_leaves_a_late_sample_out():
+    """1,900 J at 20 s is older than 2,000 J at 10 s: 1,500 J in 20 s are 750 J until 20 s."""
+    track = package_track([1_000, 2_000, 1_900, 3_500])
+
+    assert track.values(np.array([0.0, 10.0, 20.0, 30.0])).tolist() == [0, 1_000, 1_750, 2_500]
