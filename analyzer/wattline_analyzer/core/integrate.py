@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from wattline.counter_arrays import counter_steps
 from wattline.counters import CounterLimits
@@ -31,6 +32,8 @@ IDLE_AGE_S = 1.4
 """Maximum age without an active run, when the exporter polls once a second."""
 AHEAD_S = 0.05
 """Maximum time by which a value is newer than its scrape's timestamp, the time of the request."""
+ANY_W = 1e9
+"""Limit of an unknown power: only the samples limit the energy then."""
 IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
 """Longest time without samples that is not a gap in a log: a sensor updates at most twice in it."""
@@ -49,13 +52,16 @@ class PowerRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonotonicCounter:
-    """Counter that never falls. `lost_j` is the maximum energy lost in the restarts up to each
-    sample.
+    """Counter that never falls, by the samples that count; arrays (K,).
+
+    `lost_j` is the maximum energy lost in the restarts up to each sample. `restarted` says at which
+    samples the counter has restarted since the one before.
     """
 
     t: FloatArray
     energy_j: FloatArray
     lost_j: FloatArray
+    restarted: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,17 @@ def unwrap(counter: Samples, power: PowerRange, age_s: float = IDLE_AGE_S) -> Mo
     missing_j = np.maximum(power.high_w * spans_s - steps.increase, 0.0)
     lost_j = np.where(steps.restarted, missing_j, 0.0)
     rises_j = np.concatenate([counter.value[:1], steps.increase[1:]])
-    return MonotonicCounter(t, rises_j.cumsum(), lost_j.cumsum())
+    return MonotonicCounter(t, rises_j.cumsum(), lost_j.cumsum(), steps.restarted)
+
+
+def restart_times(
+    counter: Samples, power: PowerRange, read_age_s: float | None = None
+) -> list[float]:
+    """Return the times of the first samples after restarts, as `counter_energy` finds them."""
+    oldest_s = IDLE_AGE_S if read_age_s is None else read_age_s
+    line = unwrap(counter, _widened(counter, power, oldest_s), oldest_s)
+    times_s: list[float] = line.t[line.restarted].tolist()
+    return times_s
 
 
 def counter_energy(

@@ -71,7 +71,8 @@ def gpu_findings(
     """Yield the findings about a GPU's raw samples."""
     label, start_s = device.label, window.start_s
     during = signals.power.between(start_s, window.end_s)
-    falls = signals.counter.t[1:][np.diff(signals.counter.value) < 0]
+    possible = signals.power_range or integrate.PowerRange(0.0, integrate.ANY_W)
+    restarts_s = integrate.restart_times(signals.counter, possible, raw.age_s.get(device.device))
     yield from stuck_findings(
         label, during, signals.utilization, signals.counter, simulated=device.simulated
     )
@@ -79,7 +80,7 @@ def gpu_findings(
     yield from [_mixed_finding(label, untagged=raw.untagged)] if signals.mixed else []
     yield from _missing_start_findings(label, signals.missing_s)
     yield from _reset_findings(
-        label, [float(t) for t in falls if start_s < t <= window.end_s], start_s
+        label, [t for t in restarts_s if start_s < t <= window.end_s], start_s
     )
     yield from _disagreement_findings(device, window.duration_s)
     yield from _outside_findings(device)

@@ -12,7 +12,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import MeasuredDevice
-from wattline_analyzer.core.integrate import AHEAD_S, IDLE_AGE_S, RUN_AGE_S, PowerRange
+from wattline_analyzer.core.integrate import AHEAD_S, ANY_W, IDLE_AGE_S, RUN_AGE_S, PowerRange
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
@@ -20,8 +20,6 @@ from wattline_analyzer.report.devices import RawSeries, raw_signals
 
 _ZONES = {"cpu": "package", "dram": "dram"}
 _ROUNDING = 1e-9
-_ANY_W = 1e9
-"""Limit of an unknown power: only the samples limit the energy then."""
 
 
 def energy_tracks(
@@ -60,12 +58,12 @@ def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, fl
         counter = samples(
             raw.table, m.CPU_ENERGY, instance=device.instance, package=device.device, zone=zone
         )
-        unwrapped = integrate.unwrap(counter, PowerRange(0.0, _ANY_W))
-        return Samples(unwrapped.t, unwrapped.energy_j), _ANY_W
+        unwrapped = integrate.unwrap(counter, PowerRange(0.0, ANY_W))
+        return Samples(unwrapped.t, unwrapped.energy_j), ANY_W
     signals = raw_signals(raw, device.instance, device.device)
     possible = signals.power_range
     if possible is None:
-        return Samples(np.empty(0), np.empty(0)), _ANY_W
+        return Samples(np.empty(0), np.empty(0)), ANY_W
     if len(signals.counter) > 1:
         unwrapped = integrate.unwrap(signals.counter, possible)
         return Samples(unwrapped.t, unwrapped.energy_j), possible.high_w
@@ -153,5 +151,5 @@ def _track(
         np.where(known, AHEAD_S, 0.0),
         max(high_w, whole_j / (window.end_s - window.start_s))
         if window.end_s > window.start_s
-        else _ANY_W,
+        else ANY_W,
     )

@@ -12,6 +12,7 @@ from wattline_analyzer.core.integrate import (
     idle_power,
     net_energy,
     power_range,
+    restart_times,
     trapezoid,
     unwrap,
 )
@@ -66,6 +67,12 @@ def test_unwrap_late_sample_is_left_out():
     assert line.t.tolist() == [0, 2]
     assert line.energy_j.tolist() == [50_000, 50_300]
     assert line.lost_j.tolist() == [0, 0]
+
+
+def test_restart_times_are_those_of_the_samples_after():
+    counter = series((0, 50_000), (1, 49_900), (2, 50_300), (3, 100), (4, 400), (5, 50))
+
+    assert restart_times(counter, BOARD) == [3, 5]
 
 
 def test_unwrap_restart_of_a_counter_whose_values_are_old():

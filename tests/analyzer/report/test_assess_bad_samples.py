@@ -130,6 +130,26 @@ def test_bad_samples_counter_reset_is_reported_and_ledger_kept(tmp_path):
     assert text.startswith("the energy counter was reset 10 s after the start")
 
 
+def test_bad_samples_late_counter_value_is_no_reset(tmp_path):
+    """The scrape at the run's 10 s has the counter's value of 3 s before, of 30,000 J and more."""
+    late_s = next(t for t in SCRAPE_TIMES if t > START_S + 10)
+
+    def counter(t):
+        return 30_000 + RUN_GPU.energy_j(t - 3 if t == late_s else t)
+
+    report = assess(
+        load_frames(
+            tmp_path,
+            series_of_scrapes((t, scrape_with_counter(t, counter(t))) for t in SCRAPE_TIMES),
+        )
+    )
+
+    assert is_correct(report)
+    # 300 W × 19 s, and half of 180 J in the second of each edge, half of which has 60 W
+    assert report.from_raw_samples.value == pytest.approx(5_880)
+    assert finding_texts(report, "counter_reset") == []
+
+
 def scrape_with_counter(t, energy_j):
     """Scrape with another value of the energy counter."""
     for metric, labels, value in scrape([RUN_GPU], NodeRun(), t):
