@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
 from tests.bench.wattline import Exporter, start_exporter
-from wattline_exporter.sensors.nvml.wire import decode_message, encode_order
-from wattline_exporter.sensors.readings import SamplingOrder
+from wattline_exporter.sensors.nvml.wire import decode_items, encode_order, read_frames
+from wattline_exporter.sensors.readings import Poll, SamplingOrder
 from wattline_exporter.simulation import clock_s
 
 SIZES = (8, 16, 32, 64)
@@ -114,9 +114,10 @@ def _of_sampler(
         last_s: dict[str, float] = {}
         polls, gap_s, age_s = 0, 0.0, 0.0
         begin_s = clock_s() + 2 * SETTLE_S  # each GPU is attached by then
-        for line in sampler.stdout:
+        for content in read_frames(sampler.stdout):
             now_s = clock_s()
-            result = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
+            polled = [item for item in decode_items(content) if isinstance(item, Poll)]
+            result = [(poll.device.id, poll.after_s) for poll in polled]
             for uuid, after_s in result:
                 if after_s >= begin_s and uuid in last_s:
                     polls, gap_s = polls + 1, max(gap_s, after_s - last_s[uuid])

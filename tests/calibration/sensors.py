@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from tests.calibration.coverage import Draw, Kind, from_half_width
@@ -22,7 +22,7 @@ from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.open_run import Cut
-from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot, WorkerMessage
+from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot
 from wattline_exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
 from wattline_exporter.simulation.gpu import energy_j
 
@@ -83,7 +83,7 @@ class _PhasedGpu(VirtualGpu):
         self, rng: random.Random, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float
     ) -> None:
         super().__init__(faulty, live, begin_s, seconds)
-        self.info = replace(
+        self.info = msgspec.structs.replace(
             self.info, architecture=""
         )  # the name has it, where the exporter knows the sensor
         starts_s = sorted(begin_s + rng.uniform(0, seconds) for _ in range(rng.randrange(1, 4)))
@@ -156,7 +156,7 @@ def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Fi
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     run = _PhasedGpu(rng, faulty, live, START_S + LEAD_S + rng.random(), seconds)
-    live.take_worker(WorkerMessage(gpu_counts=(GpuCount(1),), gpus=(run.info,)))
+    live.take_worker([GpuCount(1), run.info])
     while not run.is_done:
         now[0] = faulty.clock_s
         run.step()

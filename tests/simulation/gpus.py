@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import pynvml
@@ -22,7 +23,12 @@ from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone, is_un
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.nvml.polling_threads import WITHOUT_COUNTER_S, PolledGpu
 from wattline_exporter.sensors.nvml.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
-from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER, decode_order, encode_items
+from wattline_exporter.sensors.nvml.wire import (
+    EXIT_NO_DRIVER,
+    decode_order,
+    encode_items,
+    read_frames,
+)
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,
@@ -121,7 +127,7 @@ class _AttachedGpu(NvmlGpu):
 
 
 class _Items:
-    """Items that wait for the next line."""
+    """Items that wait for the next frame."""
 
     def __init__(self) -> None:
         self.waiting: list[WorkerItem] = []
@@ -173,7 +179,7 @@ class Worker:
     def write(self, data: bytes) -> None:
         """Take an order; as in the product, it ends a long wait early."""
         if self.returncode is None:
-            self._virtual.after(0.0005, lambda: self._follow(data.decode()))
+            self._virtual.after(0.0005, lambda: self._follow(data))
 
     def close(self) -> None:  # of stdin, which ends the worker
         self.end(0)
@@ -186,19 +192,20 @@ class Worker:
 
     resume_reading = pause_reading
 
-    def _follow(self, line: str) -> None:
+    def _follow(self, frame: bytes) -> None:
         if self.returncode is None:
-            self.schedule.follow(decode_order(line))
+            (content,) = read_frames(BytesIO(frame))
+            self.schedule.follow(decode_order(content))
             self._turn += 1
             for gpu in self._polled:
                 self._virtual.after(0.0002, partial(self._round, gpu, self._turn))
 
     def end(self, code: int, part: float = 1.0) -> None:
-        """End the process after a share of its last line."""
+        """End the process after a share of its last frame."""
         if self.returncode is not None:
             return
-        line = encode_items(self._items.waiting) if self._items.waiting else b""
-        self._write(line[: int(part * len(line))])
+        frame = encode_items(self._items.waiting) if self._items.waiting else b""
+        self._write(frame[: int(part * len(frame))])
         self.returncode = code
         self._deliver(self._protocol.pipe_connection_lost, 1, None)
         self._deliver(self._protocol.process_exited)

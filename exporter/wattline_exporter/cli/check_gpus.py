@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from wattline.command_line import module_command
 from wattline_exporter.cli import idle_power
 from wattline_exporter.cli.sources import simulated_file, worker_arguments
 from wattline_exporter.config.settings import Settings
 from wattline_exporter.sensors.nvml.supervisor import cannot_run
-from wattline_exporter.sensors.nvml.wire import decode_message
-from wattline_exporter.sensors.readings import DriverGone, GpuCount, GpuFailure, WorkerMessage
+from wattline_exporter.sensors.nvml.wire import decode_items, next_frame
+from wattline_exporter.sensors.readings import (
+    DriverGone,
+    GpuCount,
+    GpuFailure,
+    GpuInfo,
+    Poll,
+    WorkerItem,
+)
 
 NVML_TIMEOUT_S = 5.0
+
+_Item = TypeVar("_Item", bound=WorkerItem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +48,17 @@ async def gpu_lines(settings: Settings, idle_s: float) -> list[CheckLine]:
     with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
         created = simulated_file(replace(settings, state_path=Path(folder)))
         simulated = created.path if created else None
-        message, in_time = await _worker_message(worker_arguments(simulated))
-        answered = _polled_uuids(message)
-        indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]
+        items, in_time = await _worker_items(worker_arguments(simulated))
+        answered = _polled_uuids(items)
+        indices = [int(gpu.index) for gpu in _of(GpuInfo, items) if gpu.uuid in answered]
         idle = await idle_power.measure_lines(indices, idle_s, simulated)
-        lines = _nvml_lines(message)
+        lines = _nvml_lines(items)
         if not in_time:
             lines.append(CheckLine("nvml    GPU ? fails: no response in time; see: nvidia-smi"))
         return [*lines, *(CheckLine(f"idle    {text}") for text in idle)]
 
 
-async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
+async def _worker_items(arguments: list[str]) -> tuple[list[WorkerItem], bool]:
     """Run the worker until each GPU has answered or failed. Return its items, and whether that was
     in time.
     """
@@ -58,46 +69,46 @@ async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
             stdout=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        return WorkerMessage(driver_gone=(DriverGone(cannot_run(sys.executable, error)),)), True
+        return [DriverGone(cannot_run(sys.executable, error))], True
     assert process.stdout
-    message = WorkerMessage()
+    items: list[WorkerItem] = []
     try:
         async with asyncio.timeout(NVML_TIMEOUT_S):
-            async for line in process.stdout:
-                message = message.extended(decode_message(line))
-                expected = message.gpu_counts[0].count if message.gpu_counts else 1
-                if len(_polled_uuids(message)) + len(_failures(message)) >= expected:
+            while (content := await next_frame(process.stdout)) is not None:
+                items += decode_items(content)
+                counts = _of(GpuCount, items)
+                expected = counts[0].count if counts else 1
+                if len(_polled_uuids(items)) + len(_failures(items)) >= expected:
                     break
     except TimeoutError:
-        return message, False
+        return items, False
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return message, True
+    return items, True
 
 
-def _polled_uuids(message: WorkerMessage) -> set[str]:
-    return {poll.device.id for poll in message.polls}
+def _of(kind: type[_Item], items: Sequence[WorkerItem]) -> list[_Item]:
+    return [item for item in items if isinstance(item, kind)]
 
 
-def _failures(message: WorkerMessage) -> list[GpuFailure]:
+def _polled_uuids(items: Sequence[WorkerItem]) -> set[str]:
+    return {poll.device.id for poll in _of(Poll, items)}
+
+
+def _failures(items: Sequence[WorkerItem]) -> list[GpuFailure]:
     """Return the last failure of each GPU that fails: attaching a GPU is tried repeatedly."""
-    polled = _polled_uuids(message)
-    answered = {int(gpu.index) for gpu in message.gpus if gpu.uuid in polled}
-    return list(
-        {
-            failure.index: failure
-            for failure in message.gpu_failures
-            if failure.index not in answered
-        }.values()
-    )
+    polled = _polled_uuids(items)
+    answered = {int(gpu.index) for gpu in _of(GpuInfo, items) if gpu.uuid in polled}
+    last = {failure.index: failure for failure in _of(GpuFailure, items)}
+    return [failure for index, failure in last.items() if index not in answered]
 
 
-def _nvml_lines(message: WorkerMessage) -> list[CheckLine]:
-    polls = {poll.device.id: poll for poll in message.polls}
+def _nvml_lines(items: Sequence[WorkerItem]) -> list[CheckLine]:
+    polls = {poll.device.id: poll for poll in _of(Poll, items)}
     lines = []
-    for gpu in message.gpus:
+    for gpu in _of(GpuInfo, items):
         poll = polls.get(gpu.uuid)
         if poll:
             method = (
@@ -113,9 +124,9 @@ def _nvml_lines(message: WorkerMessage) -> list[CheckLine]:
             )
     lines += [
         CheckLine(f"nvml    GPU {failure.index} fails: {failure.reason}")
-        for failure in _failures(message)
+        for failure in _failures(items)
     ]
-    lines += [CheckLine(f"nvml    off: {gone.reason}") for gone in message.driver_gone]
-    if message.gpu_counts == (GpuCount(0),):
+    lines += [CheckLine(f"nvml    off: {gone.reason}") for gone in _of(DriverGone, items)]
+    if _of(GpuCount, items) == [GpuCount(0)]:
         lines.append(CheckLine("nvml    off: the driver reports no GPU; see: nvidia-smi -L"))
     return lines

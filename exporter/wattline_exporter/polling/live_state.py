@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import cast
 
 from wattline.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, HOST_CPU_UTILIZATION
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
@@ -29,12 +31,17 @@ from wattline_exporter.sensors.readings import (
     ClockReading,
     Device,
     DriverGone,
+    GpuCount,
+    GpuFailure,
     GpuInfo,
+    GpuProcessList,
     Poll,
     Reading,
     ReadingChanges,
     SourceError,
-    WorkerMessage,
+    WorkerItem,
+    XidError,
+    XidReporting,
     read_clocks,
 )
 
@@ -81,36 +88,41 @@ class LiveState:
 
     # -- input
 
-    def take_worker(self, message: WorkerMessage) -> None:
+    def take_worker(self, items: Sequence[WorkerItem]) -> None:
+        """Take the items of one frame in order; adjacent polls together."""
         source = self.source("nvml", SLOW_S)
-        for counted in message.gpu_counts:
-            self.expected_gpus, self._introduced, self._unattached = counted.count, set(), {}
-        for gpu in message.gpus:
-            self._attach(gpu)
-        if message.polls:
-            self._take_polls(source, message.polls)
-        self._take_slow_values(message)
-        for failure in message.gpu_failures:
-            source.count("failed", 0.0)
-            self._down(failure.index, failure.reason)
-        for gone in message.driver_gone:
-            self._driver_gone(gone)
+        for kind, group in groupby(items, key=type):
+            if kind is Poll:
+                self._take_polls(source, cast("list[Poll]", list(group)))
+            else:
+                for item in group:
+                    self._take_item(source, item)
 
-    def _take_slow_values(self, message: WorkerMessage) -> None:
-        for changes in message.reading_changes:
-            self._take_readings(changes)
-        for listed in message.process_lists:
-            self.gpus[listed.uuid].take_processes(listed)
-        for reporting in message.xid_reporting:
-            self.gpus[reporting.uuid].reports_xids = True
-        for error in message.xid_errors:
-            self._take_xid(error.uuid, error.xid)
+    def _take_item(self, source: SourceHealth, item: WorkerItem) -> None:
+        match item:
+            case GpuCount(count):
+                self.expected_gpus, self._introduced, self._unattached = count, set(), {}
+            case GpuInfo():
+                self._attach(item)
+            case ReadingChanges():
+                self._take_readings(item)
+            case GpuProcessList():
+                self.gpus[item.uuid].take_processes(item)
+            case XidReporting(uuid):
+                self.gpus[uuid].reports_xids = True
+            case XidError(uuid, xid):
+                self._take_xid(uuid, xid)
+            case GpuFailure(index, reason):
+                source.count("failed", 0.0)
+                self._down(index, reason)
+            case DriverGone():
+                self._driver_gone(item)
 
     def _take_readings(self, changes: ReadingChanges) -> None:
         gpu = self.gpus[changes.uuid]
         for key in changes.removed:
             gpu.readings.pop(key, None)
-        for reading in self.counters.accumulate(changes.changed, from_zero=False):
+        for reading in self.counters.accumulate(changes.changed(), from_zero=False):
             gpu.readings[reading.metric.name, reading.labels] = reading
             if reading.metric is GPU_POWER_LIMIT:
                 self._take_limit(gpu, reading)
@@ -136,7 +148,7 @@ class LiveState:
             gpu.up = False
         self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)
 
-    def _take_polls(self, source: SourceHealth, polls: tuple[Poll, ...]) -> None:
+    def _take_polls(self, source: SourceHealth, polls: Sequence[Poll]) -> None:
         self.energy.push(polls)
         source.count("ok", math.fsum([poll.after_s - poll.before_s for poll in polls]), len(polls))
         for poll in polls:

@@ -29,7 +29,6 @@ from wattline_exporter.sensors.readings import (
     Poll,
     Reading,
     ReadingChanges,
-    WorkerMessage,
 )
 from wattline_exporter.simulation import (
     PRODUCTS,
@@ -146,14 +145,14 @@ class VirtualGpu:
                 self.faulty.clock_s += REPLACED_S
             if self._polled.has_failed("poll", t, error=True):
                 failure = GpuFailure(self.faulty.gpu.index, str(error))
-                self._live.take_worker(WorkerMessage(gpu_failures=(failure,)))
+                self._live.take_worker([failure])
         else:
             self._polled.has_failed("poll", t, error=False)
 
     def _deliver(self) -> None:
-        polls, self._items.polls = tuple(self._items.polls), []
+        polls, self._items.polls = self._items.polls, []
         if polls:
-            self._live.take_worker(WorkerMessage(polls=polls))
+            self._live.take_worker(polls)
         if self.faulty.clock_s >= self._tick_s:
             self._tick(self.faulty.clock_s)
 
@@ -164,9 +163,7 @@ class VirtualGpu:
             Reading(GPU_POWER_LIMIT, (*labels, "enforced"), self.faulty.gpu.limit_w),
             Reading(GPU_UTILIZATION, (*labels, "gpu"), 1.0),
         )
-        self._live.take_worker(
-            WorkerMessage(reading_changes=(ReadingChanges(labels[1], readings, ()),))
-        )
+        self._live.take_worker([ReadingChanges.of(labels[1], readings)])
         self._live.age(t)
         self._live.check_energies(t)
         if not self._run.is_open:
@@ -201,9 +198,7 @@ def measure(gpus: list[FaultyGpu], seconds: float, begin_s: float) -> list[Outco
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     virtual = [VirtualGpu(gpu, live, begin_s, seconds) for gpu in gpus]
-    live.take_worker(
-        WorkerMessage(gpu_counts=(GpuCount(len(gpus)),), gpus=tuple(gpu.info for gpu in virtual))
-    )
+    live.take_worker([GpuCount(len(gpus)), *(gpu.info for gpu in virtual)])
     while running := [gpu for gpu in virtual if not gpu.is_done]:
         earliest = min(running, key=lambda gpu: gpu.faulty.clock_s)
         now[0] = earliest.faulty.clock_s

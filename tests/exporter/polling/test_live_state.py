@@ -13,7 +13,6 @@ from wattline_exporter.sensors.readings import (
     Device,
     GpuInfo,
     Poll,
-    WorkerMessage,
     XidError,
     XidReporting,
 )
@@ -61,7 +60,7 @@ def test_energy_of_overdue_poll_is_left_out_until_next_poll() -> None:
     for poll_s, now_s in ((100.0, 100.1), (100.1, 100.4), (100.1, 103.4), (103.4, 103.5)):
         now = ClockReading(now_s, 900.0 + now_s, now_s)
         poll = Poll(GPU, poll_s, poll_s, counter_j=700.0 * poll_s, instant_w=700.0, average_w=700.0)
-        live.take_worker(WorkerMessage(polls=(poll,)))
+        live.take_worker([poll])
         [gpu] = live.snapshot().gpus
         assert gpu.up
         assert gpu.energy
@@ -74,12 +73,12 @@ def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:
     live, _ = live_at(100.0)
     assert live.snapshot().xid_errors == ()
 
-    live.take_worker(WorkerMessage(xid_reporting=(XidReporting(GPU.id),)))
+    live.take_worker([XidReporting(GPU.id)])
     assert {r.labels[2]: r.value for r in live.snapshot().xid_errors} == dict.fromkeys(
         map(str, HARDWARE_XIDS), 0.0
     )
 
-    live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79), XidError(GPU.id, 13))))
+    live.take_worker([XidError(GPU.id, 79), XidError(GPU.id, 13)])
     errors = [r for r in live.snapshot().xid_errors if r.metric is GPU_XID_ERRORS]
     counted = {r.labels[2]: r.value for r in errors}
     assert len(counted) == len(errors) == len(HARDWARE_XIDS) + 1
@@ -92,7 +91,7 @@ def test_time_of_an_xid_is_that_of_its_latest_error_and_is_saved() -> None:
     live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, 100.0)
     for at in (1_000.0, 1_060.0):
         now = ClockReading(100.0, at, 100.0)
-        live.take_worker(WorkerMessage(xid_errors=(XidError(GPU.id, 79),)))
+        live.take_worker([XidError(GPU.id, 79)])
     saved = {series: total for series, total in live.counters.take_changed().items() if total}
     restarted = LiveState(SavedTotals(counters=saved))
     for state in (live, restarted):

@@ -18,7 +18,6 @@ from wattline_exporter.sensors.readings import (
     GpuInfo,
     Poll,
     Slot,
-    WorkerMessage,
 )
 from wattline_exporter.storage.state_file import StateFile
 from wattline_exporter.web.series import Collector
@@ -67,7 +66,7 @@ class TwoGpuNode:
             GpuInfo(str(i), uuid, "NVIDIA H200", "Hopper", f"00000000:0{i}:00.0", "570.00")
             for i, uuid in enumerate(UUIDS)
         )
-        self.live.take_worker(WorkerMessage(gpus=gpus))
+        self.live.take_worker(gpus)
 
     def clock(self):
         return ClockReading(self.s, START_AT + self.s - START_S, self.s)
@@ -88,7 +87,7 @@ class TwoGpuNode:
                         self.watts[i],
                     )
                 )
-            self.live.take_worker(WorkerMessage(polls=tuple(polls)))
+            self.live.take_worker(polls)
             self.ledger.tick()
             self.ledger.attribution.tick(self.ledger.runs.values(), self.s)
             changes = self.ledger.take_changes()

@@ -20,7 +20,6 @@ from wattline_exporter.sensors.readings import (
     ReadingChanges,
     Slot,
     SourceError,
-    WorkerMessage,
     XidError,
     XidReporting,
 )
@@ -172,18 +171,12 @@ class GoldenNode:
             for i, uuid in (LABELS, ("1", LOST_UUID))
         )
         failure = GpuFailure(1, "GPU is lost")
-        self.live.take_worker(
-            WorkerMessage(gpu_counts=(GpuCount(2),), gpus=gpus, gpu_failures=(failure,))
-        )
-        self.live.take_worker(
-            WorkerMessage(reading_changes=(ReadingChanges(UUID, GPU_READINGS, ()),))
-        )
-        self.live.take_worker(WorkerMessage(xid_reporting=(XidReporting(UUID),)))
+        self.live.take_worker([GpuCount(2), *gpus, failure])
+        self.live.take_worker([ReadingChanges.of(UUID, GPU_READINGS)])
+        self.live.take_worker([XidReporting(UUID)])
         self.poll_until(BEGIN_S)
-        self.live.take_worker(
-            WorkerMessage(reading_changes=(ReadingChanges(UUID, LATER_READINGS, ()),))
-        )
-        self.live.take_worker(WorkerMessage(xid_errors=(XidError(UUID, 31),)))
+        self.live.take_worker([ReadingChanges.of(UUID, LATER_READINGS)])
+        self.live.take_worker([XidError(UUID, 31)])
         request = RunStart(
             workload="training", run_id="ended", gpus=["0"], labels={"model": 'a "b"'}
         )
@@ -215,7 +208,7 @@ class GoldenNode:
             self.gpu_j += self.watts() * PERIOD_S
             self.s += PERIOD_S
             poll = Poll(GPU, self.s - 0.001, self.s, self.gpu_j, self.watts(), self.watts())
-            self.live.take_worker(WorkerMessage(polls=(poll,)))
+            self.live.take_worker([poll])
             if self.s % 1 == 0:
                 self.each_second()
 

@@ -21,8 +21,8 @@ MAX_OTHER_ITEMS = 4_000
 """Other items kept. They cannot be dropped, since readings are sent only when they change: beyond,
 the worker exits.
 """
-MAX_LINE_BYTES = 256 * 1024
-"""Longest line, since the daemon does nothing else while it decodes one. A single larger item is
+MAX_FRAME_BYTES = 256 * 1024
+"""Longest frame, since the daemon does nothing else while it decodes one. A single larger item is
 sent whole.
 """
 
@@ -30,7 +30,7 @@ _write_lock = threading.Lock()
 
 
 class MessageWriter:
-    """Collects items from all threads and writes those of a short time as one line."""
+    """Collects items from all threads and writes those of a short time as one frame."""
 
     def __init__(self, schedule: SamplingSchedule) -> None:
         self._schedule = schedule
@@ -83,8 +83,8 @@ class MessageWriter:
             items, self._items, self._polls = self._items, [], 0
         try:
             with _write_lock:
-                for line in _lines(items):
-                    _write(line)
+                for frame in _frames(items):
+                    _write(frame)
         except BrokenPipeError:
             os._exit(0)
 
@@ -95,20 +95,20 @@ class MessageWriter:
             os._exit(code)
 
 
-def _lines(items: Sequence[WorkerItem]) -> Iterator[bytes]:
-    """Yield as few lines as possible, in order, so that a GPU is announced before its polls."""
+def _frames(items: Sequence[WorkerItem]) -> Iterator[bytes]:
+    """Yield as few frames as possible, in order, so that a GPU is announced before its polls."""
     if not items:
         return
-    line = encode_items(items)
-    if len(line) <= MAX_LINE_BYTES or len(items) == 1:
-        yield line
+    frame = encode_items(items)
+    if len(frame) <= MAX_FRAME_BYTES or len(items) == 1:
+        yield frame
         return
     half = len(items) // 2
-    yield from _lines(items[:half])
-    yield from _lines(items[half:])
+    yield from _frames(items[:half])
+    yield from _frames(items[half:])
 
 
-def _write(line: bytes) -> None:
-    """Write the whole line: one longer than the pipe's buffer takes several writes."""
-    while line:
-        line = line[os.write(1, line) :]
+def _write(frame: bytes) -> None:
+    """Write the whole frame: one longer than the pipe's buffer takes several writes."""
+    while frame:
+        frame = frame[os.write(1, frame) :]

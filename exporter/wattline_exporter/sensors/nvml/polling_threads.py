@@ -105,13 +105,13 @@ class PolledGpu:
             readings = {
                 (reading.metric.name, reading.labels): reading for reading in self._gpu.readings()
             }
-            changed = tuple(
+            changed = [
                 reading for key, reading in readings.items() if self._sent.get(key) != reading
-            )
-            removed = tuple(self._sent.keys() - readings.keys())
+            ]
+            removed = self._sent.keys() - readings.keys()
             self._sent = readings
             if changed or removed:
-                writer.put(ReadingChanges(uuid, changed, removed))
+                writer.put(ReadingChanges.of(uuid, changed, removed))
         if now >= self._processes_s + processes_every_s * _DUE_SHARE:
             self._processes_s = now
             writer.put(GpuProcessList(uuid, tuple(self._gpu.processes()), now))

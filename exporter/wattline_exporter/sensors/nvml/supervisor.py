@@ -8,11 +8,17 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from wattline.command_line import module_command
-from wattline_exporter.sensors.nvml.wire import decode_message, encode_order
-from wattline_exporter.sensors.readings import DriverGone, SamplingOrder, WorkerMessage
+from wattline_exporter.sensors.nvml.wire import (
+    MAX_BYTES,
+    FrameTooLongError,
+    decode_items,
+    encode_order,
+    next_frame,
+)
+from wattline_exporter.sensors.readings import DriverGone, SamplingOrder, WorkerItem
 
 FIRST_BACKOFF_S = 0.25
 STEADY_S = 5.0
@@ -24,7 +30,6 @@ EXIT_WITHIN_S = 1.0
 """Time in which a worker must exit once its stdin is closed; then it is killed, and waited for as
 long again.
 """
-_LINE_LIMIT = 4 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +44,16 @@ def cannot_run(interpreter: str, error: OSError) -> str:
 
 
 class WorkerSupervisor:
-    """Keeps one worker process running. `on_message` is called in the event loop with each of its
-    messages.
+    """Keeps one worker process running. `on_items` is called in the event loop with the items of
+    each of its frames.
     """
 
-    def __init__(self, arguments: list[str], on_message: Callable[[WorkerMessage], None]) -> None:
+    def __init__(
+        self, arguments: list[str], on_items: Callable[[Sequence[WorkerItem]], None]
+    ) -> None:
         self.restarts = 0
         self._command = module_command(*arguments)
-        self._on_message = on_message
+        self._on_items = on_items
         self._process: asyncio.subprocess.Process | None = None
         self._last_order: SamplingOrder | None = None
 
@@ -89,32 +96,26 @@ class WorkerSupervisor:
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                limit=_LINE_LIMIT,
+                limit=MAX_BYTES,
             )
         except OSError as error:
-            self._on_message(
-                WorkerMessage(driver_gone=(DriverGone(cannot_run(self._command[0], error)),))
-            )
+            self._on_items([DriverGone(cannot_run(self._command[0], error))])
             return ""
         if self._last_order:
             self.send(self._last_order)
         assert self._process.stdout
-        while line := await _read_line(self._process.stdout):
-            if not line.endswith(b"\n"):  # the worker was killed while it wrote
-                break
-            message = decode_message(line)
-            self._on_message(message)
-            if (
-                message.driver_gone
-            ):  # the last message: a thread that hangs in the driver may keep the pipe open
-                await self.stop()
-                return ""
+        problem = ""
+        try:
+            while (content := await next_frame(self._process.stdout)) is not None:
+                items = decode_items(content)
+                self._on_items(items)
+                if any(isinstance(item, DriverGone) for item in items):
+                    await self.stop()  # a thread that hangs in the driver may keep the pipe open
+                    return ""
+        except FrameTooLongError as error:
+            problem = str(error)
         await self.stop()
-        how = (
-            f"wrote more than {_LINE_LIMIT} bytes in one line"
-            if line is None
-            else _describe_exit(self._process.returncode)
-        )
+        how = problem or _describe_exit(self._process.returncode)
         return f"worker {self._process.pid} ({self._command[3]}) {how}"
 
     async def stop(self) -> None:
@@ -132,16 +133,6 @@ class WorkerSupervisor:
                 await asyncio.wait_for(process.wait(), EXIT_WITHIN_S)
                 return
         log.warning("worker %d hangs in a driver call and was left behind", process.pid)
-
-
-async def _read_line(stdout: asyncio.StreamReader) -> bytes | None:
-    """Return the next line: empty at the end of the stream, None where the line is longer than the
-    limit.
-    """
-    try:
-        return await stdout.readline()
-    except ValueError:
-        return None
 
 
 def _describe_exit(code: int | None) -> str:

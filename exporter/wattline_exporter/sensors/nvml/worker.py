@@ -21,7 +21,7 @@ from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.nvml.message_writer import MessageWriter
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu, PollingThreads
 from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
-from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER, decode_order
+from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER, decode_order, read_frames
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,
@@ -142,8 +142,8 @@ def main(arguments: list[str]) -> None:
         target=writer.run, args=(sampler.threads.isolate_slow_gpus,), daemon=True
     ).start()
     threading.Thread(target=sampler.run, daemon=True).start()
-    for line in sys.stdin:
-        schedule.follow(decode_order(line))
+    for content in read_frames(sys.stdin.buffer):
+        schedule.follow(decode_order(content))
     os._exit(0)
 
 

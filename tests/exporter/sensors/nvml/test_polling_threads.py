@@ -189,8 +189,8 @@ def test_polled_gpu_read_sends_only_changed_and_removed_readings(gpus):
         -2:
     ]
     assert sent == [
-        ReadingChanges("GPU-0", (fan._replace(value=0.4),), ()),
-        ReadingChanges("GPU-0", (), ((GPU_FAN.name, ("0", "GPU-0")),)),
+        ReadingChanges.of("GPU-0", [fan._replace(value=0.4)]),
+        ReadingChanges.of("GPU-0", [], [(GPU_FAN.name, ("0", "GPU-0"))]),
     ]
     listed = node.writer.items(GpuProcessList)[0]
     assert listed == GpuProcessList("GPU-0", (GpuProcess(7, 100, 0.5),), listed.read_s)

@@ -9,8 +9,8 @@ import pytest
 
 from wattline_exporter.polling.meters import FAST_S
 from wattline_exporter.sensors.nvml.schedule import COALESCE_STEADY_S
-from wattline_exporter.sensors.nvml.wire import decode_message, encode_order
-from wattline_exporter.sensors.readings import SamplingOrder, boottime
+from wattline_exporter.sensors.nvml.wire import decode_items, encode_order, read_frames
+from wattline_exporter.sensors.readings import Poll, SamplingOrder, boottime
 from wattline_exporter.simulation import FILE_NAME, PRODUCTS, create, make_gpus
 
 GPUS = 64
@@ -56,9 +56,11 @@ def observed_polls(worker):
     exact time.
     """
     polls, uuids, since_s = [], set(), None
-    for line in worker.stdout:
+    for content in read_frames(worker.stdout):
         now_s = boottime()
-        for poll in decode_message(line).polls:
+        for poll in decode_items(content):
+            if not isinstance(poll, Poll):
+                continue
             uuids.add(poll.device.id)
             if since_s is not None:
                 polls.append((poll.device.id, now_s - poll.after_s))

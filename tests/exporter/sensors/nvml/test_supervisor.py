@@ -11,19 +11,21 @@ import pytest
 
 from tests.polling import eventually
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
-from wattline_exporter.sensors.readings import DriverGone, WorkerMessage
+from wattline_exporter.sensors.nvml.wire import MAX_BYTES, encode_items
+from wattline_exporter.sensors.readings import DriverGone, GpuCount
 
-REPORTS_DRIVER_GONE_AND_STAYS = """
+REPORTS_AND_STAYS = """
 import pathlib, os, time
 with pathlib.Path({pids!r}).open("a") as file:
     print(os.getpid(), file=file)
-print('{{"driver_gone": [["the driver"]]}}', flush=True)
+os.write(1, {frame!r})
 time.sleep(600)
 """
 ENDS = """
 import pathlib, os, signal, sys
 with pathlib.Path({pids!r}).open("a") as file:
     print(os.getpid(), file=file)
+os.write(1, {frame!r})
 END
 """
 IGNORES_SIGTERM = """
@@ -31,20 +33,20 @@ import pathlib, os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 with pathlib.Path({pids!r}).open("a") as file:
     print(os.getpid(), file=file)
-print('{{"gpu_counts": [[1]]}}', flush=True)
+os.write(1, {frame!r})
 time.sleep(600)
 """
 
 
 @pytest.fixture
 def child(tmp_path, monkeypatch):
-    """Return a function that makes a module with this source, and returns its name and the PIDs
-    that ran it.
+    """Return a function that makes a module with this source, which writes this frame, and returns
+    its name and the PIDs that ran it.
     """
 
-    def make_module(source):
+    def make_module(source, frame=b""):
         pids = tmp_path / "pids"
-        (tmp_path / "worker_of_a_test.py").write_text(source.format(pids=str(pids)))
+        (tmp_path / "worker_of_a_test.py").write_text(source.format(pids=str(pids), frame=frame))
         monkeypatch.setenv(
             "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         )
@@ -73,11 +75,11 @@ def supervise(supervisor, until):
 
 
 def test_supervisor_worker_without_driver_is_replaced_silently(child, caplog):
-    module, pids = child(REPORTS_DRIVER_GONE_AND_STAYS)
+    module, pids = child(REPORTS_AND_STAYS, encode_items([DriverGone("the driver")]))
     messages = []
     supervise(WorkerSupervisor([module], messages.append), lambda: len(pids()) == 2)
 
-    assert messages[0] == WorkerMessage(driver_gone=(DriverGone("the driver"),))
+    assert messages[0] == [DriverGone("the driver")]
     assert not any(map(psutil.pid_exists, pids()))
     assert "replaced" not in caplog.text  # the message itself is logged
 
@@ -108,14 +110,14 @@ def test_supervisor_interpreter_not_executable_is_reported_and_retried(tmp_path,
         lambda: len(messages) == 2,
     )
 
-    (gone,) = messages[0].driver_gone
+    (gone,) = messages[0]
     assert gone.reason.startswith(
         f"cannot run {interpreter}: Permission denied; install Wattline where this user may"
     )
 
 
 def test_supervisor_worker_that_ignores_sigterm_is_killed(child):
-    module, pids = child(IGNORES_SIGTERM)
+    module, pids = child(IGNORES_SIGTERM, encode_items([GpuCount(1)]))
     took_s = supervise(WorkerSupervisor([module], lambda _: None), lambda: bool(pids()))
     print(f"ended in {took_s:.2f} s")
 
@@ -124,7 +126,7 @@ def test_supervisor_worker_that_ignores_sigterm_is_killed(child):
 
 
 def test_supervisor_suspended_worker_is_killed(child):
-    module, pids = child(IGNORES_SIGTERM)
+    module, pids = child(IGNORES_SIGTERM, encode_items([GpuCount(1)]))
 
     def stopped():
         if pids():
@@ -136,21 +138,21 @@ def test_supervisor_suspended_worker_is_killed(child):
     assert not Path(f"/proc/{pids()[0]}").exists()
 
 
-WRITES_ENDLESS_LINE = """
-import pathlib, os, time
-with pathlib.Path({pids!r}).open("a") as file:
-    print(os.getpid(), file=file)
-print("[" + " " * (5 << 20) + "]", flush=True)
-time.sleep(600)
-"""
-
-
-def test_supervisor_worker_with_endless_line_is_replaced_and_logged_once(child, caplog):
-    module, pids = child(WRITES_ENDLESS_LINE)
+def test_supervisor_worker_with_endless_frame_is_replaced_and_logged_once(child, caplog):
+    module, pids = child(REPORTS_AND_STAYS, (MAX_BYTES + 1).to_bytes(4))
     supervise(WorkerSupervisor([module], lambda _: None), lambda: len(pids()) == 2)
 
-    assert (
-        len([record for record in caplog.records if "bytes in one line" in record.getMessage()])
-        == 1
-    )
+    (warning,) = [record.getMessage() for record in caplog.records]
+    how = "wrote a frame of more than 4194304 bytes"
+    assert warning == f"worker {pids()[0]} ({module}) {how}; it is replaced in 0.5 s"
     assert not any(map(psutil.pid_exists, pids()))
+
+
+def test_supervisor_worker_ended_amid_a_frame_keeps_the_whole_frames(child, caplog):
+    frame = encode_items([GpuCount(2)])
+    module, _ = child(ENDS.replace("END", "sys.exit(3)"), frame + frame[:-1])
+    messages = []
+    supervise(WorkerSupervisor([module], messages.append), lambda: "replaced" in caplog.text)
+
+    assert messages == [[GpuCount(2)]]
+    assert "ended with exit code 3" in caplog.text
