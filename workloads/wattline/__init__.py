@@ -2,13 +2,33 @@
 wattline`.
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from wattline.client.summary import EnergySoFar, RunResult
-from wattline.runs.run import Run
-from wattline.runs.start import measure, run, start
+if TYPE_CHECKING:
+    from wattline.client.summary import EnergySoFar, RunResult
+    from wattline.runs.run import Run
+    from wattline.runs.start import measure, run, start
 
 __all__ = ["EnergySoFar", "Run", "RunResult", "measure", "run", "start"]
+
+_MODULES = {
+    "EnergySoFar": "wattline.client.summary",
+    "Run": "wattline.runs.run",
+    "RunResult": "wattline.client.summary",
+    "measure": "wattline.runs.start",
+    "run": "wattline.runs.start",
+    "start": "wattline.runs.start",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use: the programs import the contract without the client."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def load_ipython_extension(shell: Any) -> None:
