@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from wattline.command_line import PlainHelp, missing_package, usage_message, version_line
+from wattline.commands import ListedCommand, analyzer_commands, in_order
 from wattline_analyzer.core.printing import print_message
 
 _OPTIONAL_PACKAGES = (
@@ -115,53 +116,43 @@ class AnalyzerGroup(_PlainValues, TyperGroup):
     """All commands of the analyzer."""
 
 
-_COMMANDS = {
-    "runs": ("runs.command:runs_command", "List the runs at the source."),
-    "report": ("report.command:report_command", "Report a run or a time range."),
-    "import": ("importers.command:import_command", "Import power logs and results of other tools."),
-    "export": ("export.command:export_command", "Export the raw samples of a run."),
-    "recommend": (
-        "recommend.command:recommend_command",
-        "Recommend a power limit or clock from the runs of a sweep.",
-    ),
-    "compare": ("compare.command:compare_command", "Compare runs, or groups of runs."),
-    "gate": ("compare.gate_command:gate_command", "Fail if the energy of repeated runs increased."),
-    "variability": (
-        "variability.command:variability_command",
-        "Show the differences between GPUs at the same work.",
-    ),
-    "tenants": (
-        "tenants.command:tenants_command",
-        "Compare jobs that share a GPU with jobs that run alone.",
-    ),
-    "best-start": (
-        "best_start.command:best_start_command",
-        "Find the start time with the lowest emissions.",
-    ),
-    "fleet": (
-        "usage.fleet_command:fleet_command",
-        "Sum energy and energy per token of all nodes by group.",
-    ),
-    "usage": (
-        "usage.command:usage_command",
-        "Sum kWh, GPU hours, cost and emissions by user, model or any label.",
-    ),
-    "requests": (
-        "requests.command:requests_command",
-        "Divide the energy of a server's GPUs among its requests.",
-    ),
-    "waste": (
-        "waste.command:waste_command",
-        "Find energy that GPUs use without work, and who holds them.",
-    ),
-    "watch": ("watch.command:watch_command", "Show a live table of nodes and runs."),
-    "mcp": ("agents.command:mcp_command", "Serve read-only tools to an AI agent (MCP)."),
-}
-"""Module and function of each command, and its line in the help."""
+_ORDER = (
+    "runs",
+    "report",
+    "import",
+    "export",
+    "recommend",
+    "compare",
+    "gate",
+    "variability",
+    "tenants",
+    "best-start",
+    "fleet",
+    "usage",
+    "requests",
+    "waste",
+    "watch",
+    "mcp",
+)
+"""Order of the commands in the help. All others follow by name."""
 
 
-def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
-    """Return the command line with these commands; the modules of the others are not loaded."""
+def command_line() -> typer.Typer:
+    """Return the command line with all commands, whose modules it loads."""
+    commands = in_order(analyzer_commands(), _ORDER)
+    return _command_line({command: _function(command) for command in commands})
+
+
+def _command_line_of(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command line with the command that is called; without one, the list of all."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    for command in analyzer_commands():
+        if command.name in words[:1]:
+            return _command_line({command: _function(command)})
+    return _command_line(dict.fromkeys(in_order(analyzer_commands(), _ORDER), _not_loaded))
+
+
+def _command_line(functions: Mapping[ListedCommand, Callable[..., None]]) -> typer.Typer:
     app = typer.Typer(
         cls=AnalyzerGroup,
         help="Report energy, energy per unit of work and emissions of runs.",
@@ -171,12 +162,18 @@ def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_accept_options_before_command)
-    for name in names:
-        path, short_help = _COMMANDS[name]
-        module, _, function = path.partition(":")
-        command = getattr(import_module(f"wattline_analyzer.{module}"), function)
-        app.command(name, cls=AnalyzerCommand, short_help=short_help)(command)
+    for command, function in functions.items():
+        app.command(command.name, cls=AnalyzerCommand, short_help=command.help)(function)
     return app
+
+
+def _function(command: ListedCommand) -> Callable[..., None]:
+    function: Callable[..., None] = getattr(import_module(command.module), command.function)
+    return function
+
+
+def _not_loaded() -> None:
+    """Take the place of a command in the help."""
 
 
 def _print_version(requested: bool) -> None:
@@ -204,8 +201,7 @@ def main(program: str = "analyzer") -> None:
     from wattline_analyzer.core.sources.base import FetchError
 
     try:
-        named = [name for name in sys.argv[1:2] if name in _COMMANDS]
-        code = command_line(named or _COMMANDS)(prog_name=program, standalone_mode=False) or 0
+        code = _command_line_of(sys.argv[1:])(prog_name=program, standalone_mode=False) or 0
         sys.stdout.flush()
     except _UsageError as error:
         print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr)

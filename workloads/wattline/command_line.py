@@ -12,26 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
-COMMANDS = {
-    "exporter": ("serve", "check", "regions"),
-    "workloads": ("run", "job", "list", "plan", "sweep", "caps"),
-    "analyzer": (
-        *(
-            "runs",
-            "report",
-            "watch",
-            "requests",
-            "mcp",
-            "export",
-            "import",
-            "compare",
-            "gate",
-            "recommend",
-        ),
-        *("variability", "tenants", "best-start", "fleet", "usage", "waste"),
-    ),
-}
-"""Commands of each program; `wattline` has all of them."""
+from wattline.commands import all_commands
+
 _ROOT = Path(__file__).parents[1]
 _IN_ARCHIVE = (
     "import runpy, site, sys; site.addsitedir({root!r}); "
@@ -143,7 +125,11 @@ def as_called(text: str) -> str:
     """
     if called_program("") != "wattline":
         return text
-    names = (rf"{program} (?=(?:{'|'.join(commands)})\b)" for program, commands in COMMANDS.items())
+    names = [
+        f"{command.program} (?={command.name}\\b)"
+        for command in all_commands().values()
+        if command.program != "wattline"
+    ]
     return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
 
 
@@ -154,9 +140,7 @@ def usage_message(program: str, error: Any, *, arguments: bool) -> str:
     if not arguments:
         return str(error.format_message())
     context = getattr(error, "ctx", None)
-    named = [
-        name for name in sys.argv[1:2] if any(name in commands for commands in COMMANDS.values())
-    ]
+    named = [name for name in sys.argv[1:2] if name in all_commands()]
     command = (
         context.command_path if context else " ".join([program, *named])
     )  # an option without its value has none

@@ -13,6 +13,12 @@ from wattline.command_line import missing_package, with_option_groups
 from wattline_analyzer.core.options import ConnectionOptions
 from wattline_analyzer.core.printing import exit_with_error
 
+COMMAND = {
+    "name": "mcp",
+    "help": "Serve read-only tools to an AI agent (MCP).",
+    "group": "Report",
+}
+
 
 @with_option_groups
 def mcp_command(*, connection: ConnectionOptions) -> None:

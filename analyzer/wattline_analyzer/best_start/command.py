@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.carbon.best_start import Forecast, Profile
     from wattline_analyzer.core.sources.base import SampleSource
 
+COMMAND = {
+    "name": "best-start",
+    "help": "Find the start time with the lowest emissions.",
+    "group": "Compare and decide",
+}
+
 _LONGEST_H = 1_000.0
 
 

@@ -20,6 +20,12 @@ from wattline_analyzer.core.options import (
 )
 from wattline_analyzer.core.printing import OutputFormat, exit_with_error
 
+COMMAND = {
+    "name": "compare",
+    "help": "Compare runs, or groups of runs.",
+    "group": "Compare and decide",
+}
+
 
 @with_option_groups
 def compare_command(

@@ -20,6 +20,12 @@ from wattline_analyzer.core.options import (
 )
 from wattline_analyzer.core.printing import OutputFormat, exit_with_error
 
+COMMAND = {
+    "name": "gate",
+    "help": "Fail if the energy of repeated runs increased.",
+    "group": "Compare and decide",
+}
+
 _EXIT_CODES = {"pass": 0, "regression": 3, "cannot_tell": 4}
 _REPEATS = 8
 

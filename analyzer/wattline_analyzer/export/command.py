@@ -24,6 +24,12 @@ from wattline_analyzer.core.printing import exists, exit_with_error, print_messa
 if TYPE_CHECKING:
     from wattline_analyzer.core.samples import Series
 
+COMMAND = {
+    "name": "export",
+    "help": "Export the raw samples of a run.",
+    "group": "Report",
+}
+
 
 class ExportFormat(StrEnum):
     OPENMETRICS = "openmetrics"

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.importers.assemble import Assembly, ImportedRun
     from wattline_analyzer.importers.content import FileContent
 
+COMMAND = {
+    "name": "import",
+    "help": "Import power logs and results of other tools.",
+    "group": "Report",
+}
+
 FORMATS = (
     *(
         "auto",

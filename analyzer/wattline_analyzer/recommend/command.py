@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.recommend.objective import Advice
     from wattline_analyzer.recommend.sweep import SweepRun
 
+COMMAND = {
+    "name": "recommend",
+    "help": "Recommend a power limit or clock from the runs of a sweep.",
+    "group": "Compare and decide",
+}
+
 OBJECTIVES = ("energy", "energy-per-unit", "edp", "ed2p", "zeus", "units-per-joule")
 
 

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.report.untagged.request import RangeRequest
 
+COMMAND = {
+    "name": "report",
+    "help": "Report a run or a time range.",
+    "group": "Report",
+}
+
 
 @with_option_groups
 def report_command(

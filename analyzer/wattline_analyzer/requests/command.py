@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.requests.table import Grouping, RequestTable
     from wattline_exporter.requests.division.divide import RequestEnergies, Role
 
+COMMAND = {
+    "name": "requests",
+    "help": "Divide the energy of a server's GPUs among its requests.",
+    "group": "Report",
+}
+
 _ROW_SUFFIXES = (".csv", ".parquet")
 _PAGES = ("requests.html", "report.html")
 """Files by which a folder of the analyzer is known."""

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.core.tables import Table
 
+COMMAND = {
+    "name": "runs",
+    "help": "List the runs at the source.",
+    "group": "Report",
+}
+
 _AT_ONCE = 8
 """Number of runs that are requested ahead."""
 _SHARED = (

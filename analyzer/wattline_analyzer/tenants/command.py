@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.tenants.figures import ConcurrentStep
     from wattline_analyzer.tenants.overlap import TenantRun
 
+COMMAND = {
+    "name": "tenants",
+    "help": "Compare jobs that share a GPU with jobs that run alone.",
+    "group": "Compare and decide",
+}
+
 
 @with_option_groups
 def tenants_command(

@@ -28,6 +28,12 @@ from wattline_analyzer.usage.options import (
     open_fleet,
 )
 
+COMMAND = {
+    "name": "usage",
+    "help": "Sum kWh, GPU hours, cost and emissions by user, model or any label.",
+    "group": "Cluster",
+}
+
 
 @with_option_groups
 def usage_command(

@@ -24,6 +24,12 @@ from wattline_analyzer.usage.options import (
     open_fleet,
 )
 
+COMMAND = {
+    "name": "fleet",
+    "help": "Sum energy and energy per token of all nodes by group.",
+    "group": "Cluster",
+}
+
 
 @with_option_groups
 def fleet_command(

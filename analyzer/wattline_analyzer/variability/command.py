@@ -23,6 +23,12 @@ from wattline_analyzer.core.printing import OutputFormat, exit_with_error, print
 if TYPE_CHECKING:
     from wattline_analyzer.core.run_catalog import ScrapedRun
 
+COMMAND = {
+    "name": "variability",
+    "help": "Show the differences between GPUs at the same work.",
+    "group": "Compare and decide",
+}
+
 
 @with_option_groups
 def variability_command(

@@ -18,6 +18,12 @@ from wattline_analyzer.core.printing import OutputFormat
 from wattline_analyzer.core.window_options import WindowEndOption, WindowStartOption, window_options
 from wattline_analyzer.report.options import CurrencyOption, PriceOption, price_options
 
+COMMAND = {
+    "name": "waste",
+    "help": "Find energy that GPUs use without work, and who holds them.",
+    "group": "Cluster",
+}
+
 
 @with_option_groups
 def waste_command(

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.watch.model import WatchState
 
+COMMAND = {
+    "name": "watch",
+    "help": "Show a live table of nodes and runs.",
+    "group": "Report",
+}
+
 _SHORTEST_S = 0.2
 _LATE_S = 5.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wattline.cli.commands import COMMANDS
 from wattline.cli.definitions import CommandDefinition, read_definitions
+from wattline.commands import all_commands
 
 SHELLS = ("bash", "zsh", "fish")
 _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
@@ -38,9 +38,8 @@ def _bash(known: Iterable[CommandDefinition]) -> Iterable[str]:
     words |= {"completion": list(SHELLS), "man": []}
     yield "_wattline() {"
     yield '    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=""'
-    yield (
-        f'    if [ "$COMP_CWORD" -eq 1 ]; then words="{" ".join(COMMANDS)} --help --version"; else'
-    )
+    names = " ".join(all_commands())
+    yield f'    if [ "$COMP_CWORD" -eq 1 ]; then words="{names} --help --version"; else'
     yield '    case "${COMP_WORDS[1]},$before" in'
     yield from (f'        {key}) words="{" ".join(values)}" ;;' for key, values in choices.items())
     yield '        *) case "${COMP_WORDS[1]}" in'
@@ -57,7 +56,7 @@ def _fish(known: Iterable[CommandDefinition]) -> Iterable[str]:
     yield (
         "complete -c wattline -f -n __fish_use_subcommand -l help -d 'Show this message and exit.'"
     )
-    for listed in COMMANDS.values():
+    for listed in all_commands().values():
         yield (
             f"complete -c wattline -f -n __fish_use_subcommand -a {listed.name} -d "
             f"{_quoted(listed.help)}"

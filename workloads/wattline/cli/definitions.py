@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from wattline.cli.commands import COMMANDS
+from wattline.commands import all_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_definitions() -> list[CommandDefinition]:
         "analyzer": get_command(import_module("wattline_analyzer.cli").command_line()),
     }
     found: list[CommandDefinition] = []
-    for listed in COMMANDS.values():
+    for listed in all_commands().values():
         if listed.program != "wattline":
             found += _definitions(programs[listed.program].commands[listed.name], listed.name)
     return found

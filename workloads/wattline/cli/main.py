@@ -8,21 +8,21 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from wattline.cli.commands import COMMANDS, GROUPS
+from wattline.commands import all_commands, command_groups
 
 _USAGE = "Usage: wattline COMMAND [OPTIONS]"
 _OPTIONS = {"--version": "Print the version and exit.", "--help": "Show this message and exit."}
 
 
 def help_text() -> str:
-    width = max(map(len, COMMANDS))
+    width = max(map(len, all_commands()))
     lines = [
         _USAGE,
         "",
         "  Measure and report the energy, energy per unit of work and emissions of GPU runs.",
         "",
     ]
-    for title, group in GROUPS.items():
+    for title, group in command_groups().items():
         lines += [
             f"{title}:",
             *(f"  {command.name:<{width}}  {command.help}" for command in group),
@@ -35,21 +35,22 @@ def help_text() -> str:
 def main() -> None:
     """Run a command and exit with the code of its program, or with 2 for an unknown command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    commands = all_commands()
     if name in {"--help", "-h"}:
         print(help_text())
     elif name == "--version":
         from importlib.metadata import version
 
         print(f"wattline {version('wattline')}")
-    elif name not in COMMANDS:
-        similar = difflib.get_close_matches(name, COMMANDS, 1)
+    elif name not in commands:
+        similar = difflib.get_close_matches(name, commands, 1)
         hint = f"did you mean {similar[0]}?" if similar else "see wattline --help"
         print(f"wattline: unknown command {name!r}; {hint}", file=sys.stderr)
         sys.exit(2)
-    elif COMMANDS[name].program == "wattline":
+    elif commands[name].program == "wattline":
         sys.exit(_run_own(name, sys.argv[2:]))
     else:
-        import_module(f"wattline_{COMMANDS[name].program}.__main__").main("wattline")
+        import_module(f"wattline_{commands[name].program}.__main__").main("wattline")
 
 
 def _run_own(name: str, arguments: Sequence[str]) -> int:
@@ -67,7 +68,8 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
     is_help = bool({"--help", "-h"} & set(arguments))
     if is_help or not _is_valid(name, arguments):
         print(
-            f"Usage: {usage}\n\n  {COMMANDS[name].help}", file=sys.stdout if is_help else sys.stderr
+            f"Usage: {usage}\n\n  {all_commands()[name].help}",
+            file=sys.stdout if is_help else sys.stderr,
         )
         return 0 if is_help else 2
     if name == "completion":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from wattline.cli.commands import GROUPS
 from wattline.cli.definitions import CommandDefinition, read_definitions
+from wattline.commands import command_groups
 
 
 def pages() -> dict[str, str]:
@@ -43,7 +43,7 @@ def _head(name: str, summary: str) -> list[str]:
 def _index(known: list[CommandDefinition]) -> str:
     lines = _head("wattline", "measure the energy of GPU runs")
     lines += [".SH SYNOPSIS", ".B wattline", "COMMAND [OPTIONS]"]
-    for title, group in GROUPS.items():
+    for title, group in command_groups().items():
         lines.append(f".SH {title.upper()}")
         for listed in group:
             lines += [".TP", f".B {_roff(listed.name)}", _roff(listed.help)]

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from wattline.cli import completion
-from wattline.cli.commands import COMMANDS
+from wattline.commands import all_commands
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_zsh_script_loads_the_functions_of_bash(bash_script):
 def test_fish_script_has_each_command():
     lines = completion.script("fish").splitlines()
 
-    for name in COMMANDS:
+    for name in all_commands():
         assert any(f"-a {name} " in line for line in lines), name
     assert any(
         "'__fish_seen_subcommand_from report' -l format -x -a 'table json yaml csv'" in line

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.workloads.programs import plain_environment
-from wattline.cli.commands import COMMANDS, GROUPS
+from wattline.commands import all_commands, command_groups
 
 
 def wattline(*arguments, folder=None, **environment):
@@ -26,10 +26,10 @@ def test_help_has_all_groups_and_commands():
     done = wattline()
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.findall(r"^(\w.*):$", done.stdout, re.MULTILINE) == [*GROUPS, "Options"]
-    assert re.findall(r"^  ([a-z-]+?) +[A-Z]", done.stdout, re.MULTILINE)[: len(COMMANDS)] == list(
-        COMMANDS
-    )
+    assert re.findall(r"^(\w.*):$", done.stdout, re.MULTILINE) == [*command_groups(), "Options"]
+    assert re.findall(r"^  ([a-z-]+?) +[A-Z]", done.stdout, re.MULTILINE)[
+        : len(all_commands())
+    ] == list(all_commands())
 
 
 def test_help_loads_no_program():
