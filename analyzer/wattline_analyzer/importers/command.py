@@ -17,6 +17,7 @@ import typer
 
 from wattline_analyzer.core.printing import exit_with_error, print_message
 from wattline_analyzer.core.times import SystemZone, parse_moment
+from wattline_analyzer.importers.formats import AUTO, format_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,19 +31,7 @@ COMMAND = {
     "group": "Report",
 }
 
-FORMATS = (
-    *(
-        "auto",
-        "wattline",
-        "gpu-tune",
-        "iris-gpubench",
-        "tenant-events",
-        "aipowermeter",
-        "nvidia-smi",
-        "wall-meter",
-    ),
-    *("ptdaemon", "aiperf", "ml-energy", "vllm-bench"),
-)
+_FORMATS = (AUTO, *format_names())
 _WATTLINE = "wattline"
 """Format whose times are Unix times in any time zone."""
 _DAY_S = 86_400
@@ -58,8 +47,8 @@ def import_command(
         Path, typer.Option(metavar="FILE", help="History file to create, or to add runs to.")
     ],
     format_of: Annotated[
-        str, typer.Option(metavar="|".join(FORMATS), help="Format of all the files.")
-    ] = "auto",
+        str, typer.Option(metavar="|".join(_FORMATS), help="Format of all the files.")
+    ] = AUTO,
     run_id: Annotated[
         str | None,
         typer.Option(metavar="ID", help="ID of the run, if the files hold a single run."),
@@ -94,9 +83,9 @@ def import_command(
     """Import runs from power logs of nvidia-smi and wall meters, and from results of other
     benchmarks.
     """
-    if format_of not in FORMATS:
+    if format_of not in _FORMATS:
         raise typer.BadParameter(
-            f"--format-of: expected one of {', '.join(FORMATS)}, not {format_of!r}"
+            f"--format-of: expected one of {', '.join(_FORMATS)}, not {format_of!r}"
         )
     zone = _parse_zone(timezone_of)
     window = (_parse_moment(start, zone, "--start"), _parse_moment(end, zone, "--end"))

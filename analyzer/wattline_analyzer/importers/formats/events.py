@@ -32,6 +32,7 @@ from wattline_analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.run_series import parse_run
 from wattline_analyzer.importers.text import (
     finite_numbers,
@@ -46,8 +47,8 @@ _WorkByPhase = defaultdict[str, defaultdict[str, float]]
 _KEPT = ("batch_size", "seq_len", "device", "num_warmup")
 
 
-def is_run_record(first: dict[str, Any]) -> bool:
-    return first.get("event") in ("start", "phase", "iteration", "end")
+def is_run_record(head: FileHead) -> bool:
+    return head.event.get("event") in ("start", "phase", "iteration", "end")
 
 
 def read_run_record(path: Path, options: ReadOptions) -> FileContent:
@@ -202,8 +203,8 @@ def _phases(named: list[PhaseEvent], work: _WorkByPhase, end_s: float) -> list[F
     ]
 
 
-def is_tenant_events(first: dict[str, Any]) -> bool:
-    return first.get("type") in ("run_start", "iteration")
+def is_tenant_events(head: FileHead) -> bool:
+    return head.event.get("type") in ("run_start", "iteration")
 
 
 def read_tenant_events(path: Path, options: ReadOptions) -> FileContent:
@@ -265,3 +266,9 @@ def _tenant_run(path: Path, start: dict[str, Any], end: dict[str, Any], iteratio
         results=results,
         phases=(FilePhase("measure", float(start["timestamp"]), float(end["timestamp"]), work),),
     )
+
+
+FORMATS = (
+    FileFormat(RUN_RECORD_FORMAT, is_run_record, read_run_record, companions=(METRICS_FILE,)),
+    FileFormat(TENANT_EVENTS_FORMAT, is_tenant_events, read_tenant_events),
+)

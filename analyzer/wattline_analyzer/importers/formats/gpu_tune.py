@@ -7,7 +7,7 @@ ended with its first sample, so it is outside of the run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from wattline_analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.quantities import (
     GPU_POWER_W,
     NODE_POWER_W,
@@ -38,6 +39,7 @@ from wattline_analyzer.importers.spool import StoredSamples
 from wattline_analyzer.importers.text import Cells, read_columns, take_rows
 
 GPU_TUNE_FORMAT = "gpu-tune"
+_COLUMNS = {"timestamp", "tokens_per_sec", "max_watt"}
 _PAUSE_FACTOR = 10
 """Pause, in usual spacings, from which on another run of the same cap begins."""
 
@@ -71,15 +73,15 @@ class _Batches:
     count: int = 1
 
 
-def is_gpu_tune(columns: Collection[str]) -> bool:
-    return {"timestamp", "tokens_per_sec", "max_watt"} <= set(columns)
+def is_gpu_tune(head: FileHead) -> bool:
+    return head.columns >= _COLUMNS
 
 
 def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
     content, units = FileContent(path, GPU_TUNE_FORMAT, options), read_columns(path)
     power = next((name for name in (_ALL_POWER, "power_draw") if name in units), None)
-    if power is None or not is_gpu_tune(units):
+    if power is None or not units.keys() >= _COLUMNS:
         raise UnreadableError(
             f"cannot import {path}: no columns timestamp, tokens_per_sec, max_watt and "
             "total_power_draw in line 1"
@@ -188,3 +190,6 @@ def _tokens(run: _Batches) -> float | None:
         return None
     d_s = n_first * last.tokens_per_s * elapsed_s / denominator
     return (n_last - n_first) / n_first * first.tokens_per_s * d_s
+
+
+FORMATS = (FileFormat(GPU_TUNE_FORMAT, is_gpu_tune, read_gpu_tune),)

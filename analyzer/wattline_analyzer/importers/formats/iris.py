@@ -6,7 +6,6 @@ known case), so it is kept only as a claimed value; the run's energy comes from 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from wattline_analyzer.core.interval import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import CLAIMED_ENERGY
 from wattline_analyzer.core.times import parse_moment
 from wattline_analyzer.importers.content import FileContent, FileRun, ReadOptions, UnreadableError
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.quantities import (
     CLOCK_HZ,
     GPU_POWER_W,
@@ -35,6 +35,7 @@ from wattline_analyzer.importers.text import (
 
 IRIS_FORMAT = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"
+_COLUMNS = {"timestamp", "gpu_index", "power"}
 _GAUGES = {
     "power": Gauge(m.GPU_POWER, {}, GPU_POWER_W),
     "utilization": Gauge(m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
@@ -46,14 +47,14 @@ _GAUGES = {
 _MIB = 2.0**20
 
 
-def is_iris(columns: Collection[str]) -> bool:
-    return {"timestamp", "gpu_index", "power"} <= set(columns)
+def is_iris(head: FileHead) -> bool:
+    return head.columns >= _COLUMNS
 
 
 def read_iris(path: Path, options: ReadOptions) -> FileContent:
     """Read timeseries.csv, and metrics.yml if it exists. Raises UnreadableError."""
     content, units = FileContent(path, IRIS_FORMAT, options), read_columns(path)
-    if not is_iris(units):
+    if not units.keys() >= _COLUMNS:
         raise UnreadableError(
             f"cannot import {path}: no columns timestamp, gpu_index and power in line 1"
         )
@@ -161,3 +162,6 @@ def _run(
             total.add(t_s, MEMORY_BYTES.checked(numbers["total_mem"] * _MIB))
     workload = str(metrics.get("benchmark", "benchmark"))
     return FileRun(workload, workload, start_s, end_s, {}, {}, results, caveats=caveats)
+
+
+FORMATS = (FileFormat(IRIS_FORMAT, is_iris, read_iris, companions=(METRICS_FILE,)),)

@@ -22,6 +22,7 @@ from wattline_analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.text import (
     finite_numbers,
     parse_json_objects,
@@ -49,6 +50,7 @@ _LATENCIES = {
 _STATISTICS = {"avg": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
 ML_ENERGY_FORMAT = "ml-energy"
 TIMES_FILE = "prometheus.json"
+_STEADY_STATE = {"steady_state_energy", "steady_state_duration"}
 VLLM_BENCH_FORMAT = "vllm-bench"
 _VLLM_FIELDS = {"date", "duration", "completed", "total_input_tokens", "total_output_tokens"}
 _VLLM_WORK = {
@@ -70,8 +72,8 @@ _LABELS = {
 }
 
 
-def is_aiperf(document: dict[str, Any]) -> bool:
-    return "request_latency" in document and "start_time" in document
+def is_aiperf(head: FileHead) -> bool:
+    return "request_latency" in head.document and "start_time" in head.document
 
 
 def read_aiperf(path: Path, options: ReadOptions) -> FileContent:
@@ -223,15 +225,15 @@ def _joules(block: dict[str, Any]) -> float | None:
     return value * factor if factor is not None and value is not None else None
 
 
-def is_ml_energy(document: dict[str, Any]) -> bool:
-    return {"steady_state_energy", "steady_state_duration"} <= set(document)
+def is_ml_energy(head: FileHead) -> bool:
+    return head.document.keys() >= _STEADY_STATE
 
 
 def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
     document, times_path = read_json_object(path), path.with_name(TIMES_FILE)
     numbers = finite_numbers(document)
-    if not is_ml_energy(numbers):
+    if not numbers.keys() >= _STEADY_STATE:
         raise UnreadableError(
             f"cannot import {path}: no steady_state_energy and steady_state_duration; "
             "check that it is results.json of an LLM"
@@ -267,8 +269,8 @@ def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
     return content
 
 
-def is_vllm_bench(document: dict[str, Any]) -> bool:
-    return set(document) >= _VLLM_FIELDS
+def is_vllm_bench(head: FileHead) -> bool:
+    return head.document.keys() >= _VLLM_FIELDS
 
 
 def read_vllm_bench(path: Path, options: ReadOptions) -> FileContent:
@@ -321,3 +323,10 @@ def _vllm_run(document: dict[str, Any], content: FileContent) -> FileRun:
         duration_s=duration_s,
         caveats=(WHOLE_SECONDS,),
     )
+
+
+FORMATS = (
+    FileFormat(AIPERF_FORMAT, is_aiperf, read_aiperf),
+    FileFormat(ML_ENERGY_FORMAT, is_ml_energy, read_ml_energy, companions=(TIMES_FILE,)),
+    FileFormat(VLLM_BENCH_FORMAT, is_vllm_bench, read_vllm_bench),
+)

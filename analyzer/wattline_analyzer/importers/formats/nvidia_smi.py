@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from wattline_analyzer.importers.content import (
     UnreadableError,
     short_uuid,
 )
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.quantities import (
     CLOCK_HZ,
     GPU_POWER_W,
@@ -72,8 +73,8 @@ _INFO = {
 _WITH_INDEX = "log with --query-gpu=timestamp,index,uuid,power.draw"
 
 
-def is_nvidia_smi(columns: Collection[str]) -> bool:
-    return "timestamp" in columns and any(name in columns for name in _POWER)
+def is_nvidia_smi(head: FileHead) -> bool:
+    return "timestamp" in head.columns and any(name in head.columns for name in _POWER)
 
 
 def read_nvidia_smi(path: Path, options: ReadOptions) -> FileContent:
@@ -81,7 +82,7 @@ def read_nvidia_smi(path: Path, options: ReadOptions) -> FileContent:
     content = FileContent(path, NVIDIA_SMI_FORMAT, options)
     units = read_columns(path)
     power = next((name for name in _POWER if name in units), None)
-    if power is None or not is_nvidia_smi(units):
+    if power is None or "timestamp" not in units:
         raise UnreadableError(
             f"cannot import {path}: no columns timestamp and power.draw in line 1; {_WITH_INDEX}"
         )
@@ -180,3 +181,6 @@ def _unnamed_gpus(path: Path, fewest: int, most: int) -> UnreadableError:
         "but no index "
         f"and no uuid; {_WITH_INDEX}"
     )
+
+
+FORMATS = (FileFormat(NVIDIA_SMI_FORMAT, is_nvidia_smi, read_nvidia_smi),)

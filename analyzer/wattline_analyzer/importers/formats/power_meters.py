@@ -20,6 +20,7 @@ from wattline_analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.quantities import (
     CPU_POWER_W,
     GPU_POWER_W,
@@ -58,8 +59,8 @@ _ABSENT_W = -1
 _CPU = {"intel_power": "package", "total_dram_power": "dram"}
 
 
-def is_wall_meter(columns: Collection[str]) -> bool:
-    return bool(_column(columns, _TIMES) and _column(columns, _POWERS))
+def is_wall_meter(head: FileHead) -> bool:
+    return bool(_column(head.columns, _TIMES) and _column(head.columns, _POWERS))
 
 
 def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
@@ -86,6 +87,12 @@ def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
 
 def _column(columns: Collection[str], names: Collection[str]) -> str | None:
     return next((column for column in columns if column in names), None)
+
+
+def is_aipowermeter(head: FileHead) -> bool:
+    if head.path.name == AIPOWERMETER_FILE:
+        return True
+    return head.path.suffix == ".json" and "metrics" in head.first_object
 
 
 def read_aipowermeter(path: Path, options: ReadOptions) -> FileContent:
@@ -155,3 +162,9 @@ def _watts(values: Mapping[str, Any], name: str, quantity: Quantity) -> float | 
     if isinstance(value, int | float) and math.isfinite(value) and value != _ABSENT_W:
         return quantity.checked(float(value))
     return None
+
+
+FORMATS = (
+    FileFormat(AIPOWERMETER_FORMAT, is_aipowermeter, read_aipowermeter),
+    FileFormat(WALL_METER_FORMAT, is_wall_meter, read_wall_meter, is_general=True),
+)

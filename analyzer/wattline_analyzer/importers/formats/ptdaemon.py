@@ -19,6 +19,7 @@ from pathlib import Path
 
 from wattline.contract import metrics as m
 from wattline_analyzer.importers.content import FileContent, ReadOptions
+from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.formats.power_meters import CHIP
 from wattline_analyzer.importers.quantities import NODE_POWER_W
 from wattline_analyzer.importers.text import take_lines
@@ -37,8 +38,10 @@ _CLOSE_RATIO, _CLOSE_W = 0.05, 1.0
 _UNKNOWN = "-1"
 
 
-def is_ptdaemon(line: str) -> bool:
-    return line.startswith(_SAMPLE) and ",Watts," in line and f",{_MARK}," in line
+def is_ptdaemon(head: FileHead) -> bool:
+    line = head.first_line
+    is_sample = line.startswith(_SAMPLE) and ",Watts," in line and f",{_MARK}," in line
+    return is_sample or head.path.name in PTDAEMON_FILES
 
 
 def read_ptdaemon(path: Path, options: ReadOptions) -> FileContent:
@@ -126,3 +129,6 @@ def _check_channels(power_w: float, cells: Sequence[str]) -> None:
 
 def _is_close(power_w: float, other_w: float) -> bool:
     return abs(other_w - power_w) <= max(_CLOSE_RATIO * power_w, _CLOSE_W)
+
+
+FORMATS = (FileFormat(PTDAEMON_FORMAT, is_ptdaemon, read_ptdaemon, file_names=PTDAEMON_FILES),)
