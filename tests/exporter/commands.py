@@ -8,7 +8,7 @@ NURSERY = ForkServer(
     "wattline_exporter.cli.main",
     "wattline_exporter.cli.daemon",
     "wattline_exporter.cli.check",
-    "wattline_exporter.cli.sources",
+    "wattline_exporter.sensors.carbon.choice",
 )
 
 

@@ -15,6 +15,7 @@ from wattline_analyzer.core import timeline
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
 from wattline_analyzer.core.sample_table import Row, RunFrames, join_tables, last, rows_of
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
+from wattline_exporter.sensors.carbon.providers import load_provider, provider_names
 
 _LOOK_BACK_S = 86_400.0
 _AHEAD_S = 120.0
@@ -42,17 +43,14 @@ def load_past_intensities(
     found: list[PastIntensities] = []
     for text in wanted:
         name, _, region = text.partition(":")
-        if name not in carbon_history.PROVIDERS:
+        if name not in provider_names():
             found += carbon_file.read_carbon_file(Path(text))
             continue
         try:
-            token = (
-                carbon_history.read_provider_token(token_file, name)
-                if name == "electricitymaps"
-                else ""
-            )
+            token = carbon_history.read_provider_token(token_file, name)
         except carbon_history.PastIntensityError as error:
-            found.append(PastIntensities(name, region, "average", problem=str(error)))
+            basis = load_provider(name).basis
+            found.append(PastIntensities(name, region, basis, problem=str(error)))
             continue
         request = carbon_history.PastIntensityRequest(name, region, base_url, token)
         run_regions = rows_of(frames.raw, m.CARBON_INTENSITY, provider=name).distinct("region")

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from wattline.contract.carbon import static
 from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval, total
+from wattline_exporter.sensors.carbon.providers.static import (
+    CUSTOM_REGION,
+    TABLE_YEAR,
+    StaticIntensity,
+)
 
 YEAR_S = 365 * 86_400.0
 UNKNOWN = "unknown"
@@ -122,8 +126,8 @@ class CarbonSlot:
     @property
     def year(self) -> int | None:
         """Year of the mean intensity of a country, None for other intensities."""
-        of_table = self.provider == static.PROVIDER and self.region != static.CUSTOM_REGION
-        return static.TABLE_YEAR if of_table else None
+        of_table = self.provider == StaticIntensity.name and self.region != CUSTOM_REGION
+        return TABLE_YEAR if of_table else None
 
     @property
     def mass_g(self) -> float | None:
@@ -151,8 +155,9 @@ class PastSlot:
 
 @dataclass(frozen=True, slots=True)
 class PastIntensities:
-    """The intensities that a provider or a file now has for the time of a run; `problem` explains
-    missing slots.
+    """The intensities that a provider or a file now has for the time of a run.
+
+    `problem` explains missing slots; `dropped` counts the provider's invalid ones.
     """
 
     provider: str
@@ -160,6 +165,7 @@ class PastIntensities:
     basis: str
     slots: tuple[PastSlot, ...] = ()
     problem: str = ""
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ import typer
 from wattline_analyzer.core.options import moment_option
 from wattline_analyzer.core.printing import exists, print_message
 from wattline_analyzer.report.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from wattline_exporter.sensors.carbon.providers import (
+    TOKEN_VARIABLE,
+    load_provider,
+    provider_names,
+)
 
 if TYPE_CHECKING:
     from wattline_analyzer.core.emissions import Hardware, PastIntensities
@@ -28,7 +33,6 @@ _ZONES = ("package", "dram")
 _HIGHEST_PUE = 10.0
 _HIGHEST = 1e9
 _SHORTEST_YEARS = 0.01
-_PROVIDERS = ("gb", "electricitymaps", "energy-charts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +265,8 @@ class UserInputOptions:
         list[str] | None,
         typer.Option(
             metavar="PROVIDER[:REGION]|FILE",
-            help="Source of carbon intensities known now, to compute emissions again: gb, "
-            "electricitymaps, "
-            "energy-charts, or a CSV of time,g_per_kwh.",
+            help="Source of carbon intensities known now, to compute emissions again: "
+            f"{', '.join(provider_names())}, or a CSV of time,g_per_kwh.",
         ),
     ] = None
     restate_url: Annotated[
@@ -274,7 +277,8 @@ class UserInputOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File with the token of electricitymaps (default: WATTLINE_CARBON_TOKEN).",
+            help="File with the secret of that provider, a token or USER:PASSWORD (default: "
+            f"{TOKEN_VARIABLE}).",
         ),
     ] = None
 
@@ -320,14 +324,17 @@ class UserInputOptions:
 
     def _check_restate(self) -> None:
         inputs = self.restate or []
-        providers = [text for text in inputs if text.partition(":")[0] in _PROVIDERS]
-        if len(providers) > 1:
-            raise typer.BadParameter(
-                "--restate: average intensities of several providers cannot be added; name one"
-            )
+        known_names = provider_names()
+        providers = [text for text in inputs if text.partition(":")[0] in known_names]
+        bases = [load_provider(text.partition(":")[0]).basis for text in providers]
+        for basis in bases:
+            if bases.count(basis) > 1:
+                raise typer.BadParameter(
+                    f"--restate: {basis} intensities of several providers cannot be added; name one"
+                )
         for text in inputs:
             if text not in providers and not (exists(Path(text)) and Path(text).is_file()):
-                known = ", ".join(_PROVIDERS)
+                known = ", ".join(known_names)
                 raise typer.BadParameter(
                     f"--restate: {text} is neither a provider ({known}) nor an existing file"
                 )
@@ -352,4 +359,6 @@ def load_restatement(
             print_message(
                 f"emissions not restated: {one.problem}; the report keeps the ledger's emissions"
             )
+        if one.dropped:
+            print_message(f"invalid slots of {one.provider} were dropped: {one.dropped}")
     return past_intensity.with_energy_counters(source, frames), intensities

@@ -25,8 +25,10 @@ from wattline_exporter.config.reloadable_file import ConfigFileError
 from wattline_exporter.config.settings import Settings
 from wattline_exporter.config.values import OperationError, UsageError
 from wattline_exporter.sensors.board import HwmonSource
+from wattline_exporter.sensors.carbon.choice import carbon_feeds, carbon_providers
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
-from wattline_exporter.sensors.carbon.provider_factory import carbon_feeds, carbon_providers
+from wattline_exporter.sensors.carbon.options import CarbonOptions
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.cpu.methods import CpuSource
 from wattline_exporter.sensors.host import HostSource
 from wattline_exporter.sensors.kubernetes.pod_gpus import PodGpuAssignments
@@ -112,9 +114,11 @@ STATE_BYTES = 1 << 16
 """Size of the first tables, for which the disk must have space."""
 
 
-async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]:
+async def run_checks(
+    settings: Settings, carbon: CarbonOptions, idle_s: float = 0.0
+) -> list[CheckLine]:
     """Read each source once. `idle_s` is the duration of the idle power measurement; 0 skips it."""
-    feeds = carbon_feeds(carbon_providers(settings), cache=None).feeds
+    feeds = carbon_feeds(carbon_providers(carbon), cache=None).feeds
     lines = await gpu_lines(settings, idle_s) if settings.nvml else [_disabled_line("nvml")]
     lines += await _cpu_lines(cpu_source(settings)) if settings.rapl else [_disabled_line("rapl")]
     lines += (
@@ -129,7 +133,8 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
         lines.append(
             CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity")
         )
-    lines += [await _carbon_line(feed) for feed in feeds]
+    for feed in feeds:
+        lines += await _carbon_lines(feed)
     lines += [_state_line(settings), await _web_line(settings)]
     return [*lines, _result_line(lines)]
 
@@ -296,17 +301,20 @@ async def _board_lines(source: HwmonSource) -> list[CheckLine]:
     return [*works, *(CheckLine(f"hwmon   in part: {problem}") for problem in batch.problems)]
 
 
-async def _carbon_line(feed: CarbonFeed) -> CheckLine:
+async def _carbon_lines(feed: CarbonFeed) -> list[CheckLine]:
     try:
         async with aiohttp.ClientSession(trust_env=True) as session:
-            await feed.refresh(session)
+            batch = await feed.refresh(AiohttpTransport(session))
     except SourceError as error:
-        return CheckLine(f"carbon  fails: {error}")
+        return [CheckLine(f"carbon  fails: {error}")]
     slot = feed.slot_at(time.time())
     assert slot  # `refresh` raises if no slot covers the current time
     facts = ", ".join(dict.fromkeys((slot.quality, slot.provider, slot.basis)))
     intensity = f"{slot.grams_per_kwh:g} gCO2eq/kWh ({facts})"
-    return CheckLine(f"carbon  works: {slot.region}, {intensity}")
+    return [
+        CheckLine(f"carbon  works: {slot.region}, {intensity}"),
+        *(CheckLine(f"carbon  in part: {problem}") for problem in batch.problems),
+    ]
 
 
 def _state_line(settings: Settings) -> CheckLine:

@@ -51,9 +51,9 @@ from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.service import RunService
 from wattline_exporter.sensors.carbon.cache import CarbonCache
+from wattline_exporter.sensors.carbon.choice import ChosenProvider, carbon_feeds, carbon_providers
 from wattline_exporter.sensors.carbon.feed import CarbonFeeds
-from wattline_exporter.sensors.carbon.provider import CarbonProvider
-from wattline_exporter.sensors.carbon.provider_factory import carbon_feeds, carbon_providers
+from wattline_exporter.sensors.carbon.options import CarbonOptions
 from wattline_exporter.sensors.node import NodeInfo
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
 from wattline_exporter.sensors.processes.exits import ProcessExits
@@ -69,11 +69,13 @@ from wattline_exporter.web.server import WebServer
 log = logging.getLogger(__name__)
 
 
-async def run_daemon(settings: Settings, level: LogLevel, log_format: LogFormat) -> None:
+async def run_daemon(
+    settings: Settings, carbon: CarbonOptions, level: LogLevel, log_format: LogFormat
+) -> None:
     """Run the daemon until SIGTERM or SIGINT, then end the process. Raises UsageError and
     OperationError.
     """
-    providers = carbon_providers(settings)
+    providers = carbon_providers(carbon)
     power_model(settings)  # a usage error comes before any file is made
     simulated_gpus(settings)
     start_logging(level, log_format)
@@ -91,7 +93,7 @@ async def run_daemon(settings: Settings, level: LogLevel, log_format: LogFormat)
 
 def make_daemon(
     settings: Settings,
-    providers: Sequence[CarbonProvider],
+    providers: Sequence[ChosenProvider],
     target: PushTarget | None,
     server: WebServer,
     stopping: asyncio.Event,

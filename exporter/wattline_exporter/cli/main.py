@@ -19,13 +19,14 @@ from wattline.command_line import (
     with_option_groups,
 )
 from wattline_exporter.cli.signals import exit_on_sigint, raise_on_sigint
-from wattline_exporter.config.carbon_options import (
-    CarbonTokenOption,
-    CarbonUrlOption,
-    ProviderOption,
-)
 from wattline_exporter.config.settings import LogFormat, LogLevel, Settings
-from wattline_exporter.config.values import OperationError, UsageError, default_state_path
+from wattline_exporter.config.values import OperationError, UsageError
+from wattline_exporter.sensors.carbon.options import (
+    CarbonOptions,
+    ProviderOption,
+    TokenFileOption,
+    UrlOption,
+)
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +76,7 @@ def _commands(_version: Version = False) -> None:
 @with_option_groups
 def serve(
     settings: Settings,
+    carbon: CarbonOptions,
     log_level: Annotated[
         LogLevel,
         typer.Option("--log.level", metavar="|".join(LogLevel), help="Minimum level of logs."),
@@ -88,13 +90,14 @@ def serve(
     exit_on_sigint()  # until the daemon installs its own handler
     from wattline_exporter.cli.daemon import run_daemon
 
-    asyncio.run(run_daemon(settings, log_level, log_format))
+    asyncio.run(run_daemon(settings, carbon, log_level, log_format))
 
 
 @cli.command(cls=CheckCommand, short_help="Read each source once, and print its state.")
 @with_option_groups
 def check(
     settings: Settings,
+    carbon: CarbonOptions,
     idle_seconds: Annotated[
         float,
         typer.Option(
@@ -118,7 +121,7 @@ def check(
 
     settings.check_combinations()
     raise_on_sigint()
-    lines = asyncio.run(run_check(settings, idle_seconds))
+    lines = asyncio.run(run_check(settings, carbon, idle_seconds))
     for line in lines:
         print(line.text)
     if not any(line.measures for line in lines) or any(line.fails for line in lines):
@@ -127,21 +130,16 @@ def check(
 
 @cli.command(cls=ExporterCommand)
 def regions(
-    carbon_provider: ProviderOption = "static",
-    carbon_url: CarbonUrlOption = None,
-    carbon_token_file: CarbonTokenOption = None,
+    provider: ProviderOption = "static",
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
 ) -> None:
     """List the values of --carbon.region, one per line."""
-    from wattline_exporter.cli.sources import list_provider_regions
+    from wattline_exporter.sensors.carbon.choice import list_regions
 
     raise_on_sigint()
-    settings = Settings(
-        state_path=default_state_path(),
-        carbon_provider=carbon_provider,
-        carbon_url=carbon_url,
-        carbon_token_file=carbon_token_file,
-    )
-    for line in asyncio.run(list_provider_regions(settings)):
+    options = CarbonOptions(provider=provider, url=url, token_file=token_file)
+    for line in asyncio.run(list_regions(options)):
         print(line)
 
 

@@ -1,4 +1,4 @@
-"""Sources of the daemon and of `exporter check`, and regions of `exporter regions`."""
+"""Sources of the daemon and of `exporter check`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import aiohttp
-
-from wattline.contract.carbon.gb import NATIONAL
-from wattline.contract.carbon.providers import PROVIDERS
 from wattline.contract.metrics import GPU_MIG_INFO
 from wattline_exporter import simulation
 from wattline_exporter.config.settings import DEFAULT_GROUP, Settings
-from wattline_exporter.config.values import OperationError, UsageError, check_url
+from wattline_exporter.config.values import UsageError
 from wattline_exporter.polling.hub import PolledSource
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.board import GraceSocketSource, HwmonSource, find_power_sensors
-from wattline_exporter.sensors.carbon import electricity_maps, energy_charts, gb, static, watttime
-from wattline_exporter.sensors.carbon.provider_factory import provider_token, watttime_account
 from wattline_exporter.sensors.cpu import estimate as cpu_model
 from wattline_exporter.sensors.cpu.estimate import CpuModelSource, PowerModel
 from wattline_exporter.sensors.cpu.methods import CpuSource
@@ -34,7 +28,7 @@ from wattline_exporter.sensors.processes.table import (
     ProcessTable,
     group_of_pid,
 )
-from wattline_exporter.sensors.readings import GpuProcess, Source, SourceError, boottime
+from wattline_exporter.sensors.readings import GpuProcess, Source, boottime
 
 RAPL_EVERY_S = 1.0
 HWMON_EVERY_S = 1.0
@@ -175,43 +169,3 @@ def polled_sources(
         table = GpuProcessTable(partial(_gpu_processes, live), indices, group_of)
         sources.append(PolledSource(table, PROCESSES_EVERY_S))
     return [*sources, *(PolledSource(source, KUBELET_EVERY_S) for source in pods)]
-
-
-async def list_provider_regions(settings: Settings) -> list[str]:
-    """Return one line per region of `settings.carbon_provider`. Raises UsageError and
-    OperationError.
-    """
-    provider = settings.carbon_provider
-    if provider == "gb":
-        return [
-            f"{NATIONAL} Great Britain",
-            *(f"{number:<2} {name}" for name, number in gb.REGIONS.items()),
-        ]
-    if provider == "energy-charts":
-        return [f"{code:4} {name}" for code, name in energy_charts.COUNTRIES.items()]
-    if provider == "static":
-        return [
-            f"{country.alpha_3 or '-':4} {country.name}: {country.grams_per_kwh:g} gCO2eq/kWh in "
-            f"{country.year}"
-            for country in static.countries()
-        ]
-    if provider in PROVIDERS:
-        try:
-            regions = await _fetch_regions(settings)
-        except SourceError as error:
-            raise OperationError(f"cannot list the regions of {provider}: {error}") from error
-        width = max(map(len, regions), default=0)
-        return [f"{key:{width}} {name}".rstrip() for key, name in regions.items()]
-    raise UsageError(
-        f"--carbon.provider: unknown provider {provider!r}; use one of {', '.join(PROVIDERS)}"
-    )
-
-
-async def _fetch_regions(settings: Settings) -> dict[str, str]:
-    """Return the name by key of the regions that the provider lists."""
-    base_url = check_url(settings.carbon_url, "--carbon.url")
-    async with aiohttp.ClientSession() as session:
-        if settings.carbon_provider == "electricitymaps":
-            secret = provider_token(settings, "electricitymaps")
-            return await electricity_maps.list_zones(session, secret, base_url)
-        return await watttime.list_regions(session, *watttime_account(settings), base_url)

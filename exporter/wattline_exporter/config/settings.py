@@ -11,11 +11,6 @@ import typer
 
 from wattline.contract.api import MAX_RUNNING, OWNER_LABELS, RUN_TAIL_S
 from wattline.contract.identity import OWNER_KINDS, OwnerKind
-from wattline_exporter.config.carbon_options import (
-    CarbonTokenOption,
-    CarbonUrlOption,
-    ProviderOption,
-)
 from wattline_exporter.config.kubernetes_options import (
     ApiOption,
     CredentialsOption,
@@ -68,7 +63,7 @@ class LogFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Values of all options, in the order of --help."""
+    """Values of the options, except those of carbon intensities, in the order of --help."""
 
     listen_address: Annotated[
         str,
@@ -207,57 +202,6 @@ class Settings:
             "--cpu.power-model",
             help="Estimate CPU energy from utilization where RAPL is missing.",
             metavar="idle=W,max=W",
-        ),
-    ] = None
-    carbon_provider: ProviderOption = None
-    carbon_region: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon.region",
-            help="Region of the provider, such as GB, a postcode or a country; see `exporter "
-            "regions`.",
-            metavar="REGION",
-        ),
-    ] = None
-    carbon_intensity: Annotated[
-        float | None,
-        typer.Option(
-            "--carbon.intensity", help="Constant intensity in gCO2eq/kWh.", metavar="G_PER_KWH"
-        ),
-    ] = None
-    carbon_url: CarbonUrlOption = None
-    carbon_shared: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon.shared",
-            help="Exporter, or its file carbon.json, that has fetched the intensities of the same "
-            "provider and region.",
-            metavar="URL|FILE",
-        ),
-    ] = None
-    carbon_token_file: CarbonTokenOption = None
-    carbon_marginal_provider: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon.marginal-provider",
-            help="Provider of marginal intensities, in addition to average ones.",
-            metavar="watttime",
-        ),
-    ] = None
-    carbon_marginal_region: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon.marginal-region",
-            help="Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE.",
-            metavar="REGION",
-        ),
-    ] = None
-    carbon_marginal_url: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon.marginal-url",
-            help="Alternative URL of the marginal provider's API.",
-            metavar="URL",
         ),
     ] = None
     push_url: Annotated[

@@ -10,7 +10,8 @@ import aiohttp
 
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, CarbonFeeds, carbon_readings
-from wattline_exporter.sensors.readings import Batch, Reading, Service, SourceError, boottime
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
+from wattline_exporter.sensors.readings import Reading, Service, SourceError, boottime
 
 PERIOD_S = 86_400.0
 """Age at which a feed is late: forecasts reach two days ahead, so an outage of a day loses nothing.
@@ -28,7 +29,7 @@ class CarbonService(Service):
         """Load the feeds that need no network: the first tick already needs their intensities."""
         async with aiohttp.ClientSession(trust_env=True) as session:
             for feed in self._feeds:
-                if feed.provider.name == "static":
+                if not feed.is_fetched:
                     await self._refresh(feed, session)
 
     async def run(self) -> None:
@@ -43,7 +44,7 @@ class CarbonService(Service):
 
     async def _follow(self, feed: CarbonFeed) -> None:
         async with aiohttp.ClientSession(trust_env=True) as session:
-            if feed.provider.name != "static":
+            if feed.is_fetched:
                 await self._refresh(feed, session)
             while True:
                 while time.time() < feed.due_s:  # noqa: ASYNC110  # the wall clock may be set meanwhile
@@ -54,8 +55,8 @@ class CarbonService(Service):
         name = "carbon" if feed is self._feeds[0] else f"carbon_{feed.basis}"
         started_s = boottime()
         try:
-            await feed.refresh(session)
+            batch = await feed.refresh(AiohttpTransport(session))
         except SourceError as error:
             self._live.failed(name, error, boottime() - started_s, PERIOD_S)
         else:
-            self._live.take_batch(name, Batch(), boottime() - started_s, PERIOD_S)
+            self._live.take_batch(name, batch, boottime() - started_s, PERIOD_S)

@@ -82,8 +82,9 @@ def test_gb_region_does_not_use_actuals_of_country():
     with http_server(gb_day) as (host, requests):
         result = fetch_past_intensity(request_to(host), ["London"], TEN_S, TEN_S + 60)
 
-    assert "no actuals" in result.problem
-    assert "--restate gb:GB" in result.problem
+    assert result.problem == (
+        "gb has forecasts but no actuals for its regions, such as London; use the whole country, GB"
+    )
     assert requests.paths == []
 
 
@@ -140,7 +141,7 @@ def test_electricity_maps_other_zone_is_rejected():
             request_to(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60
         )
 
-    assert result.problem == "electricitymaps returned another zone than DE"
+    assert f"http://{host} answered for zone 'FR' instead of DE" in result.problem
 
 
 def test_electricity_maps_without_token_or_zone_names_remedy():
@@ -151,7 +152,7 @@ def test_electricity_maps_without_token_or_zone_names_remedy():
         ).problem
     )
     assert (
-        "--restate electricitymaps:DE"
+        "--restate electricitymaps:REGION"
         in fetch_past_intensity(
             PastIntensityRequest("electricitymaps", token="x"), [], TEN_S, TEN_S + 60
         ).problem
@@ -181,15 +182,56 @@ def test_energy_charts_returns_quarter_hours_and_forecasts():
     }
 
 
+def test_provider_bad_slot_is_dropped_and_counted():
+    periods = [gb_period(TEN_S, 500, 10), gb_period(TEN_S + 1_800, 500, -1)]
+    periods.append(gb_period(TEN_S + 3_600, 500, 11))
+    reply = Reply(200, json.dumps({"data": periods}).encode())
+    with http_server(lambda *_: reply) as (host, _):
+        result = fetch_past_intensity(request_to(host), [], TEN_S, TEN_S + 5_400)
+
+    assert result.slots == (
+        PastSlot(TEN_S, TEN_S + 1_800, 10.0, "actual"),
+        PastSlot(TEN_S + 3_600, TEN_S + 5_400, 11.0, "actual"),
+    )
+    assert result.dropped == 1
+
+
+def test_watttime_restates_marginal_intensities():
+    def respond(path, parameters):
+        if path == "/login":
+            return Reply(200, b'{"token": "jwt"}')
+        assert (path, parameters["region"]) == ("/v3/historical", "CAISO_NORTH")
+        points = [{"point_time": iso(TEN_S), "value": 1_000}]
+        meta = {"region": "CAISO_NORTH", "units": "lbs_co2_per_mwh"}
+        return Reply(200, json.dumps({"data": points, "meta": meta}).encode())
+
+    with http_server(respond) as (host, requests):
+        request = request_to(host, "watttime", token="ada:s3cret")
+        result = fetch_past_intensity(request, ["CAISO_NORTH"], TEN_S, TEN_S + 300)
+
+    assert result.basis == "marginal"
+    assert [(slot.start_s, slot.end_s, slot.quality) for slot in result.slots] == [
+        (TEN_S, TEN_S + 300, "actual")
+    ]
+    assert result.slots[0].grams_per_kwh == pytest.approx(453.59237)  # g per lb, kWh per MWh
+    assert requests.headers[1]["authorization"] == "Bearer jwt"
+
+
+def test_unknown_region_is_one_line_with_remedy():
+    request = PastIntensityRequest("energy-charts", "Japan")
+    problem = fetch_past_intensity(request, [], TEN_S, TEN_S + 60).problem
+    assert problem.startswith("'Japan' is not a country of energy-charts; use one of: al, all")
+
+
 TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (Reply(429, b"{}"), "limits the request rate (HTTP 429)"),
+        (Reply(429, b"{}"), "HTTP 429 Too Many Requests; the next request is sent later"),
         (Reply(500, b"oops"), "HTTP 500"),
-        (Reply(403, b"Access denied"), "denied access (HTTP 403)"),
+        (Reply(403, b"Access denied"), "HTTP 403 Forbidden; check with: curl -i 'http://"),
         (Reply(400, b'{"error":{"code":"400 Bad Request"}}'), "HTTP 400"),
         (Reply(200, b"<html>login</html>", "text/html"), "the body is a web page"),
         (Reply(200, TRUNCATED), "Invalid JSON: EOF while parsing"),
@@ -198,11 +240,11 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
         (Reply(200, b'{"data": {"a": 1}}'), "cannot parse the response of"),
         (
             Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, "263")]}).encode()),
-            "cannot parse the response of",
+            "has no intensity of GB for the run's time: data.0.intensity.actual: Input should be",
         ),
         (
             Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, 1e9)]}).encode()),
-            "cannot parse the response of",
+            "has no intensity of GB for the run's time: data.0.intensity.actual: Input should be",
         ),
         (Reply(200, b'{"data": []}'), "has no intensity of GB"),
     ],
@@ -223,7 +265,8 @@ def test_provider_unreachable_is_one_line():
             request_to(f"127.0.0.1:{bound.getsockname()[1]}"), [], TEN_S, TEN_S + 60
         )
 
-    assert result.problem.startswith("cannot connect to http://127.0.0.1:")
+    assert result.problem.startswith("cannot fetch http://127.0.0.1:")
+    assert "/intensity: no connection; check with: curl -i" in result.problem
 
 
 def test_provider_timeout_ends_request():
@@ -237,7 +280,7 @@ def test_provider_timeout_ends_request():
         result = fetch_past_intensity(request_to(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
-    assert result.problem.endswith("no response within 0.3 s")
+    assert "no response within 0.3 s" in result.problem
 
 
 def test_token_is_line_of_provider_or_only_line(tmp_path, monkeypatch):
@@ -257,6 +300,19 @@ def steady_run_in(folder):
     return write_history(
         folder, series_of_scrapes((t, scrape([gpu], run, t, intensity=100.0)) for t in times)
     )
+
+
+def test_report_names_the_number_of_dropped_slots(analyzer, tmp_path):
+    slot_s = START_S // 1_800 * 1_800
+    periods = [gb_period(slot_s - 1_800, 500, -1), gb_period(slot_s, 500, 200)]
+    reply = Reply(200, json.dumps({"data": periods}).encode())
+    with http_server(lambda *_: reply) as (host, _):
+        options = ("--restate", "gb", "--restate-url", f"http://{host}")
+        done = analyzer(*REPORT, "--source", steady_run_in(tmp_path), *options)
+
+    (one,) = json.loads(done.stdout)["restated_emissions"]
+    assert one["emissions_grams"] == pytest.approx(6_000 / 3.6e6 * 200, rel=1e-9)
+    assert done.stderr == "analyzer: invalid slots of gb were dropped: 1\n"
 
 
 REPORT = ("report", "--run-id", "train-1", "--since", "36500d", "--format", "json")
@@ -290,8 +346,9 @@ def test_report_restates_or_keeps_ledger_emissions(analyzer, tmp_path):
     origins = {one["origin"]: one["emissions_grams"] for one in json.loads(bad.stdout)["emissions"]}
     assert origins == {"ledger": 6_000 / 3.6e6 * 100}
     kept = "the report keeps the ledger's emissions"
-    assert (
-        bad.stderr
-        == f"analyzer: emissions not restated: cannot fetch http://{host}: HTTP 500; {kept}\n"
+    url = f"http://{host}/intensity"
+    assert bad.stderr == (
+        f"analyzer: emissions not restated: cannot fetch {url}: HTTP 500 Internal Server Error; "
+        f"check with: curl -i '{url}'; {kept}\n"
     )
     assert "not_restated" in {finding["code"] for finding in json.loads(bad.stdout)["findings"]}

@@ -141,11 +141,14 @@ def test_check_without_energy_source_exits_1(tmp_path):
 def test_check_reports_a_worker_that_cannot_be_executed(tmp_path, monkeypatch):
     from wattline_exporter.cli.check import run_checks
     from wattline_exporter.config.settings import Settings
+    from wattline_exporter.sensors.carbon.options import CarbonOptions
 
     interpreter = tmp_path / "python3"
     interpreter.write_text("not to be executed")
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    lines = asyncio.run(run_checks(Settings(state_path=tmp_path / "state", sysfs=tmp_path)))
+    lines = asyncio.run(
+        run_checks(Settings(state_path=tmp_path / "state", sysfs=tmp_path), CarbonOptions())
+    )
 
     assert lines[0].text.startswith(
         f"nvml    off: cannot run {interpreter}: Permission denied; install Wattline"

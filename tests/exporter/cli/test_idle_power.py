@@ -14,6 +14,7 @@ from tests.fakes import nvml
 from wattline_exporter.cli.check import run_checks
 from wattline_exporter.cli.idle_power import IdlePower, describe_idle_power, measure_lines
 from wattline_exporter.config.settings import Settings
+from wattline_exporter.sensors.carbon.options import CarbonOptions
 from wattline_exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
@@ -101,7 +102,7 @@ def test_check_prints_idle_power_of_each_responding_gpu(tmp_path):
     )
     lines = [
         line.text
-        for line in asyncio.run(run_checks(settings, idle_s=1.0))
+        for line in asyncio.run(run_checks(settings, CarbonOptions(), idle_s=1.0))
         if line.text.startswith("idle")
     ]
     assert [line.split(" draws")[0] for line in lines] == ["idle    GPU 0", "idle    GPU 1"]

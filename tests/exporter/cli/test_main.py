@@ -116,7 +116,7 @@ def test_help_imports_no_heavy_module():
 def test_regions_are_listed_by_provider():
     countries, britain = exporter("regions"), exporter("regions", "--carbon.provider", "gb")
 
-    assert any(line.startswith("DEU  Germany: ") for line in countries.stdout.splitlines())
+    assert any(line.startswith("DEU Germany: ") for line in countries.stdout.splitlines())
     assert {"GB Great Britain", "13 London"} <= set(britain.stdout.splitlines())
     assert_one_line(
         exporter("regions", "--carbon.provider", "us"), 2, "--carbon.provider", "gb, static"

@@ -17,8 +17,10 @@ from tests.fakes.carbon_api import CarbonApi
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
 from tests.polling import eventually
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
-from wattline_exporter.sensors.carbon.gb import GbCarbonIntensity
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.provider import Access
+from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
+from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.readings import SourceError
 
 INTENSITY = "wattline_carbon_intensity_grams_per_kilowatt_hour"
@@ -66,12 +68,11 @@ def exported(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_outage_uses_forecast_then_static_mean_then_provider(fault):
     clock = Clock(NOON_S + 60)
-    provider = GbCarbonIntensity(timeout_s=5)
-    feed = CarbonFeed(provider, now=clock, fallback=StaticIntensity("GBR", 268.255))
+    feed = CarbonFeed(GbCarbonIntensity(), now=clock, fallback=StaticIntensity("GBR"))
 
     async def refresh(session, url: str, timeout_s: float) -> None:
-        feed.provider = GbCarbonIntensity(base_url=url, timeout_s=timeout_s)
-        await feed.refresh(session)
+        feed._access = Access(url, timeout_s=timeout_s)
+        await feed.refresh(AiohttpTransport(session))
 
     async def run() -> None:
         async with (
@@ -103,9 +104,9 @@ def test_retry_after_is_respected(fault):
 
     async def run() -> None:
         async with aiohttp.ClientSession() as session, failing(fault) as url:
-            feed = CarbonFeed(GbCarbonIntensity(base_url=url), now=clock)
+            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=Access(url))
             with pytest.raises(SourceError):
-                await feed.refresh(session)
+                await feed.refresh(AiohttpTransport(session))
             assert NOON_S + 600 <= feed.due_s <= NOON_S + 660
 
     asyncio.run(run())

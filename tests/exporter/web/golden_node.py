@@ -126,6 +126,7 @@ SERVICES = (
     Reading(m.CARBON_INTENSITY, ("GB", "gb", "average", "actual"), 230.0),
     Reading(m.CARBON_INTENSITY_TIMESTAMP, ("GB", "gb", "average", "actual"), START_AT),
     Reading(m.CARBON_FETCHED_TIMESTAMP, ("gb", "average"), START_AT),
+    Reading(m.CARBON_SLOTS_DROPPED, ("gb", "average"), 2.0),
     Reading(m.CARBON_FORECAST, ("GB", "gb", "average", "1"), 210.0),
 )
 

@@ -254,6 +254,11 @@ CARBON_FETCHED_TIMESTAMP = _gauge(
     ("provider", "basis"),
     "Unix time of the provider's latest response.",
 )
+CARBON_SLOTS_DROPPED = _counter(
+    "wattline_carbon_slots_dropped_total",
+    ("provider", "basis"),
+    "Invalid slots in the provider's responses; they are not used.",
+)
 EMISSIONS = _counter(
     "wattline_emissions_grams_total",
     ("component", "device", "basis", "quality"),
@@ -525,6 +530,7 @@ METRICS: tuple[Metric, ...] = (
     CARBON_INTENSITY_TIMESTAMP,
     CARBON_FORECAST,
     CARBON_FETCHED_TIMESTAMP,
+    CARBON_SLOTS_DROPPED,
     EMISSIONS,
     RUN_INFO,
     RUN_GPU_INFO,

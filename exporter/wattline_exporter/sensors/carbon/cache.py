@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from wattline.contract.carbon.responses import DAY_S, Basis, GramsPerKwh
+from wattline_exporter.sensors.carbon.provider import DAY_S, Basis, GramsPerKwh
 from wattline_exporter.sensors.readings import Slot
 
 FILE_NAME = "carbon.json"

@@ -11,20 +11,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Protocol
 
-import aiohttp
-
-from wattline.contract.carbon.responses import DAY_S
 from wattline.contract.metrics import (
     CARBON_FETCHED_TIMESTAMP,
     CARBON_FORECAST,
     CARBON_INTENSITY,
     CARBON_INTENSITY_TIMESTAMP,
+    CARBON_SLOTS_DROPPED,
 )
 from wattline_exporter.sensors.carbon.cache import CachedSlots, CarbonCache, CarbonDocument
-from wattline_exporter.sensors.carbon.provider import CarbonProvider, HttpStatusError
-from wattline_exporter.sensors.carbon.static import StaticIntensity
-from wattline_exporter.sensors.readings import Reading, Slot, SourceError
+from wattline_exporter.sensors.carbon.provider import (
+    DAY_S,
+    Access,
+    Basis,
+    HttpStatusError,
+    Transport,
+    Web,
+)
+from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
+from wattline_exporter.sensors.readings import Batch, Reading, Slot, SourceError
 
 KEEP_S = 2 * DAY_S
 AHEAD_S = 3 * DAY_S
@@ -38,6 +44,25 @@ time.
 log = logging.getLogger(__name__)
 
 
+class IntensitySource(Protocol):
+    """A provider, or another exporter that has fetched its intensities."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def region(self) -> str: ...
+
+    @property
+    def basis(self) -> Basis: ...
+
+    @property
+    def base_url(self) -> str:
+        """Address of the intensities; empty for a table in this package."""
+
+    async def current(self, web: Web, now_s: float) -> list[Slot]: ...
+
+
 class CarbonFeed:
     """Ordered slots of one provider; `fallback` is used while none of them covers the time and
     requests fail.
@@ -45,11 +70,12 @@ class CarbonFeed:
     Forecasts already received bridge an outage. `chance` returns 0 to 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # collaborators that tests replace
         self,
-        provider: CarbonProvider,
+        provider: IntensitySource,
         now: Callable[[], float] = time.time,
         *,
+        access: Access | None = None,
         fallback: StaticIntensity | None = None,
         cache: CarbonCache | None = None,
         chance: Callable[[], float] = random.random,
@@ -58,6 +84,7 @@ class CarbonFeed:
         self.basis = provider.basis
         self.fetched_s: float | None = None
         """Unix time of the last successful request."""
+        self._access = access or Access(provider.base_url)
         self._now = now
         self._chance = chance
         self._fallback = fallback
@@ -68,6 +95,7 @@ class CarbonFeed:
         self._requested_s = 0.0
         self._due_s = 0.0
         self._is_cached = False
+        self._dropped = 0
         self._load_cache()
 
     @property
@@ -77,18 +105,25 @@ class CarbonFeed:
         """
         return self._due_s if self._now() >= self._requested_s else 0.0
 
-    async def refresh(self, session: aiohttp.ClientSession) -> None:
+    @property
+    def is_fetched(self) -> bool:
+        """True for intensities that are fetched, False for those of a table in this package."""
+        return bool(self.provider.base_url)
+
+    async def refresh(self, transport: Transport) -> Batch:
         """Request the provider's slots, unless those in the cache are not due yet after a start.
 
-        Raises SourceError, which describes the intensity used meanwhile.
+        Return the number of invalid slots so far, and the first problem of the response. Raises
+        SourceError, which describes the intensity used meanwhile.
         """
         if self._is_cached and self._now() < self.due_s:
             self._is_cached = False
             self._require_current_slot()
-            return
+            return self._batch("")
         self._requested_s = self._now()
+        web = Web(transport, self._access)
         try:
-            current = await self._fetch(session)
+            current = await self._fetch(web)
         except SourceError as error:
             await self._record_failure(error)
             raise self._describe_fallback(error) from error
@@ -98,6 +133,15 @@ class CarbonFeed:
         earliest_s, latest_s = JITTER_S
         self._due_s = current.end_s + earliest_s + (latest_s - earliest_s) * self._chance()
         await self._save_cache()
+        return self._batch(web.problem)
+
+    def _batch(self, problem: str) -> Batch:
+        if not self.is_fetched:
+            return Batch()
+        labels = (self.provider.name, self.provider.basis)
+        dropped = Reading(CARBON_SLOTS_DROPPED, labels, float(self._dropped))
+        text = f"{self.provider.name} sent invalid slots: {problem}; they are dropped"
+        return Batch(readings=(dropped,), problems=(text,) if problem else ())
 
     def _require_current_slot(self) -> None:
         if self._known_at(self._now()) is None:
@@ -108,16 +152,19 @@ class CarbonFeed:
             )
             raise self._describe_fallback(delayed)
 
-    async def _fetch(self, session: aiohttp.ClientSession) -> Slot:
+    async def _fetch(self, web: Web) -> Slot:
         """Merge the provider's slots and return the current one."""
-        slots = await self.provider.slots(session, self._now())
+        try:
+            slots = await self.provider.current(web, self._now())
+        finally:
+            self._dropped += web.dropped
         self._merge(slots)
         current = next((slot for slot in slots if slot.begin_s <= self._now() < slot.end_s), None)
         if current is None:
-            raise SourceError(
-                f"{self.provider.name} has no slot for the current time",
-                "check the clock with: date",
-            )
+            cause = f"{self.provider.name} has no slot for the current time"
+            if web.problem:
+                raise SourceError(f"{cause}: {web.problem}", "the request is repeated")
+            raise SourceError(cause, "check the clock with: date")
         return current
 
     async def _record_failure(self, error: SourceError) -> None:
@@ -161,7 +208,7 @@ class CarbonFeed:
         """
         slot = self._known_at(t_s)
         if slot is None and self._fallback and self._failed_s is not None:
-            return self._fallback.slot(t_s)
+            return self._fallback.slot_at(t_s)
         return slot
 
     def forecast_at(self, t_s: float) -> Slot | None:
@@ -228,7 +275,7 @@ class CarbonFeed:
         """Return the slots for other exporters, None without a response of a provider on the
         web.
         """
-        if self.fetched_s is None or self.provider.name == "static":
+        if self.fetched_s is None or not self.is_fetched:
             return None
         return self._to_cache(self.fetched_s)
 
@@ -281,7 +328,7 @@ def carbon_readings(feeds: Iterable[CarbonFeed], now_s: float) -> Iterator[Readi
             labels = (slot.region, slot.provider, slot.basis, slot.quality)
             yield Reading(CARBON_INTENSITY, labels, slot.grams_per_kwh)
             yield Reading(CARBON_INTENSITY_TIMESTAMP, labels, slot.begin_s)
-        if feed.fetched_s is not None and feed.provider.name != "static":
+        if feed.fetched_s is not None and feed.is_fetched:
             yield Reading(
                 CARBON_FETCHED_TIMESTAMP, (feed.provider.name, feed.basis), feed.fetched_s
             )

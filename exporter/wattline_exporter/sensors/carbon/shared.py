@@ -5,52 +5,59 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import aiohttp
-
-from wattline.contract.carbon.responses import Basis
 from wattline_exporter.sensors.carbon.cache import FILE_NAME, MAX_BYTES, CarbonDocument
-from wattline_exporter.sensors.carbon.provider import CarbonApi, CarbonProvider, parse_body
-from wattline_exporter.sensors.readings import Slot, SourceError
+from wattline_exporter.sensors.carbon.provider import (
+    Basis,
+    CarbonProvider,
+    ProviderError,
+    Web,
+    parse_body,
+)
+from wattline_exporter.sensors.readings import Slot
 
 PATH = "/api/v1/carbon"
 
 
 class SharedIntensities:
-    """Provider whose slots come from `source`: the URL of an exporter, or the path of a
-    `carbon.json`.
+    """Intensities of `provider` from `source`: URL of an exporter, or path of a `carbon.json`.
 
     No request is sent to the provider itself. Its name, region and basis must be those of the
     slots.
     """
 
     def __init__(self, provider: CarbonProvider, source: str) -> None:
-        self.name, self.region = provider.name, provider.region
+        self.name = provider.name
+        self.region = provider.region
         self.basis: Basis = provider.basis
-        self._source = source
+        self.base_url = source
 
-    async def slots(self, session: aiohttp.ClientSession, _now_s: float) -> list[Slot]:
-        """Return the slots. Raises SourceError, also for those of another provider or region."""
-        document = await self._document(session)
+    async def current(self, web: Web, now_s: float) -> list[Slot]:
+        """Return the slots. Raises ProviderError, also for those of another provider or region."""
+        del now_s
+        document = await self._document(web)
         found = document.feeds.get(self.basis)
         if found is None:
-            raise SourceError(
-                f"{self._source} has no {self.basis} intensities yet", "the request is repeated"
+            raise ProviderError(
+                f"{self.base_url} has no {self.basis} intensities yet", "the request is repeated"
             )
         if (found.provider, found.region) != (self.name, self.region):
-            there, here = f"{found.provider} for {found.region}", f"{self.name} for {self.region}"
+            there = f"{found.provider} for {found.region}"
+            here = f"{self.name} for {self.region}"
             remedy = "use the same --carbon.provider and --carbon.region"
-            raise SourceError(f"{self._source} has intensities of {there}, not of {here}", remedy)
+            cause = f"{self.base_url} has intensities of {there}, not of {here}"
+            raise ProviderError(cause, remedy)
         return found.slots(self.basis)
 
-    async def _document(self, session: aiohttp.ClientSession) -> CarbonDocument:
-        if is_url(self._source):
-            return await CarbonApi(self._source).get(session, PATH, CarbonDocument)
+    async def _document(self, web: Web) -> CarbonDocument:
+        if is_url(self.base_url):
+            return await web.get(PATH, CarbonDocument)
         try:
-            body = await asyncio.to_thread(_read, Path(self._source))
+            body = await asyncio.to_thread(_read, Path(self.base_url))
         except OSError as error:
             remedy = f"give --carbon.shared the {FILE_NAME} of an exporter that runs"
-            raise SourceError(f"cannot read {self._source}: {error.strerror}", remedy) from error
-        return parse_body(self._source, body, CarbonDocument)
+            cause = f"cannot read {self.base_url}: {error.strerror}"
+            raise ProviderError(cause, remedy) from error
+        return parse_body(self.base_url, body, CarbonDocument)
 
 
 def is_url(source: str) -> bool:

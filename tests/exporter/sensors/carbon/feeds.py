@@ -12,6 +12,8 @@ import pytest
 from tests.fakes import web_api
 from tests.fakes.web_api import WebApi
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
+from wattline_exporter.sensors.carbon.provider import Access, Web
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.readings import Slot, SourceError
 
 NOON = datetime(2018, 1, 20, 12, 0, tzinfo=UTC)
@@ -20,15 +22,15 @@ HALF_HOUR_S = 1_800.0
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
 
-Visit = Callable[[WebApi, aiohttp.ClientSession], Awaitable[None]]
+Visit = Callable[[WebApi, Web], Awaitable[None]]
 
 
-def visit(api: WebApi, body: Visit) -> None:
-    """Run `body` with the API on loopback and a session."""
+def visit(api: WebApi, body: Visit, secret: str = "") -> None:
+    """Run `body` with the API on loopback and requests to it."""
 
     async def run() -> None:
         async with web_api.serve(api), aiohttp.ClientSession() as session:
-            await body(api, session)
+            await body(api, Web(AiohttpTransport(session), Access(api.url, secret)))
 
     asyncio.run(run())
 
@@ -54,11 +56,12 @@ class Scripted:
     name = "scripted"
     region = "GB"
     basis = "average"
+    base_url = "http://scripted.example"
 
     def __init__(self, *answers: list[Slot] | SourceError) -> None:
         self.answers = list(answers)
 
-    async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
+    async def current(self, web: Web, now_s: float) -> list[Slot]:
         answer = self.answers.pop(0)
         if isinstance(answer, SourceError):
             raise answer

@@ -19,7 +19,7 @@ from tests.exporter.sensors.carbon.feeds import (
 from wattline_exporter.sensors.carbon.cache import CarbonCache
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
 from wattline_exporter.sensors.carbon.provider import HttpStatusError
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
 from wattline_exporter.sensors.readings import SourceError
 
 ANSWER = [slot(NOON_S - 1_800, 190, "actual"), slot(NOON_S, 200), slot(NOON_S + 1_800, 210)]
@@ -57,7 +57,7 @@ def test_cache_keeps_the_delay_a_provider_asked_for(tmp_path):
     refresh_error(
         CarbonFeed(Scripted(retry_error), now=Clock(), cache=CarbonCache(tmp_path), chance=half)
     )
-    after = restarted(tmp_path, NOON_S + 60, fallback=StaticIntensity("GBR", 268.255))
+    after = restarted(tmp_path, NOON_S + 60, fallback=StaticIntensity("GBR"))
     assert after.due_s == NOON_S + DAY_S * 1.05
     assert after.slot_at(NOON_S + 60).quality == "static"
     message = str(refresh_error(after))

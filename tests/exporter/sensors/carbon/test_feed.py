@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
+import aiohttp
 import pytest
 
 from tests.exporter.sensors.carbon.feeds import (
@@ -16,11 +18,13 @@ from tests.exporter.sensors.carbon.feeds import (
     refresh_error,
     script_of,
     slot,
-    visit,
 )
+from tests.fakes import web_api
 from tests.fakes.carbon_api import CarbonApi
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
-from wattline_exporter.sensors.carbon.gb import GbCarbonIntensity
+from wattline_exporter.sensors.carbon.provider import Access, Transport
+from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.readings import SourceError
 
 
@@ -107,34 +111,74 @@ def test_feed_drops_slots_older_than_two_days():
     assert feed.slot_at(clock() - DAY_S) is not None
 
 
+def follow(body: Callable[[CarbonApi, Clock, CarbonFeed, Transport], Awaitable[None]]) -> None:
+    """Run `body` with an API on loopback, and a feed of it."""
+
+    async def run() -> None:
+        async with web_api.serve(CarbonApi(NOON)) as api, aiohttp.ClientSession() as session:
+            clock = Clock()
+            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=Access(api.url))
+            await body(api, clock, feed, AiohttpTransport(session))
+
+    asyncio.run(run())
+
+
 def test_feed_uses_known_forecast_during_outage():
-    async def body(api, session):
-        clock = Clock()
-        feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)
-        await feed.refresh(session)
+    async def body(api, clock, feed, transport):
+        await feed.refresh(transport)
         api.fault = "500"
         clock.now_s += DAY_S
         with pytest.raises(SourceError):
-            await feed.refresh(session)
+            await feed.refresh(transport)
         assert feed.slot_at(clock()).begin_s == NOON_S + DAY_S
         clock.now_s += DAY_S + 1_800
         assert feed.slot_at(clock()) is None
 
-    visit(CarbonApi(NOON), body)
+    follow(body)
 
 
 def test_feed_replaces_forecast_by_actual():
-    async def body(api, session):
-        clock = Clock()
-        feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)
-        await feed.refresh(session)
+    async def body(api, clock, feed, transport):
+        await feed.refresh(transport)
         assert (feed.slot_at(NOON_S).grams_per_kwh, feed.slot_at(NOON_S).quality) == (
             200,
             "forecast",
         )
         clock.now_s += 3_600
         api.now = datetime.fromtimestamp(clock(), UTC)
-        await feed.refresh(session)
+        await feed.refresh(transport)
         assert (feed.slot_at(NOON_S).grams_per_kwh, feed.slot_at(NOON_S).quality) == (190, "actual")
 
-    visit(CarbonApi(NOON), body)
+    follow(body)
+
+
+def test_feed_without_valid_current_slot_reports_the_problem():
+    async def body(api, clock, feed, transport):
+        api.actuals["2018-01-20T12:00Z"] = -1
+        with pytest.raises(SourceError) as caught:
+            await feed.refresh(transport)
+        assert caught.value.cause == (
+            "gb has no slot for the current time: data.5.intensity.actual: "
+            "Input should be greater than or equal to 0"
+        )
+        assert feed.slot_at(NOON_S) is None
+        assert feed.slot_at(NOON_S + 1_800).grams_per_kwh == 200
+
+    follow(body)
+
+
+def test_feed_counts_invalid_slots_and_reports_the_first():
+    async def body(api, clock, feed, transport):
+        api.actuals["2018-01-20T10:00Z"] = -1
+        api.actuals["2018-01-20T10:30Z"] = "190"
+        batch = await feed.refresh(transport)
+        assert [reading.value for reading in batch.readings] == [2.0]
+        assert batch.readings[0].labels == ("gb", "average")
+        (problem,) = batch.problems
+        assert problem.startswith("gb sent invalid slots: data.1.intensity.actual: Input should be")
+        assert feed.slot_at(NOON_S).grams_per_kwh == 200
+        api.actuals.clear()
+        again = await feed.refresh(transport)
+        assert (again.readings[0].value, again.problems) == (2.0, ())
+
+    follow(body)

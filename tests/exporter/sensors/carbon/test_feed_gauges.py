@@ -19,7 +19,7 @@ from wattline.contract.metrics import (
     CARBON_INTENSITY_TIMESTAMP,
 )
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.providers.static import ConstantIntensity, StaticIntensity
 from wattline_exporter.sensors.readings import Reading, SourceError
 
 
@@ -58,7 +58,7 @@ def test_gauges_export_no_forecast_for_estimates():
 
 def test_gauges_in_outage_export_static_mean_with_age():
     clock = Clock()
-    feed = feed_after(clock, [slot(NOON_S, 200)], fallback=StaticIntensity("GBR", 268.255))
+    feed = feed_after(clock, [slot(NOON_S, 200)], fallback=StaticIntensity("GBR"))
     script_of(feed).extend([SourceError("down", "wait")])
     clock.now_s += HOUR_S
     refresh_error(feed)
@@ -77,6 +77,6 @@ def test_gauges_without_any_response_are_absent():
 
 
 def test_gauges_of_constant_have_no_age_and_forecast():
-    feed = CarbonFeed(StaticIntensity.constant(230), now=Clock())
+    feed = CarbonFeed(ConstantIntensity(230), now=Clock())
     asyncio.run(feed.refresh(None))
     assert [r.metric for r in readings_of(feed)] == [CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP]

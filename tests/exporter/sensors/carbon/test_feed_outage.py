@@ -20,11 +20,11 @@ from tests.exporter.sensors.carbon.feeds import (
 )
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, CarbonFeeds
 from wattline_exporter.sensors.carbon.provider import HttpStatusError
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
 from wattline_exporter.sensors.readings import Slot, SourceError
 
 DOWN = SourceError("down", "wait")
-BRITAIN = StaticIntensity("GBR", 268.255)
+BRITAIN = StaticIntensity("GBR")
 MIDNIGHT_S = NOON_S - DAY_S / 2
 STATIC = Slot(MIDNIGHT_S, MIDNIGHT_S + DAY_S, 268.255, "GBR", "static", "average", "static")
 

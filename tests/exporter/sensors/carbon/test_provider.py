@@ -1,4 +1,4 @@
-"""HTTP client of the carbon providers: limits, redirects and errors."""
+"""Requests to carbon providers through aiohttp: limits, redirects and errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from pydantic import BaseModel
 from tests.exporter.sensors.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes import web_api
 from tests.fakes.web_api import WebApi
-from wattline_exporter.sensors.carbon import provider
-from wattline_exporter.sensors.carbon.provider import CarbonApi, HttpStatusError, parse_retry_after
-from wattline_exporter.sensors.readings import SourceError
+from wattline_exporter.sensors.carbon.provider import (
+    TIMEOUT_S,
+    Access,
+    HttpStatusError,
+    ProviderError,
+    Web,
+    parse_retry_after,
+)
+from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 
 
 class Anything(BaseModel):
@@ -38,10 +44,10 @@ class Plain(WebApi):
         raise web.HTTPFound("/")
 
 
-def get(api: CarbonApi, path: str = "/") -> None:
+def get(access: Access) -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
-            await api.get(session, path, Anything)
+            await Web(AiohttpTransport(session), access).get("/", Anything)
 
     asyncio.run(run())
 
@@ -75,38 +81,46 @@ def test_retry_after_any_text_is_a_valid_delay(text):
 
 @pytest.mark.parametrize(("status", "told"), [("429", 600), ("503", 600), ("500", 0), ("404", 0)])
 def test_retry_after_is_used_for_429_and_503_only(status, told):
-    async def body(api, session):
+    async def body(api, web):
         with pytest.raises(HttpStatusError) as caught:
-            await CarbonApi(api.url).get(session, "/", Anything)
+            await web.get("/", Anything)
         assert caught.value.retry_after_s == told
 
     visit(Plain(NOON, fault=status, retry_after="600"), body)
 
 
 def test_retry_after_date_is_relative_to_now():
-    async def body(api, session):
+    async def body(api, web):
         with pytest.raises(HttpStatusError) as caught:
-            await CarbonApi(api.url).get(session, "/", Anything)
+            await web.get("/", Anything)
         assert caught.value.retry_after_s == 86_400
 
     visit(Plain(NOON, fault="429", retry_after=formatdate(4e9, usegmt=True)), body)
 
 
 def test_slow_api_times_out():
-    assert provider.TIMEOUT_S == 10
+    assert TIMEOUT_S == 10
 
-    async def body(api, session):
-        with pytest.raises(SourceError, match=r"no response within 0\.05 s; check with: curl"):
-            await CarbonApi(api.url, timeout_s=0.05).get(session, "/", Anything)
+    async def run() -> None:
+        async with (
+            web_api.serve(Plain(NOON, fault="slow")) as api,
+            aiohttp.ClientSession() as session,
+        ):
+            web = Web(AiohttpTransport(session), Access(api.url, timeout_s=0.05))
+            with pytest.raises(
+                ProviderError, match=r"no response within 0\.05 s; check with: curl"
+            ):
+                await web.get("/", Anything)
 
-    visit(Plain(NOON, fault="slow"), body)
+    asyncio.run(run())
 
 
 def test_silent_connection_times_out():
     async def run() -> None:
         async with web_api.unresponsive_server() as url, aiohttp.ClientSession() as session:
-            with pytest.raises(SourceError, match=r"no response within 0\.05 s"):
-                await CarbonApi(url, timeout_s=0.05).get(session, "/", Anything)
+            web = Web(AiohttpTransport(session), Access(url, timeout_s=0.05))
+            with pytest.raises(ProviderError, match=r"no response within 0\.05 s"):
+                await web.get("/", Anything)
 
     asyncio.run(run())
 
@@ -123,8 +137,8 @@ def test_silent_connection_times_out():
     ],
 )
 def test_unreachable_address_is_one_line(url):
-    with pytest.raises(SourceError, match=r"cannot fetch .*; check with: curl -i ") as caught:
-        get(CarbonApi(url))
+    with pytest.raises(ProviderError, match=r"cannot fetch .*; check with: curl -i ") as caught:
+        get(Access(url))
     assert "\n" not in str(caught.value)
 
 
@@ -139,27 +153,28 @@ def test_non_http_server_is_one_line():
         server = await asyncio.start_server(speak, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, aiohttp.ClientSession() as session:
-            with pytest.raises(SourceError, match="cannot fetch") as caught:
-                await CarbonApi(url, timeout_s=5).get(session, "/", Anything)
+            web = Web(AiohttpTransport(session), Access(url, timeout_s=5))
+            with pytest.raises(ProviderError, match="cannot fetch") as caught:
+                await web.get("/", Anything)
         assert str(caught.value).isprintable()
 
     asyncio.run(run())
 
 
 def test_secret_is_not_sent_to_redirects_nor_shown():
-    async def body(api, session):
-        secret = CarbonApi(api.url, secret={"auth-token": "s3cret"})
+    async def body(api, web):
+        credentials = {"auth-token": "s3cret"}
         with pytest.raises(HttpStatusError, match="HTTP 302 Found"):
-            await secret.get(session, "/elsewhere", Anything)
-        await secret.get(session, "/", Anything)
+            await web.get("/elsewhere", Anything, credentials=credentials)
+        await web.get("/", Anything, credentials=credentials)
         assert api.seen["auth-token"] == "s3cret"
-        assert "s3cret" not in repr(secret)
+        assert "s3cret" not in repr(Access(api.url, "s3cret"))
 
     visit(Plain(NOON), body)
 
 
 def test_redirect_without_secret_is_followed():
-    async def body(api, session):
-        await CarbonApi(api.url).get(session, "/elsewhere", Anything)
+    async def body(api, web):
+        await web.get("/elsewhere", Anything)
 
     visit(Plain(NOON), body)

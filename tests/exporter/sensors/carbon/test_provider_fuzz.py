@@ -12,25 +12,34 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tests.exporter.sensors.carbon.feeds import NOON_S, Clock, Scripted, feed_after
-from wattline.contract.carbon import electricity_maps, energy_charts, gb
-from wattline.contract.carbon.responses import MAX_GRAMS_PER_KWH
-from wattline_exporter.sensors.carbon import watttime
 from wattline_exporter.sensors.carbon.cache import CarbonCache
-from wattline_exporter.sensors.carbon.energy_charts import EnergyCharts
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
-from wattline_exporter.sensors.carbon.gb import GbCarbonIntensity
-from wattline_exporter.sensors.carbon.provider import extend_with_estimates, label_slots, parse_body
+from wattline_exporter.sensors.carbon.provider import (
+    MAX_GRAMS_PER_KWH,
+    Access,
+    Web,
+    extend_with_estimates,
+    parse_body,
+)
+from wattline_exporter.sensors.carbon.providers import (
+    electricitymaps,
+    energy_charts,
+    gb,
+    watttime,
+)
+from wattline_exporter.sensors.carbon.providers.energy_charts import EnergyCharts
+from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
 from wattline_exporter.sensors.readings import Slot, SourceError
 
 MODELS: list[type[BaseModel]] = [
     gb.NationalResponse,
     gb.RegionalResponse,
     energy_charts.SeriesResponse,
-    electricity_maps.LatestResponse,
-    electricity_maps.HistoryResponse,
-    electricity_maps.ForecastResponse,
-    electricity_maps.PastRangeResponse,
-    electricity_maps.ZonesResponse,
+    electricitymaps.LatestResponse,
+    electricitymaps.HistoryResponse,
+    electricitymaps.ForecastResponse,
+    electricitymaps.PastRangeResponse,
+    electricitymaps.ZonesResponse,
     watttime.SignalResponse,
     watttime.LoginResponse,
     watttime.LocationResponse,
@@ -107,15 +116,16 @@ def test_response_deep_or_long_body_is_one_line(model, body):
 
 @given(st.lists(PERIOD, max_size=4))
 def test_gb_any_periods_are_valid_slots(periods):
-    provider = GbCarbonIntensity()
+    web = Web(None, Access())
     try:
         answer = parse_body(
             "http://api", json.dumps({"data": periods}).encode(), gb.NationalResponse
         )
     except SourceError:
         return
-    slots = label_slots(answer.slots(), provider)
+    slots = GbCarbonIntensity().parse_slots(web, answer.data)
     assert_can_be(slots)
+    assert len(slots) + web.dropped <= len(periods)
     feed = CarbonFeed(Scripted(), now=Clock())
     feed._merge(slots)
     assert_can_be(feed._slots)
@@ -139,7 +149,7 @@ def test_energy_charts_any_series_is_valid_slots(data):
         )
     except SourceError:
         return
-    slots = label_slots(series.slots(), EnergyCharts("de"))
+    slots = EnergyCharts("de").parse_slots(Web(None, Access()), series)
     assert_can_be(slots)
     if slots:
         assert (

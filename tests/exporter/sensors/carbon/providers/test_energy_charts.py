@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 from datetime import timedelta
 
@@ -7,16 +8,16 @@ import pytest
 
 from tests.exporter.sensors.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes.energy_charts import EnergyChartsApi
-from wattline_exporter.sensors.carbon import energy_charts
-from wattline_exporter.sensors.carbon.energy_charts import EnergyCharts
+from wattline_exporter.sensors.carbon.providers import energy_charts
+from wattline_exporter.sensors.carbon.providers.energy_charts import EnergyCharts
 from wattline_exporter.sensors.readings import Slot, SourceError
 
 QUARTER_S = 900.0
 
 
 def test_energy_charts_slots_have_the_right_quality():
-    async def body(api, session):
-        slots = {s.begin_s: s for s in await EnergyCharts("DE", api.url).slots(session, NOON_S)}
+    async def body(api, web):
+        slots = {s.begin_s: s for s in await EnergyCharts("DE").current(web, NOON_S)}
         last_s = NOON_S - 3_600 - QUARTER_S  # the quarter hour that ended an hour ago
         assert slots[last_s] == Slot(
             last_s, last_s + 900, 400.0, "de", "energy-charts", "average", "actual"
@@ -31,8 +32,8 @@ def test_energy_charts_slots_have_the_right_quality():
 
 
 def test_energy_charts_without_forecast_extends_the_last_value():
-    async def body(api, session):
-        slots = await EnergyCharts("al", api.url).slots(session, NOON_S)
+    async def body(api, web):
+        slots = await EnergyCharts("al").current(web, NOON_S)
         assert {s.quality for s in slots} == {"actual", "estimated"}
         now = next(s for s in slots if s.begin_s <= NOON_S < s.end_s)
         assert (now.grams_per_kwh, now.quality, now.end_s - now.begin_s) == (
@@ -46,8 +47,8 @@ def test_energy_charts_without_forecast_extends_the_last_value():
 
 
 def test_energy_charts_value_older_than_three_hours_is_refused():
-    async def body(api, session):
-        slots = await EnergyCharts("al", api.url).slots(session, NOON_S + 4 * 3_600)
+    async def body(api, web):
+        slots = await EnergyCharts("al").current(web, NOON_S + 4 * 3_600)
         assert {s.quality for s in slots} == {"actual"}
 
     visit(EnergyChartsApi(NOON, forecasts=False), body)
@@ -56,10 +57,8 @@ def test_energy_charts_value_older_than_three_hours_is_refused():
 def test_energy_charts_end_of_day_is_extended():
     late = NOON + timedelta(hours=11, minutes=50)
 
-    async def body(api, session):
-        slots = {
-            s.begin_s: s for s in await EnergyCharts("de", api.url).slots(session, late.timestamp())
-        }
+    async def body(api, web):
+        slots = {s.begin_s: s for s in await EnergyCharts("de").current(web, late.timestamp())}
         midnight_s = NOON_S + 12 * 3_600
         assert (slots[midnight_s].quality, slots[midnight_s].grams_per_kwh) == ("estimated", 450.0)
 
@@ -67,23 +66,23 @@ def test_energy_charts_end_of_day_is_extended():
 
 
 def test_energy_charts_empty_day_keeps_the_last_value_for_three_hours():
-    async def body(api, session):
-        provider = EnergyCharts("al", api.url)
-        await provider.slots(session, NOON_S)
+    async def body(api, web):
+        provider = EnergyCharts("al")
+        await provider.current(web, NOON_S)
         api.bodies["new day"] = (
             '{"unix_seconds": [1516449600], "co2eq": [null], "co2eq_forecast": [null]}'
         )
         api.fault = "new day"
         for now_s, qualities in ((NOON_S + 1_800, {"estimated"}), (NOON_S + 4 * 3_600, set())):
-            slots = await provider.slots(session, now_s)
+            slots = await provider.current(web, now_s)
             assert {s.quality for s in slots if s.begin_s <= now_s < s.end_s} == qualities
 
     visit(EnergyChartsApi(NOON, forecasts=False), body)
 
 
 def test_energy_charts_hourly_slots_are_parsed():
-    async def body(api, session):
-        slots = await EnergyCharts("fr", api.url).slots(session, NOON_S)
+    async def body(api, web):
+        slots = await EnergyCharts("fr").current(web, NOON_S)
         assert {s.end_s - s.begin_s for s in slots} == {3_600}
 
     visit(EnergyChartsApi(NOON, step_s=3_600), body)
@@ -92,10 +91,10 @@ def test_energy_charts_hourly_slots_are_parsed():
 def test_energy_charts_deprecation_is_logged_once(caplog):
     caplog.set_level(logging.WARNING)
 
-    async def body(api, session):
-        provider = EnergyCharts("de", api.url)
+    async def body(api, web):
+        provider = EnergyCharts("de")
         for _ in range(2):
-            await provider.slots(session, NOON_S)
+            await provider.current(web, NOON_S)
         assert len(caplog.records) == 1
         assert "deprecated" in caplog.text
 
@@ -103,12 +102,50 @@ def test_energy_charts_deprecation_is_logged_once(caplog):
 
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), "400"])
-def test_energy_charts_implausible_intensity_is_refused(grams):
-    async def body(api, session):
-        with pytest.raises(SourceError, match=r"co2eq\.0|Invalid JSON"):
-            await EnergyCharts("de", api.url).slots(session, NOON_S)
+def test_energy_charts_implausible_intensities_are_dropped(grams):
+    async def body(api, web):
+        slots = await EnergyCharts("de").current(web, NOON_S)
+        assert {(s.grams_per_kwh, s.quality) for s in slots} == {(450.0, "forecast")}
+        assert web.dropped == 44  # quarter hours from midnight to 11:00
+        assert web.problem.startswith("rows.0.co2eq: Input should be ")
 
     visit(EnergyChartsApi(NOON, measured=grams), body)
+
+
+def test_energy_charts_bad_slots_are_dropped_and_leave_gaps():
+    times = [NOON_S, NOON_S + 900, NOON_S + 1_800, "12:45", NOON_S + 3_600]
+    values = [400.0, -1, 420.0, 430.0, 440.0]
+
+    async def body(api, web):
+        api.bodies["bad slots"] = json.dumps(
+            {"unix_seconds": [t if isinstance(t, str) else int(t) for t in times], "co2eq": values}
+        )
+        slots = await EnergyCharts("de").current(web, NOON_S)
+        assert [(s.begin_s, s.end_s, s.grams_per_kwh) for s in slots] == [
+            (NOON_S, NOON_S + 900, 400.0),
+            (NOON_S + 1_800, NOON_S + 2_700, 420.0),
+            (NOON_S + 3_600, NOON_S + 4_500, 440.0),
+        ]
+        assert web.dropped == 2
+        assert web.problem == "rows.1.co2eq: Input should be greater than or equal to 0"
+
+    visit(EnergyChartsApi(NOON, fault="bad slots"), body)
+
+
+@pytest.mark.parametrize("wrong_s", [0, 1 << 32])
+def test_energy_charts_wrong_time_drops_one_neighbour_at_most(wrong_s):
+    times = [int(NOON_S) + 900 * n for n in range(6)]
+    times[2] = wrong_s
+
+    async def body(api, web):
+        series = {"unix_seconds": times, "co2eq": [400.0 + n for n in range(6)]}
+        api.bodies["wrong time"] = json.dumps(series)
+        slots = await EnergyCharts("de").current(web, NOON_S)
+        assert {s.grams_per_kwh for s in slots} >= {400.0, 404.0, 405.0}
+        assert max(s.end_s for s in slots) == NOON_S + 5_400
+        assert web.dropped == 2
+
+    visit(EnergyChartsApi(NOON, fault="wrong time"), body)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +158,15 @@ def test_energy_charts_implausible_intensity_is_refused(grams):
             "the lists differ in length",
         ),
         ('{"unix_seconds": [2, 1], "co2eq": [1.0, 1.0]}', "the times do not increase"),
-        ('{"unix_seconds": [-1], "co2eq": [1.0]}', r"unix_seconds\.0"),
+        ('{"unix_seconds": [-1], "co2eq": [1.0]}', r"rows\.0\.unix_seconds"),
         ('{"unix_seconds": [], "co2eq": []}', "has no intensity"),
         ('{"unix_seconds": [1], "co2eq": [null]}', "has no intensity"),
     ],
 )
 def test_energy_charts_inconsistent_lists_are_refused(text, why):
-    async def body(api, session):
+    async def body(api, web):
         api.bodies["this"] = text
-        asked = EnergyCharts("de", api.url).slots(session, NOON_S)
+        asked = EnergyCharts("de").current(web, NOON_S)
         if why is None:
             assert [s.grams_per_kwh for s in await asked] == [1.0]
             return

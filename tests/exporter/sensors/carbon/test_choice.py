@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import electricity_maps, watttime
-from wattline_exporter.config.settings import Settings
 from wattline_exporter.config.values import UsageError
-from wattline_exporter.sensors.carbon.provider_factory import (
-    carbon_feeds,
-    carbon_providers,
-    provider_token,
-    static_fallback,
-)
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.choice import carbon_feeds, carbon_providers
+from wattline_exporter.sensors.carbon.options import CarbonOptions
+from wattline_exporter.sensors.carbon.providers import read_provider_secret
 
 BOTH = f"# the node's\nelectricitymaps={electricity_maps.TOKEN}\n\nwatttime={watttime.USER}:{watttime.PASSWORD}\n"
 
@@ -25,18 +20,19 @@ def _unset_token(monkeypatch):
     monkeypatch.delenv("WATTLINE_CARBON_TOKEN", raising=False)
 
 
-def settings(tmp_path: Path, secrets: str | None = None, **given) -> Settings:
+def options(tmp_path: Path, secrets: str | None = None, **given) -> CarbonOptions:
     if secrets is not None:
         (tmp_path / "token").write_text(secrets)
         given["token_file"] = tmp_path / "token"
-    return Settings(state_path=tmp_path, **{f"carbon_{key}": value for key, value in given.items()})
+    return CarbonOptions(**given)
 
 
 def created_providers(
     tmp_path: Path, secrets: str | None = None, **given
 ) -> list[tuple[str, str, str]]:
     return [
-        (p.name, p.region, p.basis) for p in carbon_providers(settings(tmp_path, secrets, **given))
+        (p.source.name, p.source.region, p.source.basis)
+        for p in carbon_providers(options(tmp_path, secrets, **given))
     ]
 
 
@@ -66,9 +62,9 @@ def created_providers(
 )
 def test_carbon_options_create_at_most_one_provider_per_basis(tmp_path, given, expected):
     assert created_providers(tmp_path, BOTH, **given) == expected
-    assert len(
-        carbon_feeds(carbon_providers(settings(tmp_path, BOTH, **given)), None).feeds
-    ) == len(expected)
+    assert len(carbon_feeds(carbon_providers(options(tmp_path, BOTH, **given)), None).feeds) == len(
+        expected
+    )
 
 
 def test_shared_intensities_need_no_secret(tmp_path):
@@ -86,7 +82,7 @@ def test_shared_intensities_need_no_secret(tmp_path):
         (
             {"provider": "us"},
             (
-                "unknown provider 'us'; use one of gb, static, energy-charts, electricitymaps, "
+                "unknown provider 'us'; use one of electricitymaps, energy-charts, gb, static, "
                 "watttime"
             ),
         ),
@@ -97,7 +93,7 @@ def test_shared_intensities_need_no_secret(tmp_path):
         ({"provider": "energy-charts", "region": "Japan"}, "is not a country of energy-charts"),
         ({"provider": "electricitymaps", "region": "Germany"}, "is not a zone of electricitymaps"),
         ({"provider": "gb", "intensity": 230.0}, "remove --carbon.provider gb"),
-        ({"region": "OX1"}, "is a region of Great Britain; add --carbon.provider gb"),
+        ({"region": "OX1"}, "is a region of gb; add --carbon.provider gb"),
         (
             {"marginal_provider": "gb", "marginal_region": "GB"},
             "has no marginal intensities; use watttime",
@@ -137,7 +133,7 @@ def test_shared_intensities_need_no_secret(tmp_path):
                 "marginal_provider": "watttime",
                 "marginal_region": "Y",
             },
-            "both watttime; remove one",
+            "are both marginal; remove one",
         ),
         ({"provider": "gb", "url": "api.example"}, "--carbon.url: expected http://HOST/PATH"),
         ({"provider": "gb", "url": "https://ada:s3cret@example"}, "without a user"),
@@ -146,16 +142,19 @@ def test_shared_intensities_need_no_secret(tmp_path):
 )
 def test_carbon_options_conflict_is_reported_with_remedy(tmp_path, given, words):
     with pytest.raises(UsageError) as caught:
-        carbon_providers(settings(tmp_path, BOTH, **given))
+        carbon_providers(options(tmp_path, BOTH, **given))
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
 def test_carbon_token_single_line_is_used(tmp_path, monkeypatch):
-    assert provider_token(settings(tmp_path, "abc=\n"), "electricitymaps") == "abc="
+    path = tmp_path / "token"
+    path.write_text("abc=\n")
+    assert read_provider_secret(path, "electricitymaps") == "abc="
     monkeypatch.setenv("WATTLINE_CARBON_TOKEN", "from-outside")
-    assert provider_token(settings(tmp_path), "watttime") == "from-outside"
-    assert provider_token(settings(tmp_path, "from-file"), "watttime") == "from-file"
+    assert read_provider_secret(None, "watttime") == "from-outside"
+    path.write_text("from-file")
+    assert read_provider_secret(path, "watttime") == "from-file"
 
 
 @pytest.mark.parametrize(
@@ -191,14 +190,14 @@ def test_carbon_token_file_unreadable_is_one_line(tmp_path):
         match=r"token-file: cannot read .*missing: No such file.*readable for the exporter",
     ):
         carbon_providers(
-            settings(
+            options(
                 tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "missing"
             )
         )
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8 text"):
         carbon_providers(
-            settings(
+            options(
                 tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "bytes"
             )
         )
@@ -217,6 +216,5 @@ def test_carbon_token_file_unreadable_is_one_line(tmp_path):
     ],
 )
 def test_static_fallback_is_the_mean_of_the_country(tmp_path, given, region):
-    fallback = static_fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
-    assert (fallback.region if fallback else None) == region
-    assert fallback is None or isinstance(fallback, StaticIntensity)
+    (chosen,) = carbon_providers(options(tmp_path, BOTH, **given))
+    assert (chosen.fallback.region if chosen.fallback else None) == region

@@ -6,17 +6,14 @@ import pytest
 
 from tests.exporter.sensors.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes.carbon_api import CarbonApi
-from wattline_exporter.sensors.carbon import gb
-from wattline_exporter.sensors.carbon.gb import GbCarbonIntensity
+from wattline_exporter.sensors.carbon.providers import gb
+from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
 from wattline_exporter.sensors.readings import Slot, SourceError
 
 
 def test_gb_national_slots_are_actual_then_forecast():
-    async def body(api, session):
-        slots = {
-            s.begin_s: s
-            for s in await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S + 60)
-        }
+    async def body(api, web):
+        slots = {s.begin_s: s for s in await GbCarbonIntensity().current(web, NOON_S + 60)}
         assert slots[NOON_S - 3_600] == Slot(
             NOON_S - 3_600, NOON_S - 1_800, 190.0, "GB", "gb", basis="average", quality="actual"
         )
@@ -29,8 +26,8 @@ def test_gb_national_slots_are_actual_then_forecast():
 
 
 def test_gb_request_includes_the_last_two_hours():
-    async def body(api, session):
-        await GbCarbonIntensity(base_url=api.url + "/").slots(session, NOON_S + 1_799)
+    async def body(api, web):
+        await GbCarbonIntensity().current(web, NOON_S + 1_799)
         assert api.requested_paths == ["/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z"]
 
     visit(CarbonApi(NOON), body)
@@ -38,9 +35,9 @@ def test_gb_request_includes_the_last_two_hours():
 
 @pytest.mark.parametrize("in_a_list", [False, True])
 def test_gb_region_as_list_or_object_is_parsed(in_a_list):
-    async def body(api, session):
+    async def body(api, web):
         api.regions_in_a_list = in_a_list
-        slots = await GbCarbonIntensity("london", base_url=api.url).slots(session, NOON_S)
+        slots = await GbCarbonIntensity("london").current(web, NOON_S)
         assert api.requested_paths == [
             "/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/regionid/13"
         ]
@@ -91,9 +88,9 @@ def test_gb_postcode_of_northern_ireland_is_refused():
 
 @pytest.mark.parametrize("in_a_list", [False, True])
 def test_gb_postcode_returns_forecasts(in_a_list):
-    async def body(api, session):
+    async def body(api, web):
         api.regions_in_a_list = in_a_list
-        slots = await GbCarbonIntensity("OX1 3QD", base_url=api.url).slots(session, NOON_S)
+        slots = await GbCarbonIntensity("OX1 3QD").current(web, NOON_S)
         assert api.requested_paths == [
             "/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/postcode/OX1"
         ]
@@ -131,9 +128,9 @@ def test_gb_regions_have_numbers_1_to_17():
     ],
 )
 def test_gb_api_fault_is_one_line(fault, cause):
-    async def body(api, session):
+    async def body(api, web):
         with pytest.raises(SourceError) as caught:
-            await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
+            await GbCarbonIntensity().current(web, NOON_S)
         assert cause in caught.value.cause
         assert api.url in caught.value.cause
         assert caught.value.remedy
@@ -144,28 +141,28 @@ def test_gb_api_fault_is_one_line(fault, cause):
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), "200", True])
 def test_gb_implausible_intensity_is_refused(grams):
-    async def body(api, session):
+    async def body(api, web):
         api.forecast = grams
         with pytest.raises(SourceError, match=r"data\.0\.intensity\.forecast|Invalid JSON"):
-            await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
+            await GbCarbonIntensity().current(web, NOON_S)
 
     visit(CarbonApi(NOON), body)
 
 
 def test_gb_response_with_too_many_slots_is_refused():
-    async def body(api, session):
+    async def body(api, web):
         period = api.period(NOON, national=True)
         api.bodies["many"] = json.dumps({"data": [period] * 4_001})
         with pytest.raises(SourceError, match="List should have at most 4000 items"):
-            await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
+            await GbCarbonIntensity().current(web, NOON_S)
 
     visit(CarbonApi(NOON, "many"), body)
 
 
 def test_gb_zero_is_a_valid_intensity():
-    async def body(api, session):
+    async def body(api, web):
         api.actuals["2018-01-20T11:00Z"] = 0
-        slots = await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
+        slots = await GbCarbonIntensity().current(web, NOON_S)
         assert [(s.grams_per_kwh, s.quality) for s in slots if s.begin_s == NOON_S - 3_600] == [
             (0.0, "actual")
         ]
@@ -173,10 +170,40 @@ def test_gb_zero_is_a_valid_intensity():
     visit(CarbonApi(NOON), body)
 
 
+def test_gb_bad_slot_is_dropped_and_counted():
+    def period(begin: str, end: str, grams: object) -> dict[str, object]:
+        return {
+            "from": f"2018-01-20T{begin}Z",
+            "to": f"2018-01-20T{end}Z",
+            "intensity": {"forecast": grams},
+        }
+
+    periods = [
+        period("12:00", "12:30", 200),
+        period("12:30", "13:00", 9_999),
+        period("13:30", "13:00", 200),
+        period("13:30", "14:00", 220),
+    ]
+
+    async def body(api, web):
+        api.bodies["bad slots"] = json.dumps({"data": periods})
+        slots = await GbCarbonIntensity().current(web, NOON_S)
+        assert [(s.begin_s, s.grams_per_kwh) for s in slots] == [
+            (NOON_S, 200),
+            (NOON_S + 5_400, 220),
+        ]
+        assert web.dropped == 2
+        assert (
+            web.problem == "data.1.intensity.forecast: Input should be less than or equal to 5000"
+        )
+
+    visit(CarbonApi(NOON, "bad slots"), body)
+
+
 def test_gb_slot_without_values_is_skipped():
-    async def body(api, session):
+    async def body(api, web):
         api.forecast = None
-        slots = await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
+        slots = await GbCarbonIntensity().current(web, NOON_S)
         assert {s.quality for s in slots} == {"actual"}
 
     visit(CarbonApi(NOON), body)

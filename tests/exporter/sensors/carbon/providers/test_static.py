@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.exporter.sensors.carbon.feeds import DAY_S, NOON_S
-from wattline.contract.carbon.static import TABLE_YEAR
-from wattline_exporter.sensors.carbon import static
-from wattline_exporter.sensors.carbon.static import StaticIntensity
+from wattline_exporter.sensors.carbon.providers import static
+from wattline_exporter.sensors.carbon.providers.static import (
+    TABLE_YEAR,
+    ConstantIntensity,
+    StaticIntensity,
+)
 
-EMBER = Path(__file__).parents[4] / "shared/data/carbon/co2-intensities-ember-2021.csv"
+EMBER = Path(__file__).parents[5] / "shared/data/carbon/co2-intensities-ember-2021.csv"
 
 
 @pytest.mark.parametrize("text", ["DE", "de", "DEU", "Germany", " germany "])
@@ -29,9 +32,9 @@ def test_static_unknown_country_lists_similar_ones():
     with pytest.raises(
         ValueError, match=r"no carbon intensity for 'Germny'; did you mean Germany \(DEU\)"
     ):
-        StaticIntensity.of_country("Germny")
+        StaticIntensity("Germny")
     with pytest.raises(ValueError, match="use an ISO 3166-1 code or an English name"):
-        StaticIntensity.of_country("Qqqqq")
+        StaticIntensity("Qqqqq")
 
 
 @pytest.mark.skipif(not EMBER.exists(), reason="the reference data are not next to this checkout")
@@ -46,7 +49,7 @@ def test_static_table_has_embers_values():
 
 def test_static_intensity_covers_today_and_tomorrow():
     midnight_s = NOON_S - 12 * 3_600
-    slots = asyncio.run(StaticIntensity.of_country("FR").slots(None, NOON_S))
+    slots = asyncio.run(StaticIntensity("FR").current(None, NOON_S))
     assert [(s.begin_s, s.end_s) for s in slots] == [
         (midnight_s, midnight_s + DAY_S),
         (midnight_s + DAY_S, midnight_s + 2 * DAY_S),
@@ -57,15 +60,24 @@ def test_static_intensity_covers_today_and_tomorrow():
 
 
 def test_static_constant_has_region_custom():
-    slots = asyncio.run(StaticIntensity.constant(230).slots(None, NOON_S))
+    slots = asyncio.run(ConstantIntensity(230).current(None, NOON_S))
     assert {(s.region, s.grams_per_kwh) for s in slots} == {("custom", 230.0)}
 
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), float("inf")])
 def test_static_implausible_constant_is_refused(grams):
     with pytest.raises(ValueError, match="is out of range; use 0 to 5000"):
-        StaticIntensity.constant(grams)
+        ConstantIntensity(grams)
 
 
 def test_static_table_is_of_the_year_that_reports_state():
     assert {country.year for country in static.countries()} == {TABLE_YEAR}
+
+
+def test_static_past_has_each_day_of_the_range():
+    midnight_s = NOON_S - 12 * 3_600
+    slots = asyncio.run(StaticIntensity("FR").past(None, midnight_s - 1, NOON_S))
+    assert [(s.begin_s, s.grams_per_kwh, s.quality) for s in slots] == [
+        (midnight_s - DAY_S, 67.781, "static"),
+        (midnight_s, 67.781, "static"),
+    ]

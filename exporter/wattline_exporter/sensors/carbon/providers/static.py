@@ -12,15 +12,21 @@ import functools
 import importlib.resources
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar
 
-import aiohttp
-
-from wattline.contract.carbon import static
-from wattline.contract.carbon.responses import MAX_GRAMS_PER_KWH, Basis
+from wattline_exporter.sensors.carbon.provider import (
+    DAY_S,
+    MAX_GRAMS_PER_KWH,
+    Basis,
+    CarbonProvider,
+    Web,
+)
 from wattline_exporter.sensors.readings import Slot
 
-_DAY_S = 86_400
+CUSTOM_REGION = "custom"
+"""Region of an intensity that was configured; the other regions are countries of the table."""
+TABLE_YEAR = 2021
+"""Year of all means in countries.csv."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,58 +43,69 @@ class CountryIntensity:
     source: str
 
 
-class StaticIntensity:
-    """Constant gCO2eq/kWh; `region` is the country's alpha-3 code, a group's name, or `custom`."""
+class StaticIntensity(CarbonProvider):
+    """Constant gCO2eq/kWh: the mean of a country by alpha-2, alpha-3 or English name.
 
-    name = static.PROVIDER
-    basis: Basis = "average"
+    `region` is the country's alpha-3 code, or a group's name. Raises ValueError with close matches.
+    """
 
-    def __init__(self, region: str, grams_per_kwh: float) -> None:
+    name = "static"
+    basis: ClassVar[Basis] = "average"
+
+    def __init__(self, region: str) -> None:
+        country = find_country(region)
+        self.region = country.alpha_3 or country.name
+        self.grams_per_kwh = country.grams_per_kwh
+
+    async def current(self, web: Web, now_s: float) -> list[Slot]:
+        """Return today's and tomorrow's slot in UTC, so that the next one is known at midnight."""
+        del web
+        return [self.slot_at(now_s), self.slot_at(now_s + DAY_S)]
+
+    async def past(self, web: Web, begin_s: float, end_s: float) -> list[Slot]:
+        """Return each day of the time range in UTC."""
+        del web
+        first_day = int(begin_s // DAY_S)
+        days_end = int(-(-end_s // DAY_S))
+        return [self.slot_at(day * DAY_S) for day in range(first_day, days_end)]
+
+    @classmethod
+    async def regions(cls, web: Web) -> list[tuple[str, str]]:
+        del web
+        return [
+            (
+                country.alpha_3 or "-",
+                f"{country.name}: {country.grams_per_kwh:g} gCO2eq/kWh in {country.year}",
+            )
+            for country in countries()
+        ]
+
+    def slot_at(self, t_s: float) -> Slot:
+        """Return the UTC day that contains `t_s`."""
+        begin_s = t_s // DAY_S * DAY_S
+        return self.slot(begin_s, begin_s + DAY_S, self.grams_per_kwh, "static")
+
+
+class ConstantIntensity(StaticIntensity):
+    """Configured gCO2eq/kWh; its region is `custom`. Raises ValueError for an implausible value."""
+
+    def __init__(self, grams_per_kwh: float) -> None:
         if not (math.isfinite(grams_per_kwh) and 0 <= grams_per_kwh <= MAX_GRAMS_PER_KWH):
             raise ValueError(
                 f"carbon intensity {grams_per_kwh:g} gCO2eq/kWh is out of range; use 0 to "
                 f"{MAX_GRAMS_PER_KWH:g}"
             )
-        self.region = region
+        self.region = CUSTOM_REGION
         self.grams_per_kwh = float(grams_per_kwh)
 
-    @classmethod
-    def of_country(cls, text: str) -> Self:
-        """Return the mean of a country by alpha-2, alpha-3 or English name. Raises ValueError with
-        close matches.
-        """
-        country = find_country(text)
-        return cls(country.alpha_3 or country.name, country.grams_per_kwh)
 
-    @classmethod
-    def constant(cls, grams_per_kwh: float) -> Self:
-        return cls(static.CUSTOM_REGION, grams_per_kwh)
-
-    async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
-        """Return today's and tomorrow's slot in UTC, so that the next one is known at midnight."""
-        del session
-        return [self.slot(now_s), self.slot(now_s + _DAY_S)]
-
-    def slot(self, t_s: float) -> Slot:
-        """Return the UTC day that contains `t_s`."""
-        begin_s = t_s // _DAY_S * _DAY_S
-        return Slot(
-            begin_s,
-            begin_s + _DAY_S,
-            self.grams_per_kwh,
-            self.region,
-            self.name,
-            self.basis,
-            "static",
-        )
+PROVIDER = StaticIntensity
 
 
 @functools.cache
 def countries() -> tuple[CountryIntensity, ...]:
     text = (
-        importlib.resources.files("wattline_exporter.sensors.carbon")
-        .joinpath("countries.csv")
-        .read_text(encoding="utf-8")
+        importlib.resources.files(__package__).joinpath("countries.csv").read_text(encoding="utf-8")
     )
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(

@@ -1,0 +1,45 @@
+"""HTTP client of the exporter's carbon providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aiohttp
+
+from wattline_exporter.sensors.carbon.provider import Access, Reply, TransportError
+
+
+class AiohttpTransport:
+    """Requests of one session."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def get(
+        self, url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool
+    ) -> Reply:
+        """Return the response. Raises TimeoutError, or TransportError."""
+        request = self._session.get(
+            url,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=access.timeout_s),
+            allow_redirects=follow_redirects,
+        )
+        try:
+            async with request as response:
+                body = await _read_body(response, access.max_body_bytes)
+                retry_after = response.headers.get("Retry-After")
+                return Reply(response.status, response.reason or "", retry_after, body)
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, ValueError) as error:  # ValueError: invalid URL
+            raise TransportError(str(error) or type(error).__name__) from error
+
+
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    body = b""
+    async for chunk in response.content.iter_chunked(1 << 16):
+        body += chunk
+        if len(body) > max_bytes:
+            raise TransportError(f"the response is larger than {max_bytes >> 20} MiB")
+    return body
