@@ -159,7 +159,7 @@ class ServedRequests:
         energy.
         """
         view = None if self._closing.wait(self._gpu_within_s) else run.view()
-        if view and NO_GPU_FOUND in view["notes"]:
+        if view and NO_GPU_FOUND in view.notes:
             log_message(
                 f"requests of {self._name} have no energy: {NO_GPU}; name its GPUs with "
                 "CUDA_VISIBLE_DEVICES=0, "

@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from wattline.client import barrier, recorder
 from wattline.client import values as numbers
@@ -199,14 +198,8 @@ class Run(RunLifecycle):
             return EnergySoFar.of(self._ended)
         if self.run_id is None:
             return None
-        shown = self.view()
-        if shown is None:
-            return None
-        try:
-            return EnergySoFar.of(contract.Run.parse(shown))
-        except contract.RunFormatError as error:
-            log_message_once(f"cannot read run {self.run_id}: {error}")
-            return None
+        record = self.view()
+        return None if record is None else EnergySoFar.of(record)
 
     def metrics(self) -> dict[str, float]:
         """Return energy, mean power, emissions and duration by name with unit, up to now or of the
@@ -220,13 +213,13 @@ class Run(RunLifecycle):
         energy = self.energy()
         return energy.metrics() if energy is not None else {}
 
-    def view(self) -> dict[str, Any] | None:
-        """Return the run as the run API shows it, running or ended; None without an exporter."""
+    def view(self) -> contract.Run | None:
+        """Return the run as the exporter has it, running or ended; None without an exporter."""
         if self.run_id is None:
             return None
         try:
-            return self._api.get(f"/runs/{self.run_id}")
-        except ExporterError as error:
+            return contract.Run.parse(self._api.get(f"/runs/{self.run_id}"))
+        except (ExporterError, contract.RunFormatError) as error:
             log_message_once(f"cannot read run {self.run_id}: {error}")
         return None
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 import wattline
 from wattline.client.messages import log_message, log_message_once
 from wattline.client.summary import outcome_of
+from wattline.contract.run import Run
 from wattline.integrations.codecarbon.emissions_data import (
     NAN,
     EmissionsData,
@@ -104,8 +105,8 @@ class EmissionsTracker:
         self._project = project_name
         self._gpus = _gpus(self._options.get("gpu_ids"))
         self._run: wattline.Run | None = None
-        self._before: dict[str, Any] = {}
-        self._before_task: dict[str, Any] = {}
+        self._before: Run | None = None
+        self._before_task: Run | None = None
         self._task: tuple[str, wattline.Run] | None = None
         self._tasks: list[TaskEmissionsData] = []
         self._numbers = itertools.count(1)
@@ -192,14 +193,12 @@ class EmissionsTracker:
     ) -> None:
         self._stop(outcome_of(error))
 
-    def _data(self, run: wattline.Run, before: Mapping[str, Any]) -> EmissionsData:
-        view = run.view() or {}
-        duration_s = float(view.get("duration_seconds", NAN)) - float(
-            before.get("duration_seconds", 0.0)
-        )
+    def _data(self, run: wattline.Run, before: Run | None) -> EmissionsData:
+        now = run.view()
+        duration_s = (now.duration_s if now else NAN) - (before.duration_s if before else 0.0)
         joules_before = _joules(before)
         joules = {
-            name: total_j - joules_before.get(name, 0.0) for name, total_j in _joules(view).items()
+            name: total_j - joules_before.get(name, 0.0) for name, total_j in _joules(now).items()
         }
         if not joules:
             log_message_once(_NO_ENERGY)
@@ -210,15 +209,15 @@ class EmissionsTracker:
             pue * joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram")
         )
         energy_kwh = (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
-        mass_kg = self._emissions_kg(_grams(view) - _grams(before), energy_kwh, pue)
-        gpus = view.get("gpus", [])
+        mass_kg = self._emissions_kg(_grams(now) - _grams(before), energy_kwh, pue)
+        gpus = now.gpus if now else ()
         return EmissionsData(
             timestamp=datetime.now()
             .astimezone()
             .replace(tzinfo=None)
             .isoformat(timespec="seconds"),
             project_name=self._project,
-            run_id=str(view.get("run_id", "")),
+            run_id=now.run_id if now else "",
             experiment_id=str(self._options.get("experiment_id", "")),
             duration=duration_s,
             emissions=mass_kg,
@@ -242,7 +241,7 @@ class EmissionsTracker:
             cpu_count=os.cpu_count() or NAN,
             cpu_model=platform.processor(),
             gpu_count=len(gpus),
-            gpu_model=", ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
+            gpu_model=", ".join(dict.fromkeys(gpu.name for gpu in gpus)),
             longitude=NAN,
             latitude=NAN,
             ram_total_size=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
@@ -338,24 +337,28 @@ def _gpus(gpu_ids: Any) -> str | None:
     return gpu_ids if isinstance(gpu_ids, str) else ",".join(map(str, gpu_ids))
 
 
-def _view_of_another(run: wattline.Run) -> dict[str, Any]:
+def _view_of_another(run: wattline.Run) -> Run | None:
     """Return the present values of a run that another program started, which the tracker must not
     count.
     """
-    return {} if run.is_own else run.view() or {}
+    return None if run.is_own else run.view()
 
 
-def _joules(view: Mapping[str, Any]) -> dict[str, float]:
-    return {name: sum(parts.values()) for name, parts in view.get("energy_joules", {}).items()}
+def _joules(run: Run | None) -> dict[str, float]:
+    """Return the known energies by component."""
+    if run is None:
+        return {}
+    energies = {component: run.energy(component).value for component in run.components}
+    return {component: joules for component, joules in energies.items() if joules is not None}
 
 
-def _grams(view: Mapping[str, Any]) -> float:
+def _grams(run: Run | None) -> float:
     """Return the emissions by the average intensity, by the marginal one where only that is known,
     else 0.
     """
-    parts = view.get("emissions_grams", [])
+    parts = run.emissions if run else ()
     by_basis = (
-        sum(part["grams"] for part in parts if part["basis"] == basis)
+        sum(part.grams for part in parts if part.basis == basis)
         for basis in ("average", "marginal")
     )
     return next((grams for grams in by_basis if grams), 0.0)
