@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wattline.client.summary import EnergySoFar, RunResult
-    from wattline.runs.run import Run
+    from wattline.runs.run import ActiveRun
     from wattline.runs.start import measure, run, start
 
-__all__ = ["EnergySoFar", "Run", "RunResult", "measure", "run", "start"]
+__all__ = ["ActiveRun", "EnergySoFar", "RunResult", "measure", "run", "start"]
 
 _MODULES = {
+    "ActiveRun": "wattline.runs.run",
     "EnergySoFar": "wattline.client.summary",
-    "Run": "wattline.runs.run",
     "RunResult": "wattline.client.summary",
     "measure": "wattline.runs.start",
     "run": "wattline.runs.start",

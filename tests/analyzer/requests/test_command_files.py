@@ -259,7 +259,7 @@ def test_folder_of_a_run_of_llm_server_has_the_same_requests(
 ):
     writer = Recorder(tmp_path)
     monkeypatch.setattr(recorder, "recorder_for", lambda _: writer)
-    run = wattline.Run("server-1", {}, None, None)
+    run = wattline.ActiveRun("server-1", {}, None, None)
     monkeypatch.setattr(run, "_started_by", "client")
     for one in records(served):
         due_s = one["started_at"] - 0.25

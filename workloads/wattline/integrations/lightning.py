@@ -35,7 +35,7 @@ class EnergyCallback(Callback):
         gpus: GpusOfRun = None,
     ) -> None:
         self._workload, self._labels, self._gpus = workload, labels, gpus
-        self.run: wattline.Run | None = None
+        self.run: wattline.ActiveRun | None = None
         """Run of the last fit."""
         self._energy: TrainingEnergy | None = None
         self._step = 0

@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def energy_run(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Run of a test with an energy budget; it has the methods of `wattline.Run`."""
+    """Run of a test with an energy budget; it has the methods of `wattline.ActiveRun`."""
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:
         pytest.fail(

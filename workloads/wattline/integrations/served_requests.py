@@ -16,7 +16,7 @@ from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, log_message_once
 from wattline.contract.api import NO_GPU, NO_GPU_FOUND
-from wattline.runs.run import Run
+from wattline.runs.run import ActiveRun
 
 WORKLOAD, SERVER_LABEL = "llm-server", "server"
 """Workload and label of the runs that servers start for their reports, as in the exporter's
@@ -66,7 +66,7 @@ class ServedRequests:
         self._retry_s, self._gpu_within_s = retry_s, gpu_within_s
         self._lock = threading.Lock()
         self._early: collections.deque[Served] = collections.deque(maxlen=_MAX_EARLY)
-        self._run: Run | None = None
+        self._run: ActiveRun | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._without_usage = 0
@@ -145,7 +145,7 @@ class ServedRequests:
             run.end()
             self._closing.wait(self._retry_s)
 
-    def _hand_over(self, run: Run) -> None:
+    def _hand_over(self, run: ActiveRun) -> None:
         log_message(f"requests of {self._name} are measured as run {run.run_id}")
         with self._lock:
             self._run = run
@@ -154,7 +154,7 @@ class ServedRequests:
         for served in early:
             self._report(served)
 
-    def _warn_without_gpu(self, run: Run) -> None:
+    def _warn_without_gpu(self, run: ActiveRun) -> None:
         """Log after a minute that no process of the run is on a GPU: its requests then have no
         energy.
         """
@@ -184,10 +184,12 @@ def _exporter() -> Api:
     return Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
 
 
-def _run_of_server(name: str) -> Run:
+def _run_of_server(name: str) -> ActiveRun:
     """Return the started run; its id is None if the exporter cannot be reached."""
     run_id = None if os.environ.get(run_api.RUN_ID) else known_run(_exporter(), own_processes())
-    return Run(WORKLOAD, {SERVER_LABEL: name}, None, None, quiet=True, known_run=run_id).start()
+    return ActiveRun(
+        WORKLOAD, {SERVER_LABEL: name}, None, None, quiet=True, known_run=run_id
+    ).start()
 
 
 def known_run(api: Api, pids: Iterable[int]) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from wattline.runs.run import Run
+from wattline.runs.run import ActiveRun
 
 ENERGY, ENERGY_PER_STEP = "energy_joules", "energy_joules_per_step"
 POWER, EMISSIONS = "power_watts", "emissions_grams"
@@ -21,7 +21,9 @@ class TrainingEnergy:
     Power and energy per step are means since the previous read.
     """
 
-    def __init__(self, run: Run, step: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, run: ActiveRun, step: int, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._run, self._now = run, now
         self._read_s, self._step = -_SHORTEST_S, step
         self._joules, self._duration_s = 0.0, 0.0

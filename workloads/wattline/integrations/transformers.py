@@ -40,7 +40,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         gpus: GpusOfRun = None,
     ) -> None:
         self._workload, self._labels, self._gpus = workload, labels, gpus
-        self.run: wattline.Run | None = None
+        self.run: wattline.ActiveRun | None = None
         """Run of the last training."""
         self._energy: TrainingEnergy | None = None
         self._phase, self._is_evaluating = epoch_phase(1), False

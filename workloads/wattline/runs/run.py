@@ -30,7 +30,7 @@ _phases: dict[tuple[int, str, str], Phases] = {}
 _request_numbers = itertools.count(1)
 
 
-class Run(RunLifecycle):
+class ActiveRun(RunLifecycle):
     """Run to which this process and its children report; each child counts its own work.
 
     A forked child inherits the object, a spawned child receives it: `Process(target=work,

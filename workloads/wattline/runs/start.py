@@ -11,7 +11,7 @@ from wattline.client.api import DEFAULT_ADDRESS
 from wattline.client.gpus import GpusOfRun
 from wattline.runs import open_runs
 from wattline.runs.measured_function import measured, name_of
-from wattline.runs.run import Run
+from wattline.runs.run import ActiveRun
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -32,11 +32,13 @@ class _Options:
         _check("exporter", self.exporter, str, f"exporter={DEFAULT_ADDRESS!r}")
         _check("unit", self.unit, str, "unit='samples'")
 
-    def run(self, workload: str) -> Run:
+    def run(self, workload: str) -> ActiveRun:
         if not isinstance(workload, str):
             _check("workload", workload or 0, str, "wattline.run('train')")
         texts = {str(name): str(value) for name, value in (self.labels or {}).items()}
-        return Run(workload, texts, self.gpus, self.exporter, quiet=self.quiet, unit=self.unit)
+        return ActiveRun(
+            workload, texts, self.gpus, self.exporter, quiet=self.quiet, unit=self.unit
+        )
 
 
 def _check(name: str, value: object, kind: type, example: str) -> None:
@@ -55,7 +57,7 @@ def run(  # noqa: PLR0913  # the options of a run
     exporter: str | None = None,
     quiet: bool = False,
     unit: str | None = None,
-) -> Run:
+) -> ActiveRun:
     """Return a run for a `with` statement; `gpus` has the form of `workloads run --gpus`, or is an
     index or a list: `[0, 1]`.
 
@@ -77,7 +79,7 @@ def start(  # noqa: PLR0913  # the options of a run
     exporter: str | None = None,
     quiet: bool = False,
     unit: str | None = None,
-) -> Run:
+) -> ActiveRun:
     """Start a run and return it; `run.end()` ends it, at the latest the exit of Python. See
     `run`.
     """
@@ -131,7 +133,7 @@ def _measured(function: Any, workload: str | None, options: _Options) -> Any:
 
 @contextlib.contextmanager
 def _run_or_phase(name: str, options: _Options) -> Iterator[None]:
-    outer = cast("Run | None", open_runs.enclosing_run())
+    outer = cast("ActiveRun | None", open_runs.enclosing_run())
     opening = contextlib.nullcontext(outer) if outer is not None else options.run(name)
     with opening as opened, contextlib.ExitStack() as phase:
         if outer is not None or not opened.is_own:

@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, run: wattline.Run) -> int:
+def _run(options: argparse.Namespace, run: wattline.ActiveRun) -> int:
     run.phase("prepare")
     engine = container_engine.find_engine(options.host, os.environ)
     wanted = _container(options, _image(engine, options), run.run_id)

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_job(_JOB, parser().parse_args(arguments), _measure)
 
 
-def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.ActiveRun, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -66,7 +66,7 @@ def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
         _passes(run, options, once, world)
 
 
-def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.ActiveRun, options: argparse.Namespace, state: str) -> None:
     from wattline_workloads.jobs.llm.simulated import open_simulated_model
 
     run.barrier()
@@ -77,7 +77,7 @@ def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> Non
 
 
 def _passes(
-    run: wattline.Run, options: argparse.Namespace, once: Callable[[], float], world: World
+    run: wattline.ActiveRun, options: argparse.Namespace, once: Callable[[], float], world: World
 ) -> None:
     run.phase("measure")
     tokens = options.batch_size * options.seq_len

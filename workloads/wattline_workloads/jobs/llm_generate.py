@@ -99,7 +99,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.ActiveRun, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -148,7 +148,7 @@ def _batches(options: argparse.Namespace, loaded: LoadedModel) -> Iterator[Token
     )
 
 
-def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.ActiveRun, options: argparse.Namespace, state: str) -> None:
     from wattline_workloads.jobs.llm.decoding import synthetic_texts
     from wattline_workloads.jobs.llm.models import ModelError
     from wattline_workloads.jobs.llm.simulated import open_simulated_model
@@ -172,7 +172,7 @@ def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> Non
 
 
 def _measure_batches(
-    run: wattline.Run,
+    run: wattline.ActiveRun,
     options: argparse.Namespace,
     generate: Callable[[], _GeneratedBatch],
     world: World,

@@ -104,7 +104,7 @@ def _rate(text: str) -> float:
     return value
 
 
-def _measure(run: wattline.Run, options: argparse.Namespace) -> None:
+def _measure(run: wattline.ActiveRun, options: argparse.Namespace) -> None:
     run.phase("load")
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
@@ -188,7 +188,7 @@ def _trainer(
     return train
 
 
-def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> None:
+def _simulate(run: wattline.ActiveRun, options: argparse.Namespace, state: str) -> None:
     from wattline_workloads.jobs.llm.decoding import synthetic_texts
     from wattline_workloads.jobs.llm.models import ModelError
     from wattline_workloads.jobs.llm.simulated import open_simulated_model
@@ -212,7 +212,7 @@ def _simulate(run: wattline.Run, options: argparse.Namespace, state: str) -> Non
 
 
 def _steps(
-    run: wattline.Run,
+    run: wattline.ActiveRun,
     options: argparse.Namespace,
     step: Callable[[], _Step],
     count: int,

@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(
-    run: wattline.Run, step: Step, options: argparse.Namespace, steps: float
+    run: wattline.ActiveRun, step: Step, options: argparse.Namespace, steps: float
 ) -> dict[str, float]:
     """Train and return the results; a step's wall time includes reading its images."""
     run.phase("warmup")

@@ -175,7 +175,7 @@ def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuL
 
 
 def _step(
-    run: wattline.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace
+    run: wattline.ActiveRun, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace
 ) -> _MeasuredSteps:
     """Run the steps; a step ends when the slowest GPU has finished."""
     latencies_s: list[float] = []

@@ -30,7 +30,7 @@ def test_measure_kernels_starts_next_batch_before_wait(closed_address):
         return wait
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
-    with wattline.Run("sgemm", {}, None, closed_address) as run:
+    with wattline.ActiveRun("sgemm", {}, None, closed_address) as run:
         results = kernels.measure_kernels(run, kernel(), [launch], options).results()
 
     assert calls[2:] == [
@@ -53,7 +53,7 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
     with (
         pytest.raises(RuntimeError, match="out of memory"),
-        wattline.Run("sgemm", {}, None, closed_address) as run,
+        wattline.ActiveRun("sgemm", {}, None, closed_address) as run,
     ):
         kernels.measure_kernels(run, kernel(), [endless, failing], options)
 
@@ -61,7 +61,7 @@ def test_measure_kernels_failing_device_stops_others(closed_address):
 def test_measure_kernels_tiny_duration_runs_one_kernel(closed_address):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
-    with wattline.Run("sgemm", {}, None, closed_address) as run:
+    with wattline.ActiveRun("sgemm", {}, None, closed_address) as run:
         results = kernels.measure_kernels(run, kernel(), [launch], options).results()
 
     assert results["kernel_count"] == 1

@@ -104,10 +104,10 @@ class EmissionsTracker:
         }
         self._project = project_name
         self._gpus = _gpus(self._options.get("gpu_ids"))
-        self._run: wattline.Run | None = None
+        self._run: wattline.ActiveRun | None = None
         self._before: Run | None = None
         self._before_task: Run | None = None
-        self._task: tuple[str, wattline.Run] | None = None
+        self._task: tuple[str, wattline.ActiveRun] | None = None
         self._tasks: list[TaskEmissionsData] = []
         self._numbers = itertools.count(1)
         self.final_emissions: float | None = None
@@ -193,7 +193,7 @@ class EmissionsTracker:
     ) -> None:
         self._stop(outcome_of(error))
 
-    def _data(self, run: wattline.Run, before: Run | None) -> EmissionsData:
+    def _data(self, run: wattline.ActiveRun, before: Run | None) -> EmissionsData:
         now = run.view()
         duration_s = (now.duration_s if now else NAN) - (before.duration_s if before else 0.0)
         joules_before = _joules(before)
@@ -337,7 +337,7 @@ def _gpus(gpu_ids: Any) -> str | None:
     return gpu_ids if isinstance(gpu_ids, str) else ",".join(map(str, gpu_ids))
 
 
-def _view_of_another(run: wattline.Run) -> Run | None:
+def _view_of_another(run: wattline.ActiveRun) -> Run | None:
     """Return the present values of a run that another program started, which the tracker must not
     count.
     """

@@ -164,7 +164,7 @@ def run_kernel_job(
 
 
 def measure_kernels(
-    run: wattline.Run,
+    run: wattline.ActiveRun,
     kernel: TimedKernel,
     launches: Sequence[KernelLauncher],
     options: argparse.Namespace,
@@ -228,7 +228,7 @@ def _report_grouping(kernel: TimedKernel, measured: Sequence[_Measured]) -> None
 class _Measured:
     """Work and times of one device."""
 
-    def __init__(self, run: wattline.Run, kernel: TimedKernel, gpu: int) -> None:
+    def __init__(self, run: wattline.ActiveRun, kernel: TimedKernel, gpu: int) -> None:
         self._run = run
         self._kernel = kernel
         self._gpu = gpu

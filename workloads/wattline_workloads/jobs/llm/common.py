@@ -34,7 +34,7 @@ _POLL_S = 0.0005
 def run_job(
     name: str,
     options: argparse.Namespace,
-    measure: Callable[[wattline.Run, argparse.Namespace], None],
+    measure: Callable[[wattline.ActiveRun, argparse.Namespace], None],
 ) -> int:
     """Measure within a run; an error ends the process with a one-line message."""
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(name, unit=UNITS[name]) as run:
@@ -97,7 +97,7 @@ class World:
         """Return True in all processes if the condition holds in any."""
         return self._reduced(float(condition), "MAX") > 0
 
-    def barrier(self, run: wattline.Run) -> None:
+    def barrier(self, run: wattline.ActiveRun) -> None:
         """Wait for the plan's other tenants, as one job. Raises BarrierError."""
         if self.rank == 0:
             run.barrier()

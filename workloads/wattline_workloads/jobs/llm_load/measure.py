@@ -82,7 +82,7 @@ def arrival_offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[
     return itertools.accumulate(intervals.expovariate(rate_per_s) for _ in itertools.count())
 
 
-def measure_endpoint(options: argparse.Namespace, key: str | None, run: wattline.Run) -> None:
+def measure_endpoint(options: argparse.Namespace, key: str | None, run: wattline.ActiveRun) -> None:
     """Measure the endpoint; an error ends the process with a one-line message. Raises
     SignalInterrupt.
     """
@@ -106,7 +106,7 @@ async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp
 def _measure(
     options: argparse.Namespace,
     key: str | None,
-    run: wattline.Run,
+    run: wattline.ActiveRun,
     loop: asyncio.Runner,
     session: aiohttp.ClientSession,
 ) -> None:
@@ -160,7 +160,7 @@ def _until(options: argparse.Namespace) -> StopCondition:
 
 
 def _report(
-    run: wattline.Run,
+    run: wattline.ActiveRun,
     reports: RequestReports,
     answer: RequestOutcome,
     number: int,

@@ -74,7 +74,9 @@ class RequestReports:
     If the server has reported none of the first ones, the others do not wait.
     """
 
-    def __init__(self, run: wattline.Run, api: Api, waits: Waits = Waits()) -> None:  # it is frozen
+    def __init__(
+        self, run: wattline.ActiveRun, api: Api, waits: Waits = Waits()
+    ) -> None:  # it is frozen
         self._run, self._api, self._waits = run, api, waits
         self._held: list[_Held] = []
         self._is_direct = run.run_id is None

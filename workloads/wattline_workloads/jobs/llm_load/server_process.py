@@ -34,7 +34,7 @@ class ServerProcesses:
     runs share.
     """
 
-    def __init__(self, run: wattline.Run, url: str) -> None:
+    def __init__(self, run: wattline.ActiveRun, url: str) -> None:
         self._run = run
         self._url = url
         self._registered: list[psutil.Process] = []
