@@ -19,7 +19,8 @@ from wattline.client.api import (
     is_temporary,
 )
 from wattline.client.messages import log_message_once
-from wattline.client.values import MAX_AMOUNT, MAX_UNITS, valid_work
+from wattline.client.values import valid_work
+from wattline.contract.api import MAX_AMOUNT, MAX_UNITS
 
 _POST_EVERY_S = 0.25
 _RETRY_S = 1.0

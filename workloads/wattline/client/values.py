@@ -11,12 +11,8 @@ import secrets
 from collections.abc import Mapping
 
 from wattline.client.messages import log_message_once
+from wattline.contract.api import MAX_AMOUNT, UNIT_PATTERN
 
-MAX_RESULTS, MAX_UNITS = 64, 16
-"""Limits of a run. Beyond them the exporter rejects all values. `wattline.contract.api` defines
-them, too.
-"""
-MAX_AMOUNT = 1e300
 _MAX_NAME_CHARS = 40  # of the 64 of a run id; the rest is for the unique part
 
 
@@ -98,7 +94,7 @@ def valid_values(values: Mapping[str, float], kind: str = "value") -> dict[str, 
 
 
 def _is_name(name: str) -> bool:
-    return name.isascii() and name.isidentifier() and len(name) <= 64
+    return re.fullmatch(UNIT_PATTERN, name) is not None
 
 
 def run_id_for(workload: str, unique: str) -> str:

@@ -22,6 +22,7 @@ from wattline.client.messages import log_message_once
 from wattline.client.request_queue import FLUSH_WITHIN_S
 from wattline.client.summary import EnergySoFar, RunResult
 from wattline.contract import run as contract
+from wattline.contract.api import MAX_RESULTS
 from wattline.runs.lifecycle import RunLifecycle
 from wattline.runs.phases import Phases
 
@@ -167,11 +168,11 @@ class ActiveRun(RunLifecycle):
         """
         self._require_start()
         for name, value in numbers.valid_results(values).items():
-            if name in self._results or len(self._results) < numbers.MAX_RESULTS:
+            if name in self._results or len(self._results) < MAX_RESULTS:
                 self._results[name] = value
             else:
                 log_message_once(
-                    f"cannot report result {name}: a run has at most {numbers.MAX_RESULTS} results"
+                    f"cannot report result {name}: a run has at most {MAX_RESULTS} results"
                 )
 
     def register(self, *, pids: Sequence[int] = (), cgroup: str | None = None) -> str | None:
