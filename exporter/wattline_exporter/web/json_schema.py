@@ -35,10 +35,10 @@ def typed_dict_schemas(kind: type, reference: str) -> dict[str, dict[str, Any]]:
         found[schema_name(each)] = {
             "type": "object",
             "title": schema_name(each),
-            "properties": {name: _schema(hint, reference) for name, hint in hints.items()},
-            "required": [
-                name for name, hint in hints.items() if get_origin(hint) is not NotRequired
-            ],
+            "properties": {
+                name: _schema(_present(hint), reference) for name, hint in hints.items()
+            },
+            "required": [name for name, hint in hints.items() if _present(hint) is hint],
         }
         nested = [inner for hint in hints.values() for inner in _typed_dicts(hint)]
         left += [inner for inner in nested if schema_name(inner) not in found]
