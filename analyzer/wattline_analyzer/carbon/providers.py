@@ -143,11 +143,17 @@ def _get(url: str, headers: Mapping[str, str], access: Access, *, follow_redirec
         headers=dict(headers),
         timeout=access.timeout_s,
         allow_redirects=follow_redirects,
+        auth=_keep_headers if headers else None,
         stream=True,
     ) as response:
         body = _read_body(response, access.max_body_bytes)
         retry_after = response.headers.get("Retry-After")
         return Reply(response.status_code, response.reason or "", retry_after, body)
+
+
+def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Send the credentials of the headers; without this, those of ~/.netrc replace them."""
+    return request
 
 
 def _read_body(response: requests.Response, max_bytes: int) -> bytes:

@@ -196,7 +196,10 @@ def test_provider_bad_slot_is_dropped_and_counted():
     assert result.dropped == 1
 
 
-def test_watttime_restates_marginal_intensities():
+def test_watttime_restates_marginal_intensities(tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("default login joe password netrc\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
     def respond(path, parameters):
         if path == "/login":
             return Reply(200, b'{"token": "jwt"}')
@@ -214,7 +217,10 @@ def test_watttime_restates_marginal_intensities():
         (TEN_S, TEN_S + 300, "actual")
     ]
     assert result.slots[0].grams_per_kwh == pytest.approx(453.59237)  # g per lb, kWh per MWh
-    assert requests.headers[1]["authorization"] == "Bearer jwt"
+    assert [headers["authorization"] for headers in requests.headers] == [
+        "Basic YWRhOnMzY3JldA==",  # printf ada:s3cret | base64
+        "Bearer jwt",
+    ]
 
 
 def test_unknown_region_is_one_line_with_remedy():

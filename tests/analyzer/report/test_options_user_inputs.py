@@ -45,6 +45,14 @@ def test_report_pue_and_price_are_used_and_invalid_values_rejected(analyzer, ste
         ),
         (["--carbon", "1e308"], "less than or equal to 5000"),
         (["--carbon", "nan"], "'--carbon'"),
+        (
+            ["--restate", "gb", "--restate", "static:GB"],
+            "--restate: average intensities of several providers cannot be added; name one",
+        ),
+        (
+            ["--restate", "watttime", "--restate", "gb", "--restate", "nowhere"],
+            "--restate: nowhere is neither a provider (electricitymaps, energy-charts, gb, ",
+        ),
     ],
 )
 def test_report_figure_beyond_its_range_is_rejected_in_one_line(call, options, message):
