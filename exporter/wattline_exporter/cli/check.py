@@ -303,7 +303,7 @@ async def _board_lines(source: HwmonSource) -> list[CheckLine]:
 
 async def _carbon_lines(feed: CarbonFeed) -> list[CheckLine]:
     try:
-        async with aiohttp.ClientSession(trust_env=True) as session:
+        async with aiohttp.ClientSession() as session:
             batch = await feed.refresh(AiohttpTransport(session))
     except SourceError as error:
         return [CheckLine(f"carbon  fails: {error}")]

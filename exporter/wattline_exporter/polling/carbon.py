@@ -27,7 +27,7 @@ class CarbonService(Service):
 
     async def start(self) -> None:
         """Load the feeds that need no network: the first tick already needs their intensities."""
-        async with aiohttp.ClientSession(trust_env=True) as session:
+        async with aiohttp.ClientSession() as session:
             for feed in self._feeds:
                 if not feed.is_fetched:
                     await self._refresh(feed, session)
@@ -43,7 +43,7 @@ class CarbonService(Service):
         return carbon_readings(self._feeds, time.time())
 
     async def _follow(self, feed: CarbonFeed) -> None:
-        async with aiohttp.ClientSession(trust_env=True) as session:
+        async with aiohttp.ClientSession() as session:
             if feed.is_fetched:
                 await self._refresh(feed, session)
             while True:

@@ -8,18 +8,17 @@ import math
 import re
 import ssl
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Literal, Self
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from wattline_exporter.push.config import PushTarget
 from wattline_exporter.push.remote_write import TEXT
+from wattline_exporter.sensors.carbon.transport import environment_proxy
 from wattline_exporter.sensors.readings import boottime
 from wattline_exporter.storage.push_queue import PushBatch, QueuedSample
 
@@ -320,16 +319,6 @@ def _is_closing(response: aiohttp.ClientResponse) -> bool:
     return "close" in connection or (
         response.version == aiohttp.HttpVersion10 and "keep-alive" not in connection
     )
-
-
-def environment_proxy(url: str) -> str | None:
-    """Return the proxy of the environment. aiohttp's own lookup would also read passwords from
-    ~/.netrc.
-    """
-    parts = urlsplit(url)
-    if urllib.request.proxy_bypass(parts.hostname or ""):
-        return None
-    return urllib.request.getproxies().get(parts.scheme)
 
 
 def _describe(error: Exception) -> str:

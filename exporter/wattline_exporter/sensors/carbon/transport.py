@@ -1,8 +1,10 @@
-"""HTTP client of the exporter's carbon providers."""
+"""HTTP client of the exporter's carbon providers, and the proxy of the environment."""
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -19,14 +21,14 @@ class AiohttpTransport:
         self, url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool
     ) -> Reply:
         """Return the response. Raises TimeoutError, or TransportError."""
-        request = self._session.get(
-            url,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=access.timeout_s),
-            allow_redirects=follow_redirects,
-        )
         try:
-            async with request as response:
+            async with self._session.get(
+                url,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=access.timeout_s),
+                allow_redirects=follow_redirects,
+                proxy=environment_proxy(url),
+            ) as response:
                 body = await _read_body(response, access.max_body_bytes)
                 retry_after = response.headers.get("Retry-After")
                 return Reply(response.status, response.reason or "", retry_after, body)
@@ -43,3 +45,13 @@ async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
         if len(body) > max_bytes:
             raise TransportError(f"the response is larger than {max_bytes >> 20} MiB")
     return body
+
+
+def environment_proxy(url: str) -> str | None:
+    """Return the proxy of the environment. aiohttp's own lookup would also read passwords from
+    ~/.netrc.
+    """
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)

@@ -178,3 +178,30 @@ def test_redirect_without_secret_is_followed():
         await web.get("/elsewhere", Anything)
 
     visit(Plain(NOON), body)
+
+
+def test_credentials_are_not_those_of_netrc(tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("default login joe password netrc\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    async def body(api, web):
+        await web.get("/", Anything, credentials={"Authorization": "Bearer jwt"})
+        assert api.seen["Authorization"] == "Bearer jwt"
+        await web.get("/", Anything)
+        assert "Authorization" not in api.seen
+
+    visit(Plain(NOON), body)
+
+
+def test_proxy_of_environment_is_used(monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def run() -> None:
+        async with web_api.serve(Plain(NOON)) as proxy, aiohttp.ClientSession() as session:
+            monkeypatch.setenv("http_proxy", proxy.url)
+            web = Web(AiohttpTransport(session), Access("http://provider.invalid"))
+            await web.get("/", Anything)
+            assert proxy.seen["Host"] == "provider.invalid"
+
+    asyncio.run(run())
