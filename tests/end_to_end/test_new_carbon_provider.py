@@ -158,7 +158,7 @@ def test_new_provider_has_a_line_in_check(folder, api, tmp_path):
     assert "--carbon.provider tidal-grid needs --carbon.region" in missing.stderr
 
 
-def test_new_provider_serves_its_intensity_and_the_yearly_mean_in_an_outage(folder, api, tmp_path):
+def test_new_provider_is_served_and_has_the_yearly_mean_in_an_outage(folder, api, tmp_path):
     intensity = "wattline_carbon_intensity_grams_per_kilowatt_hour"
     options = ("--carbon.provider", NAME, "--carbon.region", "north", "--carbon.url", api.url)
     sources = ("--no-collector.nvml", "--no-collector.rapl", "--no-history")
