@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.calibration.coverage import LEVELS, Draw, Kind, from_intervals
+from wattline.figures import Figure
 from wattline_analyzer.core.group_ratios import RunValue, geometric_means, ratios_to_first
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.recommend.advice import advise
 from wattline_analyzer.recommend.objective import SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep
@@ -32,7 +32,7 @@ def _group(
     logs = mean_log + drifts + spread * rng.standard_normal(len(drifts))
     values = [math.exp(log) for log in logs]
     return [
-        RunValue(Interval(value, MEASURED_RATIO * value), number if paired else object())
+        RunValue(Figure(value, MEASURED_RATIO * value), number if paired else object())
         for number, value in enumerate(values)
     ]
 
@@ -62,7 +62,7 @@ def _ratio(rng: np.random.Generator, *, paired: bool, few: int = 2, equal: bool 
     limits = [None if one.low is None or one.high is None else (one.low, one.high) for one in found]
     return from_intervals(
         math.exp(truths[chosen]),
-        [Interval(one.ratio, limits=ends) for one, ends in zip(found, limits, strict=True)],
+        [Figure(one.ratio, skewed=ends) for one, ends in zip(found, limits, strict=True)],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import bdtr, bdtrc, ndtri, stdtrit
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 LEVELS = (0.50, 0.80, 0.95, 0.99)
 RANK_SHARES = (0.005, 0.02, 0.075, 0.15, 0.25, 0.25, 0.15, 0.075, 0.02, 0.005)
@@ -84,12 +84,12 @@ def from_half_width(
     return Draw(truth, estimate, tuple((estimate - half, estimate + half) for half in halves))
 
 
-def from_intervals(truth: float, intervals: Sequence[Interval]) -> Draw:
+def from_intervals(truth: float, intervals: Sequence[Figure]) -> Draw:
     """Return a draw of one interval for each of LEVELS."""
     ends = tuple(
         (one.low, one.high) for one in intervals if one.low is not None and one.high is not None
     )
-    return Draw(truth, intervals[0].value, ends if len(ends) == len(LEVELS) else None)
+    return Draw(truth, intervals[0].number, ends if len(ends) == len(LEVELS) else None)
 
 
 def from_bound(truth: float, estimate: float, ends: tuple[float, float] | None) -> Draw:

@@ -15,10 +15,10 @@ from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.ranges import LIMIT_W, generated_load
 from wattline.contract import metrics as m
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.carbon.restate import restate
 from wattline_analyzer.core.devices import MeasuredDevice
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.devices import RawSeries
@@ -79,7 +79,7 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
     joules = np.diff([float(load.energy_j(at)) for at in np.clip(edges_s, start_s, end_s)])
     whole_j = math.fsum(joules)
     half_j = log_uniform(rng, 1e-4, 1e-2) * whole_j
-    energy = Interval(whole_j + half_j / 1.96 * rng.standard_normal(), half_j)
+    energy = Figure(whole_j + half_j / 1.96 * rng.standard_normal(), half_j)
     device = MeasuredDevice("n", "gpu", "GPU-0", "0", "GPU", energy, seconds, power_limit_w=LIMIT_W)
     windows = {"n": Window(start_s, end_s, True, seconds)}
     tracks = energy_tracks(_series(rng, load, start_s, end_s), "run", [device], windows)
@@ -90,7 +90,7 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
         run, windows, tracks, PastIntensities("gb", "GB", "average", tuple(slots))
     ).emissions
     return from_half_width(
-        float(joules @ true_g) / JOULES_PER_KWH, found.mass_g.value, found.mass_g.half
+        float(joules @ true_g) / JOULES_PER_KWH, found.mass_g.number, found.mass_g.half_width
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from tests.analyzer.report.loads import PowerLoad, sensor_log, square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_bound, from_half_width
+from wattline.figures import Figure
 from wattline_analyzer.core.device_counters import increase
 from wattline_analyzer.core.emissions import widened_by_amount
 from wattline_analyzer.core.integrate import counter_energy, idle_power, net_energy, power_range
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.samples import Samples, clean
 from wattline_analyzer.core.streaming import ExactAccumulator
 from wattline_analyzer.report.error_budget import sampling_half_j
@@ -122,7 +122,7 @@ def counters(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         assert possible is not None
         found = counter_energy(counter, start_s, start_s + seconds, possible)
         truth = float(load.energy_j(start_s + seconds) - load.energy_j(start_s))
-        yield from_bound(truth, found.value if found else 0.0, found.ends if found else None)
+        yield from_bound(truth, found.number if found else 0.0, found.limits if found else None)
 
 
 def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
@@ -138,7 +138,7 @@ def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         )
         truth = float(load.energy_j(start_s + seconds) - load.energy_j(start_s))
         yield from_bound(
-            truth, found.bound.value if found else 0.0, found.bound.ends if found else None
+            truth, found.bound.number if found else 0.0, found.bound.limits if found else None
         )
 
 
@@ -171,15 +171,14 @@ def energies_per_unit(rng: np.random.Generator, count: int) -> Iterator[Draw]:
         )
         assert energy is not None
         assert work is not None
-        low, high = energy.ends
-        amount = work.bound.value
-        joules = Interval(energy.value, max(energy.value - low, high - energy.value))
-        each = widened_by_amount(joules.scaled(1 / amount), amount, work.bound.ends)
-        ends = None if each.half is None else each.ends
+        amount = work.bound.number
+        joules = energy.symmetric()
+        each = widened_by_amount(joules.scaled(1 / amount), amount, work.bound.limits)
+        ends = None if each.half_width is None else each.limits
         truths = [
             float(one.energy_j(start_s + seconds) - one.energy_j(start_s)) for one in (load, tokens)
         ]
-        yield from_bound(truths[0] / truths[1], each.value, ends)
+        yield from_bound(truths[0] / truths[1], each.number, ends)
 
 
 def _idle(correlated: bool) -> Callable[[np.random.Generator, int], Iterator[Draw]]:
@@ -206,10 +205,12 @@ def _idle(correlated: bool) -> Callable[[np.random.Generator, int], Iterator[Dra
             )
             truth_j = rng.uniform(1, 5) * idle_w * seconds
             half_j = log_uniform(rng, 1e-4, 1e-3) * truth_j
-            energy = Interval(truth_j + half_j / 1.96 * rng.standard_normal(), half_j)
+            energy = Figure(truth_j + half_j / 1.96 * rng.standard_normal(), half_j)
             net = net_energy(energy, idle, seconds) if idle else None
             yield from_half_width(
-                truth_j - idle_w * seconds, net.value if net else 0.0, net.half if net else None
+                truth_j - idle_w * seconds,
+                net.number if net else 0.0,
+                net.half_width if net else None,
             )
 
     return draws

@@ -16,18 +16,26 @@ import numpy as np
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
+from wattline.figures import Figure
 from wattline_analyzer.carbon.emissions import ledger_emissions
-from wattline_analyzer.core.interval import Interval
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.open_run import Cut
 from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot
-from wattline_exporter.simulation import Constant, Load, Ramp, Recording, Square, Trace
+from wattline_exporter.simulation import (
+    Constant,
+    Load,
+    Ramp,
+    Recording,
+    SimulatedGpuState,
+    Square,
+    Trace,
+)
 from wattline_exporter.simulation.gpu import energy_j
 
 Sensor = Literal["counter", "whole window", "part of the window", "averaged"]
-Figure = Literal["run", "phase", "emissions"]
+Quantity = Literal["run", "phase", "emissions"]
 SECONDS = (1.0, 120.0)
 SHORTEST_PHASE_S = 1.0
 """The report has no energy of shorter phases."""
@@ -38,7 +46,8 @@ def log_uniform(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-def _load(rng: random.Random, seconds: float) -> Load:
+def generated_load(rng: random.Random, seconds: float) -> Load:
+    """Return a constant, rising, periodic or stepwise load for a run of this length."""
     low_w = rng.uniform(20, 300)
     high_w = rng.uniform(low_w + 10, 690)
     kind = rng.random()
@@ -56,10 +65,12 @@ def _load(rng: random.Random, seconds: float) -> Load:
     return Trace(Recording(tuple(times_s), tuple(watts)))
 
 
-def _gpu(rng: random.Random, sensor: Sensor, seconds: float) -> FaultyGpu:
-    """Return a GPU with update periods of 20 ms to 1 s and windows of 10 to 100 % of them."""
+def generated_product(rng: random.Random, sensor: Sensor) -> dict[str, Any]:
+    """Return properties of a product: update periods of 20 ms to 1 s, and windows of 10 to 100 %
+    of them.
+    """
     update_s = log_uniform(rng, 0.02, 1)
-    changes: dict[str, Any] = {
+    return {
         "counter_period_s": log_uniform(rng, 0.02, 1),
         "sensor_period_s": update_s,
         "instant_window_s": update_s * (1.0 if sensor == "whole window" else rng.uniform(0.1, 1)),
@@ -68,12 +79,13 @@ def _gpu(rng: random.Random, sensor: Sensor, seconds: float) -> FaultyGpu:
         # covers a quarter
         "name": "SIMULATED TURING" if sensor == "whole window" else "SIMULATED GPU",
     }
-    return FaultyGpu(
-        make_gpu(rng, _load(rng, seconds), **changes),
-        rng,
-        has_counter=sensor == "counter",
-        has_average=sensor in ("counter", "averaged"),
-    )
+
+
+def driver_calls(gpu: SimulatedGpuState, rng: random.Random, sensor: Sensor) -> FaultyGpu:
+    """Return the driver calls of a GPU that has this sensor."""
+    has_counter = sensor == "counter"
+    has_average = sensor in ("counter", "averaged")
+    return FaultyGpu(gpu, rng, has_counter=has_counter, has_average=has_average)
 
 
 class _PhasedGpu(VirtualGpu):
@@ -106,14 +118,14 @@ class _PhasedGpu(VirtualGpu):
             run_marks.start_phase(self._run, self._live.energy.meters, self._due.pop(0))
         super().step()
 
-    def draws(self, rng: random.Random) -> dict[Figure, Draw]:
+    def draws(self, rng: random.Random) -> dict[Quantity, Draw]:
         self.outcome()
         run, gpu = self._run, self.faulty.gpu
         energy = energy_between(run.begin[self.device], run.final[self.device])
         truths_j = [
             energy_j(gpu, a, b) for a, b in zip(self.edges_s, self.edges_s[1:], strict=False)
         ]
-        found: dict[Figure, Draw] = {
+        found: dict[Quantity, Draw] = {
             "run": from_half_width(math.fsum(truths_j), energy.joules, energy.half_width_j)
         }
         measurable = [
@@ -134,10 +146,12 @@ class _PhasedGpu(VirtualGpu):
         )
         (emission,) = ledger_emissions(
             {("gpu", "average", "actual"): [mass_g]},
-            {"gpu": Interval(energy.joules, energy.half_width_j)},
+            {"gpu": Figure(energy.joules, energy.half_width_j)},
             (),
         )
-        found["emissions"] = from_half_width(truth_g, emission.mass_g.value, emission.mass_g.half)
+        found["emissions"] = from_half_width(
+            truth_g, emission.mass_g.number, emission.mass_g.half_width
+        )
         return found
 
 
@@ -149,10 +163,12 @@ class Conditions(NamedTuple):
     update_s: float
 
 
-def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Figure, Draw]]:
+def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Quantity, Draw]]:
     """Return one run and its intervals."""
     seconds = log_uniform(rng, *SECONDS)
-    faulty = _gpu(rng, sensor, seconds)
+    product = generated_product(rng, sensor)
+    gpu = make_gpu(rng, generated_load(rng, seconds), **product)
+    faulty = driver_calls(gpu, rng, sensor)
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     run = _PhasedGpu(rng, faulty, live, START_S + LEAD_S + rng.random(), seconds)
@@ -160,18 +176,19 @@ def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Fi
     while not run.is_done:
         now[0] = faulty.clock_s
         run.step()
-    product = faulty.gpu.product
-    update_s = product.counter_period_s if sensor == "counter" else product.sensor_period_s
-    return Conditions(faulty.gpu.segments[-1].load, seconds, update_s), run.draws(rng)
+    update_s = product["counter_period_s" if sensor == "counter" else "sensor_period_s"]
+    return Conditions(gpu.segments[-1].load, seconds, update_s), run.draws(rng)
 
 
 @cache
-def _runs(sensor: Sensor, seed: int, count: int) -> list[dict[Figure, Draw]]:
+def _runs(sensor: Sensor, seed: int, count: int) -> list[dict[Quantity, Draw]]:
     rng = random.Random(f"{sensor} {seed}")
     return [measure_run(rng, sensor)[1] for _ in range(count)]
 
 
-def _draws(sensor: Sensor, figure: Figure, rng: np.random.Generator, count: int) -> Iterable[Draw]:
+def _draws(
+    sensor: Sensor, figure: Quantity, rng: np.random.Generator, count: int
+) -> Iterable[Draw]:
     runs = _runs(sensor, int(rng.integers(2**32)), count)
     return [run[figure] for run in runs if figure in run]
 
@@ -182,7 +199,7 @@ SENSORS: dict[Sensor, str] = {
     "part of the window": "power only, unknown window",
     "averaged": "power averaged over 1 s only",
 }
-FIGURES: dict[Figure, str] = {"run": "run", "phase": "phase", "emissions": "emissions of a run"}
+FIGURES: dict[Quantity, str] = {"run": "run", "phase": "phase", "emissions": "emissions of a run"}
 COST = 10.0
 KINDS = tuple(
     Kind(

@@ -17,7 +17,7 @@ from tests.analyzer.report.loads import PowerLoad, square_wave, telegraph
 from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_bound
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.tenants.figures import SoloRun, figure_intervals
 from wattline_analyzer.tenants.overlap import TenantRun, concurrent_step
@@ -145,7 +145,7 @@ def _run(
         float(one.energy_j(tenant.end_s) - one.energy_j(tenant.measure_s)) for one in every
     )
     half_j = log_uniform(rng, 1e-4, 1e-2) * whole_j
-    energy = Interval(whole_j + half_j * rng.uniform(-1, 1), half_j)
+    energy = Figure(whole_j + half_j * rng.uniform(-1, 1), half_j)
     report: Any = SimpleNamespace(
         run_id=tenant.name,
         labels={"tenant": tenant.name},
@@ -191,11 +191,11 @@ def _step(rng: np.random.Generator) -> dict[str, Draw]:
         "tenant-0:energy_per_steps_joules": joules[0] / works[0],
     }
     exact = {
-        name: Interval(found[name].value, 0.0) if found[name].low is None else found[name]
+        name: Figure(found[name].value, 0.0) if found[name].low is None else found[name]
         for name in truths
     }
     return {
-        name: from_bound(truth, exact[name].value, exact[name].ends)
+        name: from_bound(truth, exact[name].number, exact[name].limits)
         for name, truth in truths.items()
     }
 

@@ -76,7 +76,7 @@ def outlier_shares(rng: np.random.Generator, count: int) -> Iterator[Draw]:
     for _ in range(count):
         kind, gpus = int(rng.integers(len(OUTLIERS))), int(rng.integers(8, 101))
         share = outlier_share(OUTLIERS[kind](rng, gpus))
-        yield from_bound(truths[kind][1], share.value, share.ends)
+        yield from_bound(truths[kind][1], share.number, share.limits)
 
 
 def variations_within(rng: np.random.Generator, count: int) -> Iterator[Draw]:

@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import binom
 
 from tests.end_to_end.cluster_node import Node
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.runs import load as runs
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.core.sources.prometheus import PrometheusSource
@@ -43,7 +43,7 @@ class ReportedEnergy:
     joules: float | None
     half_j: float = 0.0
     unseen_s: float = 0.0
-    own: Interval | None = None
+    own: Figure | None = None
     """Energy that the analyzer computes from raw samples, if any."""
     notes: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ class RunComparison:
         )
 
     @property
-    def bounds(self) -> tuple[Interval, ...]:
+    def bounds(self) -> tuple[Figure, ...]:
         """Return the figures from the servers' raw samples."""
         return tuple(
             energies.own for energies in self.energies.values() if energies.own is not None
@@ -220,5 +220,5 @@ def server_energy(address: str, run_id: str, labels: Mapping[str, str]) -> Repor
         if device.covered_ratio is not None
     )
     return ReportedEnergy(
-        report.headline.value, report.headline.half or 0.0, unseen_s, report.from_raw_samples
+        report.headline.value, report.headline.half_width or 0.0, unseen_s, report.from_raw_samples
     )

@@ -147,6 +147,14 @@ class Figure:
             skewed=_scaled(self.skewed, factor),
         )
 
+    def symmetric(self) -> Figure:
+        """Return the figure with the smallest symmetric interval that contains its own."""
+        if self.value is None or self.skewed is None:
+            return self
+        low, high = self.skewed
+        half_width = max(self.value - low, high - self.value)
+        return replace(self, half_width=half_width, skewed=None)
+
     def with_accuracy_of(self, whole: Figure) -> Figure:
         """Return the figure with the relative sensor accuracy of `whole`, which the same sensors
         measured.
@@ -159,11 +167,6 @@ class Figure:
 def unknown(reason: str) -> Figure:
     """Return a figure without a number."""
     return Figure(None, covered_ratio=0.0, reason=reason)
-
-
-def between(value: float, limits: Limits) -> Figure:
-    """Return a figure whose true value lies between the limits."""
-    return Figure(value, skewed=limits)
 
 
 def _scaled(limits: Limits | None, factor: float) -> Limits | None:

@@ -127,8 +127,8 @@ def _constant_profile(
         raise typer.BadParameter(f"--energy-kwh: expected more than 0, not {energy_kwh:g}")
     if not 0 < hours <= _LONGEST_H:
         raise typer.BadParameter(f"--hours: expected more than 0 and at most {_LONGEST_H:g}")
+    from wattline.figures import JOULES_PER_KWH
     from wattline_analyzer.carbon.best_start import Profile
-    from wattline_analyzer.core.interval import JOULES_PER_KWH
 
     return Profile((hours * 3_600,), (energy_kwh * JOULES_PER_KWH,), "given, drawn evenly")
 

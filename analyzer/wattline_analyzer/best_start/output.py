@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wattline.figures import Figure, energy_text
 from wattline_analyzer.carbon.best_start import CLEAR_RATIO, Start, Starts
 from wattline_analyzer.core import units
 from wattline_analyzer.core.tables import (
@@ -92,7 +93,7 @@ def _basis(starts: Starts) -> str:
         else f"{max(starts.asked_s - forecast.issued_s, 0) / 3_600:.1f} h old"
     )
     return (
-        f"{units.plain_energy(profile.energy_j)} ({profile.boundary}) over "
+        f"{energy_text(Figure(profile.energy_j))} ({profile.boundary}) over "
         f"{units.duration(profile.duration_s)}; "
         f"{forecast.basis} intensity, forecast by {who}, {age}; without interval"
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.emissions import PastSlot
-from wattline_analyzer.core.interval import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import Boundary, MeasuredRun
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.timeline import EnergyTracks, Window

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.core.emissions import (
     Emission,
     Hardware,
@@ -20,7 +21,6 @@ from wattline_analyzer.core.emissions import (
     SciUnit,
     total_emissions,
 )
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.run_report import AttributedRun, Boundary, Finding, UnitEnergy
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
@@ -32,7 +32,7 @@ _COMPLETE = 0.99
 
 def ledger_emissions(
     masses_g: Mapping[tuple[str, str, str], list[float]],
-    energy: Mapping[str, Interval],
+    energy: Mapping[str, Figure],
     estimated: Collection[str],
 ) -> list[Emission]:
     """Return the emissions that the exporters counted during the run, added over instances.
@@ -53,14 +53,14 @@ def ledger_emissions(
     ]
 
 
-def _with_uncertainty(mass_g: float, energy: Interval | None) -> Interval:
-    if energy is None or energy.half is None or energy.value <= 0:
-        return Interval(mass_g)
-    return Interval(mass_g, mass_g * energy.half / energy.value)
+def _with_uncertainty(mass_g: float, energy: Figure | None) -> Figure:
+    if energy is None or energy.half_width is None or energy.number <= 0:
+        return Figure(mass_g)
+    return Figure(mass_g, mass_g * energy.half_width / energy.number)
 
 
 def emissions_at(
-    energy: Mapping[str, Interval], grams_per_kwh: float, estimated: Collection[str] = frozenset()
+    energy: Mapping[str, Figure], grams_per_kwh: float, estimated: Collection[str] = frozenset()
 ) -> list[Emission]:
     """Return each component's emissions at one intensity, given by the user."""
     return [
@@ -116,11 +116,11 @@ def _at_boundary(
             is_shared = boundary.attributed_j is not None
             if boundary.attributed_j is not None:  # a share has no interval
                 mine_g = math.fsum(
-                    one.mass_g.value * share_ratios.get(one.component, 1.0) for one in mine
+                    one.mass_g.number * share_ratios.get(one.component, 1.0) for one in mine
                 )
                 operational, energy = (
-                    Interval(mine_g * (boundary.pue or 1.0)),
-                    Interval(boundary.attributed_j),
+                    Figure(mine_g * (boundary.pue or 1.0)),
+                    Figure(boundary.attributed_j),
                 )
             works = tuple(_sci_unit(work, energy, operational) for work in boundary.work)
             yield Sci(
@@ -129,29 +129,29 @@ def _at_boundary(
             return
 
 
-def _sci_unit(work: UnitEnergy, whole: Interval, operational: Interval) -> SciUnit:
+def _sci_unit(work: UnitEnergy, whole: Figure, operational: Figure) -> SciUnit:
     """Return O of one unit: its energy at the mean intensity of the run.
 
     The interval covers the uncertainty of this energy, and of the intensity if the emissions of the
     run include it.
     """
     energy = work.energy_per_unit
-    if whole.value <= 0:
+    if whole.number <= 0:
         return SciUnit(work.unit, work.amount, operational.scaled(1 / work.amount))
-    grams = operational.value * energy.value / whole.value
+    grams = operational.number * energy.number / whole.number
     half = None
     if (
-        operational.half is not None
-        and energy.half is not None
-        and operational.value > 0
-        and energy.value > 0
+        operational.half_width is not None
+        and energy.half_width is not None
+        and operational.number > 0
+        and energy.number > 0
     ):
-        of_intensity = (operational.half / operational.value) ** 2 - (
-            (whole.half or 0.0) / whole.value
+        of_intensity = (operational.half_width / operational.number) ** 2 - (
+            (whole.half_width or 0.0) / whole.number
         ) ** 2
-        half = grams * math.sqrt((energy.half / energy.value) ** 2 + max(of_intensity, 0.0))
-    apart = not math.isclose(energy.value * work.amount, whole.value, rel_tol=1e-9)
-    return SciUnit(work.unit, work.amount, Interval(grams, half), apart)
+        half = grams * math.sqrt((energy.half_width / energy.number) ** 2 + max(of_intensity, 0.0))
+    apart = not math.isclose(energy.number * work.amount, whole.number, rel_tol=1e-9)
+    return SciUnit(work.unit, work.amount, Figure(grams, half), apart)
 
 
 def given_intensity_findings(grams_per_kwh: float | None) -> list[Finding]:

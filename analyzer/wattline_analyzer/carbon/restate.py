@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
     Emission,
@@ -22,7 +23,6 @@ from wattline_analyzer.core.emissions import (
     RestatedSlot,
     Restatement,
 )
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.run_report import AttributedRun
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
 
@@ -67,7 +67,7 @@ def _of_instance(
         [slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)]
     )
     now = _Slots(past.slots)
-    energies: dict[str, list[Interval]] = defaultdict(list)
+    energies: dict[str, list[Figure]] = defaultdict(list)
     for device in run.devices:
         if device.instance == instance:
             energies[device.component].append(device.energy)
@@ -75,7 +75,7 @@ def _of_instance(
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
-                _share(tracks.get((instance, component), ()), start_s, end_s, joules.value)
+                _share(tracks.get((instance, component), ()), start_s, end_s, joules.number)
             )
             for component, joules in whole.items()
         }
@@ -87,7 +87,7 @@ def _of_instance(
 
 def _share(tracks: Sequence[EnergyTrack], start_s: float, end_s: float, whole_j: float) -> float:
     """Return the share of the energy that was used between two times."""
-    used_j = math.fsum(one.at(end_s).value - one.at(start_s).value for one in tracks)
+    used_j = math.fsum(one.at(end_s).number - one.at(start_s).number for one in tracks)
     return used_j / whole_j if whole_j > 0 else 0.0
 
 
@@ -103,7 +103,9 @@ def _division_errors(
     for before, after in pairwise(parts):
         for component, ours in tracks.items():
             at = [one.at(before.end_s) for one in ours]
-            error_j = math.fsum(max(one.value - one.ends[0], one.ends[1] - one.value) for one in at)
+            error_j = math.fsum(
+                max(one.number - one.limits[0], one.limits[1] - one.number) for one in at
+            )
             for quality in {before.quality, after.quality}:
                 grams = [
                     part.grams_per_kwh or 0.0 if part.quality == quality else 0.0
@@ -195,10 +197,10 @@ def _alike(slot: RestatedSlot, part: RestatedSlot) -> bool:
     return all(getattr(slot, name) == getattr(part, name) for name in names)
 
 
-def _sum(parts: Sequence[Interval]) -> Interval:
-    known = [part.half for part in parts if part.half is not None]
-    return Interval(
-        math.fsum(part.value for part in parts),
+def _sum(parts: Sequence[Figure]) -> Figure:
+    known = [part.half_width for part in parts if part.half_width is not None]
+    return Figure(
+        math.fsum(part.number for part in parts),
         math.fsum(known) if len(known) == len(parts) else None,
     )
 
@@ -217,7 +219,7 @@ def _emissions(
     """
     known = [slot for slot in slots if slot.grams_per_kwh is not None]
     with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
-    groups: dict[tuple[str, str], list[tuple[Interval, RestatedSlot]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[Figure, RestatedSlot]]] = defaultdict(list)
     for slot in known:
         for component, energy in slot.energy.items():
             groups[component, slot.quality].append((energy, slot))
@@ -225,15 +227,15 @@ def _emissions(
         mass = _sum(
             [energy.scaled((slot.grams_per_kwh or 0.0) / JOULES_PER_KWH) for energy, slot in parts]
         )
-        if with_sigma and mass.half is not None:
+        if with_sigma and mass.half_width is not None:
             by_intensity = math.fsum(
-                energy.value / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0)
+                energy.number / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0)
                 for energy, slot in parts
             )
-            mass = Interval(mass.value, math.hypot(mass.half, by_intensity))
-        if mass.half is not None:
-            mass = Interval(
-                mass.value, math.hypot(mass.half, division_g.get((component, quality), 0.0))
+            mass = Figure(mass.value, math.hypot(mass.half_width, by_intensity))
+        if mass.half_width is not None:
+            mass = Figure(
+                mass.value, math.hypot(mass.half_width, division_g.get((component, quality), 0.0))
             )
         yield Emission(
             component,
@@ -257,8 +259,8 @@ def _against_ledger(
     both = {one.component for one in ledger} & {one.component for one in emissions}
     if not both:
         return None, None
-    before_g = math.fsum(one.mass_g.value for one in ledger if one.component in both)
-    now_g = math.fsum(one.mass_g.value for one in emissions if one.component in both)
+    before_g = math.fsum(one.mass_g.number for one in ledger if one.component in both)
+    now_g = math.fsum(one.mass_g.number for one in emissions if one.component in both)
     return before_g, now_g / before_g - 1 if before_g > 0 else None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from wattline.contract import metrics as m
 from wattline.contract.work import is_useful, most_common_first
+from wattline.figures import Figure
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.emissions import origin_text
 from wattline_analyzer.core.group_ratios import (
@@ -15,7 +16,6 @@ from wattline_analyzer.core.group_ratios import (
     geometric_means,
     ratios_to_first,
 )
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Report, Work
 from wattline_analyzer.core.sample_table import RunFrames, last
 
@@ -53,7 +53,7 @@ class GroupMember:
     repeat: str | None
     identity: Mapping[str, str]
     gpus: frozenset[str]
-    figures: Mapping[RunFigure, Interval]
+    figures: Mapping[RunFigure, Figure]
     work: Mapping[str, float] = field(default_factory=dict)
     """Amount of work of the whole run, by unit, the primary one first."""
     started_at_s: float = 0.0
@@ -76,7 +76,7 @@ class ComparisonLine:
     """
 
     figure: RunFigure
-    levels: tuple[Interval | None, ...]
+    levels: tuple[Figure | None, ...]
     differences: tuple[RatioDifference | None, ...]
     less: str
     more: str
@@ -138,21 +138,19 @@ def _covered(work: Work) -> str:
     return f"of the phase {' + '.join(work.phases)}" if work.phases else "of the whole run"
 
 
-def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
+def _figures(report: Report) -> list[tuple[RunFigure, Figure]]:
     found = [
         (RunFigure(f"energy_{component}_joules", "energy", f"energy, {component.upper()}"), energy)
         for component, energy in report.energy.items()
     ]
-    found.append(
-        (RunFigure("duration_seconds", "duration", "duration"), Interval(report.duration_s))
-    )
+    found.append((RunFigure("duration_seconds", "duration", "duration"), Figure(report.duration_s)))
     for work in report.work:
         if work.energy_per_unit:
             key, name = f"energy_per_{work.unit}_joules", "energy per unit"
             found.append((RunFigure(key, "energy_per_unit", name, work.unit), work.energy_per_unit))
         if work.per_second:
             key = f"{work.unit}_per_second"
-            found.append((RunFigure(key, "rate", "rate", work.unit), Interval(work.per_second)))
+            found.append((RunFigure(key, "rate", "rate", work.unit), Figure(work.per_second)))
     given = {sum_.basis for sum_ in report.emission_totals if sum_.origin == "given intensity"}
     for sum_ in report.emission_totals:
         if sum_.origin == "ledger" and sum_.basis in given:
@@ -225,7 +223,7 @@ def _missing_figures(groups: Sequence[RunGroup]) -> Iterator[str]:
 
 def _has(one: GroupMember, figure: RunFigure) -> bool:
     value = one.figures.get(figure)
-    return value is not None and value.value > 0
+    return value is not None and value.number > 0
 
 
 def unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:

@@ -16,10 +16,10 @@ from enum import StrEnum
 import numpy as np
 
 from wattline.contract.work import is_useful, most_common_first, primary_first
+from wattline.figures import Figure
 from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup, unequal_work
 from wattline_analyzer.core.group_ratios import FEWEST_PAIRS
-from wattline_analyzer.core.interval import Interval, student_quantile
-from wattline_analyzer.core.statistics import FloatArray
+from wattline_analyzer.core.statistics import FloatArray, student_quantile
 
 FALSE_ALARM = 0.01
 """Largest probability of `regression` where the energy did not increase."""
@@ -53,8 +53,8 @@ class GateResult:
 
     verdict: Verdict
     figure: RunFigure
-    baseline: Interval
-    candidate: Interval
+    baseline: Figure
+    candidate: Figure
     ratio: float
     low: float | None
     high: float | None
@@ -75,7 +75,7 @@ def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure
         {
             figure
             for figure, value in one.figures.items()
-            if value.value > 0 and figure.kind != "rate"
+            if value.number > 0 and figure.kind != "rate"
         }
         for one in members
     ]
@@ -141,7 +141,7 @@ def judge(
         np.array([one.figures[figure].value for one in column[:planned]]) for column in columns
     ]
     halves = [
-        np.array([one.figures[figure].half or 0.0 for one in column[:planned]])
+        np.array([one.figures[figure].half_width or 0.0 for one in column[:planned]])
         for column in columns
     ]
     longest = min(len(group) for group in values)
@@ -156,9 +156,7 @@ def judge(
         decision = _test(logs, spread, measured, math.log1p(max_increase), _part(repeats, planned))
         if decision.verdict is not Verdict.CANNOT_TELL:
             break
-    means = [
-        Interval(float(np.exp(np.mean(np.log(group[:repeats])))), n=repeats) for group in values
-    ]
+    means = [Figure(float(np.exp(np.mean(np.log(group[:repeats]))))) for group in values]
     low, high = (
         None if limit is None else math.exp(limit) for limit in (decision.low, decision.high)
     )

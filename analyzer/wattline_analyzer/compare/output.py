@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from wattline.figures import Figure, energy_text, mass_text
 from wattline_analyzer.compare.comparison import ComparisonLine, GroupComparison, RunFigure
 from wattline_analyzer.core import units
 from wattline_analyzer.core.group_ratios import RatioDifference
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.tables import (
     Cell,
     Column,
@@ -56,7 +56,7 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
     )
     notes = [f"{_MARK} {_SINGLE}."] if is_single else []
     levels = ["Geometric means with 95 % CI."]
-    if any(level and level.systematic for line in comparison.lines for level in line.levels):
+    if any(level and level.bias for line in comparison.lines for level in line.levels):
         levels.append(_ROUNDED)
     if attributed := [
         name
@@ -110,35 +110,35 @@ def _value_cells(line: ComparisonLine) -> list[Cell]:
     return [_value_cell(line.figure, level, largest) for level in line.levels]
 
 
-def _value_cell(figure: RunFigure, level: Interval | None, largest: float) -> Cell:
+def _value_cell(figure: RunFigure, level: Figure | None, largest: float) -> Cell:
     if level is None:
         return Cell()
     text = f"{value_text(figure, level, largest)}{_half_percent(level)}"
     return Cell(text, level.value, low=level.low, high=level.high)
 
 
-def value_text(figure: RunFigure, level: Interval, largest: float | None = None) -> str:
+def value_text(figure: RunFigure, level: Figure, largest: float | None = None) -> str:
     """Return the value; the systematic error of the sensors, if it is known, decides its digits."""
     if figure.kind == "duration":
-        return units.duration(level.value)
+        return units.duration(level.number)
     if figure.kind == "rate":
-        return units.rate(level.value, figure.of)
+        return units.rate(level.number, figure.of)
     half = (
         None
-        if level.systematic is None or level.limits is None
-        else (level.limits[1] - level.limits[0]) / 2
+        if level.bias is None or level.skewed is None
+        else (level.skewed[1] - level.skewed[0]) / 2
     )
-    quantity = replace(level, half=half)
+    quantity = replace(level, half_width=half, skewed=None)
     if figure.kind == "energy_per_unit":
         return units.energy_per_unit(quantity, figure.of, largest, half=False)
-    show = units.mass if figure.kind == "emissions" else units.energy
+    show = mass_text if figure.kind == "emissions" else energy_text
     return show(quantity, largest, half=False)
 
 
-def _half_percent(level: Interval) -> str:
+def _half_percent(level: Figure) -> str:
     if level.low is None or level.high is None or level.high == level.low:
         return ""
-    return f" (±{50 * (level.high - level.low) / level.value:.2g} %)"
+    return f" (±{50 * (level.high - level.low) / level.number:.2g} %)"
 
 
 def _records(comparison: GroupComparison, line: ComparisonLine) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wattline.counter_arrays import CounterSteps, counter_steps
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples, sample_median
 
 
@@ -23,7 +23,7 @@ class Increase:
     number of restarts in the range; a `partial` counter does not exist over the whole range.
     """
 
-    bound: Interval
+    bound: Figure
     restarts: int
     partial: bool
 
@@ -49,9 +49,9 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
     unseen += _before_late(counter, steps, fastest, start_s, end_s)
     if counter.t[0] > start_s:
         unseen += float(counter.value[0])
-    (first_low, first_high), (final_low, final_high) = first.ends, final.ends
+    (first_low, first_high), (final_low, final_high) = first.limits, final.limits
     limits = max(final_low - first_high, 0.0), final_high - first_low + unseen
-    bound = Interval(final.value - first.value, limits=limits)
+    bound = Figure(final.number - first.number, skewed=limits)
     partial = bool(counter.t[0] > start_s + reach_s or counter.t[-1] < end_s - reach_s)
     return Increase(bound, len(restart_spans_s), partial)
 
@@ -79,13 +79,13 @@ def _before_late(
     return float((counter.value[:-1][falls] + fastest * spans_s).sum())
 
 
-def _at(line: Samples, t_s: float) -> Interval:
+def _at(line: Samples, t_s: float) -> Figure:
     """Return the count at an instant, limited by the samples before and after it."""
     after = int(np.searchsorted(line.t, t_s, side="left"))
     before = max(int(np.searchsorted(line.t, t_s, side="right")) - 1, 0)
     value = float(np.interp(t_s, line.t, line.value))
     limits = float(line.value[before]), float(line.value[min(after, len(line) - 1)])
-    return Interval(value, limits=limits)
+    return Figure(value, skewed=limits)
 
 
 def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from wattline.contract.power_sensors import gpu_limits_j
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 ESTIMATE = "model"
 """The energy method of --cpu.power-model: power estimated from utilization, not measured."""
@@ -29,13 +29,13 @@ class GpuModel(NamedTuple):
     def simulated(self) -> bool:
         return self.name.startswith(SIMULATED)
 
-    def with_accuracy(self, energy: Interval) -> Interval:
+    def with_accuracy(self, energy: Figure) -> Figure:
         """Return an energy of this GPU with the systematic error of its sensor; a simulated sensor
         has none.
         """
         if self.simulated:
             return energy
-        return replace(energy, systematic=gpu_limits_j(energy.value, self.name, self.architecture))
+        return replace(energy, bias=gpu_limits_j(energy.number, self.name, self.architecture))
 
 
 UNKNOWN_GPU = GpuModel("", "")
@@ -60,12 +60,12 @@ class MeasuredDevice:
     device: str
     label: str
     name: str
-    energy: Interval
+    energy: Figure
     duration_s: float
     integral_j: float | None = None
-    from_raw_samples: Interval | None = None
-    idle_power_w: Interval | None = None
-    net: Interval | None = None
+    from_raw_samples: Figure | None = None
+    idle_power_w: Figure | None = None
+    net: Figure | None = None
     max_power_w: float | None = None
     power_limit_w: float | None = None
     covered_ratio: float | None = None
@@ -88,7 +88,7 @@ class MeasuredDevice:
         return self.name.startswith(SIMULATED)
 
     @property
-    def mean_power_w(self) -> Interval | None:
+    def mean_power_w(self) -> Figure | None:
         return self.energy.scaled(1 / self.duration_s) if self.duration_s > 0 else None
 
 
@@ -161,11 +161,11 @@ class Calibration:
     uncertainty_percent: float | None = None
     source: str = ""
 
-    def energy(self, reading: Interval, duration_s: float) -> Interval:
+    def energy(self, reading: Figure, duration_s: float) -> Figure:
         """Return (E − offset · T) / gain with the interval of the reading; the residual uncertainty
         is separate.
         """
-        return Interval(reading.value - self.offset_w * duration_s, reading.half).scaled(
+        return Figure(reading.number - self.offset_w * duration_s, reading.half_width).scaled(
             1 / self.gain
         )
 
@@ -176,7 +176,7 @@ class ReportDevice(AttributedDevice):
 
     budget: UncertaintyBudget | None = None
     calibration: Calibration | None = None
-    calibrated: Interval | None = None
+    calibrated: Figure | None = None
 
 
 def fields_of(stage: Any) -> dict[str, Any]:

@@ -9,22 +9,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 
-def quantity(interval: Interval | None, name: str, unit: str) -> dict[str, float | None]:
+def quantity(interval: Figure | None, name: str, unit: str) -> dict[str, float | None]:
     """Return a value and the half-width of its 95 % CI as entries of a document."""
     return {
         f"{name}_{unit}": interval.value if interval else None,
-        f"{name}_uncertainty_{unit}": interval.half if interval else None,
+        f"{name}_uncertainty_{unit}": interval.half_width if interval else None,
     }
 
 
-def energy_by_component(energies: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+def energy_by_component(energies: Mapping[str, Figure]) -> dict[str, dict[str, float | None]]:
     return {
         "energy_joules": {component: energy.value for component, energy in energies.items()},
         "energy_uncertainty_joules": {
-            component: energy.half for component, energy in energies.items()
+            component: energy.half_width for component, energy in energies.items()
         },
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval, total
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
 from wattline_exporter.sensors.carbon.providers.static import (
     CUSTOM_REGION,
     TABLE_YEAR,
@@ -42,7 +42,7 @@ class Emission:
     basis: str
     quality: str
     origin: Literal["ledger", "given intensity", "restated", "by slot"]
-    mass_g: Interval
+    mass_g: Figure
     estimated: bool = False
     grams_per_kwh: float | None = None
     covers_intensity: bool = False
@@ -54,7 +54,7 @@ class EmissionTotal:
 
     basis: str
     origin: str
-    mass_g: Interval
+    mass_g: Figure
     parts: tuple[Emission, ...]
 
     @property
@@ -71,7 +71,7 @@ class EmissionTotal:
     @property
     def energy_only(self) -> bool:
         """True if the interval covers the uncertainty of the energy, not of the intensity."""
-        return self.mass_g.half is not None and not all(
+        return self.mass_g.half_width is not None and not all(
             part.covers_intensity for part in self.parts
         )
 
@@ -100,10 +100,10 @@ def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
         by_component = []
         for component in dict.fromkeys(part.component for part in parts):
             masses = [part.mass_g for part in parts if part.component == component]
-            halves = [mass.half for mass in masses if mass.half is not None]
+            halves = [mass.half_width for mass in masses if mass.half_width is not None]
             half = math.fsum(halves) if len(halves) == len(masses) else None
-            by_component.append(Interval(math.fsum(mass.value for mass in masses), half))
-        found.append(EmissionTotal(basis, origin, total(by_component), parts))
+            by_component.append(Figure(math.fsum(mass.number for mass in masses), half))
+        found.append(EmissionTotal(basis, origin, sum_of_one_job(by_component), parts))
     return found
 
 
@@ -182,12 +182,12 @@ class RestatedSlot:
     quality: str
     grams_per_kwh: float | None
     before_g_per_kwh: float | None
-    energy: Mapping[str, Interval]
+    energy: Mapping[str, Figure]
     sigma_g_per_kwh: float | None = None
 
     @property
     def energy_j(self) -> float:
-        return math.fsum(energy.value for energy in self.energy.values())
+        return math.fsum(energy.number for energy in self.energy.values())
 
     @property
     def mass_g(self) -> float | None:
@@ -214,7 +214,7 @@ class Restatement:
 
     @property
     def mass_g(self) -> float:
-        return math.fsum(emission.mass_g.value for emission in self.emissions)
+        return math.fsum(emission.mass_g.number for emission in self.emissions)
 
     def share_of(self, quality: str) -> float:
         """Return the share of the energy with intensities of this quality; "" means no
@@ -260,7 +260,7 @@ class SciUnit:
 
     unit: str
     amount: float
-    operational: Interval
+    operational: Figure
     apart: bool = False
 
 
@@ -275,39 +275,39 @@ class Sci:
     boundary: str
     basis: str
     origin: str
-    operational: Interval
+    operational: Figure
     embodied_g: float
     units: tuple[SciUnit, ...]
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     attributed: bool = False
 
     @property
-    def whole(self) -> Interval:
-        return Interval(self.operational.value + self.embodied_g, self.operational.half)
+    def whole(self) -> Figure:
+        return Figure(self.operational.number + self.embodied_g, self.operational.half_width)
 
     @property
-    def per_unit(self) -> dict[str, Interval]:
+    def per_unit(self) -> dict[str, Figure]:
         return {one.unit: self.each(one) for one in self.units}
 
-    def each(self, one: SciUnit) -> Interval:
+    def each(self, one: SciUnit) -> Figure:
         """Return the emissions of one unit of work, with the uncertainty of emissions and
         amount.
         """
-        each = Interval(one.operational.value + self.embodied_g / one.amount, one.operational.half)
+        each = Figure(
+            one.operational.number + self.embodied_g / one.amount, one.operational.half_width
+        )
         return widened_by_amount(each, one.amount, self.limits.get(one.unit))
 
 
-def widened_by_amount(
-    each: Interval, amount: float, limits: tuple[float, float] | None
-) -> Interval:
+def widened_by_amount(each: Figure, amount: float, limits: tuple[float, float] | None) -> Figure:
     """Add the uncertainty of `amount` to a figure per unit; the result is unknown where either one
     is.
     """
     if limits is None:
         return each
     low, high = limits
-    if each.half is None or low <= 0:
-        return Interval(each.value)
-    return Interval(
-        each.value, each.half + abs(each.value) * max(amount / low - 1, 1 - amount / high)
+    if each.half_width is None or low <= 0:
+        return Figure(each.value)
+    return Figure(
+        each.value, each.half_width + abs(each.number) * max(amount / low - 1, 1 - amount / high)
     )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattline_analyzer.core.interval import Interval, student_quantile
-from wattline_analyzer.core.statistics import CONFIDENCE, FloatArray
+from wattline.figures import Figure
+from wattline_analyzer.core.statistics import CONFIDENCE, FloatArray, student_quantile
 
 FEWEST_PAIRS = 3
 """Pairs below which the scatter within the groups is known better than that of the ratios."""
@@ -28,7 +28,7 @@ _WIDEST = 5.0
 class RunValue:
     """The positive value of one run; `block` is its repeat."""
 
-    value: Interval
+    value: Figure
     block: Hashable
 
 
@@ -50,7 +50,7 @@ class RatioDifference:
 
 def geometric_means(
     groups: Sequence[Sequence[RunValue]], confidence: float = CONFIDENCE
-) -> list[Interval]:
+) -> list[Figure]:
     """Return the geometric mean of each group with its CI, and the systematic error of its first
     run.
     """
@@ -60,9 +60,7 @@ def geometric_means(
         error, measured = _error_of_mean(group, pooled), _measurement(group)
         mean, half = _mean_log(group), _half_width(error, measured, confidence)
         limits = None if half is None else (math.exp(mean - half), math.exp(mean + half))
-        out.append(
-            Interval(math.exp(mean), limits=limits, n=len(group)).with_accuracy_of(group[0].value)
-        )
+        out.append(Figure(math.exp(mean), skewed=limits).with_accuracy_of(group[0].value))
     return out
 
 
@@ -98,11 +96,11 @@ class _StandardError:
 
 
 def _logs(group: Sequence[RunValue]) -> FloatArray:
-    return np.log([sample.value.value for sample in group])
+    return np.log([sample.value.number for sample in group])
 
 
 def _mean_log(group: Sequence[RunValue]) -> float:
-    return math.fsum(math.log(sample.value.value) for sample in group) / len(group)
+    return math.fsum(math.log(sample.value.number) for sample in group) / len(group)
 
 
 def _pooled_scatter(groups: Sequence[Sequence[RunValue]]) -> _StandardError | None:
@@ -111,7 +109,7 @@ def _pooled_scatter(groups: Sequence[Sequence[RunValue]]) -> _StandardError | No
     if freedom < 1:
         return None
     squares = [
-        (math.log(sample.value.value) - _mean_log(group)) ** 2
+        (math.log(sample.value.number) - _mean_log(group)) ** 2
         for group in groups
         for sample in group
     ]
@@ -134,7 +132,7 @@ def _error_of_difference(
 ) -> _StandardError | None:
     """Return the error by pairs if both groups have the same repeats, else Welch's."""
     by_block = [
-        {sample.block: math.log(sample.value.value) for sample in group}
+        {sample.block: math.log(sample.value.number) for sample in group}
         for group in (first, second)
     ]
     if (
@@ -183,7 +181,9 @@ def _half_width(
 def _measurement(group: Sequence[RunValue]) -> float | None:
     """Return the relative half-width of the mean due to the measurement uncertainty of each run."""
     halves = [
-        sample.value.half / sample.value.value for sample in group if sample.value.half is not None
+        sample.value.half_width / sample.value.number
+        for sample in group
+        if sample.value.half_width is not None
     ]
     return (
         float(np.sqrt(np.sum(np.square(halves))) / len(halves))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from wattline.counter_arrays import counter_steps
 from wattline.counters import CounterLimits
-from wattline_analyzer.core.interval import Interval, student_quantile
+from wattline.figures import Figure
 from wattline_analyzer.core.samples import (
     GAP_FACTOR,
     FloatArray,
@@ -24,6 +24,7 @@ from wattline_analyzer.core.samples import (
     sample_median,
     sample_quantiles,
 )
+from wattline_analyzer.core.statistics import student_quantile
 
 RUN_AGE_S = 0.4
 """Maximum age of a scraped counter during a run: sensor update (0.1 s), poll and shared rendering.
@@ -118,7 +119,7 @@ def counter_energy(
     end_s: float,
     power: PowerRange,
     read_age_s: float | None = None,
-) -> Interval | None:
+) -> Figure | None:
     """Return the energy in [start_s, end_s], interpolated at the edges, with limits; None without
     samples.
 
@@ -135,9 +136,9 @@ def counter_energy(
     during_s = RUN_AGE_S if read_age_s is None else read_age_s
     age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
     first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))
-    (first_low, first_high), (final_low, final_high) = first.ends, final.ends
+    (first_low, first_high), (final_low, final_high) = first.limits, final.limits
     low, high = max(final_low - first_high, 0.0), max(final_high - first_low, 0.0)
-    return Interval(min(max(final.value - first.value, low), high), limits=(low, high))
+    return Figure(min(max(final.number - first.number, low), high), skewed=(low, high))
 
 
 def is_plausible_counter(counter: Samples, power: PowerRange) -> bool:
@@ -162,7 +163,7 @@ def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange
     return PowerRange(min(power.low_w, slowest_w), max(power.high_w, fastest_w))
 
 
-def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange) -> Interval:
+def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange) -> Figure:
     """Return the energy at one instant, interpolated between samples or extrapolated from the
     nearest two.
     """
@@ -177,13 +178,13 @@ def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange
     if low > high:  # the timestamps contradict the range of power: keep both limits
         low, high = high, low
     if line.t[0] <= t_s <= line.t[-1]:
-        return Interval(float(np.interp(t_s, line.t, line.energy_j)), limits=(low, high))
+        return Figure(float(np.interp(t_s, line.t, line.energy_j)), skewed=(low, high))
     if len(line.t) < 2:
-        return Interval((low + high) / 2, limits=(low, high))
+        return Figure((low + high) / 2, skewed=(low, high))
     near, next_ = (0, 1) if t_s < line.t[0] else (-1, -2)
     pace_w = float((line.energy_j[next_] - line.energy_j[near]) / (line.t[next_] - line.t[near]))
     value_j = float(line.energy_j[near]) + pace_w * (t_s - float(line.t[near]))
-    return Interval(min(max(value_j, low), high), limits=(low, high))
+    return Figure(min(max(value_j, low), high), skewed=(low, high))
 
 
 def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0) -> Integral:
@@ -218,7 +219,7 @@ def integrate_within(power: Samples, start_s: float, end_s: float, longest_s: fl
 
 def idle_power(
     power: Samples, utilization: Samples, windows: list[tuple[float, float]]
-) -> Interval | None:
+) -> Figure | None:
     """Return the median power of the idle windows among `windows`, which have no run; None if none
     is idle.
 
@@ -237,7 +238,7 @@ def idle_power(
         return None
     medians_w = [sample_median(window.value) for window in idle]
     half_w = math.hypot(*(_median_half_w(window) for window in idle)) / len(idle)
-    return Interval(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
+    return Figure(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
 
 
 def _median_half_w(power: Samples) -> float:
@@ -273,11 +274,11 @@ def _is_idle(power: Samples, utilization: Samples) -> bool:
     return _spread(power) <= 0.1 * sample_median(power.value)
 
 
-def net_energy(energy: Interval, idle: Interval, duration_s: float) -> Interval:
+def net_energy(energy: Figure, idle: Figure, duration_s: float) -> Figure:
     """Return E − P_idle · T in joules; the two uncertainties add in quadrature."""
     half = (
         None
-        if energy.half is None
-        else float(np.hypot(energy.half, (idle.half or 0.0) * duration_s))
+        if energy.half_width is None
+        else float(np.hypot(energy.half_width, (idle.half_width or 0.0) * duration_s))
     )
-    return Interval(energy.value - idle.value * duration_s, half)
+    return Figure(energy.number - idle.number * duration_s, half)

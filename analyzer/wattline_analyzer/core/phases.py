@@ -10,8 +10,8 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_window
+from wattline.figures import Figure
 from wattline_analyzer.core.devices import MeasuredDevice
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Finding, RunPhase
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of, samples
 from wattline_analyzer.core.samples import Samples, clean, median_spacing_s
@@ -158,7 +158,7 @@ def rise_limits(
     moments: tuple[float, float],
     points: tuple[tuple[float, float], ...] = (),
     age_s: float = 0.0,
-) -> Interval:
+) -> Figure:
     """Return the rise of a counter between two moments, with its limits: the samples before and
     after each moment.
 
@@ -168,13 +168,13 @@ def rise_limits(
     more_t, more_value = np.array([t for t, _ in points]), np.array([value for _, value in points])
     line = clean(np.concatenate([more_t, counter.t]), np.concatenate([more_value, counter.value]))
     if not len(line):
-        return Interval(0.0, 0.0)
+        return Figure(0.0, 0.0)
     begin, end = np.interp(moments, line.t, line.value)
     latest = line.value[np.maximum(np.searchsorted(line.t, moments, "right") - 1, 0)]
     oldest_s = np.maximum.accumulate(line.t - age_s * ~np.isin(line.t, more_t))
     following = line.value[np.minimum(np.searchsorted(oldest_s, moments, "left"), len(line) - 1)]
     limits = max(float(latest[1] - following[0]), 0.0), float(following[1] - latest[0])
-    return Interval(float(end - begin), limits=limits)
+    return Figure(float(end - begin), skewed=limits)
 
 
 def measurable_phases(

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from wattline.contract import metrics as m
 from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, is_shared
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.interval import Interval, total
 from wattline_analyzer.core.run_ledger import run_aliases
 from wattline_analyzer.core.sample_table import Row, SampleTable, last
 
@@ -32,7 +32,7 @@ class RunEntry:
     state: str
     started_at_s: float
     duration_s: float
-    gpu_energy: Interval | None
+    gpu_energy: Figure | None
     """Energy of the whole GPUs."""
     simulated: bool = False
     attributed_gpu_j: float | None = None
@@ -81,7 +81,7 @@ def run_entry(
         for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
     }
     energies = [
-        models.get(gpu[1], UNKNOWN_GPU).with_accuracy(Interval(joules, halves_j.get(gpu)))
+        models.get(gpu[1], UNKNOWN_GPU).with_accuracy(Figure(joules, halves_j.get(gpu)))
         for gpu, joules in whole_j.items()
     ]
     duration_s = max(
@@ -115,7 +115,7 @@ def run_entry(
         worst if ended else "running" if fresh else "unfinished",
         min(row.value for row in starts),
         duration_s,
-        total(energies) if energies else None,
+        sum_of_one_job(energies) if energies else None,
         any(models.get(device, UNKNOWN_GPU).simulated for _, device in whole_j),
         math.fsum(min(shares_j[gpu], joules) for gpu, joules in whole_j.items()) if known else None,
         shared,

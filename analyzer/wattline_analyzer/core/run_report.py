@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wattline.contract.work import SHARE_POLICY
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
 from wattline_analyzer.core.devices import (
     AttributedDevice,
     Calibration,
@@ -24,7 +25,6 @@ from wattline_analyzer.core.emissions import (
     Sci,
     total_emissions,
 )
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval, total
 
 Level = Literal["note", "warning", "bad"]
 _WHOLE = 0.9995
@@ -61,7 +61,7 @@ class Price:
     per_kwh: float
     currency: str = ""
 
-    def of(self, energy: Interval) -> Interval:
+    def of(self, energy: Figure) -> Figure:
         """Return the price of `energy` in joules."""
         return energy.scaled(self.per_kwh / JOULES_PER_KWH)
 
@@ -124,9 +124,9 @@ class Work:
     unit: str
     amount: float
     per_second: float | None
-    energy_per_unit: Interval | None
+    energy_per_unit: Figure | None
     phases: tuple[str, ...] = ()
-    whole_devices: Interval | None = None
+    whole_devices: Figure | None = None
 
     @property
     def energy_phases(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class RunPhase:
 
     name: str
     duration_s: float
-    energy: Mapping[str, Interval]
+    energy: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +157,19 @@ class UnitEnergy:
     unit: str
     amount: float
     per_second: float | None
-    energy_per_unit: Interval
+    energy_per_unit: Figure
     phases: tuple[str, ...] = ()
     attributed: bool = False
 
     @property
-    def units_per_joule(self) -> Interval | None:
+    def units_per_joule(self) -> Figure | None:
         """Reciprocal with the same relative half-width; None without energy."""
         joules = self.energy_per_unit
-        if joules.value <= 0:
+        if joules.number <= 0:
             return None
-        return Interval(
-            1 / joules.value, None if joules.half is None else joules.half / joules.value**2
+        return Figure(
+            1 / joules.number,
+            None if joules.half_width is None else joules.half_width / joules.number**2,
         )
 
 
@@ -179,7 +180,7 @@ class Boundary:
     """
 
     components: tuple[str, ...]
-    energy: Interval
+    energy: Figure
     work: tuple[UnitEnergy, ...]
     pue: float | None = None
     attributed_j: float | None = None
@@ -196,8 +197,8 @@ class Calibrated:
     work.
     """
 
-    energy: Interval | None
-    per_unit: Mapping[str, Interval]
+    energy: Figure | None
+    per_unit: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +221,26 @@ class MeasuredRun:
     ended_at_s: float | None
     duration_s: float
     devices: tuple[MeasuredDevice, ...]
-    energy: Mapping[str, Interval]
-    from_raw_samples: Interval | None
+    energy: Mapping[str, Figure]
+    from_raw_samples: Figure | None
     integral_j: float | None
-    net: Interval | None
+    net: Figure | None
     phases: tuple[RunPhase, ...]
     results: Mapping[str, float]
 
     @property
-    def headline(self) -> Interval | None:
+    def headline(self) -> Figure | None:
         """The energy of the run: of its GPUs, else of the CPU, else of the DRAM."""
         return self.energy.get("gpu") or self.energy.get("cpu") or self.energy.get("dram")
 
     @property
-    def whole(self) -> Interval | None:
+    def whole(self) -> Figure | None:
         """The sum of all components; None where there is only one, or another run shared a
         device.
         """
         if len(self.energy) < 2 or any(device.shared for device in self.devices):
             return None
-        return total(self.energy.values())
+        return sum_of_one_job(self.energy.values())
 
     @property
     def estimated(self) -> frozenset[str]:
@@ -260,7 +261,7 @@ class MeasuredRun:
         )
 
     @property
-    def mean_power_w(self) -> Interval | None:
+    def mean_power_w(self) -> Figure | None:
         """The power of the headline's devices together, each over the time that its energy
         covers.
         """
@@ -268,7 +269,7 @@ class MeasuredRun:
             mine = [
                 device for device in self.devices if device.component == next(iter(self.energy))
             ]
-            return total(device.mean_power_w for device in mine if device.mean_power_w)
+            return sum_of_one_job(device.mean_power_w for device in mine if device.mean_power_w)
         return (
             self.headline.scaled(1 / self.duration_s)
             if self.headline and self.duration_s > 0
@@ -309,9 +310,9 @@ class AttributedRun(MeasuredRun):
         """
         shares = self.shares
         return {
-            component: min(joules[SHARE_POLICY] / self.energy[component].value, 1.0)
+            component: min(joules[SHARE_POLICY] / self.energy[component].number, 1.0)
             for component, joules in shares.items()
-            if SHARE_POLICY in joules and self.energy[component].value > 0
+            if SHARE_POLICY in joules and self.energy[component].number > 0
         }
 
     @property

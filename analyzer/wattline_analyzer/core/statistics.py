@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,10 @@ _PRIOR_FREEDOM = 2.0
 """Weight of the common variance: few repeats of a setting do not show its own."""
 _NOTHING = 1e-12
 """Ratios below are rounding errors."""
+_MOST_STEPS = 100_000
+_PRECISION = 1e-15
+_FEW = 300
+"""Degrees of freedom up to which the gamma function is finite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,3 +260,70 @@ def highest_share(found: int, n: int, probability: float) -> float:
         terms = (math.comb(n, k) * middle**k * (1 - middle) ** (n - k) for k in range(found + 1))
         low, high = (middle, high) if math.fsum(terms) > probability else (low, middle)
     return high
+
+
+@lru_cache(maxsize=256)
+def student_quantile(freedom: float, probability: float) -> float:
+    """Return the quantile of Student's t for a probability in (0.5, 1), as `scipy.special.stdtrit`
+    does.
+
+    The import of scipy takes a third of the CPU time of a report. Newton's method begins at the
+    normal quantile and rises, because the upper tail is convex.
+    """
+    tail = 1 - probability
+    if not (freedom > 0 and 0 < tail < 0.5):
+        return math.nan
+    scale, t = _gamma_ratio(freedom) / math.sqrt(math.pi), NormalDist().inv_cdf(probability)
+    for _ in range(100):
+        power = scale * math.exp(-freedom / 2 * math.log1p(t * t / freedom))
+        density = power / math.sqrt(freedom + t * t)
+        step = (_student_tail(t, freedom, power) - tail) / density
+        t += step
+        if abs(step) <= 1e-9 * t:  # the next step would be its square
+            break
+    return t
+
+
+def _student_tail(t: float, freedom: float, power: float) -> float:
+    """Return the probability above t: I(ν / 2, 1/2) / 2 at ν / (ν + t²), where I is the incomplete
+    beta function.
+    """
+    whole = freedom + t * t
+    front = power * t / math.sqrt(whole)
+    if t * t * (freedom + 2) < 3 * freedom:
+        return 0.5 - front * _beta_fraction(0.5, freedom / 2, t * t / whole)
+    return front * _beta_fraction(freedom / 2, 0.5, freedom / whole) / freedom
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """Return the continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's
+    method.
+    """
+    inverse, ratio = 1 / (1 - (a + b) * x / (a + 1)), 1.0
+    value = inverse
+    for n in range(1, _MOST_STEPS):
+        for numerator in (
+            n * (b - n) * x / ((a + 2 * n - 1) * (a + 2 * n)),
+            -(a + n) * (a + b + n) * x / ((a + 2 * n) * (a + 2 * n + 1)),
+        ):
+            inverse, ratio = 1 / (1 + numerator * inverse), 1 + numerator / ratio
+            value *= inverse * ratio
+        if abs(inverse * ratio - 1) <= _PRECISION:
+            break
+    return value
+
+
+def _gamma_ratio(freedom: float) -> float:
+    """Return Γ((ν + 1) / 2) / Γ(ν / 2), for many degrees of freedom by its asymptotic series."""
+    if freedom < _FEW:
+        return math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2)
+    part = 1 / freedom
+    series = (
+        1
+        - part / 4
+        + part**2 / 32
+        + 5 * part**3 / 128
+        - 21 * part**4 / 2_048
+        - 399 * part**5 / 8_192
+    )
+    return math.sqrt(freedom / 2) * series

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from wattline.figures import (
+    Figure,
+    bounded_energy_text,
+    energy_of_one_text,
+    energy_text,
+    mass_text,
+    money_text,
+    power_text,
+    significant_text,
+)
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import SIMULATED
-from wattline_analyzer.core.interval import Interval
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -142,58 +151,58 @@ def text_cell(text: str, note: str = "") -> Cell:
 
 
 def energy_cell(
-    energy: Interval | None, largest: float | None = None, *, estimated: bool = False
+    energy: Figure | None, largest: float | None = None, *, estimated: bool = False
 ) -> Cell:
     """Return the energy in the unit that fits the `largest` of its column."""
     if energy is None:
         return Cell()
     return Cell(
-        units.marked(units.energy(energy, largest), estimated), energy.value, "J", energy.half
+        units.marked(energy_text(energy, largest), estimated), energy.value, "J", energy.half_width
     )
 
 
 def joules_cell(
     value_j: float | None, largest: float | None = None, *, estimated: bool = False
 ) -> Cell:
-    return energy_cell(None if value_j is None else Interval(value_j), largest, estimated=estimated)
+    return energy_cell(None if value_j is None else Figure(value_j), largest, estimated=estimated)
 
 
-def bound_cell(bound: Interval | None, largest: float | None = None) -> Cell:
+def bound_cell(bound: Figure | None, largest: float | None = None) -> Cell:
     if bound is None:
         return Cell()
     return Cell(
-        units.energy_bound(bound, largest), bound.value, "J", low=bound.low, high=bound.high
+        bounded_energy_text(bound, largest), bound.value, "J", low=bound.low, high=bound.high
     )
 
 
-def power_cell(power: Interval | None, *, estimated: bool = False) -> Cell:
+def power_cell(power: Figure | None, *, estimated: bool = False) -> Cell:
     if power is None:
         return Cell()
-    return Cell(units.marked(units.power(power), estimated), power.value, "W", power.half)
+    return Cell(units.marked(power_text(power), estimated), power.value, "W", power.half_width)
 
 
 def watts_cell(value_w: float | None) -> Cell:
-    return power_cell(None if value_w is None else Interval(value_w))
+    return power_cell(None if value_w is None else Figure(value_w))
 
 
 def mass_cell(
-    mass: Interval | None, largest: float | None = None, *, estimated: bool = False
+    mass: Figure | None, largest: float | None = None, *, estimated: bool = False
 ) -> Cell:
     """Return emissions in g CO2eq, in the unit that fits the `largest` of their column."""
     if mass is None:
         return Cell()
-    return Cell(units.marked(units.mass(mass, largest), estimated), mass.value, "g", mass.half)
+    return Cell(units.marked(mass_text(mass, largest), estimated), mass.value, "g", mass.half_width)
 
 
 def grams_cell(value_g: float | None, largest: float | None = None) -> Cell:
-    return mass_cell(None if value_g is None else Interval(value_g), largest)
+    return mass_cell(None if value_g is None else Figure(value_g), largest)
 
 
-def energy_per_unit_cell(energy: Interval | None, largest: float | None = None) -> Cell:
+def energy_per_unit_cell(energy: Figure | None, largest: float | None = None) -> Cell:
     """Return joules per unit of work; the unit of work is part of the row or the title."""
     if energy is None:
         return Cell()
-    return Cell(units.energy_of_one(energy, largest), energy.value, "J", energy.half)
+    return Cell(energy_of_one_text(energy, largest), energy.value, "J", energy.half_width)
 
 
 def duration_cell(seconds: float | None) -> Cell:
@@ -209,11 +218,11 @@ def number_cell(value: float | None, unit: str = "") -> Cell:
     """Return a number of four digits with its unit."""
     if value is None:
         return Cell()
-    return Cell(f"{units.number(value)} {unit}".rstrip(), value, unit)
+    return Cell(f"{significant_text(value)} {unit}".rstrip(), value, unit)
 
 
-def money_cell(amount: Interval) -> Cell:
-    return Cell(units.money(amount), amount.value)
+def money_cell(amount: Figure) -> Cell:
+    return Cell(money_text(amount), amount.value)
 
 
 def ratio_cell(ratio: float | None) -> Cell:
@@ -256,7 +265,7 @@ class CommandOutput:
         return CommandOutput([*parts, *self.parts], document, rows, header)
 
 
-def estimate_record(estimate: Interval | None, name: str) -> dict[str, float | None]:
+def estimate_record(estimate: Figure | None, name: str) -> dict[str, float | None]:
     """Return an estimate and the limits of its 95 % CI as entries of a document; null where
     unknown.
     """
@@ -267,13 +276,13 @@ def estimate_record(estimate: Interval | None, name: str) -> dict[str, float | N
     }
 
 
-def estimate_cell(estimate: Interval | None, scale: float = 1.0, unit: str = "") -> Cell:
+def estimate_cell(estimate: Figure | None, scale: float = 1.0, unit: str = "") -> Cell:
     """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets; `scale` converts the value to
     `unit`.
     """
-    if estimate is None or not math.isfinite(estimate.value):
+    if estimate is None or not math.isfinite(estimate.number):
         return Cell()
-    text = f"{scale * estimate.value:.4g}{unit}"
+    text = f"{scale * estimate.number:.4g}{unit}"
     if estimate.low is not None and estimate.high is not None:
         text += f" ({scale * estimate.low:.3g} to {scale * estimate.high:.3g})"
     return Cell(text, estimate.value, low=estimate.low, high=estimate.high)

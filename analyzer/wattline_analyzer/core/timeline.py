@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import SampleTable, last
 from wattline_analyzer.core.samples import FloatArray
 
@@ -112,7 +112,7 @@ class EnergyTrack:
         found: FloatArray = np.interp(times_s, self.t, self.value_j)
         return found
 
-    def at(self, t_s: float) -> Interval:
+    def at(self, t_s: float) -> Figure:
         """Return the energy at one time with its limits: the energy rises, and at most by
         `high_w`.
         """
@@ -120,7 +120,7 @@ class EnergyTrack:
         lows = self.low_j + self.high_w * np.minimum(t_s - (self.t + self.ahead_s), 0.0)
         highs = self.high_j + self.high_w * np.maximum(t_s - (self.t - self.age_s), 0.0)
         low_j, high_j = min(float(lows.max()), value_j), max(float(highs.min()), value_j)
-        return Interval(value_j, limits=(low_j, high_j))
+        return Figure(value_j, skewed=(low_j, high_j))
 
 
 EnergyTracks = Mapping[tuple[str, str], Sequence[EnergyTrack]]

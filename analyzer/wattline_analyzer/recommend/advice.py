@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from wattline.figures import Figure
 from wattline_analyzer.core import statistics as stats
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.statistics import FloatArray
 from wattline_analyzer.recommend.equal_work import of_equal_work
 from wattline_analyzer.recommend.objective import (
@@ -119,15 +119,15 @@ def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candid
     ]
     powers_w = [run.p95_power_w for run in runs if run.p95_power_w is not None]
     heats = [run.temperature_celsius for run in runs if run.temperature_celsius is not None]
-    limits = None if seconds.limits is None else (1 / seconds.limits[1], 1 / seconds.limits[0])
-    rate = Interval(1 / seconds.value, limits=limits)
+    limits = None if seconds.skewed is None else (1 / seconds.skewed[1], 1 / seconds.skewed[0])
+    rate = Figure(1 / seconds.number, skewed=limits)
     return Candidate(
         setting=setting,
         runs=runs,
         outliers=outliers,
         cost=_level([costs.cost[at] for at in kept[number]], table.cost, number),
         rate=rate,
-        fitted_rate=rate.value,
+        fitted_rate=rate.number,
         saving=_change(costs.cost, kept, (base, number), table.cost, -1),
         slowdown=_change(costs.time_s, kept, (number, base), table.time, 1),
         p95_power_w=float(np.median(powers_w)) if powers_w else None,
@@ -160,13 +160,13 @@ def _binds(setting: Setting, runs: Sequence[SweepRun], shares: Sequence[float]) 
 
 def _level(
     values: Sequence[float], comparison: stats.SettingComparison | None, number: int
-) -> Interval:
+) -> Figure:
     """Return the geometric mean, in which a run with twice the work has no more weight."""
     mean = float(np.exp(np.log(values).mean()))
     if comparison is None:
-        return Interval(mean)
+        return Figure(mean)
     half = float(comparison.half[number])
-    return Interval(mean, limits=(mean * math.exp(-half), mean * math.exp(half)))
+    return Figure(mean, skewed=(mean * math.exp(-half), mean * math.exp(half)))
 
 
 def _change(
@@ -175,28 +175,28 @@ def _change(
     pair: tuple[int, int],
     comparison: stats.SettingComparison | None,
     sign: Literal[1, -1],
-) -> Interval:
+) -> Figure:
     """Return the excess of the first over the second (`sign` 1), or the saving of the second (-1),
     as ratios.
     """
     first, second = pair if sign == 1 else pair[::-1]
     if first == second:
-        return Interval(0.0)
+        return Figure(0.0)
     if comparison is None:
         logs = [
             float(np.log([values[at] for at in kept[number]]).mean()) for number in (first, second)
         ]
-        return Interval(sign * math.expm1(logs[0] - logs[1]))
+        return Figure(sign * math.expm1(logs[0] - logs[1]))
     middle, half = (
         float(comparison.difference[first, second]),
         float(comparison.difference_half[first, second]),
     )
     low, high = sorted(sign * math.expm1(end) for end in (middle - half, middle + half))
-    return Interval(sign * math.expm1(middle), limits=(low, high))
+    return Figure(sign * math.expm1(middle), skewed=(low, high))
 
 
 def _with_pareto_front(candidates: list[Candidate]) -> list[Candidate]:
-    front = pareto_front([(each.cost.value, 1 / each.rate.value) for each in candidates])
+    front = pareto_front([(each.cost.number, 1 / each.rate.number) for each in candidates])
     return [replace(each, on_front=number in front) for number, each in enumerate(candidates)]
 
 
@@ -206,7 +206,7 @@ def _with_fitted_rates(candidates: list[Candidate]) -> list[Candidate]:
     for _, family in itertools.groupby(candidates, key=lambda each: each.setting.others):
         members = list(family)
         weights = [float(len(each.runs)) for each in members]
-        rates = monotone_fit([each.rate.value for each in members], weights)
+        rates = monotone_fit([each.rate.number for each in members], weights)
         found += [
             replace(each, fitted_rate=float(rate))
             for each, rate in zip(members, rates, strict=True)
@@ -244,8 +244,8 @@ def _broken_constraints(
 ) -> list[str]:
     """Return the violated constraints; each run of the setting has to meet an SLO."""
     found = []
-    if question.max_slowdown is not None and candidate.slowdown.value > question.max_slowdown:
-        found.append(f"takes {100 * candidate.slowdown.value:.1f} % longer than {base.setting}")
+    if question.max_slowdown is not None and candidate.slowdown.number > question.max_slowdown:
+        found.append(f"takes {100 * candidate.slowdown.number:.1f} % longer than {base.setting}")
     for name, most in question.slos.items():
         values = [run.results[name] for run in candidate.runs if name in run.results]
         if not values:
@@ -301,7 +301,7 @@ def _decide(
     open_ = [number for number in open_ if not candidates[number].broken]
     if not open_:
         return replace(advice, verdict="not_feasible")
-    best = min(open_, key=lambda number: candidates[number].cost.value)
+    best = min(open_, key=lambda number: candidates[number].cost.number)
     if comparison is None:
         chosen = replace(candidates[best], like_best=True)
         final = tuple(chosen if number == best else each for number, each in enumerate(candidates))
@@ -320,7 +320,7 @@ def _decide(
         for number, each in enumerate(candidates)
     )
     fastest = max(
-        equal, key=lambda number: (round(final[number].fitted_rate, 12), -final[number].cost.value)
+        equal, key=lambda number: (round(final[number].fitted_rate, 12), -final[number].cost.number)
     )
     chosen = final[fastest]
     verdict: Verdict = "apply"

@@ -121,7 +121,7 @@ def _whole_runs(sweep: Sweep, question: SweepQuestion, units: Mapping[str, Seque
         _spread(sweep, seconds) <= max(_EQUAL_RATIO, _scatter(sweep, seconds))
         for seconds in (_duration_s, _longest_phase_s)
     )
-    if equal_time and _spread(sweep, lambda run: run.energy.value) > _EQUAL_ENERGY_RATIO:
+    if equal_time and _spread(sweep, lambda run: run.energy.number) > _EQUAL_ENERGY_RATIO:
         raise QuestionError(
             f"{sweep.title}: the runs report no work and last equally long at all settings, so "
             "that their work may "

@@ -30,7 +30,7 @@ _SUMMARY_COLUMNS: dict[str, Callable[[SweepRun], float | None]] = {
     ),
     "energy_per_token": lambda run: _token_figures(run)[1],
     "total_time_min": lambda run: run.duration_s / 60,
-    "energy_consumption_watt_min": lambda run: run.energy.value / 60,
+    "energy_consumption_watt_min": lambda run: run.energy.number / 60,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from wattline.contract.work import unit_of_one
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.statistics import CONFIDENCE
 from wattline_analyzer.recommend.sweep import Setting, Sweep, SweepRun
 
@@ -152,7 +152,7 @@ def _counted_components(sweep: Sweep, unit: str | None) -> tuple[str, ...]:
 def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float, float]:
     host = run.with_host if with_host else None
     if unit is None:
-        energy_j = host.energy.value if host else run.energy.value
+        energy_j = host.energy.number if host else run.energy.number
         if energy_j <= 0 or run.duration_s <= 0:
             raise QuestionError(
                 f"{run.run_id}: energy is {energy_j:g} J; exclude the run with --run-id"
@@ -160,11 +160,11 @@ def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float
         return energy_j, run.duration_s
     work = run.work[unit]
     per_unit = host.per_unit[unit] if host else work.energy_per_unit
-    if per_unit is None or per_unit.value <= 0 or not work.per_second:
+    if per_unit is None or per_unit.number <= 0 or not work.per_second:
         raise QuestionError(
             f"{run.run_id}: energy or rate of {unit} is unknown; choose another --unit"
         )
-    return per_unit.value, 1 / work.per_second
+    return per_unit.number, 1 / work.per_second
 
 
 def _limit_w(run: SweepRun) -> float:
@@ -184,11 +184,11 @@ class Candidate:
     setting: Setting
     runs: tuple[SweepRun, ...]
     outliers: int | None
-    cost: Interval
-    rate: Interval
+    cost: Figure
+    rate: Figure
     fitted_rate: float
-    saving: Interval
-    slowdown: Interval
+    saving: Figure
+    slowdown: Figure
     p95_power_w: float | None
     capped_share: float | None
     temperature_celsius: float | None

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
+from wattline.figures import Figure
 from wattline_analyzer.core.documents import as_csv, null_if_not_finite
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.tables import (
     Cell,
     Column,
@@ -77,7 +77,7 @@ def _row(advice: Advice, each: Candidate) -> list[Cell]:
         text_cell(str(each.setting)),
         count_cell(len(each.runs)),
         Cell(
-            cost_text(advice, each.cost), advice.costs.shown(each.cost.value), advice.costs.measure
+            cost_text(advice, each.cost), advice.costs.shown(each.cost.number), advice.costs.measure
         ),
         _ratio_cell(each.saving),
         _ratio_cell(each.slowdown),
@@ -89,7 +89,7 @@ def _row(advice: Advice, each: Candidate) -> list[Cell]:
     ]
 
 
-def _ratio_cell(ratio: Interval) -> Cell:
+def _ratio_cell(ratio: Figure) -> Cell:
     return Cell(percent_interval(ratio), ratio.value, low=ratio.low, high=ratio.high)
 
 
@@ -225,12 +225,12 @@ def _run_record(advice: Advice, run: SweepRun) -> dict[str, Any]:
         "gpus": len(run.gpus),
         "duration_seconds": run.duration_s,
         "gpu_energy_joules": run.energy.value,
-        "gpu_energy_uncertainty_joules": run.energy.half,
+        "gpu_energy_uncertainty_joules": run.energy.half_width,
         "unit": unit,
         "work": work.amount if work else None,
         "units_per_second": work.per_second if work else None,
         "energy_per_unit_joules": per_unit.value if per_unit else None,
-        "energy_per_unit_uncertainty_joules": per_unit.half if per_unit else None,
+        "energy_per_unit_uncertainty_joules": per_unit.half_width if per_unit else None,
         "mean_power_watts": run.mean_power_w,
         "p95_power_watts": run.p95_power_w,
         "capped_seconds": run.capped_s,

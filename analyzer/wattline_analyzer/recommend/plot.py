@@ -16,11 +16,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import EngFormatter
 
+from wattline.figures import Figure
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.statistics import FloatArray
 from wattline_analyzer.recommend.objective import Advice, Candidate
 from wattline_analyzer.recommend.sweep import SweepRun
@@ -65,7 +65,7 @@ def sweep_plot(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
     panels = [panel for panel in _FACTS if any(_known(panel, advice) for advice in advices)]
     rows, columns = 2 + len(panels), len(advices)
     with mpl.rc_context(plot_style(theme)):
-        figure = Figure(
+        figure = Picture(
             figsize=(_WIDTH_IN * columns, rows * _ROW_IN + _HEAD_IN), layout="constrained"
         )
         grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
@@ -158,7 +158,7 @@ def _measures(axes: list[Axes], advice: Advice, members: list[Candidate], color:
     xs = [x for x, _ in places]
     if len(xs) > 1 and len(set(xs)) == len(xs):
         for one, values in (
-            (axes[0], [shown(each.cost.value) for _, each in places]),
+            (axes[0], [shown(each.cost.number) for _, each in places]),
             (axes[1], [each.fitted_rate for _, each in places]),
         ):
             one.plot(*pchip_curve(xs, values), color=color, linewidth=1.2, zorder=1)
@@ -192,24 +192,24 @@ def _facts(axes: Axes, panel: _Panel, members: list[Candidate], color: str) -> N
     )
 
 
-def _mapped(estimate: Interval, shown: Callable[[float], float]) -> Interval:
+def _mapped(estimate: Figure, shown: Callable[[float], float]) -> Figure:
     if estimate.low is None or estimate.high is None:
-        return Interval(shown(estimate.value))
+        return Figure(shown(estimate.number))
     low, high = sorted((shown(estimate.low), shown(estimate.high)))
-    return Interval(shown(estimate.value), limits=(low, high))
+    return Figure(shown(estimate.number), skewed=(low, high))
 
 
 def _dots(axes: Axes, x: float, values: list[float], color: str) -> None:
     axes.scatter([x] * len(values), values, s=14, color=color, alpha=0.45, linewidths=0, zorder=2)
 
 
-def _mean(axes: Axes, x: float, estimate: Interval, color: str) -> None:
-    axes.plot([x], [estimate.value], "o", color=color, markersize=5, zorder=3)
+def _mean(axes: Axes, x: float, estimate: Figure, color: str) -> None:
+    axes.plot([x], [estimate.number], "o", color=color, markersize=5, zorder=3)
     if estimate.low is not None and estimate.high is not None:
-        halves = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+        halves = [[estimate.number - estimate.low], [estimate.high - estimate.number]]
         axes.errorbar(
             [x],
-            [estimate.value],
+            [estimate.number],
             yerr=halves,
             fmt="none",
             ecolor=color,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
+from wattline.figures import Figure
 from wattline_analyzer.core.conditions import gpu_conditions, highest, work_spans
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_ledger import parse_ledger
 from wattline_analyzer.core.run_report import IMPORT_LABELS, Report, Work
 from wattline_analyzer.core.sample_table import RunFrames
@@ -53,8 +53,8 @@ class HostEnergy:
     """Energy of GPUs and host together, of the run and per unit of work."""
 
     components: tuple[str, ...]
-    energy: Interval
-    per_unit: Mapping[str, Interval]
+    energy: Figure
+    per_unit: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SweepRun:
     gpu_name: str
     started_at_s: float
     duration_s: float
-    energy: Interval
+    energy: Figure
     longest_phase_s: float | None = None
     work: Mapping[str, Work] = field(default_factory=dict)
     results: Mapping[str, float] = field(default_factory=dict)
@@ -156,8 +156,8 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
         sum(phase.duration_s for phase in report.phases if phase.name in busy) or report.duration_s
     )
     busy_j = (
-        sum(p.energy["gpu"].value for p in report.phases if p.name in busy and "gpu" in p.energy)
-        or energy.value
+        sum(p.energy["gpu"].number for p in report.phases if p.name in busy and "gpu" in p.energy)
+        or energy.number
     )
     return SweepRun(
         run_id=report.run_id,
@@ -218,7 +218,7 @@ def _unfit(report: Report, slowed_s: float | None) -> str | None:
         return "it has not ended"
     if report.outcome in ("failed", "interrupted"):
         return f"it {report.outcome}" if report.outcome == "failed" else "it was interrupted"
-    if any(gpu.energy.value <= 0 for gpu in report.gpus):
+    if any(gpu.energy.number <= 0 for gpu in report.gpus):
         return "the energy of a GPU is zero: its sensor or counter did not change"
     if any(gpu.shared for gpu in report.gpus):
         return "other runs used its GPUs at the same time"

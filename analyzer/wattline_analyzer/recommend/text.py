@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattline.contract.work import unit_of_one
-from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure, number_text, significant_text
 from wattline_analyzer.core.statistics import CONFIDENCE, FEWEST_FOR_OUTLIERS
 from wattline_analyzer.recommend.advice import FEWEST_REPEATS, NEGLIGIBLE
 from wattline_analyzer.recommend.objective import Advice, Candidate, Objective
@@ -69,22 +68,22 @@ def _repeats(advice: Advice) -> str:
 
 def _gain(advice: Advice, chosen: Candidate) -> str:
     assert advice.baseline
-    what = "longer" if chosen.slowdown.value >= 0 else "less time"
+    what = "longer" if chosen.slowdown.number >= 0 else "less time"
     interval = "" if chosen.slowdown.low is None else f" ({percent_limits(chosen.slowdown)})"
+    slowdown = f"{100 * abs(chosen.slowdown.number):.1f} %"
     return (
-        f"saves {percent_interval(chosen.saving)} and takes {100 * abs(chosen.slowdown.value):.1f} "
-        f"% {what}{interval} "
+        f"saves {percent_interval(chosen.saving)} and takes {slowdown} {what}{interval} "
         f"than {advice.baseline.setting}, n = {len(chosen.runs)}"
     )
 
 
-def percent_interval(ratio: Interval) -> str:
+def percent_interval(ratio: Figure) -> str:
     """Return `7.0 % (4.1 to 9.8 %)`."""
     interval = f" ({percent_limits(ratio)})" if ratio.low is not None else ""
-    return f"{100 * ratio.value:.1f} %{interval}"
+    return f"{100 * ratio.number:.1f} %{interval}"
 
 
-def percent_limits(ratio: Interval) -> str:
+def percent_limits(ratio: Figure) -> str:
     return (
         ""
         if ratio.low is None or ratio.high is None
@@ -154,7 +153,7 @@ def _constraint_remarks(advice: Advice) -> Iterator[str]:
     if broken:
         yield f"not allowed by the constraints: {'; '.join(broken)}"
     is_open = advice.verdict == "apply" and advice.question.max_slowdown is None
-    if is_open and advice.advised and advice.advised.slowdown.value > NEGLIGIBLE:
+    if is_open and advice.advised and advice.advised.slowdown.number > NEGLIGIBLE:
         yield "limit the extra time with --max-slowdown PERCENT"
     elif (
         broken
@@ -187,7 +186,7 @@ def _settings_near_best(advice: Advice) -> Iterator[str]:
     if unclear:
         yield f"no clear difference from the best ({advice.best.setting}): {'; '.join(unclear)}"
     for each in filter(is_within_tolerance, others):
-        more = each.cost.value / advice.best.cost.value - 1
+        more = each.cost.number / advice.best.cost.number - 1
         yield (
             f"{each.setting} costs {100 * more:.1f} % more than the best ({advice.best.setting}), "
             "within the tolerance "
@@ -249,11 +248,11 @@ def advice_commands(advice: Advice) -> list[str]:
     return found
 
 
-def cost_text(advice: Advice, estimate: Interval) -> str:
+def cost_text(advice: Advice, estimate: Figure) -> str:
     """Return a cost in the unit of the objective, with the half-width of its 95 % CI."""
     assert advice.costs
-    value = advice.costs.shown(estimate.value)
+    value = advice.costs.shown(estimate.number)
     if estimate.low is None or estimate.high is None:
-        return units.number(value)
+        return significant_text(value)
     low, high = sorted((advice.costs.shown(estimate.low), advice.costs.shown(estimate.high)))
-    return units.plain(value, (high - low) / 2)
+    return number_text(Figure(value, (high - low) / 2))

@@ -177,8 +177,8 @@ def _run_findings(run: MeasuredRun, frames: RunFrames) -> Iterator[Finding]:
     if (
         headline
         and is_covered
-        and headline.half is not None
-        and 0 < headline.value <= headline.half
+        and headline.half_width is not None
+        and 0 < headline.number <= headline.half_width
     ):
         text = (
             "the run is too short to measure: its uncertainty is larger than its energy; run "
@@ -363,7 +363,7 @@ def _devices(
         energy = calibration.energy(device.energy, device.duration_s) if calibration else None
         residual_j = None
         if energy and calibration and calibration.uncertainty_percent is not None:
-            residual_j = abs(energy.value) * calibration.uncertainty_percent / 100
+            residual_j = abs(energy.number) * calibration.uncertainty_percent / 100
         with_residual = replace(budget, residual_j=residual_j) if budget else None
         found.append(
             ReportDevice(

@@ -94,7 +94,7 @@ def _uncovered(run: MeasuredRun) -> list[Finding]:
 
 def _origin(run: MeasuredRun) -> str:
     origin = f"imported from {run.labels.get(FILE_LABEL, 'a file')} ({run.labels[FORMAT_LABEL]})"
-    known = all(device.energy.half is not None for device in run.devices)
+    known = all(device.energy.half_width is not None for device in run.devices)
     if SPACING_LABEL in run.labels:
         origin += (
             f", power sampled every {run.labels[SPACING_LABEL]} s: the energy is its "
@@ -135,12 +135,14 @@ def _claimed(run: MeasuredRun) -> list[Finding]:
     if (
         claimed_j is None
         or energy is None
-        or energy.value <= 0
-        or abs(claimed_j / energy.value - 1) <= _CLOSE
+        or energy.number <= 0
+        or abs(claimed_j / energy.number - 1) <= _CLOSE
     ):
         return []
     apart = (
-        f"{energy.value / claimed_j:.1f} times too low" if 0 < claimed_j < energy.value else "wrong"
+        f"{energy.number / claimed_j:.1f} times too low"
+        if 0 < claimed_j < energy.number
+        else "wrong"
     )
     text = (
         f"the file's own total of {claimed_j:.0f} J uses the nominal interval and is {apart}: "
@@ -160,7 +162,7 @@ def _wall(run: MeasuredRun) -> list[Finding]:
             "with the sensors"
         )
         return [Finding("warning", "wall_meter_short", "", text)]
-    sensed_j = math.fsum(quantity.value for quantity in run.energy.values())
+    sensed_j = math.fsum(quantity.number for quantity in run.energy.values())
     parts = " + ".join(component.upper() for component in run.energy)
     if sensed_j > wall_j:
         text = (

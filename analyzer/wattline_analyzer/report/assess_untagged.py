@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from wattline.figures import Figure
 from wattline_analyzer.core.devices import ReportDevice, fields_of
 from wattline_analyzer.core.emissions import Sci, widened_by_amount
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import (
     Boundary,
     Calibrated,
@@ -139,7 +139,7 @@ class _Units:
             for one in self._report.sci
         )
 
-    def calibrated(self) -> dict[str, Interval]:
+    def calibrated(self) -> dict[str, Figure]:
         if self._headline_partial or self._report.calibrated is None:
             return {}
         return {
@@ -156,12 +156,12 @@ class _Units:
             one.phases,
         )
 
-    def _headline_energy(self, work: Work) -> Interval | None:
+    def _headline_energy(self, work: Work) -> Figure | None:
         if self._headline_partial or not work.energy_per_unit:
             return None
         return self._of(work.unit, work.energy_per_unit)
 
-    def _of(self, unit: str, joules: Interval) -> Interval:
+    def _of(self, unit: str, joules: Figure) -> Figure:
         if unit not in self._amounts:
             return joules
         return widened_by_amount(joules, self._amounts[unit], self._limits.get(unit))

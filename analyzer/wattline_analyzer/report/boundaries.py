@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
-from wattline_analyzer.core.interval import Interval, total
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.run_report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
@@ -47,7 +47,7 @@ def measured_everywhere(run: MeasuredRun, component: str) -> bool:
 
 
 def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
-    energy = total(run.energy[component] for component in components)
+    energy = sum_of_one_job(run.energy[component] for component in components)
     shared = bool(run.share_ratios.keys() & set(components))
     found = []
     for work in _amounts(run.work):
@@ -98,7 +98,7 @@ def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
 
 def _attributed_energy(
     run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]
-) -> Interval | None:
+) -> Figure | None:
     """Return the energy of the run's work: of a shared component the run's share, without
     interval.
     """
@@ -110,7 +110,7 @@ def _attributed_energy(
         (ratios.get(component, 1.0), joules) for component, joules in parts if joules is not None
     ]
     return (
-        Interval(math.fsum(ratio * joules.value for ratio, joules in known))
+        Figure(math.fsum(ratio * joules.number for ratio, joules in known))
         if len(known) == len(parts)
         else None
     )
@@ -118,16 +118,16 @@ def _attributed_energy(
 
 def _energy(
     run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]
-) -> Interval | None:
+) -> Figure | None:
     """Return the energy of the components in the phases, or in the run; None where a phase lacks a
     component.
     """
     if not phases:
-        return total(run.energy[component] for component in components)
+        return sum_of_one_job(run.energy[component] for component in components)
     inside = [phase.energy for phase in run.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
-    return total(energy[component] for energy in inside for component in components)
+    return sum_of_one_job(energy[component] for energy in inside for component in components)
 
 
 def _times(boundary: Boundary, pue: float) -> Boundary:

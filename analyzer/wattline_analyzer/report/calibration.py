@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.devices import Calibration, MeasuredDevice
-from wattline_analyzer.core.interval import Interval, total
 from wattline_analyzer.core.run_report import AttributedRun, Calibrated, Finding, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
@@ -146,7 +146,7 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
     energies = [
         mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine
     ]
-    whole = total(energies) if len(energies) == len(gpus) else None
+    whole = sum_of_one_job(energies) if len(energies) == len(gpus) else None
     used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
     per_unit = {
         work.unit: energy
@@ -158,7 +158,7 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
 
 def _check_offset(gpu: MeasuredDevice, calibration: Calibration) -> None:
     """Raise CalibrationError if the offset alone is more than the GPU's energy as read."""
-    if gpu.mean_power_w and calibration.offset_w > max(gpu.mean_power_w.value, 0.0):
+    if gpu.mean_power_w and calibration.offset_w > max(gpu.mean_power_w.number, 0.0):
         raise CalibrationError(
             f"the calibration of {gpu.device} gives a negative energy: its offset of "
             f"{calibration.offset_w:g} W is "
@@ -167,8 +167,8 @@ def _check_offset(gpu: MeasuredDevice, calibration: Calibration) -> None:
 
 
 def _per_unit(
-    run: AttributedRun, work: Work, whole: Interval, calibrations: Sequence[Calibration]
-) -> Interval | None:
+    run: AttributedRun, work: Work, whole: Figure, calibrations: Sequence[Calibration]
+) -> Figure | None:
     """Return the calibrated energy per unit.
 
     The energy of phases is known of all GPUs together, so that work in phases needs the same gain
@@ -177,7 +177,7 @@ def _per_unit(
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
     if work.whole_devices is not None:
-        return Interval(run.share_ratios["gpu"] * whole.value / work.amount)
+        return Figure(run.share_ratios["gpu"] * whole.number / work.amount)
     if not work.phases:
         return whole.scaled(1 / work.amount)
     if len({calibration.gain for calibration in calibrations}) > 1:
@@ -185,7 +185,7 @@ def _per_unit(
     seconds = math.fsum(phase.duration_s for phase in run.phases if phase.name in work.phases)
     offset_j = math.fsum(calibration.offset_w for calibration in calibrations) * seconds
     read = work.energy_per_unit.scaled(work.amount)
-    return Interval(read.value - offset_j, read.half).scaled(
+    return Figure(read.number - offset_j, read.half_width).scaled(
         1 / (calibrations[0].gain * work.amount)
     )
 

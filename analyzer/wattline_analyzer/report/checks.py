@@ -285,7 +285,8 @@ def _disagreement_findings(device: MeasuredDevice, duration_s: float) -> list[Fi
     """Compare counter and integral over a minute or longer; missing samples explain a deficit of
     the integral.
     """
-    energy_j, integral_j = device.energy.value, device.integral_j
+    energy_j = device.energy.number
+    integral_j = device.integral_j
     if integral_j is None or duration_s < _JUDGED_FROM_S or max(energy_j, integral_j) <= 0:
         return []
     difference = integral_j / energy_j - 1 if energy_j > 0 else float("inf")
@@ -318,8 +319,9 @@ def _outside_findings(device: MeasuredDevice) -> list[Finding]:
     """Compare the ledger's interval with the limits from raw samples; they must overlap."""
     if device.from_raw_samples is None:
         return []
-    low_j, high_j = device.from_raw_samples.ends
-    energy_j, half_j = device.energy.value, device.energy.half or 0
+    low_j, high_j = device.from_raw_samples.limits
+    energy_j = device.energy.number
+    half_j = device.energy.half_width or 0
     if energy_j + half_j >= low_j and energy_j - half_j <= high_j:
         return []
     text = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY, is_shared
+from wattline.figures import Figure
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import (
     ESTIMATE,
@@ -18,7 +19,6 @@ from wattline_analyzer.core.devices import (
     MeasuredDevice,
     fields_of,
 )
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_ledger import LedgerDevice
 from wattline_analyzer.core.sample_table import SampleTable, around, last, rows_of, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, Exact, Samples, median_spacing_s, rests_s
@@ -116,12 +116,12 @@ def measure_device(
     if device.component != "gpu":
         return MeasuredSignals(device, window, other_runs, None)
     signals = _signals(raw, device, window)
-    if is_summed(device, imported=raw.imported) and device.energy.half is None:
+    if is_summed(device, imported=raw.imported) and device.energy.half_width is None:
         half_j = math.hypot(
             integral_half_j(signals.power, window) or 0.0,
             averaging_half_j(signals.power, window, raw.mean_s or 0.0),
         )
-        device = replace(device, energy=Interval(device.energy.value, half_j or None))
+        device = replace(device, energy=Figure(device.energy.value, half_j or None))
     on_gpu = [
         run for run in others if run.instance == device.instance and device.device in run.gpus
     ]
@@ -172,7 +172,7 @@ def _from_ledger(
         label=f"{ledger.instance + ' ' if several else ''}{ledger.component.upper()} "
         f"{_number(ledger, raw)}",
         name=info[0].labels.get("name", "") if info else "",
-        energy=Interval(ledger.energy_j, None if ESTIMATE in methods else ledger.half_j),
+        energy=Figure(ledger.energy_j, None if ESTIMATE in methods else ledger.half_j),
         duration_s=window.duration_s * (ledger.covered_ratio or 0.0 if is_partial else 1.0),
         integral_j=ledger.integral_j,
         max_power_w=ledger.max_power_w,
@@ -272,21 +272,21 @@ def _with_samples(
     )
 
 
-def _net(device: MeasuredDevice, idle_w: Interval, window: Window) -> Interval | None:
+def _net(device: MeasuredDevice, idle_w: Figure, window: Window) -> Figure | None:
     """Return the energy above idle; None if a running run's is less than the idle energy of its
     sensor's lag.
     """
     net = integrate.net_energy(device.energy, idle_w, device.duration_s)
     return (
         net
-        if window.ended or net.half is not None or net.value > idle_w.value * _SENSOR_LAG_S
+        if window.ended or net.half_width is not None or net.number > idle_w.number * _SENSOR_LAG_S
         else None
     )
 
 
 def _from_raw_samples(
     device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals
-) -> Interval | None:
+) -> Figure | None:
     """Return the energy from the raw counter; None for an integrated counter, which lags the power
     by up to 1 s.
     """
@@ -347,9 +347,9 @@ def _is_divided(device: MeasuredDevice, attributed_j: float | None) -> bool:
     holders.
     """
     return attributed_j is not None and is_shared(
-        device.energy.value,
+        device.energy.number,
         attributed_j,
-        mean_power_w=device.mean_power_w.value if device.mean_power_w else 0.0,
+        mean_power_w=device.mean_power_w.number if device.mean_power_w else 0.0,
         max_power_w=device.max_power_w or 0.0,
-        half_j=device.energy.half or 0.0,
+        half_j=device.energy.half_width or 0.0,
     )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from wattline.figures import Figure
 from wattline_analyzer.core.documents import as_csv, energy_by_component, quantity
 from wattline_analyzer.core.emissions import CarbonSlot, Emission
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Report, Work
 from wattline_analyzer.report.sections.boundaries import boundary_records
 from wattline_analyzer.report.sections.carbon import restated_records, sci_records
@@ -132,7 +132,7 @@ def _slot(slot: CarbonSlot) -> dict[str, Any]:
     }
 
 
-def _bound(bound: Interval | None) -> dict[str, float | None]:
+def _bound(bound: Figure | None) -> dict[str, float | None]:
     return {
         "raw_samples_energy_joules": bound.value if bound else None,
         "raw_samples_energy_low_joules": bound.low if bound else None,

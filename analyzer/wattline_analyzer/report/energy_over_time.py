@@ -90,7 +90,7 @@ def _of_device_counter(
     interpolated counter; energy that the interpolation lacks is added in proportion to time.
     """
     inside = counter.between(window.start_s, window.end_s)
-    whole_j = max(device.energy.value, 0.0)
+    whole_j = max(device.energy.number, 0.0)
     if not len(inside):
         nothing = np.empty(0)
         return _track(nothing, (nothing, nothing, nothing), device, window, high_w)
@@ -136,7 +136,7 @@ def _track(
 ) -> EnergyTrack:
     """Add the start and the end of the run, at which the energy is known."""
     within = (t > window.start_s) & (t < window.end_s)
-    whole_j = max(device.energy.value, 0.0)
+    whole_j = max(device.energy.number, 0.0)
     value_j, low_j, high_j = (
         np.concatenate([[0.0], np.clip(each[within], 0.0, whole_j), [whole_j]])
         for each in energies_j

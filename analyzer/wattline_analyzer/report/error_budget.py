@@ -34,9 +34,9 @@ _SLOW = 1e-3
 
 def device_budget(device: MeasuredDevice) -> UncertaintyBudget | None:
     """Return the budget of a CPU or DRAM, for which only the ledger's interval is known."""
-    if device.energy.half is None:
+    if device.energy.half_width is None:
         return None
-    return UncertaintyBudget(device.energy.value, edges_j=device.energy.half)
+    return UncertaintyBudget(device.energy.number, edges_j=device.energy.half_width)
 
 
 def gpu_budget(
@@ -52,7 +52,8 @@ def gpu_budget(
     is the integral of `power`, with the interval of its spacing, it is the time over which each
     value is a mean, 0 for instant values.
     """
-    energy_j, half_j = device.energy.value, device.energy.half
+    energy_j = device.energy.number
+    half_j = device.energy.half_width
     sensor_j = (
         None if device.simulated else gpu_limits_j(energy_j, device.name, device.architecture)
     )

@@ -10,10 +10,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import SHARE_POLICY, phases_of_work
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.carbon.emissions import ledger_emissions
 from wattline_analyzer.core.devices import AttributedDevice, GpuModel, MeasuredDevice, fields_of
 from wattline_analyzer.core.emissions import CarbonSlot, Emission
-from wattline_analyzer.core.interval import Interval, total, total_limits
 from wattline_analyzer.core.phases import measurable_phases
 from wattline_analyzer.core.run_ledger import LedgerPhase, RunLedger
 from wattline_analyzer.core.run_report import AttributedRun, Finding, MeasuredRun, RunPhase, Work
@@ -59,11 +59,13 @@ def measured_run(
         duration_s=run_duration_s(windows),
         devices=tuple(devices),
         energy=_by_component(devices),
-        from_raw_samples=total_limits(gpu.from_raw_samples for gpu in gpus if gpu.from_raw_samples)
+        from_raw_samples=sum_of_one_job(
+            gpu.from_raw_samples for gpu in gpus if gpu.from_raw_samples
+        )
         if gpus and all(gpu.from_raw_samples for gpu in gpus)
         else None,
         integral_j=_sum_known([gpu.integral_j for gpu in gpus]),
-        net=total(gpu.net for gpu in gpus if gpu.net)
+        net=sum_of_one_job(gpu.net for gpu in gpus if gpu.net)
         if gpus and all(gpu.net for gpu in gpus)
         else None,
         phases=phases,
@@ -72,9 +74,9 @@ def measured_run(
     return run, findings
 
 
-def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Interval]:
+def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Figure]:
     return {
-        component: total(
+        component: sum_of_one_job(
             _with_accuracy(device) for device in devices if device.component == component
         )
         for component in COMPONENTS
@@ -82,7 +84,7 @@ def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Interval]:
     }
 
 
-def _with_accuracy(device: MeasuredDevice) -> Interval:
+def _with_accuracy(device: MeasuredDevice) -> Figure:
     """Return the energy of a device with the systematic error of its sensor, which only that of
     GPUs has.
     """
@@ -107,8 +109,8 @@ def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Itera
             phase.name,
             phase.duration_s,
             {
-                component: total(
-                    Interval(j, None if component in estimated else half_j) for j, half_j in parts
+                component: sum_of_one_job(
+                    Figure(j, None if component in estimated else half_j) for j, half_j in parts
                 )
                 for component, parts in phase.energies_j.items()
             },
@@ -137,8 +139,8 @@ def _work(run: AttributedRun, ledger: RunLedger) -> Iterator[Work]:
     for unit, amount in ledger.work.items():
         work = _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
         if share_j is not None and work.energy_per_unit:
-            whole_j = run.energy[component].value
-            share = Interval(min(share_j, whole_j) / amount).with_accuracy_of(run.energy[component])
+            whole_j = run.energy[component].number
+            share = Figure(min(share_j, whole_j) / amount).with_accuracy_of(run.energy[component])
             work = replace(
                 work, energy_per_unit=share, whole_devices=run.energy[component].scaled(1 / amount)
             )
@@ -160,7 +162,7 @@ def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, f
     if names:
         inside = [phase for phase in measured if phase.name in names]
         duration_s = math.fsum(phase.duration_s for phase in inside)
-        energy = total(phase.energy[component] for phase in inside) if component else None
+        energy = sum_of_one_job(phase.energy[component] for phase in inside) if component else None
         energy = energy and energy.with_accuracy_of(run.energy[component])
     return Work(
         unit,

@@ -19,6 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline.figures import energy_text, energy_unit
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import Report
@@ -142,7 +143,7 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
     height_in = figure.get_figheight()
     headline = ""
     if report.headline:
-        headline = f"{units.marked(units.energy(report.headline), report.headline_estimated)} in "
+        headline = f"{units.marked(energy_text(report.headline), report.headline_estimated)} in "
     left = 0.018
     figure.text(left, 1 - 0.24 / height_in, report.run_id, size="x-large", weight="bold", va="top")
     interval = "" if report.headline_estimated else "  ·  intervals: 95 % CI"
@@ -245,12 +246,12 @@ def _time_unit(duration_s: float) -> tuple[float, str]:
 
 def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
     devices = report.devices
-    highest = max(device.energy.value for device in devices)
-    joules = units.energy_unit(highest)[1]
+    highest = max(device.energy.number for device in devices)
+    joules = energy_unit(highest)[1]
     ranks = np.arange(len(devices))
     colors = [_bar_color(device, report, theme) for device in devices]
-    values = np.array([device.energy.value / joules for device in devices])
-    halves = np.array([(device.energy.half or 0.0) / joules for device in devices])
+    values = np.array([device.energy.number / joules for device in devices])
+    halves = np.array([(device.energy.half_width or 0.0) / joules for device in devices])
     longest = float((values + halves).max()) or 1.0
     bars = axes.barh(ranks, values, color=colors, height=0.5)
     for bar, device in zip(bars, devices, strict=True):
@@ -272,7 +273,7 @@ def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
             "va": "center",
             "ha": "right",
         }
-        text = units.marked(units.energy(device.energy, highest), device.estimated)
+        text = units.marked(energy_text(device.energy, highest), device.estimated)
         axes.annotate(text, (1.0, rank), color=theme.ink, **place)
     axes.set_yticks(ranks, [device.label for device in devices])
     axes.invert_yaxis()

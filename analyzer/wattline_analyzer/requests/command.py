@@ -126,7 +126,7 @@ def requests_command(
         )
     if out is not None:
         _check_out(out)
-    from wattline_analyzer.core.interval import Interval
+    from wattline.figures import Figure
     from wattline_analyzer.core.printing import print_output
     from wattline_analyzer.core.runs.load import Clock
     from wattline_analyzer.requests.client_runs import load_run_requests, requests_in_range
@@ -166,7 +166,7 @@ def requests_command(
     )
     if found.client and found.client_j is not None and part is not None:
         notes += attributed_notes(
-            found.client, found.client_j, Interval(part.joules, energies.total_half_j)
+            found.client, found.client_j, Figure(part.joules, energies.total_half_j)
         )
     shared = policy == SHARE_POLICY
     groups = in_order_of_length(

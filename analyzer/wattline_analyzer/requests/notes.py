@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattline.figures import Figure
 from wattline_analyzer.core.fetch import Place, TimeRange
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.loaded_run import gpus_share_j
@@ -87,11 +87,11 @@ def server_note(run_id: str) -> str:
     return f"the server reported these requests, in run {run_id}: the energy is the server's"
 
 
-def attributed_notes(client: str, attributed_j: float, divided: Interval) -> list[str]:
+def attributed_notes(client: str, attributed_j: float, divided: Figure) -> list[str]:
     """Return a note on the energy that is attributed to a client's run, if it is not that of its
     server at its time.
     """
-    if abs(attributed_j - divided.value) <= (divided.half or 0.0):
+    if abs(attributed_j - divided.number) <= (divided.half_width or 0.0):
         return []
     share = "the share of its processes beside those of all other runs"
     figure = f"{joules_text(attributed_j)} are attributed to run {client}, as in analyzer report"

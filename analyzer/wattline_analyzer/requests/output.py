@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from wattline.figures import JOULES_PER_KWH, Figure, energy_of_one_text, energy_text, number_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.documents import quantity
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.tables import (
     Cell,
@@ -89,7 +89,7 @@ def _headline(report: RequestReport) -> str:
     )
     sums = report.measured, report.assigned, report.rest
     measured, assigned, rest = (
-        units.energy(each, report.measured.value, least_digits=False) for each in sums
+        energy_text(each, report.measured.value, least_digits=False) for each in sums
     )
     lines = [
         f"{report.title}: {len(spans):,} requests, {counts}",
@@ -98,10 +98,10 @@ def _headline(report: RequestReport) -> str:
     prompt, generated, context = report.tokens_j
     if prompt and generated:
         lines.append(
-            f"above idle: {units.energy_of_one(prompt)} per prompt token, "
-            f"{units.energy_of_one(generated)} per generated token"
+            f"above idle: {energy_of_one_text(prompt)} per prompt token, "
+            f"{energy_of_one_text(generated)} per generated token"
             + (
-                f", of which {units.energy_of_one(context)} per 1,000 tokens of context"
+                f", of which {energy_of_one_text(context)} per 1,000 tokens of context"
                 if context
                 else ""
             )
@@ -111,7 +111,7 @@ def _headline(report: RequestReport) -> str:
         token = "prompt" if only == "prefill" else "generated"
         if figure:
             lines.append(
-                f"above idle: {units.energy_of_one(figure)} per {token} token of the {only} server"
+                f"above idle: {energy_of_one_text(figure)} per {token} token of the {only} server"
             )
     else:
         lines.append("prefill and decode cannot be separated in this run: only their sum is stated")
@@ -120,11 +120,11 @@ def _headline(report: RequestReport) -> str:
     return "\n".join(lines)
 
 
-def share_text(share: Interval) -> str:
+def share_text(share: Figure) -> str:
     """Return `26.7 ± 1.3 %`, `98.2 % (93.2 to 100 %)`, or `at most 26.7 %` if only the upper limit
     is known.
     """
-    percent, half = 100 * share.value, 100 * (share.half or 0.0)
+    percent, half = 100 * share.number, 100 * (share.half_width or 0.0)
     if half < percent and percent + half > 100:
         return f"{percent:.1f} % ({percent - half:.1f} to 100 %)"
     return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
@@ -166,12 +166,12 @@ def _group_cells(group: RequestGroup) -> list[Cell]:
 def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
     largest_of_one_j = max(each.per_request_j[0] for each in report.groups)
-    energy = Interval(group.energy_j, group.half_j)
+    energy = Figure(group.energy_j, group.half_j)
     cells = [
         *_group_cells(group),
         _count_cell(group.requests),
         energy_cell(energy, largest_j),
-        _request_cell(Interval(*group.per_request_j), largest_of_one_j),
+        _request_cell(Figure(*group.per_request_j), largest_of_one_j),
         _token_cell(group.per_prompt_token),
         _token_cell(group.per_generated_token),
     ]
@@ -182,22 +182,28 @@ def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
     return cells
 
 
-def _request_cell(energy: Interval | None, largest_j: float) -> Cell:
+def _request_cell(energy: Figure | None, largest_j: float) -> Cell:
     """Return the energy of one request, in joules unless the largest one of its column is large."""
     if energy is None:
         return Cell()
-    text = units.energy(energy, largest_j if largest_j >= _LARGE_J else 0.0, least_digits=False)
-    return Cell(text, energy.value, "J", energy.half)
+    text = energy_text(energy, largest_j if largest_j >= _LARGE_J else 0.0, least_digits=False)
+    return Cell(text, energy.value, "J", energy.half_width)
 
 
 def _token_cell(energy: EnergyPart | None) -> Cell:
     figure = interval_of(energy)
-    return Cell(units.energy_of_one(figure), figure.value, "J", figure.half) if figure else Cell()
+    return (
+        Cell(energy_of_one_text(figure), figure.value, "J", figure.half_width) if figure else Cell()
+    )
 
 
-def _plain_cell(amount: Interval) -> Cell:
+def _plain_cell(amount: Figure) -> Cell:
     """Return an amount whose unit is in the title of the column."""
-    return Cell(units.plain(amount.value, amount.half or 0.0), amount.value, half=amount.half)
+    return Cell(
+        number_text(Figure(amount.value, amount.half_width or 0.0)),
+        amount.value,
+        half=amount.half_width,
+    )
 
 
 def _count_cell(count: float) -> Cell:
@@ -213,7 +219,7 @@ def most_table(report: RequestReport, top: int, labels: Sequence[str] = ()) -> T
     rows = [
         [
             text_cell(report.table.ids[k]),
-            _request_cell(Interval(float(joules[k]), float(report.energies.half_j[k])), largest_j),
+            _request_cell(Figure(float(joules[k]), float(report.energies.half_j[k])), largest_j),
             *(text_cell(of_label[place]) for of_label in values),
             _count_cell(float(spans.prompt_tokens[k])),
             _count_cell(float(spans.generated_tokens[k])),
@@ -244,7 +250,7 @@ def _most(joules: FloatArray, top: int) -> list[int]:
 
 
 def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
-    energy = Interval(group.energy_j, group.half_j)
+    energy = Figure(group.energy_j, group.half_j)
     cost = report.price.of(energy) if report.price else None
     emissions = (
         None
@@ -260,12 +266,12 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
         "prompt_tokens": group.prompt_tokens,
         "generated_tokens": group.generated_tokens,
         **quantity(energy, "energy", "joules"),
-        **quantity(Interval(*group.per_request_j), "energy_per_request", "joules"),
+        **quantity(Figure(*group.per_request_j), "energy_per_request", "joules"),
         **quantity(interval_of(group.per_prompt_token), "energy_per_prompt_token", "joules"),
         **quantity(interval_of(group.per_generated_token), "energy_per_generated_token", "joules"),
         **percentiles,
         "cost": cost.value if cost else None,
-        "cost_uncertainty": cost.half if cost else None,
+        "cost_uncertainty": cost.half_width if cost else None,
         **quantity(emissions, "emissions", "grams"),
     }
 

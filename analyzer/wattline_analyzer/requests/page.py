@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
+from wattline.figures import energy_of_one_text, energy_parts, energy_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.tables import Table
 from wattline_analyzer.report.html.page import page_style, page_template
@@ -23,7 +24,7 @@ _ROWS = 25
 def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> str:
     """Return the page; `rows_file` is the name of the file with a row for each request."""
     spans, groups = report.table.spans, groups_table(report)
-    value, half, unit = units.energy_parts(report.median)
+    value, half, unit = energy_parts(report.median)
     return page_template("requests.html.j2").render(
         title=report.title,
         simulated=simulated,
@@ -53,12 +54,12 @@ def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
         f"{len(spans):,}",
         f"{float(spans.generated_tokens.sum()):,.0f} generated tokens",
     )
-    yield "Energy of the GPUs", units.energy(report.measured), ""
-    yield "Energy of the requests", units.energy(report.assigned, whole_j), ""
-    yield "Rest", units.energy(report.rest, whole_j, least_digits=False), "no request has it"
+    yield "Energy of the GPUs", energy_text(report.measured), ""
+    yield "Energy of the requests", energy_text(report.assigned, whole_j), ""
+    yield "Rest", energy_text(report.rest, whole_j, least_digits=False), "no request has it"
     names = "Prompt token", "Generated token", "1,000 tokens of context"
     for name, energy in zip(names, report.tokens_j, strict=True):
         if energy:
-            yield name, units.energy_of_one(energy), "above idle"
+            yield name, energy_of_one_text(energy), "above idle"
     if report.idle_share is not None:
         yield "Idle energy", share_text(report.idle_share), "of the energy of the GPUs"

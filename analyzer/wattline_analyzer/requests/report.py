@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j
@@ -39,7 +39,7 @@ class RequestReport:
         return f"run {self.run_id}" if self.run_id else "time range"
 
     @property
-    def tokens_j(self) -> tuple[Interval | None, Interval | None, Interval | None]:
+    def tokens_j(self) -> tuple[Figure | None, Figure | None, Figure | None]:
         """Energy above idle of a prompt token, a generated token and 1,000 tokens of context."""
         energies, spans = self.energies, self.table.spans
         context = interval_of(energies.context_token)
@@ -50,7 +50,7 @@ class RequestReport:
         )
 
     @property
-    def idle_share(self) -> Interval | None:
+    def idle_share(self) -> Figure | None:
         """Part of the measured energy that is idle energy, None for an idle power of 0 W, which is
         an assumption.
         """
@@ -58,9 +58,7 @@ class RequestReport:
         whole_j = energies.measured_j
         is_known = whole_j and energies.idle_j
         return (
-            Interval(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j)
-            if is_known
-            else None
+            Figure(energies.idle_j, energies.idle_half_j).scaled(1 / whole_j) if is_known else None
         )
 
     @property
@@ -68,7 +66,7 @@ class RequestReport:
         return energies_j(self.energies, slice(None), idle_shared=self.idle_shared)
 
     @property
-    def median(self) -> Interval:
+    def median(self) -> Figure:
         """Median energy of a request, which is between those of the lower and of the upper ends of
         the intervals.
         """
@@ -78,30 +76,30 @@ class RequestReport:
             float(np.median(np.maximum(joules - half_j, 0.0))),
             float(np.median(joules + half_j)),
         )
-        return Interval(middle_j, max(middle_j - ends_j[0], ends_j[1] - middle_j))
+        return Figure(middle_j, max(middle_j - ends_j[0], ends_j[1] - middle_j))
 
     @property
-    def measured(self) -> Interval:
+    def measured(self) -> Figure:
         """Energy of the GPUs."""
-        return Interval(self.energies.measured_j, self.measured_half_j)
+        return Figure(self.energies.measured_j, self.measured_half_j)
 
     @property
-    def assigned(self) -> Interval:
+    def assigned(self) -> Figure:
         """Energy of all requests."""
-        return Interval(float(self.joules.sum()), self.energies.total_half_j)
+        return Figure(float(self.joules.sum()), self.energies.total_half_j)
 
     @property
-    def rest(self) -> Interval:
+    def rest(self) -> Figure:
         """Energy that no request has; with `idle_shared` off, all idle energy is in it."""
         apart_j = 0.0 if self.idle_shared else float(self.energies.divided.idle_j.sum())
         half_j = math.hypot(self.energies.total_half_j, self.measured_half_j or 0.0)
-        return Interval(self.energies.unassigned_j + apart_j, half_j)
+        return Figure(self.energies.unassigned_j + apart_j, half_j)
 
 
-def interval_of(energy: EnergyPart | None) -> Interval | None:
+def interval_of(energy: EnergyPart | None) -> Figure | None:
     """Return an energy with its interval."""
-    return Interval(energy.joules, energy.half_j) if energy else None
+    return Figure(energy.joules, energy.half_j) if energy else None
 
 
-def _each(energy: EnergyPart | None, tokens: float) -> Interval | None:
-    return Interval(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None
+def _each(energy: EnergyPart | None, tokens: float) -> Figure | None:
+    return Figure(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattline_analyzer.core.interval import Interval, total
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.variability.figures import coefficient_of_variation, gini
 
 _BANDS = ((0.05, "even"), (0.10, "nearly even"), (0.20, "uneven"))
@@ -29,7 +29,7 @@ class SoloRun:
     """
 
     rate: float
-    energy_per_unit: Interval | None = None
+    energy_per_unit: Figure | None = None
     idle_power_w: float | None = None
     p99: Mapping[str, float] | None = None
     unit: str = ""
@@ -43,8 +43,8 @@ class TenantShare:
 
     tenant: str
     unit: str
-    work: Interval
-    energy: Interval | None
+    work: Figure
+    energy: Figure | None
     overlap_ratio: float
     p99: Mapping[str, float]
 
@@ -61,11 +61,11 @@ class ConcurrentStep:
     mps: bool
     seconds: float
     shares: tuple[TenantShare, ...]
-    energy: Interval | None = None
+    energy: Figure | None = None
 
     @property
     def rates(self) -> dict[str, float]:
-        return {share.tenant: share.work.value / self.seconds for share in self.shares}
+        return {share.tenant: share.work.number / self.seconds for share in self.shares}
 
     @property
     def unit(self) -> str | None:
@@ -78,7 +78,7 @@ def normalized_progress(
     step: ConcurrentStep, alone: Mapping[str, SoloRun]
 ) -> dict[str, float] | None:
     """Return rate in the overlap over rate alone by tenant; None if a tenant has no solo run."""
-    if any(share.work.value <= 0 or _solo_run(share, alone) is None for share in step.shares):
+    if any(share.work.number <= 0 or _solo_run(share, alone) is None for share in step.shares):
         return None
     return {tenant: rate / alone[tenant].rate for tenant, rate in step.rates.items()}
 
@@ -116,7 +116,7 @@ def jain_index(progress: Mapping[str, float]) -> float:
     return math.fsum(values) ** 2 / (len(values) * math.fsum(one**2 for one in values))
 
 
-def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Interval | None:
+def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Figure | None:
     """Return the joules of the same work done sequentially on the GPU; None if a solo run or its
     energy is missing.
     """
@@ -126,10 +126,10 @@ def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Int
         if one is None or one.energy_per_unit is None:
             return None
         parts.append(_product(share.work, one.energy_per_unit))
-    return total(parts)
+    return sum_of_one_job(parts)
 
 
-def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Interval | None:
+def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Figure | None:
     """Return the joules of the same work on one dedicated GPU per tenant, idle for the rest of the
     overlap.
     """
@@ -141,33 +141,38 @@ def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) ->
         one = alone[share.tenant]
         if one.idle_power_w is None:
             return None
-        idle_j.append(one.idle_power_w * max(step.seconds - share.work.value / one.rate, 0.0))
-    return Interval(working.value + math.fsum(idle_j), working.half)
+        idle_j.append(one.idle_power_w * max(step.seconds - share.work.number / one.rate, 0.0))
+    return Figure(working.number + math.fsum(idle_j), working.half_width)
 
 
-def _ratio(one: Interval, other: Interval) -> Interval:
-    return _with_errors(one.value / other.value, one, other)
+def _ratio(one: Figure, other: Figure) -> Figure:
+    return _with_errors(one.number / other.number, one, other)
 
 
-def _product(one: Interval, other: Interval) -> Interval:
-    return _with_errors(one.value * other.value, one, other)
+def _product(one: Figure, other: Figure) -> Figure:
+    return _with_errors(one.number * other.number, one, other)
 
 
-def _with_errors(value: float, *factors: Interval) -> Interval:
+def _with_errors(value: float, *factors: Figure) -> Figure:
     """Return the value with the relative half-widths of its factors; unknown if one of them is."""
-    relative = [one.half / one.value for one in factors if one.half is not None and one.value]
-    return Interval(value, value * math.fsum(relative) if len(relative) == len(factors) else None)
+    half_widths = [one.symmetric().half_width for one in factors]
+    relative = [
+        half_width / one.number
+        for one, half_width in zip(factors, half_widths, strict=True)
+        if half_width is not None and one.value
+    ]
+    return Figure(value, value * math.fsum(relative) if len(relative) == len(factors) else None)
 
 
-def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Interval]:
+def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Figure]:
     """Return the known figures of one step, by names with units; those of energies with their
     uncertainty.
     """
-    found: dict[str, Interval] = {}
-    energy = step.energy if step.energy and step.energy.value > 0 else None
-    work = total(share.work for share in step.shares)
-    if step.unit and work.value > 0:
-        found["total_per_second"] = Interval(work.value / step.seconds)
+    found: dict[str, Figure] = {}
+    energy = step.energy if step.energy and step.energy.number > 0 else None
+    work = sum_of_one_job(share.work for share in step.shares)
+    if step.unit and work.number > 0:
+        found["total_per_second"] = Figure(work.number / step.seconds)
         if energy:
             found["energy_per_unit_joules"] = _ratio(energy, work)
     if energy:
@@ -176,7 +181,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
         ("energy_over_sequential_ratio", sequential_energy(step, alone)),
         ("energy_over_own_gpus_ratio", dedicated_gpus_energy(step, alone)),
     ):
-        if energy and base and base.value > 0:
+        if energy and base and base.number > 0:
             found[name] = _ratio(energy, base)
     progress = normalized_progress(step, alone)
     if progress:
@@ -187,7 +192,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
             "fairness": fairness(progress),
             "jain_index": jain_index(progress),
         }
-        found |= {name: Interval(value) for name, value in of_all.items()}
+        found |= {name: Figure(value) for name, value in of_all.items()}
     for share in step.shares:
         found |= _tenant_figures(share, step, alone.get(share.tenant), progress)
     return found
@@ -198,22 +203,22 @@ def _tenant_figures(
     step: ConcurrentStep,
     alone: SoloRun | None,
     progress: Mapping[str, float] | None,
-) -> dict[str, Interval]:
+) -> dict[str, Figure]:
     name = share.tenant
-    found = {f"{name}:{share.unit}_per_second": Interval(share.work.value / step.seconds)}
-    if share.energy and share.work.value > 0:
+    found = {f"{name}:{share.unit}_per_second": Figure(share.work.number / step.seconds)}
+    if share.energy and share.work.number > 0:
         found[f"{name}:energy_per_{share.unit}_joules"] = _ratio(share.energy, share.work)
     if progress:
-        found[f"{name}:slowdown"] = Interval(1 / progress[name])
+        found[f"{name}:slowdown"] = Figure(1 / progress[name])
     for result, value in share.p99.items():
-        found[f"{name}:{result}"] = Interval(value)
+        found[f"{name}:{result}"] = Figure(value)
         solo = (alone.p99 or {}).get(result) if alone else None
         if solo:
-            found[f"{name}:{result}_over_solo_ratio"] = Interval(value / solo)
-    return {key: one for key, one in found.items() if one.value > 0}
+            found[f"{name}:{result}_over_solo_ratio"] = Figure(value / solo)
+    return {key: one for key, one in found.items() if one.number > 0}
 
 
-def figure_intervals(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Interval]:
+def figure_intervals(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Figure]:
     """Return the figures of one step; those of the work alone have limits by the limits of each
     tenant's work.
     """
@@ -221,11 +226,11 @@ def figure_intervals(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict
     every = [step_figures(one, alone) for one in _variants(step, alone)]
     for name, one in found.items():
         values = [
-            one.value,
-            *(variant[name].value if name in variant else 0.0 for variant in every),
+            one.number,
+            *(variant[name].number if name in variant else 0.0 for variant in every),
         ]
         if "energy" not in name and min(values) < max(values):
-            found[name] = Interval(one.value, limits=(min(values), max(values)))
+            found[name] = Figure(one.value, skewed=(min(values), max(values)))
     return found
 
 
@@ -237,10 +242,10 @@ def _variants(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Iterator[Co
     """
     rates = [one.rate if (one := _solo_run(share, alone)) else 1.0 for share in step.shares]
     limits = [
-        share.work.ends if share.work.half is not None else (share.work.value,) * 2
+        share.work.limits if share.work.half_width is not None else (share.work.number,) * 2
         for share in step.shares
     ]
-    progress = [share.work.value / rate for share, rate in zip(step.shares, rates, strict=True)]
+    progress = [share.work.number / rate for share, rate in zip(step.shares, rates, strict=True)]
     slowest_first = sorted(range(len(progress)), key=lambda at: progress[at])
     works = [
         [high if at in slowest_first[count:] else low for at, (low, high) in enumerate(limits)]
@@ -261,7 +266,7 @@ def _variants(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Iterator[Co
         yield replace(
             step,
             shares=tuple(
-                replace(share, work=Interval(max(amount, _LEAST * share.work.value)))
+                replace(share, work=Figure(max(amount, _LEAST * share.work.number)))
                 for share, amount in shares
             ),
         )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.integrate import RUN_AGE_S
-from wattline_analyzer.core.interval import Interval, total, total_limits
 from wattline_analyzer.core.phases import phase_span, rise_limits, run_phase_spans
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import RunFrames, last, rows_of, samples
@@ -120,7 +120,7 @@ def _total_energy(
     spans: Sequence[tuple[float, float]],
     shares: Sequence[TenantShare],
     overlap_s: float,
-) -> Interval | None:
+) -> Figure | None:
     """Return the joules of all tenants in the overlap: the attributed samples, within the limits of
     the ledger.
 
@@ -129,8 +129,8 @@ def _total_energy(
     parts = [share.energy for share in shares if share.energy is not None]
     if len(parts) < len(shares):
         return None
-    sampled = total_limits(parts)
-    low, high = sampled.ends
+    sampled = sum_of_one_job(parts)
+    low, high = sampled.limits
     phases = [
         _phase_energy(run, end_s - begin_s)
         for run, (begin_s, end_s) in zip(step, spans, strict=True)
@@ -138,23 +138,22 @@ def _total_energy(
     if len({frozenset(device.device for device in run.report.gpus) for run in step}) == 1:
         for run, (begin_s, end_s), phase in zip(step, spans, phases, strict=True):
             if phase is not None:
-                half_j = phase.half or 0.0
+                half_j = phase.half_width or 0.0
                 outside_j = _highest_energy_j(run, end_s - begin_s - overlap_s)
                 low, high = (
-                    max(low, phase.value - half_j - outside_j),
-                    min(high, phase.value + half_j),
+                    max(low, phase.number - half_j - outside_j),
+                    min(high, phase.number + half_j),
                 )
     if low > high:  # a run that is no tenant used the GPUs as well
-        low, high = sampled.ends
-    return _within(sampled.value, low, high)
+        low, high = sampled.limits
+    return _within(sampled.number, low, high)
 
 
-def _within(value: float, low: float, high: float) -> Interval:
-    nearest = min(max(value, low), high)
-    return Interval(nearest, max(nearest - low, high - nearest), (low, high))
+def _within(value: float, low: float, high: float) -> Figure:
+    return Figure(min(max(value, low), high), skewed=(low, high))
 
 
-def _phase_energy(run: TenantRun, length_s: float) -> Interval | None:
+def _phase_energy(run: TenantRun, length_s: float) -> Figure | None:
     """Return the joules of the run's GPUs in the phase `measure`; None if they are unknown, or it
     has gaps.
     """
@@ -175,14 +174,14 @@ def _highest_energy_j(run: TenantRun, length_s: float) -> float:
 
 
 def _scaled(
-    share: TenantShare, energy: Interval | None, shares: Sequence[TenantShare]
+    share: TenantShare, energy: Figure | None, shares: Sequence[TenantShare]
 ) -> TenantShare:
     """Return the share with its part of the tenants' energy, within its own limits."""
-    sampled_j = math.fsum(one.energy.value for one in shares if one.energy is not None)
+    sampled_j = math.fsum(one.energy.number for one in shares if one.energy is not None)
     if share.energy is None or energy is None or sampled_j <= 0:
         return share
     return replace(
-        share, energy=_within(share.energy.value * energy.value / sampled_j, *share.energy.ends)
+        share, energy=_within(share.energy.number * energy.number / sampled_j, *share.energy.limits)
     )
 
 
@@ -192,21 +191,23 @@ def solo_run(run: TenantRun) -> SoloRun | None:
     if work is None or not work.per_second:
         return None
     gpus = run.report.gpus
-    idle_w = [device.idle_power_w.value for device in gpus if device.idle_power_w]
+    idle_w = [device.idle_power_w.number for device in gpus if device.idle_power_w]
     idle_power_w = math.fsum(idle_w) if gpus and len(idle_w) == len(gpus) else None
     return SoloRun(work.per_second, work.energy_per_unit, idle_power_w, _p99(run), work.unit)
 
 
 def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> TenantShare:
     unit = run.report.work[0].unit if run.report.work else ""
-    work = total(_work(run, instance, unit, own, overlap) for instance in run.report.instances)
+    work = sum_of_one_job(
+        _work(run, instance, unit, own, overlap).symmetric() for instance in run.report.instances
+    )
     ratio = min((overlap[1] - overlap[0]) / (own[1] - own[0]), 1.0)
     return TenantShare(run.name, unit, work, _energy(run, overlap), ratio, _p99(run))
 
 
 def _work(
     run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]
-) -> Interval:
+) -> Figure:
     """Return work in the overlap: all work of the phase if the overlap is the whole phase, else
     interpolated.
 
@@ -229,7 +230,7 @@ def _work(
             float(done.value.max(initial=0.0)),
         )
     if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
-        return Interval(after - before, 0.0)
+        return Figure(after - before, 0.0)
     reports = _reports(run, instance, done)
     at = _work_at_report if reports is not None else _work_at_sample
     known = done if reports is None else reports
@@ -241,8 +242,8 @@ def _work(
     times = np.array([own[0], *known.t[inside], own[1]])
     amounts = np.array([before, *known.value[inside], after])
     begin, end = (at(times, amounts, moment_s) for moment_s in overlap)
-    (begin_low, begin_high), (end_low, end_high) = begin.ends, end.ends
-    return _within(end.value - begin.value, max(end_low - begin_high, 0.0), end_high - begin_low)
+    (begin_low, begin_high), (end_low, end_high) = begin.limits, end.limits
+    return _within(end.number - begin.number, max(end_low - begin_high, 0.0), end_high - begin_low)
 
 
 def _reports(run: TenantRun, instance: str, done: Samples) -> Samples | None:
@@ -258,7 +259,7 @@ def _reports(run: TenantRun, instance: str, done: Samples) -> Samples | None:
     return clean(reported.value[at], done.value)
 
 
-def _work_at_report(times: FloatArray, amounts: FloatArray, t: float) -> Interval:
+def _work_at_report(times: FloatArray, amounts: FloatArray, t: float) -> Figure:
     """Return the work done at `t` by the work at the times of reports, of which the first and last
     are exact.
 
@@ -272,7 +273,7 @@ def _work_at_report(times: FloatArray, amounts: FloatArray, t: float) -> Interva
     return _within(float(np.interp(t, times, amounts)), *limits)
 
 
-def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Interval:
+def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Figure:
     """Return the work done at `t` by the latest report at the times of samples; the first and last
     are exact.
 
@@ -280,7 +281,7 @@ def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Interv
     """
     if t <= times[0] or t >= times[-1]:
         value = float(reported[0 if t <= times[0] else -1])
-        return Interval(value, limits=(value, value))
+        return Figure(value, skewed=(value, value))
     at = int(np.searchsorted(times, t))  # the first sample after it
     later = reported[at:][reported[at:] > reported[at]]
     low, high = float(reported[at - 1]), float(later[0] if len(later) else reported[-1])
@@ -292,10 +293,10 @@ def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Interv
     )
     points = np.array([times[0], *(times[rises] - lags_s), times[-1]])
     values = np.array([reported[0], *reported[rises], reported[-1]])
-    return Interval(min(max(float(np.interp(t, points, values)), low), high), limits=(low, high))
+    return Figure(min(max(float(np.interp(t, points, values)), low), high), skewed=(low, high))
 
 
-def _energy(run: TenantRun, overlap: tuple[float, float]) -> Interval | None:
+def _energy(run: TenantRun, overlap: tuple[float, float]) -> Figure | None:
     """Return the joules attributed to the run on its GPUs; None without attribution, or if clocks
     differ.
     """
@@ -307,7 +308,7 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Interval | None:
     }
     if not lines or not run.has_comparable_samples:
         return None
-    return total_limits(
+    return sum_of_one_job(
         rise_limits(line, overlap, _edges(run, i, line), RUN_AGE_S)
         for (i, _), line in lines.items()
     )

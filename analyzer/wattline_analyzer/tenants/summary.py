@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wattline.figures import Figure
 from wattline_analyzer.core.group_ratios import (
     RatioDifference,
     RunValue,
     geometric_means,
     ratios_to_first,
 )
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.tenants.figures import (
     ConcurrentStep,
     Evenness,
@@ -36,7 +36,7 @@ class TenantMix:
     repeats: int
     overlap_s: float
     least_overlap_ratio: float
-    figures: Mapping[str, Interval]
+    figures: Mapping[str, Figure]
     evenness: Evenness | None
 
 
@@ -101,24 +101,25 @@ def _mix(
     )
 
 
-def _mean(values: Sequence[Interval]) -> Interval:
+def _mean(values: Sequence[Figure]) -> Figure:
     """Return the geometric mean. The CI of the repeats is widened by the limits, whose errors need
     not cancel.
     """
     mean = geometric_means(
-        [[RunValue(Interval(one.value), position) for position, one in enumerate(values)]]
+        [[RunValue(Figure(one.value), position) for position, one in enumerate(values)]]
     )[0]
-    if mean.limits is None and (len(values) > 1 or values[0].low is None):
+    if mean.skewed is None and (len(values) > 1 or values[0].low is None):
         return mean
-    low, high = mean.limits or (mean.value, mean.value)
-    return Interval(
-        mean.value, limits=(low * _mean_ratio(values, 0), high * _mean_ratio(values, 1)), n=mean.n
-    )
+    low, high = mean.skewed or (mean.number, mean.number)
+    limits = low * _mean_ratio(values, 0), high * _mean_ratio(values, 1)
+    return Figure(mean.value, skewed=limits)
 
 
-def _mean_ratio(values: Sequence[Interval], end: int) -> float:
+def _mean_ratio(values: Sequence[Figure], end: int) -> float:
     """Return the geometric mean of one limit over the value; 0 where a limit is 0."""
-    ratios = [max(one.ends[end] / one.value, 0.0) if one.low is not None else 1.0 for one in values]
+    ratios = [
+        max(one.limits[end] / one.number, 0.0) if one.low is not None else 1.0 for one in values
+    ]
     return math.prod(ratios) ** (1 / len(ratios))
 
 
@@ -150,7 +151,7 @@ def _effects(
 
 
 def _effect(
-    names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, Interval]]]
+    names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, Figure]]]
 ) -> MpsEffect:
     from scipy.stats import mannwhitneyu
 
@@ -159,7 +160,7 @@ def _effect(
         [RunValue(value, (mps, position)) for position, value in enumerate(values)]
         for mps, values in ((False, without), (True, under))
     ]
-    values = [[one.value for one in side] for side in (under, without)]
+    values = [[one.number for one in side] for side in (under, without)]
     p = float(mannwhitneyu(*values, method="auto").pvalue)
     difference = _widened(ratios_to_first(groups)[0], sides[False], sides[True], name)
     return MpsEffect(names, name, difference, cliffs_delta(*values), p)
@@ -167,8 +168,8 @@ def _effect(
 
 def _widened(
     difference: RatioDifference,
-    without: Sequence[Mapping[str, Interval]],
-    under: Sequence[Mapping[str, Interval]],
+    without: Sequence[Mapping[str, Figure]],
+    under: Sequence[Mapping[str, Figure]],
     name: str,
 ) -> RatioDifference:
     """Return the difference with the limits of its figures, which need not cancel."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import JOULES_PER_KWH
+from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.sources.promql import QueryCounter, device_increase, label_list, sum_by
 from wattline_analyzer.usage.cut import FleetCut
 from wattline_analyzer.usage.samples import WindowTallies

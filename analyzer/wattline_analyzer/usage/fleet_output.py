@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wattline.contract.work import unit_of_one
+from wattline.figures import Figure, energy_text, mass_text
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.tables import (
     Cell,
     Column,
@@ -64,14 +64,14 @@ def fleet_output(fleet: Fleet, top: int | None) -> CommandOutput:
 
 def _headline(fleet: Fleet) -> str:
     parts = ", ".join(
-        f"{name.upper()} {units.plain_energy(joules)}" for name, joules in fleet.whole.items()
+        f"{name.upper()} {energy_text(Figure(joules))}" for name, joules in fleet.whole.items()
     )
     span = units.span(fleet.means.start_s, fleet.means.end_s)
     if (fleet.excess_ratio or 0.0) <= REPORTED_EXCESS:
-        return f"{span}\nall devices: {units.plain_energy(fleet.whole_j)} ({parts})"
+        return f"{span}\nall devices: {energy_text(Figure(fleet.whole_j))} ({parts})"
     return (
-        f"{span}\nall runs and unattributed: {units.plain_energy(fleet.whole_j)} ({parts})\n"
-        f"all devices, by their counters: {units.plain_energy(fleet.device_j)}, as in analyzer "
+        f"{span}\nall runs and unattributed: {energy_text(Figure(fleet.whole_j))} ({parts})\n"
+        f"all devices, by their counters: {energy_text(Figure(fleet.device_j))}, as in analyzer "
         "usage; see the warning"
     )
 
@@ -98,7 +98,7 @@ def _cells_by_column(
         yield [_amount_cell(work.amount if work else None) for work in works]
         each_j = [work.joules_per_unit if work else None for work in works]
         largest_j = units.largest(each_j)
-        yield [energy_per_unit_cell(None if j is None else Interval(j), largest_j) for j in each_j]
+        yield [energy_per_unit_cell(None if j is None else Figure(j), largest_j) for j in each_j]
 
 
 def _share_cell(group: FleetGroup, fleet: Fleet) -> Cell:
@@ -113,7 +113,7 @@ def _amount_cell(amount: float | None) -> Cell:
 def _notes(fleet: Fleet) -> list[str]:
     notes = []
     if fleet.device_j:
-        idle = f"energy of GPUs without a run: {units.plain_energy(fleet.idle_j)}"
+        idle = f"energy of GPUs without a run: {energy_text(Figure(fleet.idle_j))}"
         gpu_j = fleet.whole.get("gpu", 0.0)
         notes.append(
             f"{idle}, {100 * fleet.idle_j / gpu_j:.1f} % of the energy of all GPUs"
@@ -122,14 +122,15 @@ def _notes(fleet: Fleet) -> list[str]:
         )
     if fleet.device_grams:
         total = ", ".join(
-            f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items()
+            f"{_kind(kind)} {mass_text(Figure(grams))}"
+            for kind, grams in fleet.device_grams.items()
         )
         notes.append(f"all devices: {total}; {RUN_EMISSIONS}")
     notes += emission_share_notes(fleet)
     if fleet.excess_ratio is not None:
         claimed = (
-            f"runs: {units.plain_energy(fleet.claimed_j)} ({fleet.policy}), "
-            f"unattributed: {units.plain_energy(fleet.unattributed_j)}"
+            f"runs: {energy_text(Figure(fleet.claimed_j))} ({fleet.policy}), "
+            f"unattributed: {energy_text(Figure(fleet.unattributed_j))}"
         )
         notes.append(
             f"{claimed}; the sum differs from the devices' counters by "

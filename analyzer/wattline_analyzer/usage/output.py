@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wattline.contract.work import unit_of_one
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.tables import (
     Cell,
@@ -116,7 +116,7 @@ def _cells(
         ]
         each_j = [one.joules_per_unit if one else None for one in works]
         largest_j = units.largest(each_j)
-        yield [energy_per_unit_cell(None if j is None else Interval(j), largest_j) for j in each_j]
+        yield [energy_per_unit_cell(None if j is None else Figure(j), largest_j) for j in each_j]
 
 
 def _decimals(values: Sequence[float | None], digits: int, least: int) -> list[Cell]:

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from wattline_analyzer.core.interval import Interval, student_quantile
+from wattline.figures import Figure
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.statistics import (
     CONFIDENCE,
@@ -25,6 +25,7 @@ from wattline_analyzer.core.statistics import (
     OUTLIER_SCALES,
     gpu_outliers,
     highest_share,
+    student_quantile,
 )
 
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
@@ -74,7 +75,8 @@ class PlacementEffect:
     """Median ratio of the same GPUs in a placement and in the reference placement, minus 1."""
 
     placement: str
-    effect: Interval
+    effect: Figure
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,13 @@ class Variability:
 
     runs: int
     gpus: tuple[GpuSpread, ...]
-    whisker_runs: Interval
-    whisker_gpus: Interval
-    between: Interval
-    inner: Interval
-    outliers: Interval
-    within: Interval
-    correlations: dict[str, Interval]
+    whisker_runs: Figure
+    whisker_gpus: Figure
+    between: Figure
+    inner: Figure
+    outliers: Figure
+    within: Figure
+    correlations: dict[str, Figure]
     reference: str | None
     placements: tuple[PlacementEffect, ...]
 
@@ -110,11 +112,9 @@ def gpu_variability(runs: Sequence[GpuRun], reference: str | None = None) -> Var
     return Variability(
         len(runs),
         tuple(_gpus(by_gpu, medians, {run.gpu: run.label for run in runs})),
-        Interval(whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
-        Interval(whisker_range_ratio(medians), n=len(groups)),
-        inner
-        if not outliers.value > 0
-        else Interval(coefficient_of_variation(medians), n=len(medians)),
+        Figure(whisker_range_ratio(np.concatenate(groups))),
+        Figure(whisker_range_ratio(medians)),
+        inner if not outliers.number > 0 else Figure(coefficient_of_variation(medians)),
         inner,
         outliers,
         median_estimate(within),
@@ -156,8 +156,8 @@ def _gpus(
     ]
 
 
-def _correlation(runs: Sequence[GpuRun], name: str) -> Interval:
-    """Interval the correlation over runs."""
+def _correlation(runs: Sequence[GpuRun], name: str) -> Figure:
+    """Return the correlation over runs."""
     known = [run for run in runs if math.isfinite(run.covariates.get(name, math.nan))]
     value, other = (
         np.array([run.value for run in known]),
@@ -198,7 +198,8 @@ def _placements(
             if gpu in medians[base]
         ]
         if name != base and ratios:
-            found.append(PlacementEffect(name, median_estimate(np.array(ratios) - 1)))
+            effect = median_estimate(np.array(ratios) - 1)
+            found.append(PlacementEffect(name, effect, len(ratios)))
     return base, found
 
 
@@ -246,8 +247,8 @@ def gini(values: npt.ArrayLike) -> float:
     return max(float(np.sum((2 * np.arange(1, n + 1) - n - 1) * x) / (n * x.sum())), 0.0)
 
 
-def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
-    """Interval the coefficient of variation of the GPUs that are no outliers, from five of them on.
+def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Figure:
+    """Return the coefficient of variation of the GPUs that are no outliers, from five of them on.
 
     The logarithm has the standard error of Bonett (Computational Statistics & Data Analysis 50,
     2006, with Student's quantile). From 16 values on it has at least that of a bootstrap, in which
@@ -258,9 +259,9 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> In
     inner = values if flags is None else values[~np.array(flags)]
     value, n = coefficient_of_variation(inner), len(inner)
     if n < _FEWEST or not np.isfinite(value):
-        return Interval(value, n=n)
+        return Figure(value)
     if value == 0:
-        return Interval(0.0, limits=(0.0, 0.0), n=n)
+        return Figure(0.0, skewed=(0.0, 0.0))
     deviations = inner - _trimmed_mean(inner, 1 / (2 * math.sqrt(n - 4)))
     kurtosis = n * float((deviations**4).sum()) / float(((inner - inner.mean()) ** 2).sum()) ** 2
     inflated = n / (n - _NORMAL)
@@ -269,7 +270,7 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> In
         error = max(error, _bootstrap_error(values))
     half = student_quantile(n - 1, (1 + confidence) / 2) * error
     middle = value * math.sqrt(inflated)
-    return Interval(value, limits=(middle * math.exp(-half), middle * math.exp(half)), n=n)
+    return Figure(value, skewed=(middle * math.exp(-half), middle * math.exp(half)))
 
 
 def _excluded(values: FloatArray) -> list[bool] | None:
@@ -298,15 +299,15 @@ def _bootstrap_error(values: FloatArray) -> float:
     )
 
 
-def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
+def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Figure:
     """Return the share of outliers, with the highest share in the fleet (one-sided, Clopper and
     Pearson).
     """
     flags, n = _excluded(values), len(values)
     if flags is None:
-        return Interval(float("nan"), n=n)
+        return Figure(float("nan"))
     found = sum(flags)
-    return Interval(found / n, limits=(0.0, highest_share(found, n, 1 - confidence)), n=n)
+    return Figure(found / n, skewed=(0.0, highest_share(found, n, 1 - confidence)))
 
 
 def _trimmed_mean(values: FloatArray, share: float) -> float:
@@ -315,8 +316,8 @@ def _trimmed_mean(values: FloatArray, share: float) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
-    """Interval the median between two of the values (sign test, without assumptions about the
+def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Figure:
+    """Return the median between two of the values (sign test, without assumptions about the
     distribution).
 
     Five values would give a CI of less than 95 %.
@@ -324,24 +325,24 @@ def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Inter
     n = len(values)
     value = float(np.median(values)) if n else float("nan")
     if n < _FEWEST_FOR_A_MEDIAN:
-        return Interval(value, n=n)
+        return Figure(value)
     below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
     place = int((below <= (1 - confidence) / 2).sum()) - 1
     low, high = np.sort(values)[[place, n - 1 - place]]
-    return Interval(value, limits=(float(low), float(high)), n=n)
+    return Figure(value, skewed=(float(low), float(high)))
 
 
 def correlation_estimate(
     x: FloatArray, y: FloatArray, clusters: int, confidence: float = CONFIDENCE
-) -> Interval:
-    """Interval Pearson's correlation; Fisher's interval counts clusters, because repeats on one GPU
+) -> Figure:
+    """Return Pearson's correlation; Fisher's interval counts clusters, because repeats on one GPU
     are alike.
     """
     value = correlation(x, y)
     if clusters < _FEWEST or not np.isfinite(value):
-        return Interval(value, n=clusters)
+        return Figure(value)
     if abs(value) >= 1:
-        return Interval(value, limits=(value, value), n=clusters)
+        return Figure(value, skewed=(value, value))
     half = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(clusters - 3)
     limits = math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
-    return Interval(value, limits=limits, n=clusters)
+    return Figure(value, skewed=limits)

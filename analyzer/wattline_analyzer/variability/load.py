@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from wattline.contract import metrics as m
 from wattline.contract.work import unit_of_one
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.conditions import read_spans, within
-from wattline_analyzer.core.interval import Interval, total
 from wattline_analyzer.core.phases import run_phase_spans
 from wattline_analyzer.core.run_report import Report, with_unit
 from wattline_analyzer.core.sample_table import RunFrames, samples
@@ -111,20 +111,20 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
             return 1 / work.per_second, f"seconds per {unit_of_one(work.unit)}"
         return (report.duration_s, "seconds") if report.duration_s > 0 else None
     if of == "energy":
-        if work and work.energy_per_unit and work.energy_per_unit.value > 0:
-            return work.energy_per_unit.value, f"joules per {unit_of_one(work.unit)}"
+        if work and work.energy_per_unit and work.energy_per_unit.number > 0:
+            return work.energy_per_unit.number, f"joules per {unit_of_one(work.unit)}"
         return (
-            (report.headline.value, "joules")
-            if report.headline and report.headline.value > 0
+            (report.headline.number, "joules")
+            if report.headline and report.headline.number > 0
             else None
         )
     if of == "power":
-        return (power.value, "watts, mean") if power and power.value > 0 else None
+        return (power.number, "watts, mean") if power and power.number > 0 else None
     value = report.results.get(of)
     return (value, of) if value is not None and value > 0 else None
 
 
-def _working_power_w(report: Report) -> Interval | None:
+def _working_power_w(report: Report) -> Figure | None:
     """Return the mean power of the GPUs in the phases of the work; of the whole run if there are
     none.
     """
@@ -132,7 +132,7 @@ def _working_power_w(report: Report) -> Interval | None:
     inside = [phase for phase in report.phases if phase.name in names and "gpu" in phase.energy]
     seconds = sum(phase.duration_s for phase in inside)
     if len(inside) == len(names) and seconds > 0:
-        return total(phase.energy["gpu"] for phase in inside).scaled(1 / seconds)
+        return sum_of_one_job(phase.energy["gpu"] for phase in inside).scaled(1 / seconds)
     return report.mean_power_w
 
 

@@ -42,10 +42,10 @@ def variability_output(
         ("CV between GPUs", variability.between),
         *(
             [("CV between GPUs, without outliers", variability.inner)]
-            if variability.outliers.value > 0
+            if variability.outliers.number > 0
             else []
         ),
-        *([] if math.isnan(variability.outliers.value) else [("outliers", variability.outliers)]),
+        *([] if math.isnan(variability.outliers.number) else [("outliers", variability.outliers)]),
         ("CV within a GPU (median)", variability.within),
     ]
     rows = [[text_cell(name), estimate_cell(one, 100, " %")] for name, one in ratios]
@@ -68,7 +68,7 @@ def variability_output(
             [
                 text_cell(one.placement),
                 estimate_cell(one.effect, 100, " %"),
-                count_cell(one.effect.n),
+                count_cell(one.gpus),
             ]
             for one in variability.placements
         ]
@@ -129,7 +129,7 @@ def _document(variability: Variability, quantity: str, runs: Sequence[GpuRun]) -
         "placements": [
             {
                 "placement": one.placement,
-                "gpus": one.effect.n,
+                "gpus": one.gpus,
                 **estimate_record(one.effect, "effect_ratio"),
             }
             for one in variability.placements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 OLDEST_S = 1.1
 """Longest age of the energy in a sample: exporters poll an idle GPU once a second, and sensors
@@ -42,21 +42,21 @@ def latest_on_lowest_level(values_w: list[float]) -> float:
 
 def deep_idle_power(
     seconds: float, energy_j: float, spans: int, reported_w: float | None
-) -> Interval | None:
+) -> Figure | None:
     """Return the mean power of the time at deep idle, or the exporter's idle power if that is much
     lower.
 
     The exporter's value may be from an earlier time. None if neither is known.
     """
-    reported = None if reported_w is None else Interval(reported_w, _REPORTED_RATIO * reported_w)
+    reported = None if reported_w is None else Figure(reported_w, _REPORTED_RATIO * reported_w)
     if seconds < _LEAST_IDLE_S:
         return reported
     mean_w = energy_j / seconds
-    if reported is not None and reported.value < _MUCH_LOWER * mean_w:
+    if reported is not None and reported.number < _MUCH_LOWER * mean_w:
         return reported
-    return Interval(mean_w, edges_half_j(mean_w, spans) / seconds)
+    return Figure(mean_w, edges_half_j(mean_w, spans) / seconds)
 
 
-def waste_half_j(energy_j: float, seconds: float, spans: int, idle: Interval) -> float:
+def waste_half_j(energy_j: float, seconds: float, spans: int, idle: Figure) -> float:
     """Return the 95 % half-width of an energy minus that of the same time at deep idle."""
-    return math.hypot(edges_half_j(energy_j / seconds, spans), (idle.half or 0.0) * seconds)
+    return math.hypot(edges_half_j(energy_j / seconds, spans), (idle.half_width or 0.0) * seconds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 _KWH_J = 3.6e6
 
@@ -191,10 +191,10 @@ class Waste:
         return sum(finding.waste_j or 0.0 for finding in self.findings if finding.kind in kinds)
 
     @property
-    def idle_waste(self) -> Interval:
+    def idle_waste(self) -> Figure:
         """Waste of idle GPUs; the errors of GPUs add up, since one poll reads them all."""
         halves = [finding.half_j or 0.0 for finding in self.findings if finding.kind in IDLE]
-        return Interval(self.total_j(IDLE), sum(halves))
+        return Figure(self.total_j(IDLE), sum(halves))
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from wattline.figures import Figure, energy_text, significant_text
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.tables import (
     Cell,
@@ -91,27 +91,27 @@ def waste_output(
 
 def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) -> str:
     idle_j, others_j = (
-        waste.idle_waste.value,
+        waste.idle_waste.number,
         waste.total_j([kind for kind in CLASSES if kind not in IDLE]),
     )
     lines = [units.span(*window_s)]
     lines.append(
         f"{waste.gpus} GPU{'' if waste.gpus == 1 else 's'}, {waste.gpu_seconds / 3_600:,.1f} GPU "
         "hours with samples, "
-        f"{units.plain_energy(waste.energy_j)}"
+        f"{energy_text(Figure(waste.energy_j))}"
     )
     if not waste.findings:
         return "\n".join([*lines, "no waste found"])
     share = f", {units.percent(idle_j / waste.energy_j)} of all energy" if waste.energy_j else ""
     money = (
-        f", {units.number(price.per_kwh * idle_j / 3.6e6)} {price.currency}".rstrip()
+        f", {significant_text(price.per_kwh * idle_j / 3.6e6)} {price.currency}".rstrip()
         if price
         else ""
     )
-    lines.append(f"idle GPUs above deep-idle power: {units.energy(waste.idle_waste)}{share}{money}")
+    lines.append(f"idle GPUs above deep-idle power: {energy_text(waste.idle_waste)}{share}{money}")
     if others_j:
         lines.append(
-            f"slowed or unclaimed GPUs above deep-idle power: {units.plain_energy(others_j)}, of "
+            f"slowed or unclaimed GPUs above deep-idle power: {energy_text(Figure(others_j))}, of "
             "which some did work"
         )
     return "\n".join(lines)
@@ -122,7 +122,7 @@ def _row(
 ) -> list[Cell]:
     largest_j = units.largest(one.waste_j for one in shown)
     waste = energy_cell(
-        None if finding.waste_j is None else Interval(finding.waste_j, finding.half_j), largest_j
+        None if finding.waste_j is None else Figure(finding.waste_j, finding.half_j), largest_j
     )
     if finding.kind not in IDLE and not waste.absent:
         waste = Cell(f"≤ {waste.text}", waste.value, "J", low=0.0, high=finding.waste_j)
@@ -239,7 +239,7 @@ def _document(
         "gpu_seconds": waste.gpu_seconds,
         "energy_joules": waste.energy_j,
         "idle_waste_joules": waste.idle_waste.value,
-        "idle_waste_uncertainty_joules": waste.idle_waste.half,
+        "idle_waste_uncertainty_joules": waste.idle_waste.half_width,
         "waste_joules_by_class": {kind.value: waste.total_j([kind]) for kind in CLASSES},
         "price_per_kilowatt_hour": price.per_kwh if price else None,
         "currency": (price.currency or None) if price else None,

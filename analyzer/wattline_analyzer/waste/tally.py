@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.samples import Samples
 from wattline_analyzer.waste import intervals as i
 from wattline_analyzer.waste.classify import NONE, Classified, classify
@@ -124,7 +124,7 @@ class GpuTally:
                 else waste_half_j(found.energy_j, found.seconds, found.spans, idle)
             )
             if idle is not None and not found.unknown_carbon:
-                grams = max(found.grams - idle.value * found.grams_per_watt, 0.0)
+                grams = max(found.grams - idle.number * found.grams_per_watt, 0.0)
             yield (
                 key,
                 GpuEvidence(
@@ -132,7 +132,7 @@ class GpuTally:
                     self.index,
                     found.seconds,
                     found.energy_j,
-                    None if idle is None else idle.value * found.seconds,
+                    None if idle is None else idle.number * found.seconds,
                     half_j,
                     grams,
                     found.first_s,
@@ -146,7 +146,7 @@ class GpuTally:
             )
 
     @property
-    def deep_idle_power(self) -> Interval | None:
+    def deep_idle_power(self) -> Figure | None:
         return deep_idle_power(
             self.deep_idle.seconds,
             self.deep_idle.energy_j,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 Device = tuple[str, str]
 """Instance and UUID."""
@@ -71,7 +71,7 @@ class LiveRun:
     state: str
     instances: tuple[str, ...]
     duration_s: float | None = None
-    energy: Mapping[str, Interval] = field(default_factory=dict)
+    energy: Mapping[str, Figure] = field(default_factory=dict)
     unit: str | None = None
     amount: float | None = None
     per_second: float | None = None

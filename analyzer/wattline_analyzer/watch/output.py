@@ -12,10 +12,10 @@ from rich.text import Text
 
 from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, noun_of_one
+from wattline.figures import Figure, energy_of_one_text, energy_text, significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.documents import energy_by_component
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.watch.model import LiveGpu, LiveNode, LiveRun, WatchState
 
 _NEAR_LIMIT = 0.97
@@ -191,7 +191,7 @@ def _values(gpu: LiveGpu, of_j: float) -> list[Text | str]:
     on_it = ", ".join([*gpu.runs, *(f"({name})" for name in gpu.processes)])
     return [
         Text(f"{_whole(gpu.power_w)} / {_whole(gpu.limit_w)}", "yellow" if near else ""),
-        "–" if gpu.energy_j is None else units.plain_energy(gpu.energy_j, of_j),
+        "–" if gpu.energy_j is None else energy_text(Figure(gpu.energy_j), of_j),
         "–" if gpu.utilization is None else f"{100 * gpu.utilization:.0f} %",
         f"{_whole(used)}/{_whole(total)}",
         _whole(gpu.temperature_celsius),
@@ -219,7 +219,7 @@ def _runs(state: WatchState, width: int) -> Table:
     return _fitted(heads, [_run(run, of_j) for run in state.runs], width, ("duration",))
 
 
-def _used(run: LiveRun) -> Interval | None:
+def _used(run: LiveRun) -> Figure | None:
     return run.energy.get("gpu") or run.energy.get("cpu")
 
 
@@ -232,9 +232,11 @@ def _run(run: LiveRun, of_j: float) -> list[Text | str]:
         "–" if run.duration_s is None else _duration(run.duration_s),
         "–"
         if used is None
-        else units.energy(used, of_j, half=False) + ("" if "gpu" in run.energy else " CPU"),
+        else energy_text(used, of_j, half=False) + ("" if "gpu" in run.energy else " CPU"),
         "–" if per_unit is None else _per_unit(run, per_unit) + ("*" if run.shared else ""),
-        "–" if run.per_second is None or run.unit is None else f"{units.number(run.per_second)}/s",
+        "–"
+        if run.per_second is None or run.unit is None
+        else f"{significant_text(run.per_second)}/s",
     ]
 
 
@@ -247,8 +249,8 @@ def _duration(seconds: float) -> str:
 
 
 def _per_unit(run: LiveRun, joules: float) -> str:
-    each, used = Interval(joules), _used(run)
-    rounded = units.energy_of_one(each.with_accuracy_of(used) if used else each, half=False)
+    each, used = Figure(joules), _used(run)
+    rounded = energy_of_one_text(each.with_accuracy_of(used) if used else each, half=False)
     return f"{rounded}/{noun_of_one(run.unit or '')}"
 
 
@@ -258,7 +260,7 @@ def _carbon(state: WatchState) -> Iterator[Text]:
         name = f"{one.instance}: " if several else ""
         what = {"gpu": "GPUs", "cpu": "CPUs"}.get(one.component, "")
         emits = (
-            f"{units.number(one.grams_per_hour)} g/h from {what}"
+            f"{significant_text(one.grams_per_hour)} g/h from {what}"
             if one.grams_per_hour is not None
             else ""
         )

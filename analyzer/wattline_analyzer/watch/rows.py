@@ -20,8 +20,8 @@ from wattline.contract.work import (
     phases_of_work,
     primary_first,
 )
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.interval import Interval, total
 from wattline_analyzer.core.run_catalog import gpu_models
 from wattline_analyzer.core.sample_table import Row, SampleTable, join_tables, last, rows_of
 from wattline_analyzer.watch.model import Device, LiveGpu, LiveNode, LiveRun
@@ -260,15 +260,15 @@ def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
     return found
 
 
-def _energies(of_run: SampleTable, models: Mapping[str, GpuModel]) -> dict[str, Interval]:
+def _energies(of_run: SampleTable, models: Mapping[str, GpuModel]) -> dict[str, Figure]:
     halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
-    parts: dict[str, list[Interval]] = {}
+    parts: dict[str, list[Figure]] = {}
     for row in last(of_run, m.RUN_ENERGY):
-        component, energy = row.labels["component"], Interval(row.value, halves_j.get(_device(row)))
+        component, energy = row.labels["component"], Figure(row.value, halves_j.get(_device(row)))
         if component == "gpu":
             energy = models.get(row.labels["device"], UNKNOWN_GPU).with_accuracy(energy)
         parts.setdefault(component, []).append(energy)
-    return {component: total(known) for component, known in parts.items()}
+    return {component: sum_of_one_job(known) for component, known in parts.items()}
 
 
 def _device(row: Row) -> tuple[str, str, str]:

@@ -40,7 +40,7 @@ def test_sci_operational_and_embodied_add_per_run_and_unit(tmp_path):
     assert gpu.operational.value == pytest.approx(0.6)  # 6,000 J at 360 g/kWh
     assert gpu.embodied_g == pytest.approx(0.125, rel=1e-12)
     assert gpu.whole.value == pytest.approx(0.725)
-    assert gpu.whole.half == pytest.approx(0.001)  # of the energy alone: 10 J
+    assert gpu.whole.half_width == pytest.approx(0.001)  # of the energy alone: 10 J
     assert gpu.per_unit["generated_tokens"].value == pytest.approx(0.000725)
     assert by_boundary["gpu+cpu", "average"].operational.value == pytest.approx(0.69)
 
@@ -53,9 +53,9 @@ def test_sci_per_unit_includes_uncertainty_of_amount(tmp_path):
     bounded = replace(gpu, limits={"generated_tokens": (900.0, 1_100.0)})
     unbounded = replace(gpu, limits={"generated_tokens": (0.0, 1_100.0)})
 
-    assert bounded.per_unit["generated_tokens"].half == pytest.approx(0.000001 + 0.000725 / 9)
+    assert bounded.per_unit["generated_tokens"].half_width == pytest.approx(0.000001 + 0.000725 / 9)
     assert bounded.whole == gpu.whole
-    assert unbounded.per_unit["generated_tokens"].half is None
+    assert unbounded.per_unit["generated_tokens"].half_width is None
 
 
 def test_sci_pue_multiplies_operational_part_only(tmp_path):
@@ -200,7 +200,7 @@ def test_sci_per_unit_of_phase_work_is_of_the_phase_energy(tmp_path):
     (unit,) = sci.units
 
     assert unit.operational.value == pytest.approx(0.000_2)
-    assert unit.operational.half == pytest.approx(0.000_2 * 0.002)
+    assert unit.operational.half_width == pytest.approx(0.000_2 * 0.002)
     assert sci.per_unit["generated_tokens"].value == pytest.approx(0.000_325)
 
 

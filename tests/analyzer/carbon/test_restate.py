@@ -107,7 +107,7 @@ def test_restate_without_sigma_has_uncertainty_of_energy(tmp_path):
     (restatement,) = restated_report(tmp_path, past(150.0, 300.0)).restated
 
     (emission,) = restatement.emissions
-    assert emission.mass_g.half == pytest.approx(
+    assert emission.mass_g.half_width == pytest.approx(
         math.hypot(35 * 10 / 480_000, DIVISION_G), rel=1e-6
     )
 
@@ -120,7 +120,7 @@ def test_restate_sigma_of_intensity_widens_interval(tmp_path):
 
     (emission,) = restatement.emissions
     expected = math.hypot(1.96 * 10 * 480_000 / JOULES, 35 * 10 / 480_000, DIVISION_G)
-    assert emission.mass_g.half == pytest.approx(expected, rel=1e-9)
+    assert emission.mass_g.half_width == pytest.approx(expected, rel=1e-9)
 
 
 def test_restate_slot_without_actual_keeps_recorded_intensity(tmp_path):

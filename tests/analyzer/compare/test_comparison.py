@@ -21,6 +21,7 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
+from wattline.figures import Figure
 from wattline_analyzer.compare.comparison import (
     GroupMember,
     MixedRunsError,
@@ -31,7 +32,6 @@ from wattline_analyzer.compare.comparison import (
 )
 from wattline_analyzer.compare.output import comparison_output, difference_text
 from wattline_analyzer.core.group_ratios import RatioDifference, RunValue, ratios_to_first
-from wattline_analyzer.core.interval import Interval
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
 ALIKE = {"hosts": "a", "drivers": "560", "GPUs": "1 × A100", "units": "steps", "boundaries": "GPU"}
@@ -41,7 +41,7 @@ SINCE = ("--since", "36500d")
 def group(name, *values, half=None, **identity):
     """Return runs of these energies, which are intervals or numbers."""
     identity, gpus = {**ALIKE, **identity}, frozenset({"GPU-0"})
-    energies = [value if isinstance(value, Interval) else Interval(value, half) for value in values]
+    energies = [value if isinstance(value, Figure) else Figure(value, half) for value in values]
     members = (
         GroupMember(f"{name}-{i}", None, identity, gpus, {ENERGY: one})
         for i, one in enumerate(energies)
@@ -52,7 +52,7 @@ def group(name, *values, half=None, **identity):
 def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
     """The runs differ by 3.8 %, which is clear, but neither energy is known better than to 12 %."""
     groups = [
-        group(name, *2 * [Interval(joules, 3.7, systematic=(-0.03 * joules, 0.12 * joules))])
+        group(name, *2 * [Figure(joules, 3.7, bias=(-0.03 * joules, 0.12 * joules))])
         for name, joules in (("a", 3_160.0), ("b", 3_040.0))
     ]
     output = comparison_output(compare_groups(groups))
@@ -153,7 +153,7 @@ def working(name, *amounts):
     members = [
         dataclasses.replace(
             one,
-            figures={**one.figures, **({per_step: Interval(100 / steps)} if steps else {})},
+            figures={**one.figures, **({per_step: Figure(100 / steps)} if steps else {})},
             work={"steps": steps},
         )
         for one, steps in zip(group(name, *(100 for _ in amounts)).members, amounts, strict=True)
@@ -187,7 +187,7 @@ def test_compare_warns_of_different_amounts_of_work(amounts, warns):
 
 
 def run_values(values):
-    return [RunValue(Interval(v), i) for i, v in enumerate(values)]
+    return [RunValue(Figure(v), i) for i, v in enumerate(values)]
 
 
 def clear_share(pairs, count=400):
@@ -198,7 +198,7 @@ def clear_share(pairs, count=400):
     clear = 0
     for _ in range(count):
         (result,) = ratios_to_first(
-            [[RunValue(Interval(v), block) for v, block in values] for values in pairs(random)]
+            [[RunValue(Figure(v), block) for v, block in values] for values in pairs(random)]
         )
         clear += result.clear
     return clear / count
@@ -235,7 +235,7 @@ def test_ratios_single_run_scatters_like_the_other_group():
     values = [math.exp(0.01 * z) for z in (-1.0, -1.0, 1.0, 1.0)]
     spread = 0.01 * math.sqrt(4 / 3)
 
-    (result,) = ratios_to_first([run_values(values), [RunValue(Interval(1.1), "b")]])
+    (result,) = ratios_to_first([run_values(values), [RunValue(Figure(1.1), "b")]])
 
     assert math.log(result.high / result.ratio) == pytest.approx(
         3.182 * spread * math.sqrt(1.25), rel=1e-3

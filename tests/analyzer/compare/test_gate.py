@@ -5,9 +5,9 @@ figures.
 import numpy as np
 import pytest
 
+from wattline.figures import Figure
 from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup
 from wattline_analyzer.compare.gate import GateError, Verdict, gate_figure, judge
-from wattline_analyzer.core.interval import Interval
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
 PER_TOKEN = RunFigure(
@@ -25,7 +25,7 @@ def group(name, values, *, half=None, figure=ENERGY, repeats=True, work=None):
             str(n) if repeats else None,
             {},
             frozenset(),
-            {figure: Interval(float(value), half)},
+            {figure: Figure(float(value), half)},
             work or {},
         )
         for n, value in enumerate(values)
@@ -133,10 +133,10 @@ def test_gate_missing_repeat_leaves_out_its_pair():
 
 def test_gate_figure_is_the_primary_unit_and_never_a_rate():
     figures = {
-        RATE: Interval(3.0),
-        PER_STEP: Interval(2.0),
-        PER_TOKEN: Interval(1.0),
-        ENERGY: Interval(5.0),
+        RATE: Figure(3.0),
+        PER_STEP: Figure(2.0),
+        PER_TOKEN: Figure(1.0),
+        ENERGY: Figure(5.0),
     }
     groups = [
         RunGroup(name, (GroupMember(name, None, {}, frozenset(), figures),)) for name in ("a", "b")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analyzer.node import NodeGpu
+from wattline.figures import Figure
 from wattline_analyzer.core.integrate import (
     PowerRange,
     counter_energy,
@@ -16,7 +17,6 @@ from wattline_analyzer.core.integrate import (
     trapezoid,
     unwrap,
 )
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.samples import Samples, clean
 
 
@@ -135,7 +135,7 @@ def test_idle_power_is_median_of_idle_windows():
 
     idle_w = idle_power(power, NO_SAMPLES, [(0, 60), (140, 200)])
 
-    assert idle_w == Interval(63, 3)
+    assert idle_w == Figure(63, 3)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_idle_power_rejects_short_variable_or_busy_window(power, utilization, re
 
 
 def test_net_energy_subtracts_idle_and_combines_uncertainties():
-    net = net_energy(Interval(6_000, 30), Interval(60, 2), 20)
+    net = net_energy(Figure(6_000, 30), Figure(60, 2), 20)
 
     assert net.value == 4_800  # 6,000 J - 60 W x 20 s
-    assert net.half == 50  # 30 J and 2 W x 20 s in quadrature
+    assert net.half_width == 50  # 30 J and 2 W x 20 s in quadrature
 
 
 bursts = st.lists(st.tuples(st.floats(0.05, 3), st.floats(60, 400)), min_size=1, max_size=60)

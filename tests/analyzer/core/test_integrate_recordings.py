@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from wattline.contract.power_sensors import sensor_window
+from wattline.figures import Figure
 from wattline_analyzer.core.devices import Calibration
 from wattline_analyzer.core.integrate import trapezoid
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.samples import Samples, clean
 from wattline_analyzer.report.aliasing import aliasing_findings, find_beat, updates
 from wattline_analyzer.report.checks import stuck_findings
@@ -115,7 +115,7 @@ def calibrated_off_percent(name, column, calibration):
     """Difference between the run's calibrated energy and the meter's, in percent."""
     folder = METERED / name
     start_s, end_s = edges_s(folder)
-    sensor_w = Interval(trapezoid(sensor(folder, column), start_s, end_s, LONGEST_S).energy_j)
+    sensor_w = Figure(trapezoid(sensor(folder, column), start_s, end_s, LONGEST_S).energy_j)
     true_j = trapezoid(meter(folder), start_s, end_s).energy_j
     return 100 * (calibration.energy(sensor_w, end_s - start_s).value / true_j - 1)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.phases import active_spans, rise_limits
 from wattline_analyzer.core.samples import Samples
 
@@ -46,17 +46,17 @@ def test_phase_repeated_has_two_stretches():
 def test_counter_between_samples_is_linear():
     counter = Samples(np.array([10.0, 20.0]), np.array([0.0, 100.0]))
 
-    assert rise_limits(counter, (12.0, 15.0)) == Interval(pytest.approx(30), limits=(0, 100))
-    assert rise_limits(counter, (15.0, 30.0), ((24.0, 120.0),)) == Interval(
-        pytest.approx(70), limits=(20, 120)
+    assert rise_limits(counter, (12.0, 15.0)) == Figure(pytest.approx(30), skewed=(0, 100))
+    assert rise_limits(counter, (15.0, 30.0), ((24.0, 120.0),)) == Figure(
+        pytest.approx(70), skewed=(20, 120)
     )
 
 
 def test_rise_at_known_points_is_exact():
     counter = Samples(np.array([0.0, 30.0]), np.array([0.0, 900.0]))
 
-    assert rise_limits(counter, (12.0, 15.0), ((12.0, 0.0), (15.0, 900.0))) == Interval(
-        900, limits=(900, 900)
+    assert rise_limits(counter, (12.0, 15.0), ((12.0, 0.0), (15.0, 900.0))) == Figure(
+        900, skewed=(900, 900)
     )
 
 

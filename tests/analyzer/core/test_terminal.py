@@ -9,9 +9,9 @@ from rich.padding import Padding
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.run_reports import run_frames, run_report, terminal_text
+from wattline.figures import Figure, energy_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import Calibration
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Price, UserInputs
 from wattline_analyzer.core.tables import Column, Table, figure_columns, text_cells, text_columns
 from wattline_analyzer.core.terminal import TerminalTable
@@ -173,8 +173,8 @@ def test_fleet_output_columns_have_one_unit_each():
 
 
 def test_energy_largest_chooses_unit_and_keeps_digits():
-    assert units.energy(Interval(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
-    assert units.largest([None, Interval(-5.0), 3.0]) == 5.0
+    assert energy_text(Figure(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
+    assert units.largest([None, Figure(-5.0), 3.0]) == 5.0
 
 
 def test_terminal_report_rates_name_their_period(tmp_path):

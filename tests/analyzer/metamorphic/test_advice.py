@@ -302,9 +302,9 @@ def test_variability_scale_and_names_of_gpus_change_nothing(seed, factor, count)
     for name in ("between", "within", "whisker_gpus", "whisker_runs"):
         mine, other = getattr(result, name), getattr(expected, name)
         assert mine.value == pytest.approx(other.value), name
-        assert (mine.limits is None) == (other.limits is None)
-        if mine.limits:
-            assert mine.limits == pytest.approx(other.limits), name
+        assert (mine.skewed is None) == (other.skewed is None)
+        if mine.skewed:
+            assert mine.skewed == pytest.approx(other.skewed), name
     assert {names[one.gpu]: one.outlier for one in expected.gpus} == {
         one.gpu: one.outlier for one in result.gpus
     }

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.run_report import Work
 from wattline_analyzer.recommend.sweep import Setting, Sweep, SweepGpu, SweepRun
 
@@ -37,9 +37,9 @@ def sample_run(
         gpu_name="SIMULATED H200",
         started_at_s=0.0,
         duration_s=time_s,
-        energy=Interval(energy_j, 1.0),
+        energy=Figure(energy_j, 1.0),
         **{
-            "work": {"steps": Work("steps", steps, steps / time_s, Interval(energy_j / steps))}
+            "work": {"steps": Work("steps", steps, steps / time_s, Figure(energy_j / steps))}
             if steps
             else {},
             "limit_w": limit_w or cap_w,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analyzer.recommend.sample_sweeps import power_and_speed, sample_run, sample_sweep
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.recommend import text as recommend_text
 from wattline_analyzer.recommend.advice import advise
 from wattline_analyzer.recommend.objective import Objective, QuestionError, SweepQuestion
@@ -197,7 +197,7 @@ def test_advise_slo_with_a_missing_result_is_violated():
 def test_advise_run_without_energy_is_refused(objective):
     rows = {400: (600, 12.0), 700: (1000, 10.0)}
     sweep = near_exact_sweep(rows, **{str(cap_w): {"work": {}} for cap_w in rows})
-    nothing = replace(sweep.runs[0], energy=Interval(0.0))
+    nothing = replace(sweep.runs[0], energy=Figure(0.0))
 
     with pytest.raises(QuestionError, match="energy is 0 J"):
         advise(replace(sweep, runs=(nothing, *sweep.runs[1:])), SweepQuestion(objective=objective))
@@ -302,9 +302,9 @@ def test_advise_host_energy_counts_where_all_runs_have_it():
         for repeat in range(3):
             for cap_w, joules, seconds in ((400, 600.0, 13.0), (700, 700.0, 10.0)):
                 node_j = joules + 40 * seconds + repeat / 10
-                per_unit = {"steps": Interval(node_j / 100)}
+                per_unit = {"steps": Figure(node_j / 100)}
                 host = (
-                    HostEnergy(("gpu", "cpu", "dram"), Interval(node_j), per_unit)
+                    HostEnergy(("gpu", "cpu", "dram"), Figure(node_j), per_unit)
                     if repeat < hosts
                     else None
                 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analyzer.recommend.sample_sweeps import sample_run
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.run_report import Work
 from wattline_analyzer.recommend import text as recommend_text
 from wattline_analyzer.recommend.advice import advise
@@ -23,9 +23,7 @@ def unequal_units(work):
     for repeat in range(3):
         for cap_w, joules, amount in ((300, 3_000 + repeat, 50.0), (500, 5_000 + repeat, 140.0)):
             unit = work(cap_w, repeat)
-            done = (
-                {unit: Work(unit, amount, amount / 10, Interval(joules / amount))} if unit else {}
-            )
+            done = {unit: Work(unit, amount, amount / 10, Figure(joules / amount))} if unit else {}
             runs.append(sample_run(cap_w, joules, 10.0, repeat=repeat, work=done))
     return Sweep("unequal", tuple(runs))
 
@@ -74,7 +72,7 @@ def test_advise_phase_without_energy_in_some_runs_compares_whole_runs():
     # 300 W of 10 J a unit
     runs = []
     for repeat in range(3):
-        in_phase = Work("steps", 100.0, 20.0, Interval(10.0 + repeat / 1000), ("measure",))
+        in_phase = Work("steps", 100.0, 20.0, Figure(10.0 + repeat / 1000), ("measure",))
         runs.append(sample_run(300, 6_000 + repeat, 20.0, repeat=repeat, work={"steps": in_phase}))
         runs.append(sample_run(500, 5_000 + repeat, 10.0, repeat=repeat))
 

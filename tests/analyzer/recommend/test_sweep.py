@@ -43,7 +43,7 @@ def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
     row = run_in_sweep(tmp_path, NodeRun(labels=LABELS))
 
     assert (row.setting.power_limit_w, row.repeat, row.unfit) == (300.0, "2", None)
-    assert (row.energy.value, row.energy.half, row.duration_s) == (6_000.0, 10.0, 20.0)
+    assert (row.energy.value, row.energy.half_width, row.duration_s) == (6_000.0, 10.0, 20.0)
     assert row.work["generated_tokens"].energy_per_unit.value == pytest.approx(6.0)  # 1,000 tokens
     assert row.capped_s == pytest.approx(15.0, abs=0.6)  # a scrape a second
     assert row.p95_power_w == row.mean_power_w == 300.0

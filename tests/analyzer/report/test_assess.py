@@ -14,7 +14,7 @@ from tests.analyzer.run_reports import (
     run_report,
 )
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import RunFrames, SampleTable, table_of
 from wattline_analyzer.report.assess import NoEnergyError, assess
 from wattline_analyzer.report.html.page import html_page
@@ -29,7 +29,7 @@ def test_report_headline_is_ledger_energy_and_half_widths_add(tmp_path):
     )
 
     assert report.headline.value == 12_000  # 300 W x 20 s x 2
-    assert report.headline.half == 20.0  # 10 J each
+    assert report.headline.half_width == 20.0  # 10 J each
     assert [device.label for device in report.devices] == ["GPU 0", "GPU 1"]
     assert report.duration_s == 20
     assert report.mean_power_w.value == 600
@@ -55,7 +55,7 @@ def test_report_work_has_energy_per_unit_and_rate(tmp_path):
 
     assert (work.unit, work.amount, work.per_second) == ("generated_tokens", 1_000, 50)
     assert work.energy_per_unit.value == 6  # 6,000 J over 1,000 tokens
-    assert work.energy_per_unit.half == pytest.approx(0.01)
+    assert work.energy_per_unit.half_width == pytest.approx(0.01)
 
 
 def test_report_idle_window_next_to_run_gives_net_energy(tmp_path):
@@ -138,8 +138,8 @@ def test_report_phases_are_in_order_of_first_appearance(tmp_path):
     report = assess(load_frames(tmp_path, series))
 
     assert [(phase.name, phase.duration_s, phase.energy) for phase in report.phases] == [
-        ("warm-up", 5.0, {"gpu": Interval(1_500.0)}),
-        ("measure", 15.0, {"gpu": Interval(4_500.0)}),
+        ("warm-up", 5.0, {"gpu": Figure(1_500.0)}),
+        ("measure", 15.0, {"gpu": Figure(4_500.0)}),
     ]
 
 
@@ -163,7 +163,9 @@ def test_report_phase_work_has_energy_and_rate_of_its_phases(tmp_path):
     (work,) = report.work
     assert work.phases == ("measure",)
     assert work.per_second == pytest.approx(200.0)
-    assert (work.energy_per_unit.value, work.energy_per_unit.half) == pytest.approx((1.5, 0.05))
+    assert (work.energy_per_unit.value, work.energy_per_unit.half_width) == pytest.approx(
+        (1.5, 0.05)
+    )
 
 
 def test_report_late_work_in_second_phase_is_ignored(tmp_path):

@@ -150,7 +150,7 @@ def test_energy_per_unit_own_gpu_is_of_the_whole_device(tmp_path):
     report = run_report(tmp_path, NodeRun(work={"generated_tokens": 1_000.0}))
 
     assert report.work[0].energy_per_unit.value == pytest.approx(6.0)
-    assert report.work[0].energy_per_unit.half == pytest.approx(0.01)  # ± 10 J
+    assert report.work[0].energy_per_unit.half_width == pytest.approx(0.01)  # ± 10 J
 
 
 def test_run_on_two_gpus_warns_of_the_unused_one(tmp_path):

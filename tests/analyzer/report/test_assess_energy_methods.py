@@ -58,11 +58,11 @@ def test_energy_by_model_is_estimate_without_interval(tmp_path):
     report = run_report(tmp_path, CPU_RUN, extra=cpu_method("model"))
 
     assert device(report, "cpu").estimated
-    assert device(report, "cpu").energy.half is None  # the exporter reported 1 J
-    assert report.energy["cpu"].half is None
-    assert report.whole.half is None
+    assert device(report, "cpu").energy.half_width is None  # the exporter reported 1 J
+    assert report.energy["cpu"].half_width is None
+    assert report.whole.half_width is None
     assert report.estimated == {"cpu"}
-    assert report.headline.half == 10.0  # the GPU's is a measurement
+    assert report.headline.half_width == 10.0  # the GPU's is a measurement
     ((subject, text),) = finding_texts(report, "estimate")
     assert subject == "CPU 0"
     assert text.startswith(
@@ -75,7 +75,7 @@ def test_measured_cpu_energy_names_its_method(tmp_path, method):
     report = run_report(tmp_path, CPU_RUN, extra=cpu_method(method))
 
     assert device(report, "cpu").methods == (method,)
-    assert device(report, "cpu").energy.half == 1.0
+    assert device(report, "cpu").energy.half_width == 1.0
     assert "estimate" not in finding_codes(report)
     assert method in plain_text(report)
     assert "estimate" not in plain_text(report)
@@ -116,7 +116,7 @@ def test_energy_method_not_exported_is_unknown(tmp_path):
     report = run_report(tmp_path, CPU_RUN)
 
     assert device(report, "cpu").methods == ()
-    assert device(report, "cpu").energy.half == 1.0
+    assert device(report, "cpu").energy.half_width == 1.0
 
 
 def test_every_output_marks_estimate(tmp_path):

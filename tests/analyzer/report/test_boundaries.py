@@ -14,7 +14,7 @@ from tests.analyzer.run_reports import (
     terminal_text,
 )
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.run_report import Price, UnitEnergy, UserInputs
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.document import report_document
@@ -44,7 +44,8 @@ def test_boundaries_all_components_add_energy_and_half_widths(tmp_path):
     report = run_report(tmp_path, NodeRun(cpu_j=900), extra=dram(100))
 
     assert {
-        name: (b.energy.value, b.energy.half) for name, b in boundaries_by_name(report).items()
+        name: (b.energy.value, b.energy.half_width)
+        for name, b in boundaries_by_name(report).items()
     } == {
         "gpu": (6_000, 10),
         "gpu+cpu+dram": (7_000, 12),
@@ -101,7 +102,7 @@ def test_boundaries_pue_multiplies_energy_and_energy_per_unit(tmp_path):
     facility = boundaries_by_name(report)["gpu+cpu+dram × PUE 1.3"]
 
     assert facility.energy.value == pytest.approx(9_100)  # 7,000 J x 1.3
-    assert facility.energy.half == pytest.approx(15.6)  # 12 J x 1.3
+    assert facility.energy.half_width == pytest.approx(15.6)  # 12 J x 1.3
     assert facility.work[0].energy_per_unit.value == pytest.approx(9.1)
     assert boundaries_by_name(report)["gpu+cpu+dram"].energy.value == 7_000
     assert "PUE 1.3 is user-supplied" in terminal_text(report)
@@ -115,7 +116,7 @@ def test_boundaries_token_units_have_separate_energy_per_unit(tmp_path):
         "prompt_tokens": (3_000, 2.0, 150.0),
         "total_tokens": (4_000, 1.5, 200.0),
     }
-    assert gpu.work[0].energy_per_unit.half == pytest.approx(0.01)
+    assert gpu.work[0].energy_per_unit.half_width == pytest.approx(0.01)
     assert gpu.work[0].units_per_joule.value == pytest.approx(1 / 6)
 
 
@@ -224,7 +225,7 @@ def test_boundaries_without_price_and_pue_have_no_cost(tmp_path):
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 0.2))
 def test_units_per_joule_has_same_relative_half_width(joules, relative):
-    inverse = UnitEnergy("steps", 1, None, Interval(joules, relative * joules)).units_per_joule
+    inverse = UnitEnergy("steps", 1, None, Figure(joules, relative * joules)).units_per_joule
 
     assert inverse.value * joules == pytest.approx(1)
-    assert inverse.half == pytest.approx(relative * inverse.value)
+    assert inverse.half_width == pytest.approx(relative * inverse.value)

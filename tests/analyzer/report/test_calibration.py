@@ -25,7 +25,7 @@ def test_calibration_corrects_energy_and_keeps_headline_as_read(tmp_path):
     (gpu,) = report.gpus
     assert report.headline.value == gpu.energy.value == 6_000
     assert gpu.calibrated.value == pytest.approx(6_000)
-    assert gpu.calibrated.half == pytest.approx(10 / 0.96)
+    assert gpu.calibrated.half_width == pytest.approx(10 / 0.96)
     assert report.calibrated.per_unit["generated_tokens"].value == pytest.approx(6)
     assert gpu.budget.residual_j == pytest.approx(30)  # 0.5 %
 

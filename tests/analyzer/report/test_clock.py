@@ -31,7 +31,11 @@ def clock_report(folder, values_at):
 
 def ledger_unchanged(report):
     """Return True if the ledger's figures are unchanged."""
-    return report.headline.value == 6_000 and report.headline.half == 10 and report.duration_s == 20
+    return (
+        report.headline.value == 6_000
+        and report.headline.half_width == 10
+        and report.duration_s == 20
+    )
 
 
 @pytest.mark.parametrize("offset_s", [-HOUR_S, HOUR_S])

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from wattline.contract.work import SHARE_POLICY
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.requests.notes import attributed_notes, run_notes
 
 
@@ -57,7 +57,7 @@ def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
 
 @pytest.mark.parametrize(("attributed_j", "notes"), [(960.5, 0), (1_040.0, 0), (1_132.0, 1)])
 def test_client_has_a_note_of_an_attributed_energy_that_differs(attributed_j, notes):
-    found = attributed_notes("job", attributed_j, Interval(1_000.0, 40.0))
+    found = attributed_notes("job", attributed_j, Figure(1_000.0, 40.0))
 
     assert len(found) == notes
     assert all(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.requests.output import (
     groups_table,
     most_table,
@@ -64,4 +64,4 @@ def test_energies_of_requests_are_in_joules_below_a_megajoule(joules, half_j, ex
     ],
 )
 def test_share_of_idle_energy_is_between_0_and_100_percent(percent, half, expected):
-    assert share_text(Interval(percent / 100, half / 100)) == expected
+    assert share_text(Figure(percent / 100, half / 100)) == expected

@@ -31,7 +31,7 @@ def test_idle_share_of_an_assumed_idle_power_of_0_w_is_not_known(idle_j, share):
     found = report(idle_j=idle_j, idle_half_j=0.6).idle_share
 
     assert (found and found.value) == share
-    assert found is None or found.half == pytest.approx(0.05)
+    assert found is None or found.half_width == pytest.approx(0.05)
 
 
 def test_median_is_between_those_of_the_ends_of_the_intervals():
@@ -40,11 +40,11 @@ def test_median_is_between_those_of_the_ends_of_the_intervals():
     """
     found = report().median
 
-    assert (found.value, found.half) == pytest.approx((2.0, 1.1))
+    assert (found.value, found.half_width) == pytest.approx((2.0, 1.1))
 
 
 def test_rest_has_the_errors_of_the_gpus_and_of_the_requests():
     found = report()
 
-    assert (found.assigned.value, found.assigned.half) == pytest.approx((9.0, 0.3))
-    assert (found.rest.value, found.rest.half) == pytest.approx((3.0, 0.5))
+    assert (found.assigned.value, found.assigned.half_width) == pytest.approx((9.0, 0.3))
+    assert (found.rest.value, found.rest.half_width) == pytest.approx((3.0, 0.5))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattline_analyzer.core.interval import Interval, total
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.tenants import figures as tenants
 from wattline_analyzer.tenants.figures import ConcurrentStep, SoloRun, TenantShare, jain_index
 
@@ -12,18 +12,23 @@ from wattline_analyzer.tenants.figures import ConcurrentStep, SoloRun, TenantSha
 def concurrent_step(seconds=10.0, mps=False, **work):
     """Return a step; `work` has units and attributed energy in the overlap for each tenant."""
     shares = [
-        TenantShare(name, "tokens", Interval(amount), joules and Interval(joules), 1.0, {})
+        TenantShare(name, "tokens", Figure(amount), joules and Figure(joules), 1.0, {})
         for name, (amount, joules) in work.items()
     ]
     energies = [share.energy for share in shares]
     return ConcurrentStep(
-        "case", "1", mps, seconds, tuple(shares), None if None in energies else total(energies)
+        "case",
+        "1",
+        mps,
+        seconds,
+        tuple(shares),
+        None if None in energies else sum_of_one_job(energies),
     )
 
 
 SOLO_RUNS = {
-    "small": SoloRun(100.0, energy_per_unit=Interval(3.0), idle_power_w=60.0),
-    "large": SoloRun(50.0, energy_per_unit=Interval(6.0), idle_power_w=60.0),
+    "small": SoloRun(100.0, energy_per_unit=Figure(3.0), idle_power_w=60.0),
+    "large": SoloRun(50.0, energy_per_unit=Figure(6.0), idle_power_w=60.0),
 }
 
 
@@ -62,7 +67,7 @@ def test_tenant_energy_compares_with_sequential_and_dedicated_gpus():
 def test_tenants_without_solo_runs_have_throughput_only():
     result = tenants.step_figures(concurrent_step(small=(800, None), large=(200, None)), {})
 
-    assert result["total_per_second"] == Interval(100)
+    assert result["total_per_second"] == Figure(100)
     assert (
         not {"stp", "antt", "fairness", "energy_over_sequential_ratio", "energy_per_unit_joules"}
         & result.keys()
@@ -76,7 +81,7 @@ def test_tenants_different_units_are_not_added():
         "",
         step.mps,
         10.0,
-        (step.shares[0], TenantShare("large", "images", Interval(200), Interval(1_600), 1.0, {})),
+        (step.shares[0], TenantShare("large", "images", Figure(200), Figure(1_600), 1.0, {})),
     )
 
     result = tenants.step_figures(mixed, SOLO_RUNS)
@@ -90,7 +95,7 @@ def test_solo_run_with_another_unit_is_ignored():
     """
     solo_runs = {
         **SOLO_RUNS,
-        "small": SoloRun(100.0, energy_per_unit=Interval(3.0), unit="batches"),
+        "small": SoloRun(100.0, energy_per_unit=Figure(3.0), unit="batches"),
     }
 
     result = tenants.step_figures(
@@ -101,7 +106,7 @@ def test_solo_run_with_another_unit_is_ignored():
         not {"stp", "antt", "worst_slowdown", "fairness", "energy_over_sequential_ratio"}
         & result.keys()
     )
-    assert result["total_per_second"] == Interval(100)
+    assert result["total_per_second"] == Figure(100)
 
 
 def test_tenant_far_slower_than_mean_starves():

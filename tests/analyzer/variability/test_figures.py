@@ -186,6 +186,6 @@ def test_placement_effect_compares_each_gpu_with_itself():
 
     assert result.reference == "alone"
     assert result.placements[0].effect.value == pytest.approx(0.05)
-    assert result.placements[0].effect.n == 2
+    assert result.placements[0].gpus == 2
     with pytest.raises(ValueError, match="unknown placement 'x'; known are alone, hot neighbour"):
         gpu_variability(runs, reference="x")

@@ -15,14 +15,14 @@ EDGES_J = 61.61
 def test_deep_idle_power_of_long_time_is_its_mean_with_error_of_edges():
     power = deep_idle_power(600.0, 42_000.0, 1, reported_w=69.0)
 
-    assert (power.value, power.half) == pytest.approx((70.0, EDGES_J / 600), rel=1e-3)
+    assert (power.value, power.half_width) == pytest.approx((70.0, EDGES_J / 600), rel=1e-3)
 
 
 @pytest.mark.parametrize(("seconds", "reported_w"), [(59.0, 70.0), (600.0, 50.0)])
 def test_deep_idle_power_of_exporter_has_error_of_one_window(seconds, reported_w):
     power = deep_idle_power(seconds, 70.0 * seconds, 1, reported_w)
 
-    assert (power.value, power.half) == pytest.approx((reported_w, 0.02 * reported_w))
+    assert (power.value, power.half_width) == pytest.approx((reported_w, 0.02 * reported_w))
 
 
 def test_deep_idle_power_without_time_and_report_is_unknown():

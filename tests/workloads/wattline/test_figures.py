@@ -12,7 +12,6 @@ from wattline.figures import (
     Figure,
     FigureFormatError,
     UnknownFigureError,
-    between,
     sum_of_independent,
     sum_of_one_job,
     unknown,
@@ -76,7 +75,7 @@ def test_limits_cover_random_error_and_rest() -> None:
     assert Figure(312.0, 4.0).limits == (308.0, 316.0)
     assert Figure(312.0, 4.0, bias=(-50.0, 50.0)).limits == (308.0, 316.0)
     assert Figure(312.0, 4.0, rest=(0.0, 30.0), reason="gap").limits == (308.0, 346.0)
-    assert between(3_480.0, (3_010.0, 3_950.0)).limits == (3_010.0, 3_950.0)
+    assert Figure(3_480.0, skewed=(3_010.0, 3_950.0)).limits == (3_010.0, 3_950.0)
     assert (Figure(312.0, 4.0).low, Figure(312.0, 4.0).high) == (308.0, 316.0)
 
 
@@ -109,7 +108,7 @@ def test_scaling_scales_every_limit() -> None:
     figure = Figure(10.0, 1.0, (-2.0, 3.0), (0.0, 5.0), 0.9, "gap")
     assert figure.scaled(2.0) == Figure(20.0, 2.0, (-4.0, 6.0), (0.0, 10.0), 0.9, "gap")
     assert figure.scaled(-2.0) == Figure(-20.0, 2.0, (-6.0, 4.0), (-10.0, -0.0), 0.9, "gap")
-    assert between(10.0, (8.0, 13.0)).scaled(-1.0).limits == (-13.0, -8.0)
+    assert Figure(10.0, skewed=(8.0, 13.0)).scaled(-1.0).limits == (-13.0, -8.0)
 
 
 def test_scaling_lower_limit_by_zero_is_zero() -> None:
@@ -123,6 +122,12 @@ def test_sum_of_scaled_parts_equals_scaled_sum(parts: list[Figure], factor: floa
     """The factors are powers of two, by which products have no rounding error."""
     scaled_parts = [part.scaled(factor) for part in parts]
     assert sum_of_one_job(scaled_parts) == sum_of_one_job(parts).scaled(factor)
+
+
+def test_symmetric_interval_contains_the_skewed_one() -> None:
+    assert Figure(10.0, skewed=(9.0, 14.0)).symmetric() == Figure(10.0, 4.0)
+    assert Figure(10.0, 4.0).symmetric() == Figure(10.0, 4.0)
+    assert NO_SENSOR.symmetric() == NO_SENSOR
 
 
 def test_part_has_relative_sensor_accuracy_of_whole() -> None:
@@ -159,8 +164,8 @@ def test_sum_with_unknown_half_width_has_none(add) -> None:
 
 @pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
 def test_sum_of_skewed_intervals_adds_their_ends(add) -> None:
-    parts = [between(10.0, (9.0, 14.0)), between(20.0, (17.0, 23.0)), Figure(5.0, 1.0)]
-    assert add(parts) == between(35.0, (30.0, 43.0))
+    parts = [Figure(10.0, skewed=(9.0, 14.0)), Figure(20.0, skewed=(17.0, 23.0)), Figure(5.0, 1.0)]
+    assert add(parts) == Figure(35.0, skewed=(30.0, 43.0))
     assert add([*parts, Figure(5.0)]) == Figure(40.0)
 
 
@@ -358,7 +363,7 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.joules_text(Figure(36_000.0)), "36,000 J"),
         (figures.joules_text(Figure(2.5e9)), "2,500,000,000 J"),
         (
-            figures.bounded_energy_text(between(3_480, (3_010, 3_950))),
+            figures.bounded_energy_text(Figure(3_480, skewed=(3_010, 3_950))),
             "3,480 J (3,010 to 3,950)",
         ),
         (figures.energy_of_one_text(Figure(0.0467, 0.0002)), "46.70 ± 0.20 mJ"),

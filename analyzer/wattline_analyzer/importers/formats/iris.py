@@ -11,7 +11,7 @@ from typing import Any
 
 from wattline.contract import metrics as m
 from wattline.contract.record import EVENTS_FILE, METRICS_FILE
-from wattline_analyzer.core.interval import JOULES_PER_KWH
+from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import CLAIMED_ENERGY
 from wattline_analyzer.core.times import parse_moment
 from wattline_analyzer.importers.content import FileContent, FileRun, ReadOptions, UnreadableError

@@ -48,13 +48,14 @@ class _Serving:
             unit not in work or work[unit].amount <= 0 for unit in (_REQUESTS, _PROMPT, _GENERATED)
         ):
             return None
-        duration_s, energy_j = report.duration_s, report.energy["gpu"].value
+        duration_s = report.duration_s
+        energy_j = report.energy["gpu"].number
         if names := work[_GENERATED].phases:
             phases = [phase for phase in report.phases if phase.name in names]
             if not phases or any("gpu" not in phase.energy for phase in phases):
                 return None
             duration_s = math.fsum(phase.duration_s for phase in phases)
-            energy_j = math.fsum(phase.energy["gpu"].value for phase in phases)
+            energy_j = math.fsum(phase.energy["gpu"].number for phase in phases)
         if duration_s <= 0 or energy_j <= 0:
             return None
         amounts = work[_REQUESTS].amount, work[_PROMPT].amount, work[_GENERATED].amount

@@ -76,7 +76,7 @@ def _series(gpus: dict[str, dict[str, FloatArray]], at_s: FloatArray) -> str:
 def _metrics(
     report: Report, table: SampleTable, gpus: list[dict[str, FloatArray]]
 ) -> dict[str, Any]:
-    energy_kwh = report.energy["gpu"].value / _JOULES_PER_KWH if "gpu" in report.energy else None
+    energy_kwh = report.energy["gpu"].number / _JOULES_PER_KWH if "gpu" in report.energy else None
     carbon_g = _carbon_g(report)
     start = compatible_rows.local(report.started_at_s)
     ended_at_s = report.ended_at_s
@@ -119,7 +119,7 @@ def _carbon_g(report: Report) -> float | None:
     for basis in dict.fromkeys(one.basis for one in report.emissions if one.component == "gpu"):
         if basis != "marginal":
             found = [
-                one.mass_g.value
+                one.mass_g.number
                 for one in report.emissions
                 if (one.component, one.basis) == ("gpu", basis)
             ]

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.core.devices import SIMULATED_REMARK, ReportDevice
-from wattline_analyzer.core.interval import JOULES_PER_KWH, Interval
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.report.compatible.gpu_tune import is_training
@@ -70,9 +70,9 @@ def energy_score_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     energy = report.energy.get("gpu")
     if energy is None:
         return {}
-    total_wh = round(energy.value / _JOULES_PER_WH, 2)
+    total_wh = round(energy.number / _JOULES_PER_WH, 2)
     phases_wh = {
-        f"{phase.name}_wh": round(phase.energy["gpu"].value / _JOULES_PER_WH, 2)
+        f"{phase.name}_wh": round(phase.energy["gpu"].number / _JOULES_PER_WH, 2)
         for phase in report.phases
         if "gpu" in phase.energy
     }
@@ -93,7 +93,7 @@ def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     consumption: dict[str, Any] = {
         "activity": _activity(report),
         "energyProviders": [],
-        "activityEnergyCost": {"value": energy.value / JOULES_PER_KWH, "unit": "kWh"},
+        "activityEnergyCost": {"value": energy.number / JOULES_PER_KWH, "unit": "kWh"},
     }
     if grams is not None:
         consumption["co2CostEquivalent"] = {"value": grams / _GRAMS_PER_TONNE, "unit": "tCO2eq"}
@@ -127,7 +127,7 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
         return {}
     description = {
         "type": "ai_EnergyConsumptionDescription",
-        "ai_energyQuantity": f"{energy.value / JOULES_PER_KWH:.9g}",
+        "ai_energyQuantity": f"{energy.number / JOULES_PER_KWH:.9g}",
         "ai_energyUnit": "kilowattHour",
     }
     created = datetime.fromtimestamp(report.ended_at_s or report.started_at_s, UTC)
@@ -175,7 +175,7 @@ def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]
     )
     text = f"""# Model Documentation Form: energy consumption
 
-Amount of energy used for training: {_megawatt_hours(energy.value)} MWh
+Amount of energy used for training: {_megawatt_hours(energy.number)} MWh
 
 Measurement methodology: measured by Wattline, run {report.run_id}, as the energy of the whole \
 {names} of the training ({_hardware(report) or "no GPU"}) from {started:%Y-%m-%d %H:%M:%S} UTC \
@@ -225,21 +225,20 @@ def _uncovered(report: Report, devices: Sequence[ReportDevice]) -> str:
     )
 
 
-def _errors(energy: Interval) -> str:
+def _errors(energy: Figure) -> str:
     """Return sentences with the random error and the accuracy of the sensors, where these are
     known.
     """
-    if energy.value <= 0:
+    if energy.number <= 0:
         return ""
-    percent = 100 / energy.value
-    half = (
-        ""
-        if energy.half is None
-        else f" The 95 % confidence interval of random errors is ±{energy.half * percent:.2g} %."
-    )
-    if energy.systematic is None:
+    percent = 100 / energy.number
+    half = ""
+    if energy.half_width is not None:
+        ratio = f"±{energy.half_width * percent:.2g} %"
+        half = f" The 95 % confidence interval of random errors is {ratio}."
+    if energy.bias is None:
         return half
-    low, high = energy.systematic
+    low, high = energy.bias
     return (
         f"{half} The accuracy of the sensors adds {low * percent:+.2g} % to "
         f"{high * percent:+.2g} %."

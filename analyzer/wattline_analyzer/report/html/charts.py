@@ -12,6 +12,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline.figures import significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import RunFrames, SampleTable, rows_of
@@ -134,7 +135,7 @@ def _power_chart(report: Report, frames: RunFrames, points: int) -> Chart:
 
 def _limit_text(cap: ChartLine) -> str:
     """Return `Power limit: 400.0, then 350.0 W.`"""
-    steps = [units.number(value) for value in cap.points[1] if value is not None]
+    steps = [significant_text(value) for value in cap.points[1] if value is not None]
     changes = [step for before, step in pairwise(["", *steps]) if step != before]
     more = " and more" if len(changes) > _MOST_LIMITS else ""
     return f"{cap.name[0].upper()}{cap.name[1:]}: {', then '.join(changes[:_MOST_LIMITS])} W{more}."
@@ -184,7 +185,7 @@ def _description(
     values = [value for line in lines for value in line.points[1] if value is not None]
     if not ranges or not values:
         return f"{plan.title} of {names}, in {plan.unit}."
-    low, high = (units.number(float(x)) for x in (min(values), max(values)))
+    low, high = (significant_text(float(x)) for x in (min(values), max(values)))
     return (
         f"{plan.title} of {names} over {units.duration(report.duration_s)}: from {low} to "
         f"{high} {plan.unit}."

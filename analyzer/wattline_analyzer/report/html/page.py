@@ -21,6 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from wattline import figures
 from wattline_analyzer.core import units
 from wattline_analyzer.core.phases import PhaseSpan
 from wattline_analyzer.core.run_report import Report
@@ -44,6 +45,7 @@ def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png:
     script, library = _template_file("report.js"), plotly_script()
     return page_template("report.html.j2").render(
         report=report,
+        figures=figures,
         units=units,
         levels=LEVELS,
         summary_sentences=summary_sentences,

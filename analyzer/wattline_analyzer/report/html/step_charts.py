@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wattline.contract import metrics as m
+from wattline.figures import significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.phases import PhaseSpan, run_phase_spans
 from wattline_analyzer.core.run_report import Report
@@ -92,7 +93,7 @@ def carbon_chart(report: Report) -> Chart:
     description = (
         f"Carbon intensity of {len(report.carbon_slots)} slots over "
         f"{units.duration(report.duration_s)}: "
-        f"from {units.number(min(grams))} to {units.number(max(grams))} g/kWh."
+        f"from {significant_text(min(grams))} to {significant_text(max(grams))} g/kWh."
     )
     note = "The table of slots has the emissions of each."
     return Chart("carbon", "Carbon intensity", "g/kWh", description, tuple(lines), (), note)

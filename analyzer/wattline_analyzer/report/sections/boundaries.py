@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from wattline.contract.work import GFLOP
+from wattline.figures import JOULES_PER_KWH, Figure, energy_text, number_text, significant_text
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import Boundary, Price, Report, UnitEnergy
 from wattline_analyzer.core.tables import (
     Cell,
@@ -39,7 +39,12 @@ def _energy_row(report: Report, boundary: Boundary) -> Iterator[Cell]:
     yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
     for joules in (1.0, _JOULES_PER_WH, JOULES_PER_KWH):
         scaled = energy.scaled(1 / joules)
-        yield Cell(units.plain(scaled.value, scaled.half or 0.0), energy.value, "J", energy.half)
+        yield Cell(
+            number_text(Figure(scaled.value, scaled.half_width or 0.0)),
+            energy.value,
+            "J",
+            energy.half_width,
+        )
     if report.price:
         yield number_cell(report.price.of(energy).value)
 
@@ -68,7 +73,7 @@ def _notes(report: Report) -> list[str]:
     if any(device.shared for device in report.gpus):
         notes.append("GPUs that other runs used at the same time are included as a whole.")
     notes += [
-        f"Of {boundary.name}, {units.plain_energy(boundary.attributed_j)} are attributed to the "
+        f"Of {boundary.name}, {energy_text(Figure(boundary.attributed_j))} are attributed to the "
         "run."
         for boundary in report.boundaries
         if boundary.attributed_j is not None
@@ -135,7 +140,7 @@ def _work_row(
     yield (
         Cell()
         if work.per_second is None
-        else Cell(f"{units.number(work.per_second)}/s", work.per_second, "/s")
+        else Cell(f"{significant_text(work.per_second)}/s", work.per_second, "/s")
     )
     if report.price:
         yield number_cell(report.price.of(work.energy_per_unit.scaled(_MILLION)).value)
@@ -166,11 +171,11 @@ def _record(price: Price | None, boundary: Boundary) -> dict[str, Any]:
         "components": list(boundary.components),
         "power_usage_effectiveness": boundary.pue,
         "energy_joules": energy.value,
-        "energy_uncertainty_joules": energy.half,
-        "energy_kilowatt_hours": energy.value / JOULES_PER_KWH,
+        "energy_uncertainty_joules": energy.half_width,
+        "energy_kilowatt_hours": energy.number / JOULES_PER_KWH,
         "attributed_energy_joules": boundary.attributed_j,
         "cost": price.of(energy).value if price else None,
-        "cost_uncertainty": price.of(energy).half if price else None,
+        "cost_uncertainty": price.of(energy).half_width if price else None,
         "currency": (price.currency or None) if price else None,
         "price_per_kilowatt_hour": price.per_kwh if price else None,
         "work": {work.unit: _work_record(price, work) for work in boundary.work},
@@ -185,10 +190,10 @@ def _work_record(price: Price | None, work: UnitEnergy) -> dict[str, Any]:
         "phases": list(work.phases),
         "per_second_wall_clock": work.per_second,
         "energy_per_unit_joules": work.energy_per_unit.value,
-        "energy_per_unit_uncertainty_joules": work.energy_per_unit.half,
-        "energy_per_unit_watt_hours": work.energy_per_unit.value / _JOULES_PER_WH,
+        "energy_per_unit_uncertainty_joules": work.energy_per_unit.half_width,
+        "energy_per_unit_watt_hours": work.energy_per_unit.number / _JOULES_PER_WH,
         "units_per_joule": inverse.value if inverse else None,
-        "units_per_joule_uncertainty": inverse.half if inverse else None,
+        "units_per_joule_uncertainty": inverse.half_width if inverse else None,
         "cost_per_million_units": price.of(work.energy_per_unit.scaled(_MILLION)).value
         if price
         else None,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from wattline.contract.work import unit_of_one
+from wattline.figures import Figure, mass_text, number_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.emissions import Emission, RestatedSlot, Restatement, Sci, origin_text
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.tables import (
     Cell,
@@ -132,10 +132,10 @@ def _slot_row(
 
 
 def _restated_note(one: Restatement) -> str:
-    text = f"{one.past.basis}: restated {units.plain_mass(one.mass_g)}"
+    text = f"{one.past.basis}: restated {mass_text(Figure(one.mass_g))}"
     if one.ledger_g is None:
         return f"{text}; the ledger has no emissions to compare with"
-    text += f", recorded {units.plain_mass(one.ledger_g)}"
+    text += f", recorded {mass_text(Figure(one.ledger_g))}"
     return text if one.difference_ratio is None else f"{text} ({100 * one.difference_ratio:+.1f} %)"
 
 
@@ -200,24 +200,24 @@ def sci_table(report: Report) -> Table | None:
 def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
     boundary = f"{one.boundary}, attributed" if one.attributed else one.boundary
     where = text_cells((boundary, f"{one.basis}, {origin_text(one.origin)}"))
-    whole = (Interval(one.operational.value), Interval(one.embodied_g), one.whole)
+    whole = (Figure(one.operational.value), Figure(one.embodied_g), one.whole)
     yield [text_cell("run"), *where, *map(_sci_cell, whole)]
     for each in one.units:
         parts = (
-            Interval(each.operational.value),
-            Interval(one.embodied_g / each.amount),
+            Figure(each.operational.value),
+            Figure(one.embodied_g / each.amount),
             one.each(each),
         )
         yield [text_cell(unit_of_one(unit_name(each.unit))), *where, *map(_sci_cell, parts)]
 
 
-def _sci_cell(mass: Interval) -> Cell:
+def _sci_cell(mass: Figure) -> Cell:
     """Return a mass; below 1 mg in µg, as emissions per token are."""
-    text = units.mass(mass).removesuffix(" CO₂eq")
-    if abs(mass.value) < 1e-3:
+    text = mass_text(mass).removesuffix(" CO₂eq")
+    if abs(mass.number) < 1e-3:
         micro = mass.scaled(1e6)
-        text = f"{units.plain(micro.value, micro.half or 0.0)} µg"
-    return Cell(text, mass.value, "g", mass.half)
+        text = f"{number_text(Figure(micro.value, micro.half_width or 0.0))} µg"
+    return Cell(text, mass.value, "g", mass.half_width)
 
 
 def sci_records(report: Report) -> list[dict[str, Any]]:
@@ -229,14 +229,14 @@ def sci_records(report: Report) -> list[dict[str, Any]]:
             "basis": one.basis,
             "origin": one.origin,
             "operational_grams": one.operational.value,
-            "operational_uncertainty_grams": one.operational.half,
+            "operational_uncertainty_grams": one.operational.half_width,
             "embodied_grams": one.embodied_g,
             "sci_grams_per_run": one.whole.value,
-            "sci_uncertainty_grams_per_run": one.whole.half,
+            "sci_uncertainty_grams_per_run": one.whole.half_width,
             "operational_grams_per_unit": {each.unit: each.operational.value for each in one.units},
             "sci_grams_per_unit": {unit: quantity.value for unit, quantity in one.per_unit.items()},
             "sci_uncertainty_grams_per_unit": {
-                unit: quantity.half for unit, quantity in one.per_unit.items()
+                unit: quantity.half_width for unit, quantity in one.per_unit.items()
             },
         }
         for one in report.sci

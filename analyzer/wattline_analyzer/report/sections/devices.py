@@ -118,7 +118,7 @@ def energy_table(report: Report) -> Table:
         note = (
             "Energy: raw samples of an untagged range; the bounds allow for the age of each sample."
         )
-    if all(device.energy.half is None for device in report.devices):
+    if all(device.energy.half_width is None for device in report.devices):
         note = note.replace(", ± half-width of the 95 % CI", "")
     table = _table(report.devices, largest_j).select("Energy by device", _ENERGY, (note,))
     return replace(table, totals=totals)
@@ -141,7 +141,7 @@ def power_table(report: Report) -> Table:
 
 def _table(devices: Sequence[ReportDevice], largest_j: float | None = None) -> Table:
     """Return every column; energies in the unit that fits `largest_j`."""
-    known = any(device.energy.half is not None for device in devices)
+    known = any(device.energy.half_width is not None for device in devices)
     columns = [
         one if known else replace(one, title=one.title.removesuffix(_INTERVAL)) for one in _COLUMNS
     ]
@@ -166,7 +166,7 @@ def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
         replace(energy, note=shared if device.shared else ""),
         bound_cell(device.from_raw_samples, largest_j),
         joules_cell(device.integral_j, largest_j),
-        replace(watts_cell(idle.value), half=idle.half) if idle else Cell(),
+        replace(watts_cell(idle.value), half=idle.half_width) if idle else Cell(),
         energy_cell(device.net, largest_j),
         power_cell(device.mean_power_w, estimated=device.estimated),
         watts_cell(device.max_power_w),

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from wattline.contract.work import unit_of_one
+from wattline.figures import Figure, error_limits_text, half_width_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.tables import (
     Cell,
@@ -146,14 +146,14 @@ def _half_cell(half_j: float | None, energy_j: float, largest_j: float, remark: 
     """Return `± 12 J (0.4 %)`."""
     if half_j is None:
         return Cell()
-    return Cell(f"{units.error_half(half_j, energy_j, largest_j)}{remark}", half_j, "J")
+    return Cell(f"{half_width_text(half_j, energy_j, largest_j)}{remark}", half_j, "J")
 
 
 def _limits_cell(limits_j: tuple[float, float] | None, energy_j: float, largest_j: float) -> Cell:
     """Return `-180 to +380 J (8 %)`, sorted by the limit that is farther from zero."""
     if limits_j is None:
         return Cell()
-    text = units.error_limits(limits_j, energy_j, largest_j)
+    text = error_limits_text(limits_j, energy_j, largest_j)
     return Cell(text, max(map(abs, limits_j)), "J", low=limits_j[0], high=limits_j[1])
 
 
@@ -193,7 +193,7 @@ def _blank() -> list[Cell]:
     return [Cell("")] * 3
 
 
-def _each(read: Interval | None, calibrated: Interval) -> list[Cell]:
+def _each(read: Figure | None, calibrated: Figure) -> list[Cell]:
     largest_j = units.largest([read, calibrated])
     return [energy_per_unit_cell(one, largest_j) for one in (read, calibrated)]
 

@@ -8,8 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattline.contract.work import SHARE_POLICY
+from wattline.figures import (
+    Figure,
+    bias_text,
+    bounded_energy_text,
+    energy_parts,
+    energy_text,
+    mass_text,
+    power_text,
+    random_error_text,
+    significant_text,
+)
 from wattline_analyzer.core import units
-from wattline_analyzer.core.interval import Interval
 from wattline_analyzer.core.run_report import Level, Report, Work
 from wattline_analyzer.core.tables import Cell, Column, Table, number_cell, text_cell
 from wattline_analyzer.report.sections import boundaries, carbon, devices, error_budget
@@ -106,7 +116,7 @@ def latency_table(report: Report) -> Table | None:
 
 
 def _milliseconds(value_s: float | None) -> Cell:
-    return Cell() if value_s is None else Cell(units.number(1_000 * value_s), value_s, "s")
+    return Cell() if value_s is None else Cell(significant_text(1_000 * value_s), value_s, "s")
 
 
 def result_table(report: Report) -> Table:
@@ -168,7 +178,7 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
     for sum_ in report.emission_totals:
         origin = f"{sum_.components}; {sum_.intensity}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
-        yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
+        yield "emissions", f"{mass_text(sum_.mass_g)} ({origin})"
     if _lacks_intensity(report):
         yield "emissions", _NO_EMISSIONS
 
@@ -182,49 +192,49 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
             else ""
         )
         yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
-        if quantity.systematic:
+        if quantity.bias:
             yield from _error_lines(quantity)
         for policy, joules in report.shares.get(component, {}).items():
-            yield "  attributed", f"{_marked(report, component, Interval(joules))} by {policy}"
+            yield "  attributed", f"{_marked(report, component, Figure(joules))} by {policy}"
     if report.whole:
         names = " + ".join(
             component.upper() for component in report.energy if component in report.estimated
         )
         yield (
             "energy, total",
-            f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}",
+            f"{energy_text(report.whole)}{f', of which {names} is an estimate' if names else ''}",
         )
     if report.net:
-        yield "net of idle, GPU", units.energy(report.net)
+        yield "net of idle, GPU", energy_text(report.net)
     if report.from_raw_samples:
         of = (
             "limits for samples as old as their exporter allows"
             if report.untagged
             else "cross-check; the limits are wider the farther apart the samples are"
         )
-        yield "from raw samples", f"{units.energy_bound(report.from_raw_samples)}, {of}"
+        yield "from raw samples", f"{bounded_energy_text(report.from_raw_samples)}, {of}"
     if report.integral_j is not None:
         yield (
             "integral of power",
             (
-                f"{units.energy(Interval(report.integral_j))} (cross-check, less accurate for "
+                f"{energy_text(Figure(report.integral_j))} (cross-check, less accurate for "
                 "short "
                 "runs)"
             ),
         )
     if report.mean_power_w:
-        power = units.marked(units.power(report.mean_power_w), report.headline_estimated)
+        power = units.marked(power_text(report.mean_power_w), report.headline_estimated)
         yield (
             "mean power",
             f"{power}{' over the time that the samples cover' if report.covers_part else ''}",
         )
 
 
-def _error_lines(energy: Interval) -> Iterator[tuple[str, str]]:
+def _error_lines(energy: Figure) -> Iterator[tuple[str, str]]:
     """Yield the parts of the uncertainty of an energy that is rounded to both together."""
-    if energy.half is not None:
-        yield "  random", f"{units.random_error(energy)}, 95 % CI"
-    yield "  sensor accuracy", f"{units.systematic_error(energy)}; the same in every run on a GPU"
+    if energy.half_width is not None:
+        yield "  random", f"{random_error_text(energy)}, 95 % CI"
+    yield "  sensor accuracy", f"{bias_text(energy)}; the same in every run on a GPU"
 
 
 def _lacks_intensity(report: Report) -> bool:
@@ -242,8 +252,8 @@ def _phase_text(phases: Sequence[str]) -> str:
     return f" during the phase{'s' if len(phases) > 1 else ''} {' and '.join(phases)}"
 
 
-def _marked(report: Report, component: str, quantity: Interval) -> str:
-    return units.marked(units.energy(quantity), component in report.estimated)
+def _marked(report: Report, component: str, quantity: Figure) -> str:
+    return units.marked(energy_text(quantity), component in report.estimated)
 
 
 def summary_sentences(report: Report) -> list[Sentence]:
@@ -291,7 +301,7 @@ def count_findings(report: Report) -> str:
 def _energy_sentence(report: Report) -> Iterator[Sentence]:
     energy = report.headline
     if energy:
-        figure = units.marked(units.energy(energy), report.headline_estimated)
+        figure = units.marked(energy_text(energy), report.headline_estimated)
         interval = _interval(energy, report.headline_estimated)
         used = "The run used" if report.ended_at_s is not None else "The run has used so far"
         yield Sentence(
@@ -301,17 +311,17 @@ def _energy_sentence(report: Report) -> Iterator[Sentence]:
         )
 
 
-def _interval(energy: Interval, estimated: bool) -> str:
+def _interval(energy: Figure, estimated: bool) -> str:
     if estimated:
         return "; this is an estimate from utilization, not a measurement"
-    if energy.systematic:
+    if energy.bias:
         random = (
-            f"random error {units.random_error(energy)}, 95 % CI; "
-            if energy.half is not None
+            f"random error {random_error_text(energy)}, 95 % CI; "
+            if energy.half_width is not None
             else ""
         )
-        return f" ({random}sensor accuracy {units.systematic_error(energy)})"
-    value, half, unit = units.energy_parts(energy)
+        return f" ({random}sensor accuracy {bias_text(energy)})"
+    value, half, unit = energy_parts(energy)
     if not half:
         return "; its uncertainty is unknown"
     middle, reach = (float(text.replace(",", "")) for text in (value, half))
@@ -320,7 +330,7 @@ def _interval(energy: Interval, estimated: bool) -> str:
     return f" (95 % CI: {low} to {high} {unit})"
 
 
-def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
+def _work_sentence(report: Report, work: Work, energy: Figure) -> Sentence:
     figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
     both = "both" if rate and work.energy_phases else ""
@@ -331,7 +341,7 @@ def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
         return Sentence(
             f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{share}."
         )
-    uncertainty = "" if energy.half else "; its uncertainty is unknown"
+    uncertainty = "" if energy.half_width else "; its uncertainty is unknown"
     return Sentence(
         f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}."
     )
@@ -341,4 +351,4 @@ def _emission_sentences(report: Report) -> Iterator[Sentence]:
     for sum_ in report.emission_totals:
         estimated = f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
         origin = f"for {sum_.components} ({sum_.intensity}{estimated})"
-        yield Sentence("The emissions are", units.mass(sum_.mass_g), f"{origin}.")
+        yield Sentence("The emissions are", mass_text(sum_.mass_g), f"{origin}.")

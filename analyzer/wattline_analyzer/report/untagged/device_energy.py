@@ -159,14 +159,14 @@ def _counter_energy(
     bound = counter_energy(counter, first_s, last_s, possible, meter.age_s) if possible else None
     if bound is None:
         return None
-    low_j, high_j = bound.ends
+    low_j, high_j = bound.limits
     during_w = meter.power.between(start_s, end_s).value
     energy = RunDeviceEnergy(
         meter.component,
         meter.device,
-        bound.value,
+        bound.number,
         "counter" if meter.component == "gpu" else meter.schema.cpu_method,
-        max(bound.value - low_j, high_j - bound.value),
+        max(bound.number - low_j, high_j - bound.number),
         (last_s - first_s) / (end_s - start_s),
         median_spacing_s(counter),
         float(during_w.max()) if len(during_w) else None,

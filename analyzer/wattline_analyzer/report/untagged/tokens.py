@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattline.contract.metrics import Metric
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.device_counters import Increase, by_limit, increase, percentile
-from wattline_analyzer.core.interval import Interval, total_limits
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.sample_table import SampleTable, join_tables
 from wattline_analyzer.core.samples import Samples, clean
@@ -183,7 +183,7 @@ def fetch_server_work(
     for unit, more in server.left_out.items():
         chosen[unit] += _first(more, by_name)
     amounts = {
-        unit: total_limits(rise.bound for _, rise in parts)
+        unit: sum_of_one_job(rise.bound for _, rise in parts)
         for unit, parts in chosen.items()
         if parts
     }
@@ -191,9 +191,11 @@ def fetch_server_work(
     steady = not any(rise.restarts or rise.partial for rise in every)
     results, hidden = _latencies(request, server, steady=steady)
     work = {
-        unit: float(round(bound.value)) for unit, bound in amounts.items() if round(bound.value) > 0
+        unit: float(round(bound.number))
+        for unit, bound in amounts.items()
+        if round(bound.number) > 0
     }
-    limits = {unit: bound.ends for unit, bound in amounts.items()}
+    limits = {unit: bound.limits for unit, bound in amounts.items()}
     return ServerWork(
         work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits
     )
@@ -256,11 +258,11 @@ def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, fl
         for part in ("bucket", "sum", "count")
     }
     buckets = by_limit(
-        (track.labels.get("le", ""), rise.bound.value) for track, rise in rises["bucket"]
+        (track.labels.get("le", ""), rise.bound.number) for track, rise in rises["bucket"]
     )
     if not buckets or max(buckets.values()) <= 0:
         return {}, []
-    sums, counts = (sum(rise.bound.value for _, rise in rises[part]) for part in ("sum", "count"))
+    sums, counts = (sum(rise.bound.number for _, rise in rises[part]) for part in ("sum", "count"))
     found = {f"{what}_seconds_mean": sums / counts} if counts > 0 else {}
     hidden = []
     for percent in PERCENTILES:
@@ -274,7 +276,7 @@ def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, fl
 
 def _findings(
     server: TokenServer,
-    amounts: Mapping[str, Interval],
+    amounts: Mapping[str, Figure],
     generated: Sequence[tuple[_Counter, Increase]],
     hidden: Sequence[str],
 ) -> Iterator[Finding]:
@@ -288,7 +290,7 @@ def _findings(
         f"{len(who)} server{'s' if len(who) > 1 else ''} "
         f"({', '.join(who[:4])}{' …' if len(who) > 4 else ''})"
     )
-    if round(amounts[GENERATED].value) <= 0:
+    if round(amounts[GENERATED].number) <= 0:
         text = (
             f"{server.name} at {named} counted no generated token in the range: no energy per token"
         )
@@ -312,7 +314,7 @@ def _findings(
             "included only in the upper bound"
         )
         yield Finding("note", "server_restarts", "", text)
-    if server.histograms and round(amounts[GENERATED].value) > 0:
+    if server.histograms and round(amounts[GENERATED].number) > 0:
         text = (
             "latencies are interpolated in the servers' histograms, with the resolution of the "
             "buckets"

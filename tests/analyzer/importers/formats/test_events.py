@@ -11,7 +11,7 @@ from tests.analyzer.importers.sample_files import (
     single_report,
     write_nvidia_smi_log,
 )
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 
 
 def record(folder, gpus):
@@ -108,7 +108,7 @@ def test_run_record_has_ledger_energy_and_interval(imported, tmp_path):
 
     report = imported(tmp_path / "run")["ours-1"]
 
-    assert report.devices[0].energy == Interval(6_500, 12)
+    assert report.devices[0].energy == Figure(6_500, 12)
 
 
 def tenant(folder, name, begin_s, end_s):

@@ -41,11 +41,11 @@ def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path
     report = single_report(imported(log))
 
     budget = report.devices[0].budget
-    assert report.headline.half == budget.random_j
+    assert report.headline.half_width == budget.random_j
     assert budget.edges_j == pytest.approx(
         100
     )  # power.draw is a mean over 1 s: 300 W before the start, 100 W at the end
-    assert report.headline.half == pytest.approx(1.96 * 200 * (jumps / 12) ** 0.5, rel=0.3)
+    assert report.headline.half_width == pytest.approx(1.96 * 200 * (jumps / 12) ** 0.5, rel=0.3)
     assert "its 95 % CI is for changes of the power" in finding_texts_of(report, "imported")[0]
 
 
@@ -54,7 +54,7 @@ def test_nvidia_smi_log_without_changes_has_no_interval(imported, tmp_path):
         imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 200) for t in range(31)]))
     )
 
-    assert report.headline.half is report.devices[0].budget.random_j is None
+    assert report.headline.half_width is report.devices[0].budget.random_j is None
     assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
@@ -238,6 +238,6 @@ def test_nvidia_smi_interval_contains_the_lag_of_a_mean_over_a_second(
     (gpu,) = report.gpus
 
     error_j = gpu.energy.value - (joules(40) - joules(20))
-    assert abs(error_j) <= gpu.energy.half
-    assert gpu.energy.half < 500
-    assert gpu.budget.edges_j == pytest.approx(gpu.energy.half, rel=0.2)
+    assert abs(error_j) <= gpu.energy.half_width
+    assert gpu.energy.half_width < 500
+    assert gpu.budget.edges_j == pytest.approx(gpu.energy.half_width, rel=0.2)

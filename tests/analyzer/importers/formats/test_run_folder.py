@@ -88,7 +88,7 @@ def test_run_folder_gpu_is_simulated_and_named(report):
         "SIMULATED NVIDIA H200",
         "Hopper",
     )
-    assert device.energy.systematic is None
+    assert device.energy.bias is None
     assert device.integral_j == 6_490
 
 
@@ -102,7 +102,8 @@ def test_run_folder_phases_have_the_exporters_energy(report):
         "measure": 20,
     }
     assert (
-        next(phase.energy["gpu"].half for phase in report.phases if phase.name == "measure") == 30
+        next(phase.energy["gpu"].half_width for phase in report.phases if phase.name == "measure")
+        == 30
     )
 
 
@@ -206,6 +207,6 @@ def test_run_folder_estimated_cpu_energy_stays_an_estimate(imported, tmp_path):
 
     energies = {one.device: one for one in report.devices if one.component == "cpu"}
     assert {device: one.estimated for device, one in energies.items()} == {"0": True, "1": False}
-    assert (energies["0"].energy.value, energies["0"].energy.half) == (1_500, None)
-    assert (energies["1"].energy.value, energies["1"].energy.half) == (1_200, 2)
+    assert (energies["0"].energy.value, energies["0"].energy.half_width) == (1_500, None)
+    assert (energies["1"].energy.value, energies["1"].energy.half_width) == (1_200, 2)
     assert report.estimated == {"cpu"}

@@ -11,7 +11,7 @@ import pytest
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.run_reports import run_frames, run_report
 from wattline.contract import metrics as m
-from wattline_analyzer.core.interval import Interval
+from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.samples import Samples
 from wattline_analyzer.core.tables import (
@@ -45,24 +45,24 @@ FINE = Resolution(points=100, decimals=2)
 @pytest.mark.parametrize(
     ("cell", "text", "expected"),
     [
-        (energy_cell(Interval(950, 12)), "950 ± 12 J", 950),
-        (energy_cell(Interval(1.234 * 3_600, 18)), "1.234 ± 0.005 Wh", 1.234 * 3_600),
+        (energy_cell(Figure(950, 12)), "950 ± 12 J", 950),
+        (energy_cell(Figure(1.234 * 3_600, 18)), "1.234 ± 0.005 Wh", 1.234 * 3_600),
         (
-            energy_cell(Interval(12.3 * 3.6e6, 1.8e5), estimated=True),
+            energy_cell(Figure(12.3 * 3.6e6, 1.8e5), estimated=True),
             "12.30 ± 0.05 kWh (estimate)",
             12.3 * 3.6e6,
         ),
-        (bound_cell(Interval(3_480, limits=(3_010, 3_950))), "3,480 J (3,010 to 3,950)", 3_480),
-        (energy_per_unit_cell(Interval(0.0467, 0.0002)), "46.70 ± 0.20 mJ", 0.0467),
+        (bound_cell(Figure(3_480, skewed=(3_010, 3_950))), "3,480 J (3,010 to 3,950)", 3_480),
+        (energy_per_unit_cell(Figure(0.0467, 0.0002)), "46.70 ± 0.20 mJ", 0.0467),
         (number_cell(50.0, "/s"), "50.00 /s", 50),
         (number_cell(230.0, "g/kWh"), "230.0 g/kWh", 230),
-        (mass_cell(Interval(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq", 0.3833),
-        (power_cell(Interval(12_345, 20)), "12.345 ± 0.020 kW", 12_345),
+        (mass_cell(Figure(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq", 0.3833),
+        (power_cell(Figure(12_345, 20)), "12.345 ± 0.020 kW", 12_345),
         (duration_cell(125.3), "2 min 5.3 s", 125.3),
         (duration_cell(3_723.0), "1 h 2 min 3 s", 3_723),
         (ratio_cell(0.981), "98.1 %", 0.981),
         (
-            estimate_cell(Interval(-0.002, limits=(-0.007, 0.004)), 100, " %"),
+            estimate_cell(Figure(-0.002, skewed=(-0.007, 0.004)), 100, " %"),
             "-0.2 % (-0.7 to 0.4)",
             -0.002,
         ),

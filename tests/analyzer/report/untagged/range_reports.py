@@ -27,5 +27,5 @@ def report_at(address, case, inputs=NO_INPUTS, start_s=START_S, end_s=END_S, **r
 
 def is_exact(quantity, true_j, at_most=0.15):
     """Return whether the interval contains the true value and is narrow."""
-    assert abs(quantity.value - true_j) <= quantity.half <= at_most * true_j
+    assert abs(quantity.value - true_j) <= quantity.half_width <= at_most * true_j
     return True

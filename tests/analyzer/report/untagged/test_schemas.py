@@ -81,7 +81,7 @@ def test_counter_that_never_rises_is_replaced_by_power(report_of):
     report = report_of("no-counter-in-truth")
 
     assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
-    assert abs(report.energy["gpu"].value - TRUE_ENERGY_J) <= report.energy["gpu"].half
+    assert abs(report.energy["gpu"].value - TRUE_ENERGY_J) <= report.energy["gpu"].half_width
     assert [(one.level, one.subject) for one in report.findings if one.code == "counter_dead"] == [
         ("warning", "GPU 0")
     ]
@@ -101,7 +101,7 @@ def test_power_without_counter_has_integral_with_sampling_interval(report_of):
     report = report_of("smi")
 
     assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
-    assert abs(report.energy["gpu"].value - TRUE_ENERGY_J) <= report.energy["gpu"].half
+    assert abs(report.energy["gpu"].value - TRUE_ENERGY_J) <= report.energy["gpu"].half_width
     assert report.from_raw_samples is None
     assert report.gpus[0].methods == ("scraped_power",)
     assert report.gpus[0].covered_ratio == pytest.approx(1.0)

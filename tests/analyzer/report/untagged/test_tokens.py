@@ -55,7 +55,7 @@ def test_300_w_at_100_tokens_per_s_are_3_joules_per_token(server, service, token
     expected = {"generated_tokens": 60_000, "prompt_tokens": 180_000, "requests": 1_200}
     assert amounts(report) == {unit: expected[unit] for unit in list(expected)[:units]}
     generated = joules_per(report, "generated_tokens")
-    assert abs(generated.value - 3) <= generated.half < 0.5
+    assert abs(generated.value - 3) <= generated.half_width < 0.5
     assert joules_per(report, "prompt_tokens").value == pytest.approx(generated.value / 3, rel=1e-4)
     assert next(
         work.per_second for work in report.work if work.unit == "generated_tokens"
@@ -90,13 +90,13 @@ def test_energy_per_token_interval_combines_both_intervals(report_of):
     report = report_of("vllm")
 
     energy, generated = report.energy["gpu"], joules_per(report, "generated_tokens")
-    expected = energy.half / 60_000 + energy.value / 60_000 * 1_500 / 58_500
-    assert generated.half == pytest.approx(expected, rel=1e-2)
+    expected = energy.half_width / 60_000 + energy.value / 60_000 * 1_500 / 58_500
+    assert generated.half_width == pytest.approx(expected, rel=1e-2)
     (boundary,) = report.boundaries
-    by_unit = {work.unit: work.energy_per_unit.half for work in boundary.work}
-    assert by_unit["generated_tokens"] == generated.half
+    by_unit = {work.unit: work.energy_per_unit.half_width for work in boundary.work}
+    assert by_unit["generated_tokens"] == generated.half_width
     assert by_unit["total_tokens"] == pytest.approx(
-        generated.half / 4, rel=1e-2
+        generated.half_width / 4, rel=1e-2
     )  # of three prompt tokens for each
 
 
@@ -156,7 +156,7 @@ def test_no_tokens_are_a_finding_without_energy_per_token(report_of):
     assert report.work == ()
     assert report.results == {}
     assert "no_tokens" in finding_codes(report)
-    assert abs(report.energy["gpu"].value - 180_000) <= report.energy["gpu"].half
+    assert abs(report.energy["gpu"].value - 180_000) <= report.energy["gpu"].half_width
 
 
 def test_percentile_above_last_bucket_is_unknown(report_of):

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from wattline_analyzer.core.interval import student_quantile
+from wattline_analyzer.core.statistics import student_quantile
 
 PROBABILITIES = (0.501, 0.6, 0.9, 0.975, 0.995, 0.99995)
 
