@@ -33,8 +33,6 @@ IDLE_AGE_S = 1.4
 """Maximum age without an active run, when the exporter polls once a second."""
 AHEAD_S = 0.05
 """Maximum time by which a value is newer than its scrape's timestamp, the time of the request."""
-ANY_W = 1e9
-"""Limit of an unknown power: only the samples limit the energy then."""
 IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
 """Longest time without samples that is not a gap in a log: a sensor updates at most twice in it."""
@@ -51,6 +49,10 @@ class PowerRange:
     high_w: float
 
 
+ANY_POWER = PowerRange(0.0, 1e9)
+"""Range of an unknown power: only the samples limit the energy then."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MonotonicCounter:
     """Counter that never falls, by the samples that count; arrays (K,).
@@ -63,6 +65,10 @@ class MonotonicCounter:
     energy_j: FloatArray
     lost_j: FloatArray
     restarted: npt.NDArray[np.bool_]
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self.t, self.energy_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ def counter_energy(
         return None
     oldest_s = IDLE_AGE_S if read_age_s is None else read_age_s
     line = unwrap(counter, _widened(counter, power, oldest_s), oldest_s)
-    wide = _widened(Samples(line.t, line.energy_j), power, oldest_s)
+    wide = _widened(line.samples, power, oldest_s)
     during_s = RUN_AGE_S if read_age_s is None else read_age_s
     age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
     first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))

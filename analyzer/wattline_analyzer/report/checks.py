@@ -71,7 +71,7 @@ def gpu_findings(
     """Yield the findings about a GPU's raw samples."""
     label, start_s = device.label, window.start_s
     during = signals.power.between(start_s, window.end_s)
-    possible = signals.power_range or integrate.PowerRange(0.0, integrate.ANY_W)
+    possible = signals.power_range or integrate.ANY_POWER
     restarts_s = integrate.restart_times(signals.counter, possible, raw.age_s.get(device.device))
     yield from stuck_findings(
         label, during, signals.utilization, signals.counter, simulated=device.simulated

@@ -12,7 +12,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import MeasuredDevice
-from wattline_analyzer.core.integrate import AHEAD_S, ANY_W, IDLE_AGE_S, RUN_AGE_S, PowerRange
+from wattline_analyzer.core.integrate import AHEAD_S, ANY_POWER, IDLE_AGE_S, RUN_AGE_S
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
@@ -58,15 +58,13 @@ def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, fl
         counter = samples(
             raw.table, m.CPU_ENERGY, instance=device.instance, package=device.device, zone=zone
         )
-        unwrapped = integrate.unwrap(counter, PowerRange(0.0, ANY_W))
-        return Samples(unwrapped.t, unwrapped.energy_j), ANY_W
+        return integrate.unwrap(counter, ANY_POWER).samples, ANY_POWER.high_w
     signals = raw_signals(raw, device.instance, device.device)
     possible = signals.power_range
     if possible is None:
-        return Samples(np.empty(0), np.empty(0)), ANY_W
+        return Samples(np.empty(0), np.empty(0)), ANY_POWER.high_w
     if len(signals.counter) > 1:
-        unwrapped = integrate.unwrap(signals.counter, possible)
-        return Samples(unwrapped.t, unwrapped.energy_j), possible.high_w
+        return integrate.unwrap(signals.counter, possible).samples, possible.high_w
     t, watts = signals.power.t, signals.power.value
     joules = np.diff(t) * (watts[1:] + watts[:-1]) / 2
     return Samples(t, np.concatenate([np.zeros(min(len(t), 1)), joules]).cumsum()), possible.high_w
@@ -151,5 +149,5 @@ def _track(
         np.where(known, AHEAD_S, 0.0),
         max(high_w, whole_j / (window.end_s - window.start_s))
         if window.end_s > window.start_s
-        else ANY_W,
+        else ANY_POWER.high_w,
     )

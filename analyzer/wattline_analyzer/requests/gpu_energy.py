@@ -10,6 +10,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
+from wattline_analyzer.core.integrate import ANY_POWER, unwrap
 from wattline_analyzer.core.run_ledger import LedgerDevice
 from wattline_analyzer.core.sample_table import last, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
@@ -70,7 +71,8 @@ def measured_energy(
             ),
         )
         for place in sorted(place for place in gpus if place[0] == instance):
-            counters[place] = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
+            counter = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
+            counters[place] = unwrap(counter, ANY_POWER).samples
             for row in last(raw, m.IDLE_POWER, component="gpu", device=place[1], **where):
                 idle_of[place] = row.value
     if within_s is not None and all(map(len, counters.values())):
