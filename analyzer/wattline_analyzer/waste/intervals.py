@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.samples import FloatArray, Samples, sample_median
 
 SHORTEST_S = 10.0
@@ -71,7 +72,7 @@ class Intervals:
 def intervals(signals: Signals) -> Intervals:
     """Return the intervals between energy samples that are at least `SHORTEST_S` apart.
 
-    Intervals longer than a gap, and those in which the counter fell, are left out.
+    Intervals longer than a gap, and those in which the counter restarted, are left out.
     """
     energy = signals.get(ENERGY, _NO_SAMPLES)
     energy = spaced(energy)
@@ -99,12 +100,14 @@ _NO_SAMPLES = Samples(np.empty(0), np.empty(0))
 _GAUGES = (POWER, UTILIZATION, MEMORY, CLOCK, CLOCK_MAX, LIMIT, DEFAULT_LIMIT, INTENSITY)
 
 
-def spaced(samples: Samples) -> Samples:
+def spaced(counter: Samples) -> Samples:
     """Return the borders of intervals: the first sample of each period of `SHORTEST_S`, and the
-    last sample.
+    last sample. Late samples are none of them.
     """
-    if len(samples) < 2:
-        return samples
+    if len(counter) < 2:
+        return counter
+    in_time = counter_steps(counter.t, counter.value).kept
+    samples = Samples(counter.t[in_time], counter.value[in_time])
     period = np.floor((samples.t - samples.t[0] + 0.5) / SHORTEST_S)
     kept = np.append(True, np.diff(period) > 0)
     last = int(np.flatnonzero(kept)[-1])
