@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.devices import MeasuredDevice
 from wattline_analyzer.core.phases import run_phase_spans
 from wattline_analyzer.core.sample_table import SampleTable, samples
@@ -119,18 +120,17 @@ def within(series: Samples, spans: Spans) -> Samples:
 
 
 def _rise(counter: Samples, window: Window) -> float | None:
-    """Return the rise over the run, interpolated between scrapes; None if it fell, or without a
-    scrape nearby.
+    """Return the rise over the run, interpolated between scrapes; None if the counter restarted,
+    or without a scrape nearby.
     """
     near = counter.between(window.start_s - _NEAR_S, window.end_s + _NEAR_S)
-    if (
-        len(near) < 2
-        or near.t[-1] < window.start_s
-        or near.t[0] > window.end_s
-        or (np.diff(near.value) < 0).any()
-    ):
+    if len(near) < 2 or near.t[-1] < window.start_s or near.t[0] > window.end_s:
         return None
-    start, end = np.interp([window.start_s, window.end_s], near.t, near.value)
+    steps = counter_steps(near.t, near.value)
+    if steps.restarted.any() or len(steps.kept) < 2:
+        return None
+    edges_s = [window.start_s, window.end_s]
+    start, end = np.interp(edges_s, near.t[steps.kept], near.value[steps.kept])
     return float(end - start)
 
 
