@@ -54,8 +54,8 @@ MEANINGS = {
     "counter_implausible": "Counter and scraped power differ by more than the scrape interval "
     "explains.",
     "counter_integral_apart": "Energy counter and integral of power differ by more than 5 %.",
-    "counter_reset": "The energy counter fell during the run; energy not yet reported before the "
-    "fall is missing.",
+    "counter_reset": "The energy counter restarted during the run; energy between the last sample and "
+    "the restart is missing.",
     "coverage": "The device was not read during a part of the run.",
     "divided": "Other processes used the device during the run; the attributed share is reported "
     "as well.",
