@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
+from wattline_exporter.sensors.nvml.schedule import CHECK_S, SamplingSchedule
 from wattline_exporter.sensors.nvml.wire import EXIT_BEHIND, encode_items
 from wattline_exporter.sensors.readings import Poll, WorkerItem
 
@@ -73,10 +72,23 @@ class MessageWriter:
         """
         while True:
             if self._filled.wait(self._schedule.check_every_s()):
-                time.sleep(self._schedule.coalesce_s())
+                self._wait_for_others(check)
                 self._filled.clear()
                 self.flush()
             check()
+
+    def _wait_for_others(self, check: Callable[[], None]) -> None:
+        """Wait while items gather for one frame, until an order; call `check` as often as it needs.
+
+        An order asks for polls at once, so that earlier ones do not delay them.
+        """
+        wait_s = self._schedule.coalesce_s()
+        while wait_s > CHECK_S:
+            if self._schedule.pause(CHECK_S):
+                return
+            check()
+            wait_s -= CHECK_S
+        self._schedule.pause(wait_s)
 
     def flush(self) -> None:
         with self._lock:

@@ -87,3 +87,32 @@ writer.flush()
 
     lists = [decode_items(content) for content in frames]
     assert [len(listed.processes[0].instance) for (listed,) in lists] == [300_000, 1]
+
+
+def test_message_writer_order_ends_the_wait_for_further_items():
+    frames, code = written_by("""
+import os, threading, time
+from wattline_exporter.sensors.readings import SamplingOrder
+
+class LongWait(SamplingSchedule):
+    def coalesce_s(self):
+        return 600.0
+
+def order_repeatedly():
+    while True:
+        time.sleep(0.05)
+        schedule.follow(SamplingOrder())
+
+def exit_when_written():
+    if not writer._items:
+        os._exit(0)
+
+schedule = LongWait()
+writer = MessageWriter(schedule)
+writer.put(new_gpu)
+threading.Thread(target=order_repeatedly, daemon=True).start()
+writer.run(exit_when_written)
+""")
+
+    assert code == 0
+    assert [decode_items(content) for content in frames] == [[GpuInfo("1", "new", "", "", "", "")]]
