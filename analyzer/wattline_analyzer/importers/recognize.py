@@ -11,7 +11,7 @@ from pathlib import Path
 from wattline.contract.record import EVENTS_FILE, METRICS_FILE
 from wattline_analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from wattline_analyzer.importers.file_format import FileFormat, FileHead
-from wattline_analyzer.importers.formats import AUTO, format_files, in_order, iris
+from wattline_analyzer.importers.formats import AUTO, format_files, format_names, iris
 from wattline_analyzer.importers.text import first_line
 
 _NAMED = 3
@@ -129,7 +129,7 @@ def load_formats() -> dict[str, FileFormat]:
     for path in format_files():
         module = import_module(f"wattline_analyzer.importers.formats.{path.stem}")
         found |= {one.name: one for one in module.FORMATS}
-    return {name: found[name] for name in in_order(found)}
+    return {name: found[name] for name in format_names()}
 
 
 def recognize_format(path: Path, known: dict[str, FileFormat]) -> FileFormat | None:

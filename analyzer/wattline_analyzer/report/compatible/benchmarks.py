@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.report.compatible.rows import COVERED
+from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
+ML_ENERGY_TOOL = "ml-energy"
+INFERENCE_X_TOOL = "inferencex"
 _REQUESTS, _PROMPT, _GENERATED = "requests", "prompt_tokens", "generated_tokens"
 _POWER_SCHEMA = 2
 _DIGITS_OF_TOTALS, _DIGITS_PER_UNIT = 3, 6
@@ -132,3 +135,9 @@ def _power(serving: _Serving, gpus: int) -> dict[str, float]:
 
 def _text(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, indent=2, ensure_ascii=False).encode()
+
+
+FORMATS = (
+    ToolFormat(ML_ENERGY_TOOL, ml_energy_files, has_remarks=False),
+    ToolFormat(INFERENCE_X_TOOL, inference_x_files),
+)

@@ -20,7 +20,9 @@ from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.report.compatible import rows as compatible_rows
 from wattline_analyzer.report.compatible.rows import text
+from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
+GPU_TUNE_TOOL = "gpu-tune"
 _READINGS = {
     "temperature": "temperature_celsius",
     "fan_speed": "fan_percent",
@@ -112,3 +114,6 @@ def _tokens_per_second(report: Report, table: SampleTable, at_s: FloatArray) -> 
         return np.where(
             since_s > 0, compatible_rows.work(report, table, unit, at_s) / since_s, np.nan
         )
+
+
+FORMATS = (ToolFormat(GPU_TUNE_TOOL, gpu_tune_files, has_remarks=False),)

@@ -21,7 +21,9 @@ from wattline_analyzer.core.sample_table import SampleTable, last
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.report.compatible import rows as compatible_rows
 from wattline_analyzer.report.compatible.rows import MIB, text
+from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
+IRIS_TOOL = "iris-gpubench"
 _JOULES_PER_KWH = 3.6e6
 _SERIES = {
     "utilization": "utilization_percent",
@@ -199,3 +201,6 @@ def _grid(rows: dict[str, str]) -> str:
             rule.replace("-", "=") if number == 0 else rule,
         ]
     return "\n".join(lines)
+
+
+FORMATS = (ToolFormat(IRIS_TOOL, iris_files, has_remarks=False),)

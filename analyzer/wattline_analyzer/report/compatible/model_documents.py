@@ -23,7 +23,13 @@ from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.report.compatible.gpu_tune import is_training
 from wattline_analyzer.report.compatible.rows import COVERED
+from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
+HUGGING_FACE_TOOL = "hugging-face"
+AI_ENERGY_SCORE_TOOL = "ai-energy-score"
+CYCLONEDX_TOOL = "cyclonedx"
+SPDX_TOOL = "spdx"
+EU_GPAI_TOOL = "eu-gpai"
 CONSTANT_REGION = "custom"
 """Region of a constant carbon intensity, which is no place."""
 _INTEGRAL = "integral"
@@ -273,3 +279,12 @@ def _grams(report: Report) -> float | None:
 def _hardware(report: Report) -> str:
     names = [device.name for device in report.gpus if device.name]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+FORMATS = (
+    ToolFormat(HUGGING_FACE_TOOL, model_card_files),
+    ToolFormat(AI_ENERGY_SCORE_TOOL, energy_score_files, has_remarks=False),
+    ToolFormat(CYCLONEDX_TOOL, cyclonedx_files),
+    ToolFormat(SPDX_TOOL, spdx_files),
+    ToolFormat(EU_GPAI_TOOL, documentation_form_files),
+)

@@ -9,31 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wattline_analyzer.core.printing import exists, print_message
+from wattline_analyzer.report.compatible import tool_names
 
 if TYPE_CHECKING:
     from wattline_analyzer.core.run_report import Report
     from wattline_analyzer.core.sample_table import RunFrames, SampleTable
     from wattline_analyzer.core.sources.base import SampleSource
 
-
-class RunTool(StrEnum):
-    GPU_TUNE = "gpu-tune"
-    IRIS_GPUBENCH = "iris-gpubench"
-    HUGGING_FACE = "hugging-face"
-    AI_ENERGY_SCORE = "ai-energy-score"
-    CYCLONEDX = "cyclonedx"
-    SPDX = "spdx"
-    EU_GPAI = "eu-gpai"
-    ML_ENERGY = "ml-energy"
-    INFERENCE_X = "inferencex"
-
-
-_WITHOUT_REMARKS = (
-    RunTool.GPU_TUNE,
-    RunTool.IRIS_GPUBENCH,
-    RunTool.AI_ENERGY_SCORE,
-    RunTool.ML_ENERGY,
-)
+    RunTool = StrEnum  # its members are found at run time
+else:
+    RunTool = StrEnum("RunTool", {name.upper(): name for name in tool_names()})
 
 
 class SweepTool(StrEnum):
@@ -83,39 +68,21 @@ def compatible_contents(
     tools: list[RunTool] | None, report: Report, samples: SampleTable | None
 ) -> dict[str, bytes]:
     """Return the files' contents by name."""
-    from wattline_analyzer.report.compatible.benchmarks import inference_x_files, ml_energy_files
-    from wattline_analyzer.report.compatible.gpu_tune import REMARKS_FILE, gpu_tune_files
-    from wattline_analyzer.report.compatible.iris import iris_files
-    from wattline_analyzer.report.compatible.model_documents import (
-        cyclonedx_files,
-        documentation_form_files,
-        energy_score_files,
-        model_card_files,
-        remarks,
-        spdx_files,
-    )
+    from wattline_analyzer.report.compatible.gpu_tune import REMARKS_FILE
+    from wattline_analyzer.report.compatible.model_documents import remarks
+    from wattline_analyzer.report.compatible.tool_format import load_tool_formats
 
     if not tools or samples is None:
         return {}
-    writers = {
-        RunTool.GPU_TUNE: gpu_tune_files,
-        RunTool.IRIS_GPUBENCH: iris_files,
-        RunTool.HUGGING_FACE: model_card_files,
-        RunTool.AI_ENERGY_SCORE: energy_score_files,
-        RunTool.CYCLONEDX: cyclonedx_files,
-        RunTool.SPDX: spdx_files,
-        RunTool.EU_GPAI: documentation_form_files,
-        RunTool.ML_ENERGY: ml_energy_files,
-        RunTool.INFERENCE_X: inference_x_files,
-    }
-    contents = {tool: writers[tool](report, samples) for tool in dict.fromkeys(tools)}
+    formats = load_tool_formats()
+    contents = {tool: formats[tool].write(report, samples) for tool in dict.fromkeys(tools)}
     if without := [tool for tool, files in contents.items() if not files]:
         print_message(
             f"no file of {', '.join(without)}: the run has no power of any GPU, no emissions, or "
             "no work of the kind "
             "that the tool needs"
         )
-    silent = [tool for tool, files in contents.items() if files and tool in _WITHOUT_REMARKS]
+    silent = [tool for tool, files in contents.items() if files and not formats[tool].has_remarks]
     if silent and (texts := remarks(report)):
         print_message(
             f"the files of {', '.join(silent)} have no field for this: {'; '.join(texts)}; see "
