@@ -90,11 +90,15 @@ class CounterTracker:
     energy since then.
     """
 
-    def __init__(self, update_s: float, last: Poll | None, energy_j: float) -> None:
+    def __init__(
+        self, update_s: float, last: Poll | None, energy_j: float, integrated_j: float
+    ) -> None:
         self.raw_j = last.counter_j if last else None
         self.energy_j = energy_j
         self.read_s = self.changed_s = last.after_s if last else float("-inf")
         """Time of the latest trusted value, and of its latest change."""
+        self.changed_integrated_j = integrated_j
+        """Integral of power at the latest change."""
         self._dated_s = self.changed_s - MAX_UPDATE_S
         """Earliest time at which energy of the next step can have flowed: the latest value was not
         yet read then.
@@ -107,9 +111,8 @@ class CounterTracker:
         """Time without a change after which the counter has stopped, if energy flows."""
         return min(STALLED_S, STALLED_UPDATES * self.update.s)
 
-    def take(self, poll: Poll, integrated_j: float, *, max_w: float, restarts: bool) -> CounterStep:
-        """Check the poll's value. `integrated_j`: the device's energy where power replaces a
-        counter.
+    def take(self, poll: Poll, bridged_j: float, *, max_w: float, restarts: bool) -> CounterStep:
+        """Check the poll's value. `bridged_j`: the device's energy where power replaces a counter.
 
         `restarts`: the driver was unloaded, so that a value that is plausible since 0 counts from
         there.
@@ -118,19 +121,49 @@ class CounterTracker:
         if raw_j is None:
             return _MISSING
         if self.raw_j is None:
-            return self._accept(poll, "first", integrated_j)
+            return self._accept(poll, "first", bridged_j)
+        range_j = poll.counter_range_j
         most_j = max_w * (poll.after_s - self._dated_s)
-        fell = raw_j < self.raw_j and poll.counter_range_j is None
-        if restarts and poll.counter_range_j is None and raw_j <= most_j:
-            return self._accept(poll, "restarted", max(integrated_j, self.energy_j + raw_j))
-        if not fell and not self._continues_jump(poll, max_w):
-            step_j = counter_step(self.raw_j, raw_j, poll.counter_range_j, most_j)
+        if restarts and range_j is None and raw_j <= most_j:
+            return self._accept(poll, "restarted", max(bridged_j, self.energy_j + raw_j))
+        fell = raw_j < self.raw_j and range_j is None
+        if not fell and not (self._candidate and self._continues_jump(poll, max_w)):
+            step_j = counter_step(self.raw_j, raw_j, range_j, most_j)
             if step_j is not None:
-                doubt_j = self._fall_j(poll, max_w)
-                return self._accept(poll, "counted", self.energy_j + step_j)._replace(
-                    doubt_j=doubt_j
-                )
-        return self._confirm(poll, raw_j, integrated_j, max_w)
+                doubt_j = self._fall_j(poll, max_w) if self._candidate else 0.0
+                return self._accept(poll, "counted", self.energy_j + step_j, doubt_j)
+        return self._confirm(poll, raw_j, bridged_j, max_w)
+
+    def follow(self, poll: Poll, integrated_j: float, max_w: float) -> bool:
+        """Take a value that is the same for a short time, or a plausible higher one, as `take` does
+        in more time; return whether the poll has such a value.
+        """
+        raw_j = self.raw_j
+        counter_j = poll.counter_j
+        if raw_j is None or counter_j is None or self._candidate:
+            return False
+        t_s = poll.after_s
+        step_j = counter_j - raw_j
+        if step_j == 0:
+            if t_s - self.changed_s > self.stalled_s:
+                return False
+        elif 0 < step_j <= max_w * (t_s - self._dated_s):
+            self._dated_s = self.read_s
+            self.changed_s = t_s
+            self.changed_integrated_j = integrated_j
+            self.raw_j = counter_j
+            self.energy_j += step_j
+        else:
+            return False
+        self.read_s = t_s
+        self.update.take(t_s, counter_j)
+        return True
+
+    def forget(self) -> None:
+        """Forget the trusted value: power has replaced the counter for too long, so that its next
+        value is a new start.
+        """
+        self.raw_j = None
 
     def raw_at(self, energy_j: float, range_j: float | None) -> float | None:
         """Return the counter's value that belongs to `energy_j`, from which the next exporter
@@ -141,31 +174,7 @@ class CounterTracker:
             return self.raw_j
         return (self.raw_j + ahead_j) % (range_j or math.inf)
 
-    def continues(self, poll: Poll, max_w: float) -> bool:
-        """Return whether the poll's value is a plausible next one, of a counter whose values were
-        all trusted.
-        """
-        raw_j, counter_j = self.raw_j, poll.counter_j
-        return (
-            raw_j is not None
-            and counter_j is not None
-            and 0 <= counter_j - raw_j <= max_w * (poll.after_s - self._dated_s)
-            and self._candidate is None
-            and poll.counter_range_j is None
-        )
-
-    def follow(self, poll: Poll) -> bool:
-        """Take a value that `continues` the latest one; return whether it has changed."""
-        t_s, raw_j, counter_j = poll.after_s, self.raw_j or 0.0, poll.counter_j or 0.0
-        is_changed = counter_j != raw_j
-        if is_changed:
-            self._dated_s, self.changed_s = self.read_s, t_s
-            self.raw_j, self.energy_j = counter_j, self.energy_j + (counter_j - raw_j)
-        self.read_s = t_s
-        self.update.take(t_s, counter_j)
-        return is_changed
-
-    def _confirm(self, poll: Poll, raw_j: float, integrated_j: float, max_w: float) -> CounterStep:
+    def _confirm(self, poll: Poll, raw_j: float, bridged_j: float, max_w: float) -> CounterStep:
         """Return a doubtful step until the implausible values have continued each other for
         CONFIRM_S.
         """
@@ -184,11 +193,9 @@ class CounterTracker:
         trusted_j = self.raw_j or 0.0
         from_zero = known.first_j < trusted_j and poll.counter_range_j is None
         if from_zero and known.first_j <= max_w * (known.first_s - self._dated_s):
-            return self._accept(poll, "restarted", max(integrated_j, self.energy_j + raw_j))
+            return self._accept(poll, "restarted", max(bridged_j, self.energy_j + raw_j))
         counted_j = self.energy_j + raw_j - known.first_j  # for a device without power readings
-        return self._accept(
-            poll, "replaced", integrated_j if integrated_j > self.energy_j else counted_j
-        )
+        return self._accept(poll, "replaced", bridged_j if bridged_j > self.energy_j else counted_j)
 
     def _continues_jump(self, poll: Poll, max_w: float) -> bool:
         """Return whether the value continues an implausible one that is higher than the trusted
@@ -224,13 +231,17 @@ class CounterTracker:
         poll: Poll,
         kind: Literal["first", "counted", "restarted", "replaced"],
         energy_j: float,
+        doubt_j: float = 0.0,
     ) -> CounterStep:
-        assert poll.counter_j is not None
-        if poll.counter_j != self.raw_j:
+        raw_j = poll.counter_j
+        assert raw_j is not None
+        if raw_j != self.raw_j:
             is_known = self.raw_j is not None and kind == "counted"
             self._dated_s = self.read_s if is_known else poll.before_s - MAX_UPDATE_S
             self.changed_s = poll.after_s
-        self.raw_j, self.energy_j, self.read_s = poll.counter_j, energy_j, poll.after_s
-        self.update.take(poll.after_s, poll.counter_j)
+        self.raw_j = raw_j
+        self.energy_j = energy_j
+        self.read_s = poll.after_s
+        self.update.take(poll.after_s, raw_j)
         self._candidate = None
-        return CounterStep(kind, energy_j)
+        return CounterStep(kind, energy_j, doubt_j)

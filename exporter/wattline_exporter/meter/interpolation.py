@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from wattline_exporter.meter.sensor_clock import SensorClock
-from wattline_exporter.meter.uncertainty import MeteredPoll, poll_time_s
+from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
 
 NEIGHBOURHOOD_S = 1.5
 """Range around an instant in which the smallest and the largest power bound the interpolation."""

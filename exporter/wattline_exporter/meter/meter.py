@@ -1,8 +1,27 @@
-"""Energy of one device from its counter or its power, at times in seconds of CLOCK_BOOTTIME."""
+r"""Energy of one device from its counter or its power, at times in seconds of CLOCK_BOOTTIME.
+
+After each poll the meter is in one of four states. The state takes the next poll: it says what the
+poll adds to the totals, and which state follows.
+
+    Counting     the poll has a trusted counter value, which is the energy
+    Bridging     the counter's value is missing, doubtful or stalled; power replaces it, until the
+                 next trusted value contains the energy since the last one
+    Integrating  no counter, or one that is lost; the energy is the integral of power
+    Blind        the poll shows neither; the state before takes the next poll that shows something
+
+    from \ to     Counting            Bridging             Integrating         Blind
+    Counting     trusted value       no trusted value     -                   nothing known
+    Bridging     trusted value       no trusted value     after LOST_S        nothing known
+    Integrating  first value         -                    power               nothing known
+    Blind        value that follows  power, counter kept  power, no counter   nothing known
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from wattline.counters import further_wraps
 from wattline_exporter.meter.counter_track import (
@@ -15,27 +34,369 @@ from wattline_exporter.meter.counter_track import (
     CounterTracker,
 )
 from wattline_exporter.meter.interpolation import TOLERANCE, bridged_points, integral_points
-from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
-from wattline_exporter.meter.power_comparison import SensorComparison
-from wattline_exporter.meter.power_integral import (
-    PowerIntegral,
-    power_range_w,
-    without_implausible_power,
-)
-from wattline_exporter.meter.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
-from wattline_exporter.meter.uncertainty import (
+from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, SensorState
+from wattline_exporter.meter.power_comparison import SensorComparison, power_range_w
+from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
+from wattline_exporter.meter.totals import (
     ZERO_TOTALS,
-    EnergyMark,
     MeteredPoll,
     MeterTotals,
-    mark_at_totals,
+    PowerStep,
+    RecentPolls,
+    Step,
     poll_time_s,
 )
+from wattline_exporter.meter.uncertainty import EnergyMark, mark_at_totals
 from wattline_exporter.sensors.readings import Poll
 
 GAP_PERIODS = 2.5
 LIMIT_MARGIN = 1.5
 """`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
+LONGEST_ESTIMATE_S = 60.0
+"""Longest time with implausible powers only that is estimated."""
+LOWEST_SHARE = 0.01
+"""Power of a busy device as a share of its limit: a lower reading is in error."""
+PAUSE_S = 10.0
+"""Longest pause of work between two reports of the device."""
+
+NOT_POLLED = "not polled yet"
+NO_VALUES = "reports neither energy nor power"
+DOUBTFUL_COUNTER = "reports a doubtful energy counter and no power"
+
+
+class PollInterval(NamedTuple):
+    """Time between two polls of a device: the later poll, and what limits the energy."""
+
+    poll: Poll
+    power: PowerStep
+    before: MeterTotals
+    polls: Sequence[MeteredPoll]
+    """Latest polls, without this one."""
+    steady_s: float
+    """Longest time between two polls at the expected rate."""
+    max_w: float
+    """Power above which a step of the counter is implausible."""
+    most_w: float
+    """Mean power that may have flowed while nothing was measured."""
+    is_busy: bool
+    """True if work may run on the device at the poll."""
+    restarts: bool
+    """True if the counter may have restarted from 0 since the poll before."""
+
+    @property
+    def integrated_j(self) -> float:
+        """Integral of power since the state folder was created, up to the poll."""
+        return self.before.integrated_j + self.power.joules
+
+    def unmeasured_j(self, added_j: float, *, has_counter: bool) -> float:
+        """Return the largest error of `added_j`, the energy by the power, in joules.
+
+        Without known power, any power up to `most_w` may have flowed. With it, the power differs
+        from a counter's by up to TOLERANCE, and lies between the lowest and the highest of the
+        latest polls where the interval is long.
+        """
+        if self.power.moved_s is None:
+            return max(added_j, self.most_w * self.power.elapsed_s - added_j)
+        tolerance_j = TOLERANCE * added_j if has_counter else 0.0
+        if self.power.elapsed_s <= self.steady_s:
+            return tolerance_j
+        lowest_w, highest_w = power_range_w([*(item.poll for item in self.polls), self.poll])
+        return tolerance_j + (highest_w - lowest_w) * self.power.elapsed_s / 2
+
+    def stuck_j(self, sensors: SensorComparison) -> float:
+        """Return the doubt about a power that does not change while work runs, in joules."""
+        return sensors.stuck_power_j(self.poll, self.most_w) if self.is_busy else 0.0
+
+
+class MeterState(Protocol):
+    """State of a meter after a poll."""
+
+    @property
+    def pending_j(self) -> float:
+        """Largest error of the energy since the counter's latest trusted value, in joules."""
+
+    def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
+        """Return what the next poll adds to the totals, and the state after it."""
+
+
+@dataclass(slots=True)
+class Counting:
+    """The latest poll has a trusted counter value.
+
+    `pending_j`: how far the total is ahead of the counter, because power replaced it before and
+    gave more. Totals never fall, so the counter catches up first.
+    """
+
+    counter: CounterTracker
+    pending_j: float = 0.0
+
+    def follow(
+        self, poll: Poll, power: PowerStep, before: MeterTotals, max_w: float
+    ) -> Step | None:
+        """Return the step of a regular poll, the same as that of `take` in less time, else None.
+
+        A poll is regular if there is no gap before it, and its counter has the same value for a
+        short time, or a plausible higher one.
+        """
+        counter = self.counter
+        if before.energy_j != counter.energy_j:  # ahead, if only by a rounding error
+            return None
+        if not counter.follow(poll, before.integrated_j + power.joules, max_w):
+            return None
+        energy_j = counter.energy_j
+        return Step(energy_j, power.joules, 0.0, power.elapsed_s, 0.0, 0, energy_j)
+
+    def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
+        return _take_counter(Bridging(self.counter, self.pending_j), now, sensors)
+
+
+@dataclass(slots=True)
+class Bridging:
+    """Power has replaced the counter for `bridged_s`.
+
+    `pending_j`: largest error of the energy since the counter's latest value. A later value
+    corrects it.
+    """
+
+    counter: CounterTracker
+    pending_j: float
+    bridged_s: float = 0.0
+
+    def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
+        if self.bridged_s > LOST_S:
+            self.counter.forget()
+            return Integrating(self.counter, self.pending_j).take(now, sensors)
+        return _take_counter(self, now, sensors)
+
+
+@dataclass(slots=True)
+class Integrating:
+    """The energy is the integral of power; a first counter value ends that.
+
+    `pending_j`: error of the energy from before a counter was lost, which no value will correct
+    any more. The next poll adds it to the unseen energy.
+    """
+
+    counter: CounterTracker
+    pending_j: float = 0.0
+
+    def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
+        counted = _read_counter(self.counter, now, sensors)
+        if counted.energy_j is not None:
+            return _restart(self, counted, counted.energy_j, now, sensors)
+        energy_j = now.before.energy_j + now.power.joules
+        unmeasured_j = now.unmeasured_j(energy_j - now.before.energy_j, has_counter=False)
+        step = Step(
+            energy_j=energy_j,
+            integrated_j=now.power.joules,
+            variance_j2=now.power.variance_j2,
+            covered_s=now.power.known_s,
+            unseen_j=self.pending_j + unmeasured_j + now.stuck_j(sensors),
+        )
+        return step, Integrating(self.counter) if self.pending_j else self
+
+
+@dataclass(slots=True)
+class Blind:
+    """The latest poll shows neither energy nor power, for a `reason`.
+
+    The state `before` takes the next poll that shows something: if a counter continues, its value
+    contains the energy of the time in between.
+    """
+
+    before: MeterState
+    reason: str
+
+    @property
+    def pending_j(self) -> float:
+        return self.before.pending_j
+
+    def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
+        return self.before.take(now, sensors)
+
+
+def _take_counter(
+    state: Bridging, now: PollInterval, sensors: SensorComparison
+) -> tuple[Step, MeterState]:
+    """Return the step of a device that has a counter, and the next state.
+
+    `state` is the bridge so far. If the latest poll had a trusted value, it has just begun.
+    """
+    counted = _read_counter(state.counter, now, sensors)
+    if counted.energy_j is None:
+        return _bridge(state, counted, now, sensors)
+    if counted.kind == "counted":
+        return _count(state, counted, counted.energy_j, now)
+    return _restart(state, counted, counted.energy_j, now, sensors)
+
+
+def _read_counter(
+    counter: CounterTracker, now: PollInterval, sensors: SensorComparison
+) -> CounterStep:
+    """Return the counter's step. A counter that does not change while energy flows counts as
+    missing.
+    """
+    poll = now.poll
+    bridged_j = now.before.energy_j + now.power.joules
+    if (
+        poll.counter_j is not None
+        and poll.counter_j == counter.raw_j
+        and poll.after_s - counter.changed_s > counter.stalled_s
+    ):
+        flowed_j = now.integrated_j - counter.changed_integrated_j
+        if flowed_j > STALLED_J:
+            most_j = flowed_j + sensors.lag_error_j(now.polls)
+            lags = counter.energy_j + flowed_j > bridged_j + 1.0
+            sensors.result.note_stall(counter.changed_s, poll.after_s, most_j, lags=lags)
+            return CounterStep("missing")
+    counted = counter.take(poll, bridged_j, max_w=now.max_w, restarts=now.restarts)
+    if counted.energy_j is not None and counter.changed_s == poll.after_s:
+        counter.changed_integrated_j = now.integrated_j
+    return counted
+
+
+def _count(
+    state: Bridging, counted: CounterStep, counted_j: float, now: PollInterval
+) -> tuple[Step, MeterState]:
+    """Return the step to a counter value that continues the latest trusted one.
+
+    Where the total is ahead of the counter, it waits. A counter that is behind by more than the
+    error of the bridge and its delay continues from the total.
+    """
+    counter = state.counter
+    before_j = now.before.energy_j
+    power = now.power
+    covered_s = 0.0 if power.is_gap else power.elapsed_s
+    ahead_j = before_j - counted_j
+    if ahead_j <= 0:
+        unseen_j = counted.doubt_j
+        if range_j := now.poll.counter_range_j:
+            most_j = PACKAGE_MAX_W * power.elapsed_s if power.is_gap else 0.0
+            unseen_j += further_wraps(range_j, most_j, counted_j - before_j)
+        step = Step(counted_j, power.joules, 0.0, covered_s, unseen_j, counted_j=counted_j)
+        return step, Counting(counter)
+    delay_j = _delay_j(counter, now)
+    if ahead_j <= state.pending_j + delay_j:
+        step = Step(before_j, power.joules, 0.0, covered_s, counted.doubt_j, counted_j=counted_j)
+        return step, Counting(counter, ahead_j)
+    counter.energy_j = before_j
+    step = Step(before_j, power.joules, 0.0, covered_s, ahead_j + delay_j, counted_j=before_j)
+    return step._replace(is_implausible=True), Counting(counter)
+
+
+def _bridge(
+    state: Bridging, counted: CounterStep, now: PollInterval, sensors: SensorComparison
+) -> tuple[Step, MeterState]:
+    """Return the step by the power that replaces the counter, at most twice the power's energy."""
+    counter = state.counter
+    before_j = now.before.energy_j
+    bridged_j = counter.energy_j + now.integrated_j - counter.changed_integrated_j
+    energy_j = max(before_j, min(bridged_j, before_j + 2 * now.power.joules))
+    unmeasured_j = now.unmeasured_j(energy_j - before_j, has_counter=True)
+    step = Step(
+        energy_j=energy_j,
+        integrated_j=now.power.joules,
+        variance_j2=now.power.variance_j2,
+        covered_s=now.power.known_s,
+        unseen_j=now.stuck_j(sensors),
+        is_implausible=counted.kind == "doubtful",
+    )
+    after = Bridging(
+        counter,
+        (state.pending_j or sensors.lag_error_j(now.polls)) + unmeasured_j,
+        state.bridged_s + now.power.known_s,
+    )
+    if now.poll.integrand_w is None:
+        return step, Blind(after, DOUBTFUL_COUNTER)
+    return step, after
+
+
+def _restart(
+    state: Bridging | Integrating,
+    counted: CounterStep,
+    counted_j: float,
+    now: PollInterval,
+    sensors: SensorComparison,
+) -> tuple[Step, MeterState]:
+    """Return the step to a counter value that is the first, or does not continue the latest one."""
+    energy_j = max(now.before.energy_j, counted_j)
+    unmeasured_j = now.unmeasured_j(energy_j - now.before.energy_j, has_counter=True)
+    delay_j = 0.0 if counted.kind == "first" else _delay_j(state.counter, now)
+    step = Step(
+        energy_j=energy_j,
+        integrated_j=now.power.joules,
+        variance_j2=now.power.variance_j2,
+        covered_s=now.power.known_s,
+        unseen_j=state.pending_j + unmeasured_j + delay_j + now.stuck_j(sensors),
+        resets=int(counted.kind == "restarted"),
+        counted_j=counted_j,
+        is_implausible=counted.kind == "replaced",
+    )
+    return step, Counting(state.counter)
+
+
+def _delay_j(counter: CounterTracker, now: PollInterval) -> float:
+    """Return the energy of two updates of a counter, whose values may be as old, in joules."""
+    return 2 * counter.update.s * now.most_w
+
+
+def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
+    """Return the poll without powers above `highest_w`, and without any where all are below
+    `lowest_w`.
+    """
+    instant_w, average_w = poll.instant_w, poll.average_w
+    if (instant_w is None or lowest_w <= instant_w <= highest_w) and (
+        average_w is None or lowest_w <= average_w <= highest_w
+    ):
+        return poll
+    powers_w = [watts for watts in (instant_w, average_w) if watts is not None]
+    if min(powers_w) >= 0 and lowest_w <= max(powers_w) <= highest_w:
+        return poll
+    if max(powers_w) < lowest_w:
+        return poll._replace(instant_w=None, average_w=None)
+    return poll._replace(
+        instant_w=_at_most(instant_w, highest_w), average_w=_at_most(average_w, highest_w)
+    )
+
+
+def _at_most(power_w: float | None, highest_w: float) -> float | None:
+    return power_w if power_w is not None and 0 <= power_w <= highest_w else None
+
+
+class PowerClock:
+    """Times at which reported power changes, estimated where no counter shows them.
+
+    Reported power changes in one step, when the sensor updates.
+    """
+
+    def __init__(self) -> None:
+        self._clock = SensorClockTracker()
+
+    @property
+    def slack_s(self) -> float:
+        """Largest error of the times when the power changed."""
+        return self._clock.clock.slack_s if self._clock.clock else SENSOR_PERIOD_S / 2
+
+    def lag_s(self, latest: Poll) -> float:
+        """Return the delay of reported power: half an averaging window and half an update
+        period.
+        """
+        period_s = self._clock.clock.period_s if self._clock.clock else SENSOR_PERIOD_S
+        return (period_s + (AVERAGING_S if latest.average_w is not None else period_s)) / 2
+
+    def nearest_update(
+        self, polls: Iterable[MeteredPoll], begin_s: float, end_s: float
+    ) -> tuple[float, float]:
+        """Return the time of the update between two polls, and its half-width.
+
+        If it is unknown, the result is the middle, for which the integral is a trapezoid.
+        """
+        middle_s = (begin_s + end_s) / 2
+        slack_s = (end_s - begin_s) / 2
+        clock = self._clock.from_power((item.poll for item in polls), end_s)
+        if not clock:
+            return middle_s, slack_s
+        return min(max(clock.nearest(middle_s), begin_s), end_s), min(slack_s, clock.slack_s)
 
 
 class DeviceMeter:
@@ -54,7 +415,8 @@ class DeviceMeter:
         period_s: float = 1.0,
         last: Poll | None = None,
     ) -> None:
-        self.totals, self.period_s = totals, period_s
+        self.totals = totals
+        self.period_s = period_s
         self.counter_restarts = False
         """True after the driver was unloaded: the counter restarts from 0, and its next value may
         be higher.
@@ -72,25 +434,28 @@ class DeviceMeter:
         """Power of the latest poll, also of one that came late; None where it is unknown or
         implausible.
         """
-        self._update_s, self._longest_s = update_s, period_s
-        self.counter = CounterTracker(update_s, last, totals.energy_j)
-        self._changed_integrated_j = totals.integrated_j
-        """Integral of power at the counter's latest change."""
-        self._pending_j = 0.0
-        """Largest error of the energy since the counter's latest value, until its next value
-        corrects it.
-        """
-        self._bridged_s = 0.0
-        """Time for which power has replaced the counter."""
+        self._update_s = update_s
+        self._longest_s = period_s
+        self.counter = CounterTracker(update_s, last, totals.energy_j, totals.integrated_j)
+        has_value = self.counter.raw_j is not None
+        self.state: MeterState = Blind(
+            Counting(self.counter) if has_value else Integrating(self.counter), NOT_POLLED
+        )
         self._sensors = SensorComparison(self.counter.update)
         self.comparison = self._sensors.result
-        counted_j = totals.energy_j if self.counter.raw_j is not None else None
-        self.polls = RecentPolls([MeteredPoll(last, totals, None, counted_j)] if last else ())
-        self._resumed, self._clock, self._integral = (
-            last is not None,
-            SensorClockTracker(),
-            PowerIntegral(),
-        )
+        self._busy_until_s = -math.inf
+        """Time until which work runs on the device, including its pauses; later power may be idle
+        power.
+        """
+        self.polls = RecentPolls()
+        if last:
+            self.polls.append(
+                MeteredPoll(last, totals, None, totals.energy_j if has_value else None)
+            )
+        self._is_restored = last is not None
+        """True until the first poll after those of the previous exporter."""
+        self._clock = SensorClockTracker()
+        self._power_clock = PowerClock()
         self._view: MeterView | None = None
 
     @property
@@ -124,66 +489,100 @@ class DeviceMeter:
 
     def push(self, poll: Poll) -> float:
         """Add a poll; return the increase of the energy in joules."""
-        last, old = self.latest, self.totals
-        if last and self._is_regular(last, poll):
-            return self._follow(last, poll)
-        if (
-            checked := without_implausible_power(poll, self._lowest_w(poll.after_s), self.max_w)
-        ) is not poll:
-            poll, self.implausible_s = checked, poll.after_s
+        is_busy = poll.after_s <= self._busy_until_s
+        checked = without_implausible_power(poll, self._lowest_w() if is_busy else 0.0, self.max_w)
+        if checked is not poll:
+            poll = checked
+            self.implausible_s = poll.after_s
         self.display_w = poll.display_w
-        elapsed_s = poll.after_s - last.after_s if last else math.inf
-        if elapsed_s <= 0 or (poll.counter_j is None and poll.integrand_w is None):
+        last = self.polls[-1].poll if self.polls else None
+        if last and poll.after_s <= last.after_s:
             return 0.0
-        gap = last is None or self._resumed or elapsed_s > max(self._steady_s(), BRIDGED_S)
-        known = (
-            last is not None
-            and not gap
-            and last.integrand_w is not None
-            and poll.integrand_w is not None
-        )
-        step = last and self._integral.step(
-            last, poll, self.polls, known=known, refused_s=self.implausible_s
-        )
-        integral_j, variance_j2, moved_s = step or (0.0, 0.0, None)
-        integrated_j = old.integrated_j + integral_j
-        counted = self._count(poll, old.energy_j + integral_j, integrated_j)
-        is_counted = counted.kind == "counted"
-        if counted.energy_j is None:
-            poll = poll._replace(counter_j=None)
-        energy_j = max(old.energy_j, self._energy_j(counted, integral_j, integrated_j))
-        unseen_j = (
-            self._unseen_j(counted, last, poll, energy_j - old.energy_j, known=known)
-            if last
-            else 0.0
-        )
-        if not is_counted and (doubt := self._integral.doubt(poll, self.most_w)):
-            unseen_j += self.comparison.note_stuck_power(doubt)
-        raw_j, resets = (
-            self.counter.raw_at(energy_j, poll.counter_range_j),
-            old.resets + (counted.kind == "restarted"),
-        )
-        variance_j2, unseen_j = (
-            old.variance_j2 + (0.0 if is_counted else variance_j2),
-            old.unseen_j + unseen_j,
-        )
-        covered_s = old.covered_s + (elapsed_s if not gap and (known or is_counted) else 0.0)
-        peak_w = max(old.peak_w, poll.instant_w or 0.0, poll.average_w or 0.0)
-        self.totals = MeterTotals(
-            energy_j, integrated_j, raw_j, variance_j2, covered_s, resets, unseen_j, peak_w
-        )
-        self._longest_s, self._resumed, self._view = self.period_s, False, None
-        counted_j = None if counted.energy_j is None else self.counter.energy_j
-        self.polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
-        self._compare_if_due(known=known)
-        return energy_j - old.energy_j
+        if poll.counter_j is None and poll.integrand_w is None:
+            before = self.state.before if isinstance(self.state, Blind) else self.state
+            self.state = Blind(before, NO_VALUES)
+            return 0.0
+        before_j = self.totals.energy_j
+        self._add(last, poll, is_busy)
+        return self.totals.energy_j - before_j
 
-    def _compare_if_due(self, *, known: bool) -> None:
-        """Note the power of the latest poll; compare the sensors where that is due."""
+    def _add(self, last: Poll | None, poll: Poll, is_busy: bool) -> None:
+        """Add a plausible poll with values after the latest one."""
+        power = self._power_since(last, poll)
+        state = self.state
+        step = None
+        if not (power.is_gap or self.counter_restarts) and isinstance(state, Counting):
+            step = state.follow(poll, power, self.totals, self.max_w)
+        if step is None:
+            step, self.state = state.take(self._interval(poll, power, is_busy), self._sensors)
+            if step.counted_j is None:
+                poll = poll._replace(counter_j=None)
+            else:
+                self.counter_restarts = False
+            if step.is_implausible:
+                self.implausible_s = poll.after_s
+        counter = self.counter
+        raw_j = counter.raw_j
+        if step.energy_j != counter.energy_j:
+            raw_j = counter.raw_at(step.energy_j, poll.counter_range_j)
+        self.totals = self.totals.after(step, raw_j, poll)
+        self._longest_s = self.period_s
+        self._is_restored = False
+        self._view = None
+        self.polls.append(MeteredPoll(poll, self.totals, power.moved_s, step.counted_j))
         if self._update_s >= SENSOR_PERIOD_S and self._sensors.add_power(
-            self.polls, known=known, sensor_share=self.sensor_share, most_w=self.most_w
+            poll, power, self.sensor_share, self.most_w
         ):
             self.compare_sensors()
+
+    def _lowest_w(self) -> float:
+        """Return the power below which a reading of a busy device is in error."""
+        return LOWEST_SHARE * (self.max_w / LIMIT_MARGIN) if self.max_w < MAX_DEVICE_W else 0.0
+
+    def _steady_s(self) -> float:
+        """Return the longest time between two polls at the expected rate."""
+        return GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
+
+    def _power_since(self, last: Poll | None, poll: Poll) -> PowerStep:
+        """Return the energy since the poll before by the reported powers.
+
+        Without known power there is none. But if the sensor answered with an implausible power in
+        between, the mean of the powers before and after is the best estimate.
+        """
+        if last is None:
+            return PowerStep(0.0, True)
+        from_w = last.integrand_w
+        to_w = poll.integrand_w
+        begin_s = last.after_s
+        end_s = poll.after_s
+        elapsed_s = end_s - begin_s
+        is_gap = self._is_restored or (elapsed_s > BRIDGED_S and elapsed_s > self._steady_s())
+        if from_w is None or to_w is None:
+            return PowerStep(elapsed_s, is_gap)
+        if is_gap:
+            is_refused = self.implausible_s > begin_s and elapsed_s <= LONGEST_ESTIMATE_S
+            estimated_j = (from_w + to_w) / 2 * elapsed_s if is_refused else 0.0
+            return PowerStep(elapsed_s, True, estimated_j)
+        moved_s = (begin_s + end_s) / 2
+        slack_s = elapsed_s / 2
+        if poll.counter_j is None and elapsed_s < SENSOR_PERIOD_S:
+            moved_s, slack_s = self._power_clock.nearest_update(self.polls, begin_s, end_s)
+        joules = from_w * (moved_s - begin_s) + to_w * (end_s - moved_s)
+        variance_j2 = ((to_w - from_w) * slack_s) ** 2 / 3
+        return PowerStep(elapsed_s, False, joules, variance_j2, moved_s, to_w - from_w)
+
+    def _interval(self, poll: Poll, power: PowerStep, is_busy: bool) -> PollInterval:
+        return PollInterval(
+            poll,
+            power,
+            self.totals,
+            self.polls,
+            self._steady_s(),
+            self.max_w,
+            self.most_w,
+            is_busy,
+            self.counter_restarts,
+        )
 
     def compare_sensors(self) -> None:
         """Compare the counter with the power at the latest poll; widen the interval where they
@@ -194,176 +593,15 @@ class DeviceMeter:
             self.polls[-1] = self.polls[-1]._replace(totals=self.totals)
             self._view = None
 
-    def _is_regular(self, last: Poll, poll: Poll) -> bool:
-        """Return whether a GPU's poll continues the latest one, with a counter and powers that are
-        plausible.
-        """
-        counter, max_w, t_s, elapsed_s = (
-            self.counter,
-            self.max_w,
-            poll.after_s,
-            poll.after_s - last.after_s,
-        )
-        instant_w, average_w, lowest_w = poll.instant_w, poll.average_w, self._lowest_w(t_s)
-        return (
-            (instant_w is not None and average_w is not None and last.average_w is not None)
-            and lowest_w <= instant_w <= max_w
-            and lowest_w <= average_w <= max_w
-            and (0 < elapsed_s <= BRIDGED_S or 0 < elapsed_s <= self._steady_s())
-            and counter.continues(poll, max_w)
-            and t_s - counter.changed_s <= counter.stalled_s
-            and self.totals.energy_j == counter.energy_j
-            and not (self._resumed or self.counter_restarts or self._bridged_s)
-            and self._update_s >= SENSOR_PERIOD_S
-        )
-
-    def _follow(self, last: Poll, poll: Poll) -> float:
-        """Add a regular poll, in few steps; return the increase of the energy in joules."""
-        counter, old, t_s = self.counter, self.totals, poll.after_s
-        instant_w, average_w, before_w = (
-            poll.instant_w or 0.0,
-            poll.average_w or 0.0,
-            last.average_w or 0.0,
-        )
-        elapsed_s, middle_s = t_s - last.after_s, (last.after_s + t_s) / 2
-        integrated_j = old.integrated_j + (
-            before_w * (middle_s - last.after_s) + average_w * (t_s - middle_s)
-        )
-        if counter.follow(poll):
-            self._changed_integrated_j = integrated_j
-        covered_s, peak_w = old.covered_s + elapsed_s, max(old.peak_w, instant_w, average_w)
-        self.totals = totals = MeterTotals(
-            counter.energy_j,
-            integrated_j,
-            counter.raw_j,
-            old.variance_j2,
-            covered_s,
-            old.resets,
-            old.unseen_j,
-            peak_w,
-        )
-        self.display_w, self._longest_s, self._pending_j, self._view = (
-            instant_w,
-            self.period_s,
-            0.0,
-            None,
-        )
-        self.polls.append(MeteredPoll(poll, totals, middle_s, totals.energy_j))
-        self._compare_if_due(known=True)
-        return totals.energy_j - old.energy_j
-
     def note_busy(self, now_s: float, *, is_busy: bool) -> None:
         """Note whether the device reports at `now_s` that work runs on it."""
-        self._integral.note_busy(now_s, is_busy=is_busy)
-
-    def _lowest_w(self, t_s: float) -> float:
-        """Return the power below which a reading is in error."""
-        return (
-            self._integral.lowest_w(t_s, self.max_w / LIMIT_MARGIN)
-            if self.max_w < MAX_DEVICE_W
-            else 0.0
-        )
-
-    def _steady_s(self) -> float:
-        """Return the longest time between two polls at the expected rate."""
-        return GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
-
-    def _count(self, poll: Poll, bridged_j: float, integrated_j: float) -> CounterStep:
-        """Return the counter's step. A counter that does not change while energy flows counts as
-        missing.
-        """
-        counter, t_s = self.counter, poll.after_s
-        if self._bridged_s > LOST_S:
-            counter.raw_j = (
-                None  # the power has replaced it for too long: a new value is a new beginning
-            )
-        raw_j, flowed_j = counter.raw_j, integrated_j - self._changed_integrated_j
-        is_still = (
-            raw_j is not None
-            and poll.counter_j == raw_j
-            and t_s - counter.changed_s > counter.stalled_s
-        )
-        if is_still and flowed_j > STALLED_J:
-            lag_j, lags = (
-                self._sensors.lag_error_j(self.polls),
-                counter.energy_j + flowed_j > bridged_j + 1.0,
-            )
-            self.comparison.note_stall(counter.changed_s, t_s, flowed_j + lag_j, lags=lags)
-            return CounterStep("missing")
-        counted = counter.take(poll, bridged_j, max_w=self.max_w, restarts=self.counter_restarts)
-        if counted.kind in ("doubtful", "replaced"):
-            self.implausible_s = t_s
-        if counted.energy_j is not None:
-            self.counter_restarts = False
-            if counter.changed_s == t_s:
-                self._changed_integrated_j = integrated_j
-        return counted
-
-    def _energy_j(self, counted: CounterStep, integral_j: float, integrated_j: float) -> float:
-        """Return the device's energy after a poll; the power adds to it while the counter has no
-        trusted value.
-        """
-        if counted.energy_j is not None:
-            return counted.energy_j
-        if self.counter.raw_j is None:
-            return self.totals.energy_j + integral_j
-        bridged_j = self.counter.energy_j + integrated_j - self._changed_integrated_j
-        return min(
-            bridged_j, self.totals.energy_j + 2 * integral_j
-        )  # in steps that no device exceeds
-
-    def _unseen_j(
-        self, counted: CounterStep, last: Poll, poll: Poll, added_j: float, *, known: bool
-    ) -> float:
-        """Return by how much the total's error may have grown; the counter's next value corrects
-        the rest.
-        """
-        excess_j = 0.0 if counted.energy_j is None else self.totals.energy_j - counted.energy_j
-        if counted.energy_j is not None:
-            self._bridged_s = 0.0
-        if counted.kind == "counted" and excess_j <= 0:
-            self._pending_j = 0.0
-            if not poll.counter_range_j:
-                return counted.doubt_j
-            is_gap = self._resumed or poll.after_s - last.after_s > max(self._steady_s(), BRIDGED_S)
-            most_j = PACKAGE_MAX_W * (poll.after_s - last.after_s) if is_gap else 0.0
-            return counted.doubt_j + further_wraps(poll.counter_range_j, most_j, added_j)
-        pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
-        if counted.kind == "counted":
-            if excess_j <= pending_j + delay_j:
-                self._pending_j = excess_j
-                return counted.doubt_j
-            self.counter.energy_j, self._pending_j = self.totals.energy_j, 0.0
-            self.implausible_s = poll.after_s
-            return excess_j + delay_j
-        unmeasured_j = self._unmeasured_j(last, poll, added_j, known=known)
-        if counted.energy_j is None and self.counter.raw_j is not None:
-            self._bridged_s += poll.after_s - last.after_s if known else 0.0
-            self._pending_j = (
-                self._pending_j or self._sensors.lag_error_j(self.polls)
-            ) + unmeasured_j
-            return 0.0
-        self._pending_j = 0.0
-        return pending_j + unmeasured_j + (0.0 if counted.kind in ("missing", "first") else delay_j)
-
-    def _unmeasured_j(self, last: Poll, poll: Poll, added_j: float, *, known: bool) -> float:
-        """Return the largest error of the energy that the power, or nothing, gives between two
-        polls.
-        """
-        elapsed_s = poll.after_s - last.after_s
-        if not known:
-            return max(added_j, self.most_w * elapsed_s - added_j)
-        bridged_j = TOLERANCE * added_j if self.counter.raw_j is not None else 0.0
-        if elapsed_s <= self._steady_s():
-            return bridged_j
-        lowest_w, highest_w = power_range_w([*(item.poll for item in self.polls), poll])
-        return bridged_j + (highest_w - lowest_w) * elapsed_s / 2
+        self._busy_until_s = math.inf if is_busy else min(self._busy_until_s, now_s + PAUSE_S)
 
     def settling_s(self) -> float:
         """Return the time after an instant from which further polls no longer improve its mark."""
         if self.has_counter or self.latest is None:
             return 2.2 * self._update_s
-        return self._integral.lag_s(self.latest) + 0.1
+        return self._power_clock.lag_s(self.latest) + 0.1
 
     def mark(self, t_s: float) -> EnergyMark:
         """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time
@@ -382,18 +620,19 @@ class DeviceMeter:
         return self._view.energy_at(t_s)
 
     def _make_view(self) -> MeterView:
-        polls, is_counted = list(self.polls), self.counter.raw_j is not None
+        polls = list(self.polls)
+        is_counted = self.counter.raw_j is not None
         if is_counted:
             clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
             update_s = (
                 self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
             )
             points = bridged_points(
-                polls, clock, update_s, self.counter.read_s, self._integral.slack_s
+                polls, clock, update_s, self.counter.read_s, self._power_clock.slack_s
             )
         else:
             points = integral_points(
-                polls, self._integral.lag_s(polls[-1].poll), self._integral.slack_s
+                polls, self._power_clock.lag_s(polls[-1].poll), self._power_clock.slack_s
             )
         return MeterView(
             polls,
@@ -408,7 +647,7 @@ class DeviceMeter:
                 limit_w=self.max_w / LIMIT_MARGIN,
                 most_w=self.most_w,
                 counted_s=self.counter.read_s,
-                pending_j=self._pending_j,
+                pending_j=self.state.pending_j,
                 bridge_error_j=self._sensors.lag_error_j(polls)
                 if is_counted and not self.has_counter
                 else 0.0,

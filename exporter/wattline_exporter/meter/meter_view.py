@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
 from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
-from wattline_exporter.meter.uncertainty import EnergyMark, MeteredPoll, MeterTotals, poll_time_s
+from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
+from wattline_exporter.meter.uncertainty import EnergyMark
 
 BRIDGED_S = 1.0
 """Longest time between polls that is never a gap: power is interpolated in between."""
@@ -21,33 +21,6 @@ powers.
 """
 _WINDOW_S = 0.025
 """Window of instantaneous power."""
-KEPT_S = 12.0
-"""Time for which all polls are kept. At a slow polling rate, the last KEPT_POLLS are kept for
-longer.
-"""
-KEPT_POLLS = 64
-
-
-class RecentPolls(deque[MeteredPoll]):
-    """Latest polls of a device, oldest first."""
-
-    _is_complete = True
-    """False once polls were discarded."""
-
-    def append(self, item: MeteredPoll) -> None:
-        """Add a poll, and discard those that are too old."""
-        deque.append(self, item)
-        while len(self) > KEPT_POLLS and self[1].poll.after_s < item.poll.after_s - KEPT_S:
-            self.popleft()
-            self._is_complete = False
-
-    def totals_before(self, t_s: float) -> MeterTotals:
-        """Return the totals of the last poll at or before `t_s`, else of the first one."""
-        return self[max(0, bisect_right(self, t_s, key=poll_time_s) - 1)].totals
-
-    def has_discarded(self, t_s: float) -> bool:
-        """Return whether the polls around `t_s` are no longer kept."""
-        return not self._is_complete and t_s < poll_time_s(self[0])
 
 
 @dataclass(frozen=True, slots=True)

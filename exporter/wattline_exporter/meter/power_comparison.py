@@ -6,14 +6,16 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from operator import add, mul, sub
 from typing import NamedTuple
 
 from wattline_exporter.meter.counter_track import UpdateInterval
 from wattline_exporter.meter.interpolation import TOLERANCE
-from wattline_exporter.meter.power_integral import STUCK_S, power_range_w
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
-from wattline_exporter.meter.uncertainty import DoubtfulWindow, MeteredPoll, poll_time_s
+from wattline_exporter.meter.totals import MeteredPoll, PowerStep, poll_time_s
+from wattline_exporter.meter.uncertainty import DoubtfulWindow
+from wattline_exporter.sensors.readings import Poll
 
 MEAN_S = 2.0
 """Time over which the energies of a load with fast steps are averaged."""
@@ -32,6 +34,16 @@ _DEVIATIONS = 5.0
 """Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
 BASE_S = 10.0
 """Longest window of doubt: after it, a new one starts."""
+STUCK_S = 5.0
+"""Time after which the same power of a busy device, to the milliwatt, is no measurement."""
+
+
+def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
+    """Return the lowest and the highest power of the polls."""
+    instant_w = [poll.instant_w for poll in polls if poll.instant_w is not None]
+    average_w = [poll.average_w for poll in polls if poll.average_w is not None]
+    watts = instant_w + average_w
+    return min(watts, default=0.0), max(watts, default=0.0)
 
 
 class ComparedEnergy(NamedTuple):
@@ -205,6 +217,30 @@ def _doubt_j(base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy) ->
     return difference_j + max(mean_w, latest_w) * tail_s + _allowed_j(base, now)
 
 
+class StuckPower:
+    """Detects that a busy device without a usable counter reports one power again and again."""
+
+    def __init__(self) -> None:
+        self._powers_w: tuple[float | None, float | None] = None, None
+        self._since_s = self._read_s = self._doubted_s = -math.inf
+
+    def doubt(self, poll: Poll, most_w: float) -> DoubtfulWindow | None:
+        """Return the time up to the poll of which the power is in doubt: since its last change,
+        then each step.
+
+        The true power is between 0 and `most_w`.
+        """
+        powers_w, power_w, t_s = (poll.instant_w, poll.average_w), poll.integrand_w, poll.after_s
+        if powers_w != self._powers_w or t_s - self._read_s > STUCK_S / 2:
+            self._powers_w, self._since_s = powers_w, t_s
+        self._read_s = t_s
+        if power_w is None or t_s - self._since_s < STUCK_S:
+            return None
+        begin_s, self._doubted_s = max(self._since_s, self._doubted_s), t_s
+        joules = max(power_w, most_w - power_w) * (t_s - begin_s)
+        return DoubtfulWindow(begin_s, t_s, joules, t_s, ((t_s, joules),))
+
+
 class SensorComparison:
     """Comparison of a GPU's counter, whose update interval is `counter_update`, with its power."""
 
@@ -212,33 +248,37 @@ class SensorComparison:
         self.result = PowerComparison()
         self.power_update = UpdateInterval(SENSOR_PERIOD_S)
         self._counter_update = counter_update
+        self._stuck = StuckPower()
         self.sampling_j = self._variance_j2 = 0.0
 
-    def add_power(
-        self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float
-    ) -> bool:
+    def add_power(self, poll: Poll, power: PowerStep, sensor_share: float, most_w: float) -> bool:
         """Note the power of the latest poll; return True if a comparison is due.
 
-        `known`: power and energy are known since the poll before. `sensor_share`: share of time
-        that the instantaneous power covers. `most_w`: power that may have flowed in the rest.
+        `sensor_share`: share of time that the instantaneous power covers. `most_w`: power that may
+        have flowed in the rest.
         """
-        if not known:
+        to_w = poll.integrand_w
+        if power.moved_s is None or to_w is None:
             self.result.restart()
             return False
-        last, poll = polls[-2].poll, polls[-1].poll
-        from_w, to_w, elapsed_s = last.integrand_w, poll.integrand_w, poll.after_s - last.after_s
-        if from_w is None or to_w is None:
-            return False
-        if to_w != from_w:
-            self._variance_j2 += ((to_w - from_w) * elapsed_s / 2) ** 2 / 3
+        elapsed_s = power.elapsed_s
+        if power.risen_w:
+            self._variance_j2 += (power.risen_w * elapsed_s / 2) ** 2 / 3
         self.power_update.take(poll.after_s, to_w)
-        if poll.average_w is not None:
-            self.sampling_j += most_w * max(0.0, elapsed_s - AVERAGING_S)
-        else:
+        if poll.average_w is None:
             self.sampling_j += most_w * (
                 max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
             )
+        elif elapsed_s > AVERAGING_S:
+            self.sampling_j += most_w * (elapsed_s - AVERAGING_S)
         return poll.after_s - self.result.latest_s >= EVERY_S
+
+    def stuck_power_j(self, poll: Poll, most_w: float) -> float:
+        """Return by how many joules the interval is wider, since the power of a device without a
+        usable counter, on which work runs, does not change.
+        """
+        doubt = self._stuck.doubt(poll, most_w)
+        return self.result.note_stuck_power(doubt) if doubt else 0.0
 
     def compare(self, polls: Sequence[MeteredPoll]) -> float:
         """Compare the energies at the latest poll; return by how many joules the interval is
@@ -297,9 +337,8 @@ class SensorComparison:
         update.
         """
         latest = polls[-1]
-        before = _since(polls, poll_time_s(latest) - self.power_update.s - self._counter_update.s)[
-            0
-        ]
+        since_s = poll_time_s(latest) - self.power_update.s - self._counter_update.s
+        before = polls[_first_since(polls, since_s)]
         if latest.counted_j is None or before.counted_j is None:
             return 0.0
         elapsed_s, counted_j = (
@@ -342,13 +381,17 @@ class SensorComparison:
         spans_s = list(
             map(add, [0.0, *spacings_s], [*spacings_s, 0.0])
         )  # twice the weights of a trapezoid
-        pairs = [(span_s, now.t_s - t_s) for span_s, t_s in zip(spans_s, times_s, strict=True)]
-        means = [span_s if age_s <= mean_s else 0.0 for span_s, age_s in pairs]
-        filtered = (
-            [s * max(0.0, min(age_s, MEAN_S - age_s)) for s, age_s in pairs]
-            if averaging_s
-            else means
-        )
+        ages_s = [now.t_s - t_s for t_s in times_s]
+        means = [
+            span_s if age_s <= mean_s else 0.0
+            for span_s, age_s in zip(spans_s, ages_s, strict=True)
+        ]
+        filtered = means
+        if averaging_s:
+            filtered = [
+                span_s * min(age_s, MEAN_S - age_s) if age_s < MEAN_S else 0.0
+                for span_s, age_s in zip(spans_s, ages_s, strict=True)
+            ]
         return now._replace(
             counted_j=_mean(filtered, counted_j),
             integrated_j=_mean(means, [item.totals.integrated_j for item in items]),
@@ -365,5 +408,9 @@ def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
 
 def _since(polls: Sequence[MeteredPoll], t_s: float) -> list[MeteredPoll]:
     """Return the polls since `t_s`, and the last one before."""
-    first = bisect_left(polls, t_s, key=poll_time_s)
-    return [polls[i] for i in range(max(0, first - 1), len(polls))]
+    return list(islice(polls, _first_since(polls, t_s), None))
+
+
+def _first_since(polls: Sequence[MeteredPoll], t_s: float) -> int:
+    """Return the index of the last poll before `t_s`, 0 if there is none."""
+    return max(0, bisect_left(polls, t_s, key=poll_time_s) - 1)

@@ -1,6 +1,4 @@
-"""Energy totals of a device, their state at one instant, and the energy between two instants
-(pure).
-"""
+"""Energy of a device at an instant and between two, and its half-width (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wattline_exporter.sensors.readings import Poll
+from wattline_exporter.meter.totals import MeterTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,48 +68,6 @@ def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
     )
 
 
-class MeterTotals(NamedTuple):
-    """Sums that are persisted, so that the exported counters never fall."""
-
-    energy_j: float = 0.0
-    integrated_j: float = 0.0
-    raw_j: float | None = None
-    variance_j2: float = 0.0
-    covered_s: float = 0.0
-    resets: int = 0
-    unseen_j: float = 0.0
-    """Largest additional energy of the periods that were not measured; one-sided bounds, which add
-    up.
-    """
-    peak_w: float = 0.0
-    """Highest power in any poll."""
-
-
-ZERO_TOTALS = MeterTotals()
-
-
-class LastPoll(NamedTuple):
-    """Time of a device's last poll (CLOCK_BOOTTIME), and the power that the device cannot
-    exceed.
-    """
-
-    t_s: float
-    most_w: float
-
-
-class MeteredPoll(NamedTuple):
-    """Poll with the totals after it."""
-
-    poll: Poll
-    totals: MeterTotals
-    moved_s: float | None
-    """When the integrated power changed since the previous poll; None where the power is unknown
-    since then.
-    """
-    counted_j: float | None = None
-    """Energy at the poll's counter value; None where that is missing or doubtful."""
-
-
 class DoubtfulWindow(NamedTuple):
     """Period in which counter and power disagree, by how much the interval is widened, and when
     that was detected.
@@ -138,10 +94,6 @@ class DoubtfulWindow(NamedTuple):
         return self.joules / 2, self.joules / 2 - math.fsum(
             joules for at_s, joules in self.steps if at_s <= t_s
         )
-
-
-def poll_time_s(item: MeteredPoll) -> float:
-    return item.poll.after_s
 
 
 def mark_at_totals(totals: MeterTotals) -> EnergyMark:

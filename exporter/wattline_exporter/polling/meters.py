@@ -10,7 +10,7 @@ from wattline.counters import CounterTotal
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.emissions import EmissionKey, SlotLookup, split_over_slots
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
-from wattline_exporter.meter.uncertainty import ZERO_TOTALS, LastPoll, MeterTotals
+from wattline_exporter.meter.totals import ZERO_TOTALS, LastPoll, MeterTotals
 from wattline_exporter.sensors.exported_counters import SeriesKey
 from wattline_exporter.sensors.readings import ClockReading, Component, Device, Poll, Slot
 

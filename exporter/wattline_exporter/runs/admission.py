@@ -25,7 +25,7 @@ from wattline.contract.api import (
     RunGpu,
     unknown_gpu,
 )
-from wattline_exporter.meter.uncertainty import poll_time_s
+from wattline_exporter.meter.totals import poll_time_s
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.marks import Meters, time_text
 from wattline_exporter.runs.open_run import Cut, RunRecord

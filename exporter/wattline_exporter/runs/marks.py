@@ -12,13 +12,8 @@ from wattline.contract.api import NO_GPU_FOUND
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.plausibility import REASON_TEXTS
 from wattline_exporter.meter.sensor_clock import SENSOR_PERIOD_S
-from wattline_exporter.meter.uncertainty import (
-    EnergyMark,
-    LastPoll,
-    MeterTotals,
-    energy_between,
-    mark_at_totals,
-)
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
+from wattline_exporter.meter.uncertainty import EnergyMark, energy_between, mark_at_totals
 from wattline_exporter.runs.open_run import Cut, Marks, RunRecord
 from wattline_exporter.sensors.readings import Device
 

@@ -9,7 +9,7 @@ from wattline.counters import CounterTotal
 from wattline_exporter.attribution.owner_counters import OwnerAmount
 from wattline_exporter.attribution.policy import AttributedKey, AttributionChanges
 from wattline_exporter.meter.emissions import EmissionKey
-from wattline_exporter.meter.uncertainty import LastPoll, MeterTotals
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.sensors.exported_counters import SeriesKey
 from wattline_exporter.sensors.readings import Device, ReadingKey
 

@@ -20,7 +20,7 @@ from wattline.counters import CounterTotal
 from wattline_exporter.attribution.owner_counters import OwnerAmount
 from wattline_exporter.attribution.policy import AttributedKey
 from wattline_exporter.config.values import OperationError
-from wattline_exporter.meter.uncertainty import LastPoll, MeterTotals
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.sensors.exported_counters import SeriesKey
 from wattline_exporter.sensors.readings import Device
 from wattline_exporter.storage.file_versions import STATE_SCHEMA_VERSION, check_file_version

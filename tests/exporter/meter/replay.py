@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
-from wattline_exporter.meter.meter_view import KEPT_S
+from wattline_exporter.meter.totals import KEPT_S
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
 from wattline_exporter.runs.marks import FIRST_MARK_S, SETTLED_S
 from wattline_exporter.sensors.readings import Device, Poll

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattline_exporter.meter.interpolation import EnergyLine, EnergyPoint, counter_points
 from wattline_exporter.meter.sensor_clock import SensorClock
-from wattline_exporter.meter.uncertainty import MeteredPoll, MeterTotals
+from wattline_exporter.meter.totals import MeteredPoll, MeterTotals
 from wattline_exporter.sensors.readings import Device, Poll
 
 POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)

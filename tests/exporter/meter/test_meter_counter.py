@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.exporter.meter.polls import PACKAGE, counter_polls, meter_of, poll
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
+from wattline_exporter.meter.totals import MeterTotals
+from wattline_exporter.meter.uncertainty import energy_between
 
 
 @pytest.mark.parametrize("garbled_j", [0.0, 900_000.0, 5e15])

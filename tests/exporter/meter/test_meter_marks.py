@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.exporter.meter.polls import GPU, counter_polls, meter_of, poll
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
-from wattline_exporter.meter.meter_view import KEPT_S
+from wattline_exporter.meter.totals import KEPT_S
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.sensors.readings import Poll
 

@@ -8,7 +8,7 @@ from tests.exporter.meter.polls import poll
 from wattline_exporter.meter.interpolation import EnergyPoint
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.placement import place_energy, power_curve
-from wattline_exporter.meter.uncertainty import MeterTotals
+from wattline_exporter.meter.totals import MeterTotals
 
 LIMIT_W = 700.0
 

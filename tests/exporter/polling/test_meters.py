@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
-from wattline_exporter.meter.uncertainty import LastPoll, MeterTotals
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
 from wattline_exporter.sensors.readings import ClockReading, Device, Poll, Slot

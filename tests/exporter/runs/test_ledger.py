@@ -10,7 +10,8 @@ import pytest
 
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from wattline_exporter.attribution.policy import AttributionChanges
-from wattline_exporter.meter.uncertainty import MeterTotals, energy_between
+from wattline_exporter.meter.totals import MeterTotals
+from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.runs.open_run import STORED
 from wattline_exporter.sensors.processes.procfs import ProcessKey

@@ -7,7 +7,8 @@ import pytest
 
 from wattline.contract.api import NO_GPU_FOUND, RunGpu
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
-from wattline_exporter.meter.uncertainty import ZERO_TOTALS, MeterTotals, mark_at_totals
+from wattline_exporter.meter.totals import ZERO_TOTALS, MeterTotals
+from wattline_exporter.meter.uncertainty import mark_at_totals
 from wattline_exporter.runs import marks
 from wattline_exporter.runs.measure import measure
 from wattline_exporter.runs.open_run import Cut, RunRecord

@@ -8,7 +8,7 @@ import pytest
 
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.attribution.policy import AttributionChanges
-from wattline_exporter.meter.uncertainty import LastPoll
+from wattline_exporter.meter.totals import LastPoll
 from wattline_exporter.sensors.readings import Device
 from wattline_exporter.storage.saved_state import StateChanges, StoredRun
 from wattline_exporter.storage.state_file import StateFile

@@ -25,7 +25,7 @@ from tests.daemon import begin, daemon, end
 from tests.exporter.web.hostile_requests import hostile_request
 from tests.polling import eventually
 from wattline.contract.run import RunJson
-from wattline_exporter.meter.meter_view import KEPT_S
+from wattline_exporter.meter.totals import KEPT_S
 
 SCHEMA_REQUESTS = 256
 REQUESTS_PER_ROUND = 500

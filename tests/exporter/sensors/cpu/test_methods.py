@@ -13,7 +13,7 @@ from tests.fakes import hwmon, power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
 from wattline.contract.metrics import CPU_ENERGY_METHOD
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.meter.uncertainty import MeterTotals
+from wattline_exporter.meter.totals import MeterTotals
 from wattline_exporter.sensors.board import GraceSocketSource
 from wattline_exporter.sensors.cpu.estimate import CpuModelSource, PowerModel
 from wattline_exporter.sensors.cpu.methods import CpuSource
