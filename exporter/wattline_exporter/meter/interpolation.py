@@ -22,8 +22,6 @@ LONG_SLACK_S = 0.1
 """Error of an update's time above which the slope between two points does not bound the power
 during it.
 """
-TOLERANCE = 0.05
-"""Largest relative difference between the energies of two accurate sensors."""
 _PEAK_OVER_MEAN = 4.0
 """Largest assumed ratio of the power to its mean between two polls, of a device without power
 readings.

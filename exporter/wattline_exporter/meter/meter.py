@@ -33,7 +33,7 @@ from wattline_exporter.meter.counter_track import (
     CounterStep,
     CounterTracker,
 )
-from wattline_exporter.meter.interpolation import TOLERANCE, bridged_points, integral_points
+from wattline_exporter.meter.interpolation import bridged_points, integral_points
 from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, SensorState
 from wattline_exporter.meter.power_comparison import SensorComparison, power_range_w
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
@@ -46,7 +46,15 @@ from wattline_exporter.meter.totals import (
     Step,
     poll_time_s,
 )
-from wattline_exporter.meter.uncertainty import EnergyMark, mark_at_totals
+from wattline_exporter.meter.uncertainty import (
+    EnergyMark,
+    bridge_tolerance_j,
+    counter_delay_j,
+    long_interval_j,
+    mark_at_totals,
+    step_variance_j2,
+    unknown_power_j,
+)
 from wattline_exporter.sensors.readings import Poll
 
 GAP_PERIODS = 2.5
@@ -91,17 +99,16 @@ class PollInterval(NamedTuple):
     def unmeasured_j(self, added_j: float, *, has_counter: bool) -> float:
         """Return the largest error of `added_j`, the energy by the power, in joules.
 
-        Without known power, any power up to `most_w` may have flowed. With it, the power differs
-        from a counter's by up to TOLERANCE, and lies between the lowest and the highest of the
-        latest polls where the interval is long.
+        Where the interval is long, the power lies between the lowest and the highest of the latest
+        polls.
         """
         if self.power.moved_s is None:
-            return max(added_j, self.most_w * self.power.elapsed_s - added_j)
-        tolerance_j = TOLERANCE * added_j if has_counter else 0.0
+            return unknown_power_j(added_j, self.most_w, self.power.elapsed_s)
+        tolerance_j = bridge_tolerance_j(added_j) if has_counter else 0.0
         if self.power.elapsed_s <= self.steady_s:
             return tolerance_j
         lowest_w, highest_w = power_range_w([*(item.poll for item in self.polls), self.poll])
-        return tolerance_j + (highest_w - lowest_w) * self.power.elapsed_s / 2
+        return tolerance_j + long_interval_j(highest_w - lowest_w, self.power.elapsed_s)
 
     def stuck_j(self, sensors: SensorComparison) -> float:
         """Return the doubt about a power that does not change while work runs, in joules."""
@@ -189,7 +196,7 @@ class Integrating:
         step = Step(
             energy_j=energy_j,
             integrated_j=now.power.joules,
-            variance_j2=now.power.variance_j2,
+            variance_j2=step_variance_j2(now.power.risen_w, now.power.slack_s),
             covered_s=now.power.known_s,
             unseen_j=self.pending_j + unmeasured_j + now.stuck_j(sensors),
         )
@@ -275,7 +282,7 @@ def _count(
             unseen_j += further_wraps(range_j, most_j, counted_j - before_j)
         step = Step(counted_j, power.joules, 0.0, covered_s, unseen_j, counted_j=counted_j)
         return step, Counting(counter)
-    delay_j = _delay_j(counter, now)
+    delay_j = counter_delay_j(counter.update.s, now.most_w)
     if ahead_j <= state.pending_j + delay_j:
         step = Step(before_j, power.joules, 0.0, covered_s, counted.doubt_j, counted_j=counted_j)
         return step, Counting(counter, ahead_j)
@@ -296,7 +303,7 @@ def _bridge(
     step = Step(
         energy_j=energy_j,
         integrated_j=now.power.joules,
-        variance_j2=now.power.variance_j2,
+        variance_j2=step_variance_j2(now.power.risen_w, now.power.slack_s),
         covered_s=now.power.known_s,
         unseen_j=now.stuck_j(sensors),
         is_implausible=counted.kind == "doubtful",
@@ -321,11 +328,13 @@ def _restart(
     """Return the step to a counter value that is the first, or does not continue the latest one."""
     energy_j = max(now.before.energy_j, counted_j)
     unmeasured_j = now.unmeasured_j(energy_j - now.before.energy_j, has_counter=True)
-    delay_j = 0.0 if counted.kind == "first" else _delay_j(state.counter, now)
+    delay_j = 0.0
+    if counted.kind != "first":
+        delay_j = counter_delay_j(state.counter.update.s, now.most_w)
     step = Step(
         energy_j=energy_j,
         integrated_j=now.power.joules,
-        variance_j2=now.power.variance_j2,
+        variance_j2=step_variance_j2(now.power.risen_w, now.power.slack_s),
         covered_s=now.power.known_s,
         unseen_j=state.pending_j + unmeasured_j + delay_j + now.stuck_j(sensors),
         resets=int(counted.kind == "restarted"),
@@ -333,11 +342,6 @@ def _restart(
         is_implausible=counted.kind == "replaced",
     )
     return step, Counting(state.counter)
-
-
-def _delay_j(counter: CounterTracker, now: PollInterval) -> float:
-    """Return the energy of two updates of a counter, whose values may be as old, in joules."""
-    return 2 * counter.update.s * now.most_w
 
 
 def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
@@ -568,8 +572,7 @@ class DeviceMeter:
         if poll.counter_j is None and elapsed_s < SENSOR_PERIOD_S:
             moved_s, slack_s = self._power_clock.nearest_update(self.polls, begin_s, end_s)
         joules = from_w * (moved_s - begin_s) + to_w * (end_s - moved_s)
-        variance_j2 = ((to_w - from_w) * slack_s) ** 2 / 3
-        return PowerStep(elapsed_s, False, joules, variance_j2, moved_s, to_w - from_w)
+        return PowerStep(elapsed_s, False, joules, moved_s, slack_s, to_w - from_w)
 
     def _interval(self, poll: Poll, power: PowerStep, is_busy: bool) -> PollInterval:
         return PollInterval(

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 
 from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
 from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
-from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
+from wattline_exporter.meter.sensor_clock import AVERAGING_S
 from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
-from wattline_exporter.meter.uncertainty import EnergyMark
+from wattline_exporter.meter.uncertainty import EnergyMark, averaging_j, fast_load_j
 
 BRIDGED_S = 1.0
 """Longest time between polls that is never a gap: power is interpolated in between."""
-UNRESOLVED_S = 0.025 / 4
-"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for
-loads that switch faster: the sensor reports only their mean, so they do not widen the range of
-powers.
-"""
 _WINDOW_S = 0.025
 """Window of instantaneous power."""
 
@@ -163,9 +158,7 @@ class MeterView:
         """
         error_j = 0.0
         if self._sensors.resolves_updates and powers_w:
-            unresolved_s = SENSOR_PERIOD_S / 4 if self._sensors.uses_instant_power else UNRESOLVED_S
-            error_j += unresolved_s * sum(powers_w) / len(powers_w)
+            error_j += fast_load_j(powers_w, uses_instant_power=self._sensors.uses_instant_power)
         if not self._is_counted(t_s) and self._polls[-1].poll.average_w is not None and powers_w:
-            # a mean over a window is off by at most an eighth of the window times the largest step
-            error_j += (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+            error_j += averaging_j(powers_w)
         return error_j

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from wattline_exporter.meter.interpolation import LONG_SLACK_S, TOLERANCE, EnergyPoint
+from wattline_exporter.meter.interpolation import LONG_SLACK_S, EnergyPoint
+from wattline_exporter.meter.uncertainty import TOLERANCE
 from wattline_exporter.sensors.readings import Poll
 
 LONG_STEP_S = 0.25

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import add, mul, sub
 from typing import NamedTuple
 
 from wattline_exporter.meter.counter_track import UpdateInterval
-from wattline_exporter.meter.interpolation import TOLERANCE
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeteredPoll, PowerStep, poll_time_s
-from wattline_exporter.meter.uncertainty import DoubtfulWindow
+from wattline_exporter.meter.uncertainty import TOLERANCE, DoubtfulWindow, stuck_power_j
 from wattline_exporter.sensors.readings import Poll
 
 MEAN_S = 2.0
@@ -38,11 +37,14 @@ STUCK_S = 5.0
 """Time after which the same power of a busy device, to the milliwatt, is no measurement."""
 
 
-def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
+def power_range_w(polls: Iterable[Poll]) -> tuple[float, float]:
     """Return the lowest and the highest power of the polls."""
-    instant_w = [poll.instant_w for poll in polls if poll.instant_w is not None]
-    average_w = [poll.average_w for poll in polls if poll.average_w is not None]
-    watts = instant_w + average_w
+    watts: list[float] = []
+    for poll in polls:
+        if poll.instant_w is not None:
+            watts.append(poll.instant_w)
+        if poll.average_w is not None:
+            watts.append(poll.average_w)
     return min(watts, default=0.0), max(watts, default=0.0)
 
 
@@ -237,7 +239,7 @@ class StuckPower:
         if power_w is None or t_s - self._since_s < STUCK_S:
             return None
         begin_s, self._doubted_s = max(self._since_s, self._doubted_s), t_s
-        joules = max(power_w, most_w - power_w) * (t_s - begin_s)
+        joules = stuck_power_j(power_w, most_w, t_s - begin_s)
         return DoubtfulWindow(begin_s, t_s, joules, t_s, ((t_s, joules),))
 
 
@@ -363,18 +365,19 @@ class SensorComparison:
         averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
         mean_s, update_s = MEAN_S - averaging_s, self._counter_update.s
         lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
-        lowest_w, highest_w = power_range_w([item.poll for item in items])
+        latest = [item.poll for item in items]
+        lowest_w, highest_w = power_range_w(latest)
         slack_j = (
             (highest_w - lowest_w) * lag_s**2 / 2 + highest_w * update_s**2 / 4 + unseen_j * lag_s
         ) / mean_s
         if slack_j >= now.slack_j:
             return None
         counted_j = [item.counted_j for item in items if item.counted_j is not None]
-        powers_w = [watts for item in items if (watts := item.poll.integrand_w) is not None]
+        powers_w = [watts for poll in latest if (watts := poll.integrand_w) is not None]
         is_complete = len(counted_j) == len(powers_w) == len(items) and None not in [
             item.moved_s for item in items[1:]
         ]
-        times_s = [item.poll.after_s for item in items]
+        times_s = [poll.after_s for poll in latest]
         spacings_s = list(map(sub, times_s[1:], times_s))
         if not is_complete or max(spacings_s) > LONGEST_SPACING_S:
             return None
@@ -389,7 +392,7 @@ class SensorComparison:
         filtered = means
         if averaging_s:
             filtered = [
-                span_s * min(age_s, MEAN_S - age_s) if age_s < MEAN_S else 0.0
+                span_s * (age_s if age_s < MEAN_S / 2 else max(0.0, MEAN_S - age_s))
                 for span_s, age_s in zip(spans_s, ages_s, strict=True)
             ]
         return now._replace(

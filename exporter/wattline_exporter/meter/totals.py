@@ -25,10 +25,10 @@ class PowerStep(NamedTuple):
     is_gap: bool
     """True if the polls are further apart than expected, or another exporter made the first one."""
     joules: float = 0.0
-    variance_j2: float = 0.0
-    """Variance of `joules`."""
     moved_s: float | None = None
     """Time when the power changed; None where it is unknown in between."""
+    slack_s: float = 0.0
+    """Half-width of that time."""
     risen_w: float = 0.0
     """Difference of the powers of both polls, where they are known."""
 

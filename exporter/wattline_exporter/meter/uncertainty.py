@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeterTotals
+
+TOLERANCE = 0.05
+"""Largest relative difference between the energies of two accurate sensors."""
+UNRESOLVED_S = 0.025 / 4
+"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for
+loads that switch faster: the sensor reports only their mean, so they do not widen the range of
+powers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +53,172 @@ class MeasuredEnergy:
 
 
 def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
-    """Return the energy between two marks, never negative. The half-widths of both edges add up:
-    errors of one clock may affect both.
-
-    The error of a sensor that measures only a part of the time is not random. A load whose period
-    is near a multiple of the sensor's shows it the same phase each time, however long the run. So
-    the share that is not measured counts in full, from zero power to the maximum power of the
-    device.
+    """Return the energy between two marks, never negative, with the sum of all contributions to its
+    half-width.
     """
-    variance_j2 = max(0.0, end.variance_j2 - begin.variance_j2)
-    joules, covered_s = max(0.0, end.joules - begin.joules), end.covered_s - begin.covered_s
-    unseen_ratio, most_w = max(begin.unseen_ratio, end.unseen_ratio), max(begin.most_w, end.most_w)
-    unseen_j = unseen_ratio * max(joules, most_w * covered_s - joules)
     return MeasuredEnergy(
-        joules=joules,
-        half_width_j=begin.half_width_j
-        + end.half_width_j
-        + 1.96 * math.sqrt(variance_j2)
-        + unseen_j
-        + max(0.0, end.unseen_j - begin.unseen_j),
+        joules=max(0.0, end.joules - begin.joules),
+        half_width_j=edges_j(begin, end)
+        + random_j(begin, end)
+        + unmeasured_share_j(begin, end)
+        + unseen_j(begin, end),
         integrated_j=max(0.0, end.integrated_j - begin.integrated_j),
-        covered_s=covered_s,
+        covered_s=end.covered_s - begin.covered_s,
         resets=end.resets - begin.resets,
     )
+
+
+# -- contributions to the half-width between two marks, in joules
+
+
+def edges_j(begin: EnergyMark, end: EnergyMark) -> float:
+    """Return the half-widths of both marks. They add up: errors of one clock may affect both."""
+    return begin.half_width_j + end.half_width_j
+
+
+def random_j(begin: EnergyMark, end: EnergyMark) -> float:
+    """Return the half-width of independent errors, whose variances add up: 1.96 √(Δ variance)."""
+    return 1.96 * math.sqrt(max(0.0, end.variance_j2 - begin.variance_j2))
+
+
+def unmeasured_share_j(begin: EnergyMark, end: EnergyMark) -> float:
+    """Return the largest error of a sensor that measures only a share of the time.
+
+    The error is not random. A load whose period is near a multiple of the sensor's shows it the
+    same phase each time, however long the run. So the share that is not measured counts in full:
+    its power is between 0 and `most_w`. Formula: share · max(E, most_w · t - E).
+    """
+    joules = max(0.0, end.joules - begin.joules)
+    covered_s = end.covered_s - begin.covered_s
+    share = max(begin.unseen_ratio, end.unseen_ratio)
+    most_w = max(begin.most_w, end.most_w)
+    return share * max(joules, most_w * covered_s - joules)
+
+
+def unseen_j(begin: EnergyMark, end: EnergyMark) -> float:
+    """Return the bounds of errors that no later reading corrects, which add up: Δ `unseen_j`."""
+    return max(0.0, end.unseen_j - begin.unseen_j)
+
+
+# -- contributions to the unseen energy and to the variance of one step of the meter
+
+
+def step_variance_j2(risen_w: float, slack_s: float) -> float:
+    """Return the variance of the integral of a power that rose by `risen_w` at a time known to
+    ± `slack_s`, in J².
+
+    The error is uniform between ± risen_w · slack_s. Formula: (risen_w · slack_s)² / 3.
+    """
+    return (risen_w * slack_s) ** 2 / 3
+
+
+def unknown_power_j(added_j: float, most_w: float, elapsed_s: float) -> float:
+    """Return the largest error of `added_j` where any power up to `most_w` may have flowed.
+
+    Formula: max(added_j, most_w · elapsed_s - added_j).
+    """
+    return max(added_j, most_w * elapsed_s - added_j)
+
+
+def bridge_tolerance_j(added_j: float) -> float:
+    """Return the difference of accurate sensors, where power replaces a counter: 5 % of its
+    energy.
+    """
+    return TOLERANCE * added_j
+
+
+def long_interval_j(range_w: float, elapsed_s: float) -> float:
+    """Return the error of the mean power over a long interval, in which the power stays in a range
+    of `range_w`.
+
+    Formula: range_w · elapsed_s / 2.
+    """
+    return range_w * elapsed_s / 2
+
+
+def counter_delay_j(update_s: float, most_w: float) -> float:
+    """Return the energy that two values of a counter leave open, each up to one update old.
+
+    Formula: 2 · update_s · most_w.
+    """
+    return 2 * update_s * most_w
+
+
+def stuck_power_j(power_w: float, most_w: float, elapsed_s: float) -> float:
+    """Return the largest error of a power that does not change while work runs.
+
+    The true power is between 0 and `most_w`. Formula: max(power_w, most_w - power_w) · elapsed_s.
+    """
+    return max(power_w, most_w - power_w) * elapsed_s
+
+
+# -- contributions to the half-width of a mark
+
+
+def fast_load_j(powers_w: Sequence[float], *, uses_instant_power: bool) -> float:
+    """Return the error at one instant, of a load that switches faster than the sensor's window.
+
+    The sensor reports only the mean of the window. Formula: a quarter of the window · mean power.
+    Of a sensor without a counter and without averaged power, the window is its update period.
+    """
+    quarter_s = SENSOR_PERIOD_S / 4 if uses_instant_power else UNRESOLVED_S
+    return quarter_s * sum(powers_w) / len(powers_w)
+
+
+def averaging_j(powers_w: Sequence[float]) -> float:
+    """Return the error at one instant, of an integral of averaged power.
+
+    A mean over a window is off by at most an eighth of the window times the largest step.
+    """
+    return (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+
+
+def silence_j(most_w: float, silent_s: float) -> float:
+    """Return the largest energy since the last poll of an exporter that stopped `silent_s` ago.
+
+    The poll's values may be one update of the sensor old.
+    """
+    return most_w * (silent_s + SENSOR_PERIOD_S)
+
+
+def end_until_j(end: EnergyMark, latest: EnergyMark) -> float:
+    """Return the largest energy between the assumed and the latest possible end of a run."""
+    return latest.joules + latest.half_width_j - end.joules
+
+
+def since_report_j(report: EnergyMark, end: EnergyMark) -> float:
+    """Return the largest energy since the last report of a run that may have ended soon after."""
+    return end.joules - report.joules + report.half_width_j
+
+
+def expired_lease_j(begin: EnergyMark, end: EnergyMark, lease_s: float, most_w: float) -> float:
+    """Return the largest energy since the last report of a run whose lease expired while processes
+    ran, which may not be the client's.
+
+    There is no mark at that report. Since then the run has used at most `most_w` for the length of
+    the lease, and not more than since its start. A power of 0 is an unknown limit.
+    """
+    used_j = end.joules - begin.joules
+    return min(used_j, most_w * lease_s) if most_w > 0.0 else used_j
+
+
+def late_doubt_j(windows: Iterable[DoubtfulWindow], end_s: float) -> float:
+    """Return the doubts about a run that were detected after its end, of windows before it."""
+    return math.fsum(window.joules for window in windows if window.begin_s < end_s)
+
+
+def with_uncertain_end(end: EnergyMark, errors_j: Iterable[float]) -> EnergyMark:
+    """Return the last mark of a run whose end is not known exactly.
+
+    Each of `errors_j` covers the whole time in which the run may have ended, as the mark's own
+    half-width does, so that the largest one counts.
+    """
+    return replace(end, half_width_j=max(end.half_width_j, *errors_j, 0.0))
+
+
+def with_doubt(end: EnergyMark, doubt_j: float) -> EnergyMark:
+    """Return the last mark of a run with a further doubt, which adds to all other errors."""
+    return replace(end, half_width_j=end.half_width_j + doubt_j)
 
 
 class DoubtfulWindow(NamedTuple):

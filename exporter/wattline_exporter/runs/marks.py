@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from wattline.contract.api import NO_GPU_FOUND
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.plausibility import REASON_TEXTS
-from wattline_exporter.meter.sensor_clock import SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import LastPoll, MeterTotals
-from wattline_exporter.meter.uncertainty import EnergyMark, energy_between, mark_at_totals
+from wattline_exporter.meter.uncertainty import (
+    EnergyMark,
+    end_until_j,
+    energy_between,
+    expired_lease_j,
+    late_doubt_j,
+    mark_at_totals,
+    silence_j,
+    since_report_j,
+    with_doubt,
+    with_uncertain_end,
+)
 from wattline_exporter.runs.open_run import Cut, Marks, RunRecord
 from wattline_exporter.sensors.readings import Device
 
@@ -124,7 +134,7 @@ def marks_of_totals(
         return {
             device: replace(
                 mark_at_totals(total),
-                half_width_j=last.most_w * (abs(t_s - last.t_s) + SENSOR_PERIOD_S),
+                half_width_j=silence_j(last.most_w, abs(t_s - last.t_s)),
                 most_w=last.most_w,
             )
             for device, (total, last) in known.items()
@@ -196,12 +206,14 @@ def finish(run: RunRecord, meters: Meters) -> None:
         cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
     run.final = take_marks(run, meters, run.end_s, before)
+    latest_end: Marks = {}
     if run.end_until_s is not None and run.end_until_s > run.end_s:
-        _widen_end(run, take_marks(run, meters, run.end_until_s, run.final))
-    if run.last_report and run.end_s == run.lease_until_s and not (run.processes or run.cgroup):
-        _widen_after(run, run.last_report)
-    elif run.end_s == run.lease_until_s and (run.processes or run.cgroup):
-        _widen_since_report(run, meters)
+        latest_end = take_marks(run, meters, run.end_until_s, run.final)
+        _note_uncertain_end(run)
+    run.final = {
+        device: with_uncertain_end(mark, _end_errors_j(run, meters, device, mark, latest_end))
+        for device, mark in run.final.items()
+    }
     close(run)
 
 
@@ -212,41 +224,30 @@ def lacks_gpu(run: RunRecord) -> bool:
     return run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices)
 
 
-def _widen_after(run: RunRecord, report: Cut) -> None:
-    """Widen the interval of a run that ended at some time since its last report by the energy since
-    then.
+def _end_errors_j(
+    run: RunRecord, meters: Meters, device: Device, final: EnergyMark, latest: Marks
+) -> Iterator[float]:
+    """Yield the largest errors of a device's energy that result from an end that is not known
+    exactly. `latest`: the marks at the latest possible end, where that is later.
     """
-    for device, mark in run.final.items():
-        if device in report.marks:
-            since_j = mark.joules - report.marks[device].joules + report.marks[device].half_width_j
-            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
-
-
-def _widen_since_report(run: RunRecord, meters: Meters) -> None:
-    """Widen the interval of a run whose lease ran out while its processes were alive, which may not
-    be the client's.
-
-    Its marks at the last report are not kept: it used at most its limit since then.
-    """
-    for device, mark in run.final.items():
+    if device in latest:
+        yield end_until_j(final, latest[device])
+    if run.end_s != run.lease_until_s:
+        return
+    if run.processes or run.cgroup:
         if device in run.begin:
-            since_j, meter = mark.joules - run.begin[device].joules, meters.get(device)
-            if meter and meter.most_w > 0.0:
-                since_j = min(since_j, meter.most_w * run.lease_s)
-            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, since_j))
+            meter = meters.get(device)
+            most_w = meter.most_w if meter else 0.0
+            yield expired_lease_j(run.begin[device], final, run.lease_s, most_w)
+    elif run.last_report and device in run.last_report.marks:
+        yield since_report_j(run.last_report.marks[device], final)
 
 
-def _widen_end(run: RunRecord, latest: Marks) -> None:
-    """Widen the interval of a run whose end is not known exactly by the energy up to its `latest`
-    possible end.
-    """
+def _note_uncertain_end(run: RunRecord) -> None:
+    """Note between which times a run ended whose end is not known exactly."""
     assert run.end_s is not None
     assert run.ended_at is not None
     assert run.end_until_s is not None
-    for device, mark in run.final.items():
-        if device in latest:
-            further_j = latest[device].joules + latest[device].half_width_j - mark.joules
-            run.final[device] = replace(mark, half_width_j=max(mark.half_width_j, further_j))
     until_at = run.ended_at + run.end_until_s - run.end_s
     cause = ", while the exporter was not running" if run.unwatched else ""
     run.note(
@@ -328,11 +329,10 @@ class LateDoubts:
 def _add_doubt(
     run: RunRecord, device: Device, meter: DeviceMeter, after_s: float, until_s: float
 ) -> bool:
-    windows = meter.comparison.detected(after_s, until_s)
-    doubt_j = math.fsum(window.joules for window in windows if window.begin_s < (run.end_s or 0.0))
+    doubt_j = late_doubt_j(meter.comparison.detected(after_s, until_s), run.end_s or 0.0)
     final = run.final.get(device)
     if not final or not doubt_j:
         return False
-    run.final[device] = replace(final, half_width_j=final.half_width_j + doubt_j)
+    run.final[device] = with_doubt(final, doubt_j)
     run.note(f"gpu {device.id}: {REASON_TEXTS['disagrees' if meter.has_counter else 'stuck']}")
     return True

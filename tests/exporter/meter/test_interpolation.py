@@ -177,3 +177,36 @@ def test_counter_point_of_first_poll_at_update_is_decided_by_later_polls():
     point = counter_points(metered_polls(1.001, 1.014, 1.027), EARLY_CLOCK, 0.1)[0]
 
     assert (point.t_s, point.slack_s) == (pytest.approx(0.9), pytest.approx(0.005))
+
+
+# -- half-widths worked out by hand: 300 J in 1 s, with readings of 200 and 400 W
+
+
+def line(slack_s):
+    return EnergyLine([EnergyPoint(0.0, 0.0, slack_s), EnergyPoint(1.0, 300.0, slack_s)])
+
+
+@pytest.mark.parametrize(
+    ("t_s", "joules", "half_width_j"),
+    [
+        (1.2, 360.0, 40.0 + 4.0),  # 200 W more or less for 0.2 s; the last update to ± 0.01 s
+        (1.5, 390.0, 60.0 + 84.0),  # 0.3 s are extrapolated; then up to 400 W for 0.2 s
+    ],
+)
+def test_line_beyond_the_points_half_width_has_range_slack_and_rest(t_s, joules, half_width_j):
+    found_j, found_half_j = line(0.01).at(t_s, (200.0, 400.0))
+
+    assert found_j == pytest.approx(joules)
+    assert found_half_j == pytest.approx(half_width_j)
+
+
+@pytest.mark.parametrize(
+    ("slack_s", "half_width_j"),
+    [
+        (0.01, 50.0 + 0.011 * 300.0),  # the mean power of the step, for its slack and 1 ms
+        (0.15, 50.0 + 0.151 * 400.0),  # a long slack: the highest power
+    ],
+)
+def test_line_between_points_half_width_has_range_and_slack(slack_s, half_width_j):
+    # 0.5 s at 200 to 400 W on either side of the middle: 100 to 200 J
+    assert line(slack_s).at(0.5, (200.0, 400.0)) == pytest.approx((150.0, half_width_j))

@@ -7,7 +7,14 @@ import pytest
 from tests.exporter.meter.polls import PACKAGE, meter_of, poll
 from tests.exporter.meter.random_series import RandomSeries, SeriesMeter
 from wattline_exporter.meter.counter_track import LOST_S, CounterTracker
-from wattline_exporter.meter.meter import Blind, Bridging, Counting, DeviceMeter, Integrating
+from wattline_exporter.meter.meter import (
+    LIMIT_MARGIN,
+    Blind,
+    Bridging,
+    Counting,
+    DeviceMeter,
+    Integrating,
+)
 
 TRANSITIONS = {
     (Counting, Counting),
@@ -151,6 +158,95 @@ def test_state_after_a_blind_time_the_counter_contains_its_energy():
 
     assert meter.totals.energy_j == 900.0
     assert isinstance(meter.state, Counting)
+
+
+def test_integrating_step_has_the_variance_of_an_unknown_time_of_change():
+    # 100 W, then 300 W: the power rose by 200 W at 0.5 ± 0.5 s: (100 J)² / 3
+    meter = meter_of([poll(0.0, None, 100.0), poll(1.0, None, 300.0)])
+
+    assert meter.totals.variance_j2 == pytest.approx(10_000.0 / 3)
+    assert meter.totals.unseen_j == 0.0
+
+
+def test_integrating_gap_is_unseen_up_to_the_limit():
+    # no poll for 11 s, in which up to 700 W may have flowed
+    meter = DeviceMeter()
+    meter.max_w = LIMIT_MARGIN * 700.0
+    for t in (0.0, 1.0, 12.0):
+        meter.push(poll(t, None, 300.0))
+
+    assert meter.totals.unseen_j == pytest.approx(7_700.0)
+    assert meter.totals.covered_s == 1.0
+
+
+def test_bridging_error_is_the_delay_of_the_counter_and_5_percent():
+    # 300 W for a second: 15 J, and 300 J since the counter may update once a second
+    state = state_after(poll(0.0, 0.0, 300.0), poll(1.0, None, 300.0))
+
+    assert isinstance(state, Bridging)
+    assert state.pending_j == pytest.approx(315.0)
+
+
+def test_lost_bridge_error_becomes_unseen():
+    # 300 J of the counter's delay, and 5 % of 300 W for the 61 s of the bridge; then power only
+    polls = [poll(0.0, 100.0, 300.0), *seconds_of(1, 62, instant_w=300.0)]
+
+    assert meter_of(polls).totals.unseen_j == pytest.approx(300.0 + 0.05 * 300.0 * 61.0)
+
+
+def test_restarted_counter_error_is_two_updates_at_the_limit():
+    # 5 % of the 500 J of the power, and two updates of up to a second at 700 W
+    meter = DeviceMeter()
+    meter.max_w = LIMIT_MARGIN * 700.0
+    meter.push(poll(0.0, 1_000.0, 500.0))
+    meter.counter_restarts = True
+    meter.push(poll(1.0, 400.0, 500.0))
+
+    assert meter.totals.energy_j == pytest.approx(500.0)
+    assert meter.totals.unseen_j == pytest.approx(25.0 + 1_400.0)
+
+
+def test_counter_far_behind_the_bridge_error_is_its_lead_and_delay():
+    # the bridge gives 6,000 J in 10 s, the counter 3,000 J: more than 600 J of its delay, 300 J of
+    # 5 %, and 1,400 J of two updates at 700 W. The counter continues from 6,000 J
+    meter = DeviceMeter()
+    meter.max_w = LIMIT_MARGIN * 700.0
+    for t in range(11):
+        meter.push(poll(float(t), 0.0 if t == 0 else None, 600.0))
+    meter.push(poll(10.5, 3_000.0, 600.0))
+
+    assert meter.totals.energy_j == pytest.approx(6_000.0)
+    assert meter.totals.unseen_j == pytest.approx(3_000.0 + 1_400.0)
+    assert meter.implausible_s == 10.5
+
+
+def test_package_gap_error_is_the_wraps_that_may_have_happened():
+    # 20 s at up to 1,000 W: 20,000 J, of which the counter with its range of 5,000 J shows 100 J
+    meter = meter_of(
+        [
+            poll(0.0, 4_950.0, range_j=5_000.0, device=PACKAGE),
+            poll(20.0, 50.0, range_j=5_000.0, device=PACKAGE),
+        ],
+        update_s=0.001,
+    )
+
+    assert meter.totals.energy_j == pytest.approx(100.0)
+    assert meter.totals.unseen_j == pytest.approx(19_900.0)
+
+
+def test_counter_that_fell_for_a_short_time_error_is_the_fall_and_the_rise_before():
+    # from 1,000 J the counter falls to 900 J within 1 s, and is back above 1,000 J 0.2 s later: it
+    # may have risen by 4,000 W for the 2 s before, since its value may be a second old
+    meter = meter_of([poll(0.0, 1_000.0), poll(1.0, 900.0), poll(1.2, 1_010.0)])
+
+    assert meter.totals.energy_j == pytest.approx(10.0)
+    assert meter.totals.unseen_j == pytest.approx(100.0 + 8_000.0)
+
+
+def test_saved_counter_value_ahead_of_a_wrapping_counter_is_within_its_range():
+    tracker = CounterTracker(0.001, poll(0.0, 4_900.0, range_j=5_000.0), 1_000.0, 0.0)
+
+    assert tracker.raw_at(1_250.0, 5_000.0) == pytest.approx(150.0)
 
 
 def test_tracker_follow_takes_regular_values_as_take_does():
