@@ -181,20 +181,54 @@ def _scaled(limits: Limits | None, factor: float) -> Limits | None:
 # Sums
 
 
-def sum_of_one_job(parts: Iterable[Figure]) -> Figure:
-    """Return the sum over devices or phases that one job loads at the same time.
+# Coverage and mean half-width, relative to the true energy, of simulated runs on several GPUs by
+# `python -m tests.calibration.devices` with seed 1. Half-widths are added, or their squares are:
+#
+#                                                         added          squares
+# energy counter, 300 runs
+#     2 GPUs, independent loads                100.0 %, 4.02 %     99.7 %, 3.18 %
+#     8 GPUs, independent loads                100.0 %, 4.03 %    100.0 %, 1.79 %
+#     2 GPUs, one job                          100.0 %, 4.70 %     99.7 %, 3.48 %
+#     8 GPUs, one job                          100.0 %, 4.61 %     99.0 %, 1.80 %
+#     2 GPUs, one job, sensors in phase        100.0 %, 3.68 %     99.3 %, 2.61 %
+#     8 GPUs, one job, sensors in phase        100.0 %, 3.69 %     96.7 %, 1.32 %
+# power averaged over 1 s, 200 runs
+#     2 GPUs, independent loads                100.0 %, 9.86 %     99.5 %, 7.49 %
+#     8 GPUs, independent loads                100.0 %, 8.78 %    100.0 %, 3.57 %
+#     2 GPUs, one job                           99.5 %, 10.2 %     99.5 %, 7.23 %
+#     8 GPUs, one job                          100.0 %, 10.2 %     98.0 %, 3.61 %
+# instantaneous power, unknown window, 200 runs
+#     2 GPUs, independent loads                100.0 %, 134 %     100.0 %, 95.6 %
+#     8 GPUs, independent loads                100.0 %, 120 %     100.0 %, 42.9 %
+#     2 GPUs, one job                          100.0 %, 149 %     100.0 %, 105 %
+#     8 GPUs, one job                          100.0 %, 149 %     100.0 %, 52.7 %
+#
+# Adding only edges and unmeasured time, and joining the other terms by squares, has the width of
+# adding: these terms are nearly all of the half-width.
 
-    Their errors are correlated, so that half-widths add.
+
+def sum_of_one_job(parts: Iterable[Figure]) -> Figure:
+    """Return the sum over the devices of one job, with the random errors of independent figures.
+
+    One job loads all devices at the same time, but half-widths are limits that few runs reach.
+    Their squares contain the true sum in at least 95 % of the runs, as the table shows.
     """
-    return _sum(parts, math.fsum)
+    return sum_of_independent(parts)
 
 
 def sum_of_independent(parts: Iterable[Figure]) -> Figure:
     """Return the sum of figures with independent random errors, whose squares add.
 
-    Limits by sensor accuracy add, since a sensor has the same deviation each time.
+    Limits by sensor accuracy add, since all sensors of a product may deviate in the same way.
     """
     return _sum(parts, lambda widths: math.sqrt(math.fsum(width**2 for width in widths)))
+
+
+def sum_of_correlated(parts: Iterable[Figure]) -> Figure:
+    """Return the sum of figures whose errors may be the same, such as those of one sensor in
+    several phases; their half-widths add.
+    """
+    return _sum(parts, math.fsum)
 
 
 def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Figure:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from wattline.figures import JOULES_PER_KWH, Figure
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
     Emission,
@@ -71,7 +71,7 @@ def _of_instance(
     for device in run.devices:
         if device.instance == instance:
             energies[device.component].append(device.energy)
-    whole = {component: _sum(each) for component, each in energies.items()}
+    whole = {component: sum_of_one_job(each) for component, each in energies.items()}
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
@@ -183,7 +183,7 @@ def _merged(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
             continue
         slot = found[alike]
         energy = {
-            component: _sum(
+            component: sum_of_correlated(
                 [one[component] for one in (slot.energy, part.energy) if component in one]
             )
             for component in dict.fromkeys([*slot.energy, *part.energy])
@@ -197,14 +197,6 @@ def _alike(slot: RestatedSlot, part: RestatedSlot) -> bool:
     return all(getattr(slot, name) == getattr(part, name) for name in names)
 
 
-def _sum(parts: Sequence[Figure]) -> Figure:
-    known = [part.half_width for part in parts if part.half_width is not None]
-    return Figure(
-        math.fsum(part.number for part in parts),
-        math.fsum(known) if len(known) == len(parts) else None,
-    )
-
-
 def _emissions(
     basis: str,
     slots: Sequence[RestatedSlot],
@@ -213,9 +205,9 @@ def _emissions(
 ) -> Iterator[Emission]:
     """Yield emissions by component and quality.
 
-    Half-widths of slots add linearly, since the errors of one sensor are correlated. The
-    uncertainty of the intensity is included where it is known for every slot: σ² = C² (σ_E² / E² +
-    σ_I² / I²). `division_g` is the error of the division of the energy among slots.
+    The errors of slots are correlated, since one sensor measured them. The uncertainty of the
+    intensity is included where it is known for every slot: σ² = C² (σ_E² / E² + σ_I² / I²).
+    `division_g` is the error of the division of the energy among slots.
     """
     known = [slot for slot in slots if slot.grams_per_kwh is not None]
     with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
@@ -224,7 +216,7 @@ def _emissions(
         for component, energy in slot.energy.items():
             groups[component, slot.quality].append((energy, slot))
     for (component, quality), parts in sorted(groups.items()):
-        mass = _sum(
+        mass = sum_of_correlated(
             [energy.scaled((slot.grams_per_kwh or 0.0) / JOULES_PER_KWH) for energy, slot in parts]
         )
         if with_sigma and mass.half_width is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_exporter.sensors.carbon.providers.static import (
     CUSTOM_REGION,
     TABLE_YEAR,
@@ -91,18 +91,18 @@ class EmissionTotal:
 def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
     """Return one total for each basis and origin.
 
-    The qualities of a component share the error of its energy, so that their half-widths add
-    linearly.
+    The qualities of a component share the error of its energy.
     """
     found = []
     for basis, origin in dict.fromkeys((emission.basis, emission.origin) for emission in emissions):
         parts = tuple(part for part in emissions if (part.basis, part.origin) == (basis, origin))
         by_component = []
         for component in dict.fromkeys(part.component for part in parts):
-            masses = [part.mass_g for part in parts if part.component == component]
-            halves = [mass.half_width for mass in masses if mass.half_width is not None]
-            half = math.fsum(halves) if len(halves) == len(masses) else None
-            by_component.append(Figure(math.fsum(mass.number for mass in masses), half))
+            # totals state random errors only
+            masses = [
+                replace(part.mass_g, bias=None) for part in parts if part.component == component
+            ]
+            by_component.append(sum_of_correlated(masses))
         found.append(EmissionTotal(basis, origin, sum_of_one_job(by_component), parts))
     return found
 

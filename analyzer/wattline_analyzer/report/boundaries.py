@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.run_report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
@@ -127,7 +127,9 @@ def _energy(
     inside = [phase.energy for phase in run.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
-    return sum_of_one_job(energy[component] for energy in inside for component in components)
+    return sum_of_one_job(
+        sum_of_correlated(energy[component] for energy in inside) for component in components
+    )
 
 
 def _times(boundary: Boundary, pue: float) -> Boundary:

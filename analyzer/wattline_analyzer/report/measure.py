@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import SHARE_POLICY, phases_of_work
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.carbon.emissions import ledger_emissions
 from wattline_analyzer.core.devices import AttributedDevice, GpuModel, MeasuredDevice, fields_of
 from wattline_analyzer.core.emissions import CarbonSlot, Emission
@@ -162,7 +162,9 @@ def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, f
     if names:
         inside = [phase for phase in measured if phase.name in names]
         duration_s = math.fsum(phase.duration_s for phase in inside)
-        energy = sum_of_one_job(phase.energy[component] for phase in inside) if component else None
+        energy = (
+            sum_of_correlated(phase.energy[component] for phase in inside) if component else None
+        )
         energy = energy and energy.with_accuracy_of(run.energy[component])
     return Work(
         unit,

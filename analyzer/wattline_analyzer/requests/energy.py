@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
 from wattline_analyzer.core.run_ledger import LedgerDevice
@@ -130,9 +131,9 @@ def fetch_server_energy(
 
 def _half_j(devices: Collection[LedgerDevice], gpus: GpuRuns) -> float | None:
     """Return the half-width of the run's energy, None where a part is unknown or divided."""
-    halves_j = [one.half_j for one in devices]
-    known_j = [each for each in halves_j if each is not None]
-    return sum(known_j) if len(known_j) == len(halves_j) and not any(gpus.values()) else None
+    if any(gpus.values()):
+        return None
+    return sum_of_one_job(Figure(one.energy_j, one.half_j) for one in devices).half_width
 
 
 def fetch_range_energy(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.variability.figures import coefficient_of_variation, gini
 
 _BANDS = ((0.05, "even"), (0.10, "nearly even"), (0.20, "uneven"))
@@ -126,7 +126,7 @@ def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Fig
         if one is None or one.energy_per_unit is None:
             return None
         parts.append(_product(share.work, one.energy_per_unit))
-    return sum_of_one_job(parts)
+    return sum_of_correlated(parts)
 
 
 def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Figure | None:
@@ -170,7 +170,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
     """
     found: dict[str, Figure] = {}
     energy = step.energy if step.energy and step.energy.number > 0 else None
-    work = sum_of_one_job(share.work for share in step.shares)
+    work = sum_of_correlated(share.work for share in step.shares)
     if step.unit and work.number > 0:
         found["total_per_second"] = Figure(work.number / step.seconds)
         if energy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.integrate import RUN_AGE_S
 from wattline_analyzer.core.phases import phase_span, rise_limits, run_phase_spans
 from wattline_analyzer.core.run_report import Report
@@ -129,7 +129,7 @@ def _total_energy(
     parts = [share.energy for share in shares if share.energy is not None]
     if len(parts) < len(shares):
         return None
-    sampled = sum_of_one_job(parts)
+    sampled = sum_of_correlated(parts)
     low, high = sampled.limits
     phases = [
         _phase_energy(run, end_s - begin_s)
@@ -198,7 +198,7 @@ def solo_run(run: TenantRun) -> SoloRun | None:
 
 def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> TenantShare:
     unit = run.report.work[0].unit if run.report.work else ""
-    work = sum_of_one_job(
+    work = sum_of_correlated(
         _work(run, instance, unit, own, overlap).symmetric() for instance in run.report.instances
     )
     ratio = min((overlap[1] - overlap[0]) / (own[1] - own[0]), 1.0)
@@ -308,7 +308,7 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Figure | None:
     }
     if not lines or not run.has_comparable_samples:
         return None
-    return sum_of_one_job(
+    return sum_of_correlated(
         rise_limits(line, overlap, _edges(run, i, line), RUN_AGE_S)
         for (i, _), line in lines.items()
     )

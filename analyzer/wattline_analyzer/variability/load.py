@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattline.contract import metrics as m
 from wattline.contract.work import unit_of_one
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.conditions import read_spans, within
 from wattline_analyzer.core.phases import run_phase_spans
 from wattline_analyzer.core.run_report import Report, with_unit
@@ -132,7 +132,7 @@ def _working_power_w(report: Report) -> Figure | None:
     inside = [phase for phase in report.phases if phase.name in names and "gpu" in phase.energy]
     seconds = sum(phase.duration_s for phase in inside)
     if len(inside) == len(names) and seconds > 0:
-        return sum_of_one_job(phase.energy["gpu"] for phase in inside).scaled(1 / seconds)
+        return sum_of_correlated(phase.energy["gpu"] for phase in inside).scaled(1 / seconds)
     return report.mean_power_w
 
 

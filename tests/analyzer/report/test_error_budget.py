@@ -110,10 +110,13 @@ def test_total_budget_parts_add_and_unknown_part_stays_unknown():
     )
 
     assert both == UncertaintyBudget(1_500, gaps_j=(1, 2), sensor_j=(-5, 6))
-    assert (
-        total_budget([UncertaintyBudget(1, edges_j=3), UncertaintyBudget(1, edges_j=4)]).edges_j
-        == 7
+    both = total_budget(
+        [
+            UncertaintyBudget(1, edges_j=3, sampling_j=5, aliasing_j=1),
+            UncertaintyBudget(1, edges_j=4, sampling_j=12, aliasing_j=2),
+        ]
     )
+    assert (both.edges_j, both.sampling_j, both.aliasing_j) == (5, 13, 3)
 
 
 def test_budget_table_has_parts_and_names_the_largest(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.tenants import figures as tenants
 from wattline_analyzer.tenants.figures import ConcurrentStep, SoloRun, TenantShare, jain_index
 
@@ -22,7 +22,7 @@ def concurrent_step(seconds=10.0, mps=False, **work):
         mps,
         seconds,
         tuple(shares),
-        None if None in energies else sum_of_one_job(energies),
+        None if None in energies else sum_of_correlated(energies),
     )
 
 

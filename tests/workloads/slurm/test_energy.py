@@ -1,5 +1,7 @@
 import pytest
+from wattline.client.component_energy import energies_by_component
 
+from wattline.figures import Figure
 from wattline_workloads.slurm.energy import JobEnergy, sum_runs
 
 
@@ -25,19 +27,30 @@ def run(gpu_j: dict[str, float], cpu_j: dict[str, float] | None = None, **fields
     }
 
 
-def test_energy_of_nodes_adds_up_with_independent_errors() -> None:
+def test_energy_of_nodes_adds_up_with_squared_half_widths() -> None:
     energy = sum_runs([run({"a": 100.0, "b": 200.0}), run({"c": 50.0, "d": 50.0})], nodes=2)
-    assert (energy.joules, energy.half_width_j, energy.measured, energy.nodes) == (400.0, 6.0, 2, 2)
+    assert energy.energy_j == Figure(400.0, 6.0)
+    assert (energy.measured, energy.nodes) == (2, 2)
     assert energy.grams == pytest.approx(0.4)
     assert energy.comment == (
         "wattline: energy_joules=400.0 uncertainty_joules=6.0 emissions_gco2eq=0.4 nodes=2/2"
     )
 
 
+def test_energy_of_one_node_is_that_of_the_client() -> None:
+    """Two GPUs of ± 10 J are ± √200 J, as in the report of the analyzer."""
+    halves = {"gpu": {"a": 10.0, "b": 10.0}}
+    ended = run({"a": 1_000.0, "b": 1_000.0}, energy_uncertainty_joules=halves)
+
+    energy_j = sum_runs([ended], nodes=1).energy_j
+    assert energy_j == Figure(2_000.0, pytest.approx(14.1421356))
+    assert energy_j == energies_by_component(ended)["gpu"].energy_j
+
+
 def test_share_of_a_device_that_others_use_counts_with_its_emissions() -> None:
     shared = run({"a": 100.0}, {"0": 1000.0}, attributed_energy_joules={"cpu": {"0": 250.0}})
     energy = sum_runs([shared], nodes=1)
-    assert energy.joules == 350.0
+    assert energy.energy_j.value == 350.0
     assert energy.grams == pytest.approx(0.1 + 0.25)
 
 
@@ -46,7 +59,7 @@ def test_share_that_only_the_edges_of_a_run_lack_is_the_whole_device() -> None:
     energies = [
         sum_runs(
             [run({"a": 1000.0}, attributed_energy_joules={"gpu": {"a": joules}})], nodes=1
-        ).joules
+        ).energy_j.value
         for joules in (901.0, 899.0)
     ]
     assert energies == [1000.0, 899.0]
@@ -81,6 +94,12 @@ def test_attempts_add_up_over_the_comment() -> None:
     again = JobEnergy.parse(total.comment)
     assert again
     assert again.attempts == 2
+
+
+def test_unknown_half_width_is_left_out_of_the_comment() -> None:
+    energy = sum_runs([run({"a": 100.0}, energy_uncertainty_joules={})], nodes=1)
+    assert energy.comment == "wattline: energy_joules=100.0 emissions_gco2eq=0.1 nodes=1/1"
+    assert JobEnergy.parse(energy.comment) == energy
 
 
 @pytest.mark.parametrize(

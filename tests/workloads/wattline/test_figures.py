@@ -12,6 +12,7 @@ from wattline.figures import (
     Figure,
     FigureFormatError,
     UnknownFigureError,
+    sum_of_correlated,
     sum_of_independent,
     sum_of_one_job,
     unknown,
@@ -121,7 +122,7 @@ def test_scaling_lower_limit_by_zero_is_zero() -> None:
 def test_sum_of_scaled_parts_equals_scaled_sum(parts: list[Figure], factor: float) -> None:
     """The factors are powers of two, by which products have no rounding error."""
     scaled_parts = [part.scaled(factor) for part in parts]
-    assert sum_of_one_job(scaled_parts) == sum_of_one_job(parts).scaled(factor)
+    assert sum_of_correlated(scaled_parts) == sum_of_correlated(parts).scaled(factor)
 
 
 def test_symmetric_interval_contains_the_skewed_one() -> None:
@@ -141,42 +142,43 @@ def test_part_has_relative_sensor_accuracy_of_whole() -> None:
 # Sums
 
 
-def test_sum_of_one_job_adds_half_widths() -> None:
+def test_sum_of_correlated_adds_half_widths() -> None:
     parts = [Figure(1_000.0, 10.0), Figure(1_000.0, 10.0)]
-    assert sum_of_one_job(parts) == Figure(2_000.0, 20.0)
-
-
-def test_sum_of_independent_adds_squares_of_half_widths() -> None:
-    assert sum_of_independent([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 5.0)
+    assert sum_of_correlated(parts) == Figure(2_000.0, 20.0)
 
 
 @pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+def test_sum_of_devices_and_independent_adds_squares_of_half_widths(add) -> None:
+    assert add([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 5.0)
+
+
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_adds_limits_of_sensor_accuracy(add) -> None:
     parts = [Figure(10.0, 0.0, bias=(-1.0, 2.0)), Figure(20.0, 0.0, bias=(-3.0, 5.0))]
     assert add(parts).bias == (-4.0, 7.0)
     assert add([parts[0], Figure(20.0, 0.0)]).bias == (-1.0, 2.0)
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_with_unknown_half_width_has_none(add) -> None:
     assert add([Figure(10.0, 3.0), Figure(20.0)]) == Figure(30.0)
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_of_skewed_intervals_adds_their_ends(add) -> None:
     parts = [Figure(10.0, skewed=(9.0, 14.0)), Figure(20.0, skewed=(17.0, 23.0)), Figure(5.0, 1.0)]
     assert add(parts) == Figure(35.0, skewed=(30.0, 43.0))
     assert add([*parts, Figure(5.0)]) == Figure(40.0)
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_with_unknown_part_is_lower_limit(add) -> None:
     found = add([Figure(312.0, 4.0), NO_SENSOR])
     assert found == Figure(312.0, 4.0, None, (0.0, math.inf), 0.0, "GPU 0 has no sensor")
     assert figures.joules_text(found) == "at least 312 ± 4 J"
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_with_partial_part_has_its_rest(add) -> None:
     part = Figure(100.0, 3.0, rest=(0.0, 30.0), covered_ratio=0.8, reason="gap of 2 s")
     assert add([part, Figure(50.0, 0.0)]) == Figure(
@@ -187,13 +189,13 @@ def test_sum_with_partial_part_has_its_rest(add) -> None:
     assert add([part, NO_SENSOR]).reason == "GPU 0 has no sensor; gap of 2 s"
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 def test_sum_without_known_part_is_unknown(add) -> None:
     assert add([]) == unknown("nothing was measured")
     assert add([NO_SENSOR, NO_SENSOR]) == NO_SENSOR
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
+@pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])
 @given(st.lists(_figures(), max_size=6), st.randoms())
 def test_order_of_parts_changes_nothing(add, parts, random) -> None:
     shuffled = list(parts)

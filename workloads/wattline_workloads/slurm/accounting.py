@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wattline.client.api import Api, ExporterError
+from wattline.figures import Figure
 from wattline_workloads.slurm.energy import PREFIX, JobEnergy, sum_runs
 from wattline_workloads.slurm.job import Job, SlurmError, run_command
 from wattline_workloads.slurm.node import find_run
@@ -163,7 +164,8 @@ def _write_once(
     written = [found for comment in comments if (found := JobEnergy.parse(comment))]
     if attempt == job.restarts and any(found.attempts >= attempt for found in written):
         log(f"no energy of attempt {attempt + 1}: no node has a run of it")
-        energy, attempt = JobEnergy(0.0, 0.0, None, 0, energy.nodes), attempt + 1
+        energy = JobEnergy(Figure(0.0, 0.0), None, 0, energy.nodes)
+        attempt += 1
     sums = [found for found in written if found.attempts < attempt]
     comment = (energy.after(sums[-1]) if sums else energy).comment
     where = ("where", f"jobid={job.database_id}", f"cluster={job.cluster}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from wattline.figures import Figure, sum_of_independent, sum_of_one_job
 
 PREFIX = "wattline:"
 """Start of the comments that this program writes."""
@@ -19,14 +21,12 @@ end.
 
 @dataclass(frozen=True, slots=True)
 class JobEnergy:
-    """Energy of a job's attempts so far, with the half-width of its 95 % confidence interval and
-    the emissions.
+    """Energy of a job's attempts so far, in joules, and the emissions.
 
     `grams` is None where the intensity is unknown. `measured` of `nodes` reported the last attempt.
     """
 
-    joules: float
-    half_width_j: float
+    energy_j: Figure
     grams: float | None
     measured: int
     nodes: int
@@ -35,7 +35,9 @@ class JobEnergy:
     @property
     def comment(self) -> str:
         """Text for AdminComment. It is lower case, since sacctmgr converts it to lower case."""
-        fields = [f"energy_joules={self.joules:.1f}", f"uncertainty_joules={self.half_width_j:.1f}"]
+        fields = [f"energy_joules={self.energy_j.number:.1f}"]
+        if self.energy_j.half_width is not None:
+            fields.append(f"uncertainty_joules={self.energy_j.half_width:.1f}")
         if self.grams is not None:
             fields.append(f"emissions_gco2eq={self.grams:.4g}")
         fields.append(f"nodes={self.measured}/{self.nodes}")
@@ -46,59 +48,67 @@ class JobEnergy:
     @classmethod
     def parse(cls, comment: str) -> JobEnergy | None:
         """Return the energy in a comment; None if it has none."""
-        found = (
-            dict(re.findall(r"(\w+)=([\d./e+-]+)", comment)) if comment.startswith(PREFIX) else {}
-        )
+        if not comment.startswith(PREFIX):
+            return None
+        found = dict(re.findall(r"(\w+)=([\d./e+-]+)", comment))
         try:
             measured, nodes = map(int, found["nodes"].split("/"))
-            grams = float(found["emissions_gco2eq"]) if "emissions_gco2eq" in found else None
-            joules, half_width_j = float(found["energy_joules"]), float(found["uncertainty_joules"])
+            joules = float(found["energy_joules"])
+            half_width_j = _optional(found, "uncertainty_joules")
+            grams = _optional(found, "emissions_gco2eq")
+            attempts = int(found.get("attempts", "1"))
         except (KeyError, ValueError):
             return None
-        return cls(joules, half_width_j, grams, measured, nodes, int(found.get("attempts", "1")))
+        return cls(Figure(joules, half_width_j), grams, measured, nodes, attempts)
 
     def after(self, earlier: JobEnergy) -> JobEnergy:
         """Return the sum of this attempt and the earlier ones."""
+        is_known = self.grams is not None and earlier.grams is not None
         return replace(
             self,
-            joules=self.joules + earlier.joules,
-            half_width_j=math.hypot(self.half_width_j, earlier.half_width_j),
-            grams=None
-            if self.grams is None or earlier.grams is None
-            else self.grams + earlier.grams,
+            energy_j=sum_of_independent([self.energy_j, earlier.energy_j]),
+            grams=(self.grams or 0.0) + (earlier.grams or 0.0) if is_known else None,
             attempts=self.attempts + earlier.attempts,
         )
+
+
+def _optional(fields: Mapping[str, str], name: str) -> float | None:
+    return float(fields[name]) if name in fields else None
 
 
 def sum_runs(runs: Iterable[Mapping[str, Any]], nodes: int) -> JobEnergy:
     """Return the energy of the runs of one job, one from each node that has it. A run without
     devices is not counted.
 
-    Of a device that others used as well, only the job's share counts. The half-widths of devices
-    are independent.
+    Of a device that others used as well, only the job's share counts.
     """
-    joules, squares_j2, grams, measured = 0.0, 0.0, 0.0, 0
-    has_grams = True
+    devices: list[Figure] = []
+    grams: list[float | None] = []
+    measured = 0
     for run in runs:
         measured += bool(run["energy_joules"])
         shares: dict[str, float] = {}
-        for component, energies in run["energy_joules"].items():
-            attributed = run.get("attributed_energy_joules", {}).get(component, {})
-            seconds = run["duration_seconds"]
-            own_j = sum(
-                _own_j(energy_j, attributed.get(device), seconds)
-                for device, energy_j in energies.items()
-            )
-            whole_j = sum(energies.values())
-            joules += own_j
+        for component, energies_j in run["energy_joules"].items():
+            of_component = list(_own_energies(run, component))
+            devices += of_component
+            own_j = math.fsum(device.number for device in of_component)
+            whole_j = math.fsum(energies_j.values())
             shares[component] = own_j / whole_j if whole_j else 0.0
-            halves_j = run["energy_uncertainty_joules"].get(component, {})
-            squares_j2 += sum(halves_j.get(device, 0.0) ** 2 for device in energies)
-        emitted = _grams(run, shares)
-        has_grams, grams = has_grams and emitted is not None, grams + (emitted or 0.0)
+        grams.append(_grams(run, shares))
+    emitted = [each for each in grams if each is not None]
+    has_grams = bool(measured) and len(emitted) == len(grams)
     return JobEnergy(
-        joules, math.sqrt(squares_j2), grams if measured and has_grams else None, measured, nodes
+        sum_of_one_job(devices), math.fsum(emitted) if has_grams else None, measured, nodes
     )
+
+
+def _own_energies(run: Mapping[str, Any], component: str) -> Iterator[Figure]:
+    """Yield the job's energy of each device, with the half-width of the whole device."""
+    attributed_j = run.get("attributed_energy_joules", {}).get(component, {})
+    half_widths_j = run["energy_uncertainty_joules"].get(component, {})
+    for device, energy_j in run["energy_joules"][component].items():
+        own_j = _own_j(energy_j, attributed_j.get(device), run["duration_seconds"])
+        yield Figure(own_j, half_widths_j.get(device))
 
 
 def _own_j(energy_j: float, attributed_j: float | None, duration_s: float) -> float:

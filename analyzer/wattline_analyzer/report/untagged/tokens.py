@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattline.contract.metrics import Metric
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.device_counters import Increase, by_limit, increase, percentile
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.sample_table import SampleTable, join_tables
@@ -183,7 +183,7 @@ def fetch_server_work(
     for unit, more in server.left_out.items():
         chosen[unit] += _first(more, by_name)
     amounts = {
-        unit: sum_of_one_job(rise.bound for _, rise in parts)
+        unit: sum_of_correlated(rise.bound for _, rise in parts)
         for unit, parts in chosen.items()
         if parts
     }

@@ -90,7 +90,7 @@ def test_summary_last_lines_have_energy_power_emissions_and_command():
     )
 
     assert shown == [
-        "run r ok in 2.0 s: 1,000.0 ± 2.5 J of the GPUs (mean 500.0 W)",
+        "run r ok in 2.0 s: 1,000.0 ± 1.8 J of the GPUs (mean 500.0 W)",
         "50.00 ± 0.25 J of the CPUs (mean 25.00 W)",
         "0.3 g CO2eq; wattline report r",
     ]
@@ -134,7 +134,7 @@ def test_summary_names_share_of_gpus_that_others_used():
         attributed_energy_joules={"gpu": {"GPU-0": 150.0}},
     )
 
-    assert "1,000.0 ± 2.5 J of the GPUs (mean 500.0 W; 550.0 J attributed to this run)" in line
+    assert "1,000.0 ± 1.8 J of the GPUs (mean 500.0 W; 550.0 J attributed to this run)" in line
 
 
 def test_summary_emissions_of_one_component_only_are_unknown():
