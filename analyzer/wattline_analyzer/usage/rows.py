@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.usage.fleet import Fleet, FleetGroup, GroupWork
 
 
@@ -79,7 +80,6 @@ def _difference(
 
 def _sum(keys: tuple[str, ...], groups: Sequence[FleetGroup]) -> FleetGroup:
     joules = _added_by_name(group.joules for group in groups)
-    halves = [group.half_j for group in groups]
     return FleetGroup(
         keys,
         joules,
@@ -89,7 +89,7 @@ def _sum(keys: tuple[str, ...], groups: Sequence[FleetGroup]) -> FleetGroup:
         _added_work(groups),
         _added_by_name(group.grams for group in groups),
         _added([group.gpu_seconds for group in groups]),
-        None if None in halves else math.hypot(*(half or 0.0 for half in halves)),
+        sum_of_independent(Figure(0.0, group.half_j) for group in groups).half_width,
     )
 
 
