@@ -181,7 +181,7 @@ def _scaled(limits: Limits | None, factor: float) -> Limits | None:
 # Sums
 
 
-# Coverage and mean half-width, relative to the true energy, of simulated runs on several GPUs by
+# Coverage and mean half-width, relative to the true energy, of simulated runs of 1 to 10 s by
 # `python -m tests.calibration.devices` with seed 1. Half-widths are added, or their squares are:
 #
 #                                                         added          squares
