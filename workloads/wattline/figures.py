@@ -204,14 +204,15 @@ def _scaled(limits: Limits | None, factor: float) -> Limits | None:
 #     8 GPUs, one job                          100.0 %, 149 %     100.0 %, 52.7 %
 #
 # Adding only edges and unmeasured time, and joining the other terms by squares, has the width of
-# adding: these terms are nearly all of the half-width.
+# adding: these terms are nearly all of the half-width. On 16 GPUs whose counters update at the same
+# instants, added squares had 94.0 % in 150 runs.
 
 
 def sum_of_one_job(parts: Iterable[Figure]) -> Figure:
     """Return the sum over the devices of one job, with the random errors of independent figures.
 
     One job loads all devices at the same time, but half-widths are limits that few runs reach.
-    Their squares contain the true sum in at least 95 % of the runs, as the table shows.
+    On 2 and 8 GPUs, their squares contain the true sum in at least 95 % of the runs.
     """
     return sum_of_independent(parts)
 
