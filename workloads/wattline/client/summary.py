@@ -50,8 +50,8 @@ class EnergySoFar:
 
     @classmethod
     def of(cls, run: Run) -> EnergySoFar | None:
-        """Return the energy of a whole run, None if nothing is measured yet."""
-        energy = run.energy()
+        """Return the energy of a whole run; None if nothing is measured yet, or not all of it."""
+        energy = run.known_energy()
         if energy.value is None:
             return None
         return cls(
@@ -100,7 +100,7 @@ class RunResult:
     def of(cls, run_id: str | None, run: Run | None) -> RunResult:
         if run is None:
             return cls(run_id)
-        energy = run.energy()
+        energy = run.known_energy()
         per_unit = run.energy_per_unit()
         return cls(
             run.run_id,
@@ -206,9 +206,9 @@ def _energy_text(run: Run, component: str) -> str:
     devices = DEVICES[component]
     if component == "gpu" and run.is_simulated:
         devices = f"SIMULATED {devices}"
-    whole = f"{joules_text(energy)} of the {devices}"
     if energy.value is None:
-        return whole
+        return f"energy of the {devices} unknown ({energy.reason})"
+    whole = f"{joules_text(energy)} of the {devices}"
     mean = ""
     if run.duration_s > 0:
         mean = f"mean {proportional_text(energy.value / run.duration_s, energy)} W"

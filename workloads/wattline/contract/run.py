@@ -32,7 +32,7 @@ from wattline.contract.work import (
     primary_first,
     unit_of_one,
 )
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_one_job, unknown
 
 Component = Literal["gpu", "cpu", "dram"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
@@ -235,6 +235,13 @@ class Run:
             if component is None or device.component == component
         )
 
+    def known_energy(self, component: str | None = None) -> Figure:
+        """Return the energy as a number that counts all of it: unknown where that of one device is
+        partial or unknown.
+        """
+        energy = self.energy(component)
+        return energy if energy.state == "known" else unknown(energy.reason)
+
     def attributed_j(self, component: str) -> float | None:
         """Return the run's part of a component's energy; None where it is unknown, and on devices
         that nothing else used.
@@ -270,7 +277,7 @@ class Run:
         if self.state != "ended" or not self.components:
             return ()
         component = self.components[0]
-        if self.energy(component).state != "known":
+        if self.known_energy(component).value is None:
             return ()
         units = (unit for unit, amount in self.work.items() if amount > 0 and is_useful(unit))
         return tuple(

@@ -229,14 +229,14 @@ class ActiveRun(RunLifecycle):
         """Energy of the whole GPUs, CPUs and memory of the run, once this process has ended it and
         it was measured.
         """
-        return self._ended.energy().value if self._ended else None
+        return self._ended.known_energy().value if self._ended else None
 
     @property
     def uncertainty_joules(self) -> float | None:
         """Half-width of the 95 % confidence interval of `energy_joules`; None where it is
         unknown.
         """
-        return self._ended.energy().half_width if self._ended else None
+        return self._ended.known_energy().half_width if self._ended else None
 
     @property
     def emissions_grams(self) -> float | None:

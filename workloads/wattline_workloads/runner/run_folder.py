@@ -93,8 +93,9 @@ class RunFolder:
 
 
 def metrics_document(run: Run) -> dict[str, Any]:
-    """Return the exporter's response with the joules of each component summed over its devices."""
-    totals = {name: run.energy(name).value for name in run.components}
+    """Return the exporter's response with the known joules of each component, over its devices."""
+    energies = {name: run.known_energy(name).value for name in run.components}
+    totals = {name: joules for name, joules in energies.items() if joules is not None}
     whole = {name: value for name, value in run.to_json().items() if name != "state"}
     return {"total_energy_joules": totals, **_without_null(whole)}
 

@@ -191,6 +191,24 @@ def test_summary_marks_simulated_gpus():
     assert "600.0 J of the SIMULATED GPUs (mean 300 W)" in line
 
 
+def test_summary_of_unknown_energy_names_it_and_counts_no_part_as_the_whole():
+    run = parsed(
+        energy_joules={"gpu": {"GPU-0": None}, "cpu": {"0": 50.0}},
+        energy_uncertainty_joules={"cpu": {"0": 0.25}},
+        energy_state={"gpu": {"GPU-0": "unknown"}},
+        energy_reason={"gpu": {"GPU-0": "it reports neither energy nor power"}},
+        work={"steps": 2.0},
+    )
+
+    assert list(summary.summary_lines(run, "ok", None)) == [
+        "run r ok in 2.0 s: energy of the GPUs unknown (it reports neither energy nor power)",
+        "50.00 ± 0.25 J of the CPUs (mean 25.00 W)",
+        "wattline report r",
+    ]
+    assert summary.EnergySoFar.of(run) is None
+    assert summary.RunResult.of("r", run) == summary.RunResult("r", "ok", 2.0)
+
+
 def test_log_summary_of_unreadable_response_logs_one_line(capfd):
     assert summary.log_summary({"run_id": "r"}, "ok", None) is None
     assert capfd.readouterr().err == (

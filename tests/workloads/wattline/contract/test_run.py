@@ -261,6 +261,8 @@ def test_run_energy_with_unknown_device_is_at_least_the_known():
 
     assert (energy.value, energy.state, energy.rest) == (400.0, "partial", (0.0, math.inf))
     assert energy.reason == "no sensor"
+    assert run.known_energy("gpu") == unknown("no sensor")
+    assert RUN.known_energy("cpu") == Figure(50.0, 0.25)
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,7 @@ def _joules(run: Run | None) -> dict[str, float]:
     """Return the known energies by component."""
     if run is None:
         return {}
-    energies = {component: run.energy(component).value for component in run.components}
+    energies = {component: run.known_energy(component).value for component in run.components}
     return {component: joules for component, joules in energies.items() if joules is not None}
 
 
