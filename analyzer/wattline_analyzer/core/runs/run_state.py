@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from wattline.contract.history import REQUESTS_FILE, STATE_FILE
+from wattline.contract.run import Run, RunFormatError
 from wattline_analyzer.core.sources.base import FetchError, HttpSource, SampleSource
 from wattline_analyzer.core.sources.history import HistorySource
 
@@ -21,7 +22,10 @@ def is_known_as_open(source: SampleSource, run_id: str) -> bool:
         return bool(
             _number(source.folder / STATE_FILE, "SELECT running FROM run WHERE run_id = ?", run_id)
         )
-    return _answer(source, run_id).get("state") == "running"
+    try:
+        return Run.parse(_answer(source, run_id)).state == "running"
+    except RunFormatError:  # the answer of a server of another kind
+        return False
 
 
 def reported_requests(source: SampleSource, run_id: str) -> str:
@@ -36,7 +40,7 @@ def reported_requests(source: SampleSource, run_id: str) -> str:
 
 
 def _answer(source: SampleSource, run_id: str, what: str = "") -> dict[str, Any]:
-    """Return the run API's document of a run, empty if the source is a server of another kind."""
+    """Return the run API's document of a run, empty if the source has none."""
     if not isinstance(source, HttpSource):
         return {}
     try:

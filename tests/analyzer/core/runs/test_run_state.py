@@ -5,18 +5,24 @@ import json
 import pytest
 
 from tests.analyzer.loopback import Reply, http_server
+from wattline.contract.run import Run
 from wattline_analyzer.core.runs.run_state import is_known_as_open, reported_requests
 from wattline_analyzer.core.sources.prometheus import PrometheusSource
 
 RUN, REQUESTS = "/api/v1/runs/a", "/api/v1/runs/a/requests"
 
 
+def run(state):
+    return Run(run_id="a", workload="w", state=state, started_at=0.0, duration_s=1.0).to_json()
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ({RUN: {"state": "running"}, REQUESTS: {"requests": [{"id": "r"}]}}, (True, "requests")),
-        ({RUN: {"state": "ended"}, REQUESTS: {"requests": []}}, (False, "")),
+        ({RUN: run("running"), REQUESTS: {"requests": [{"id": "r"}]}}, (True, "requests")),
+        ({RUN: run("ended"), REQUESTS: {"requests": []}}, (False, "")),
         ({RUN: ["no run"]}, (False, "")),
+        ({RUN: {"state": "running"}}, (False, "")),
         ({}, (False, "")),
     ],
 )
