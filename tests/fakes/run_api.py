@@ -94,10 +94,9 @@ class RunApi:
         (run,) = self.runs.values()
         return run
 
-    def change_only_run(self, **fields: Any) -> None:
-        """Replace fields of the only run."""
-        run = self.only_run
-        self.runs[run.run_id] = replace(run, **fields)
+    def change(self, run_id: str, **fields: Any) -> None:
+        """Replace fields of a run."""
+        self.runs[run_id] = replace(self.runs[run_id], **fields)
 
     def bodies(self, ending: str) -> list[Any]:
         return [request.body for request in self.requests if request.path.endswith(ending)]

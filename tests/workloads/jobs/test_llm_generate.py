@@ -113,7 +113,7 @@ def test_generate_sampling_runs_for_duration(in_process_job):
     )
     run = in_process_job(llm_generate, *TINY_MODEL, *options, "--duration", "0.2").run
 
-    assert run.duration_seconds >= 0.2
+    assert run.duration_s >= 0.2
     assert run.work["generated_tokens"] == 3 * run.work["requests"]
 
 

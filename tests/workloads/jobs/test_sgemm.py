@@ -104,4 +104,4 @@ def test_sgemm_duration_option_limits_run(exporter):
 
     run = exporter.api.only_run
     assert run.work["flop"] % (2 * 16**3) == 0
-    assert run.duration_seconds >= 0.2
+    assert run.duration_s >= 0.2

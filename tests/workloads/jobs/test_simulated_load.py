@@ -146,7 +146,7 @@ def test_simulated_load_duration_option_limits_run(simulated):
     exporter, _ = simulated
     run = job(exporter, "--duration", "0.3", "--step-seconds", "0.01")
 
-    assert run.duration_seconds >= 0.3
+    assert run.duration_s >= 0.3
     assert run.work["steps"] >= 1
 
 

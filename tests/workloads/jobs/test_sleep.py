@@ -14,7 +14,7 @@ def test_sleep_duration_is_run_duration(exporter):
     run = exporter.api.only_run
     assert done.returncode == 0
     assert (run.workload, run.labels, run.outcome) == ("sleep", {"state": "idle"}, "ok")
-    assert run.duration_seconds >= 0.3
+    assert run.duration_s >= 0.3
 
 
 def test_sleep_interrupted_prints_no_traceback(exporter):

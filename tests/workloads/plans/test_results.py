@@ -153,7 +153,7 @@ def test_plan_resume_with_running_attempt_fails(exporter, tmp_path):
         process.communicate(timeout=60)
     (tmp_path / "results" / "runs.jsonl").write_text("")
     run = next(iter(exporter.api.runs.values()))
-    run.state = "running"
+    exporter.api.change(run.run_id, state="running")
     done = run_plan(exporter, plan, "--resume", str(tmp_path / "results"))
 
     assert done.returncode == 1

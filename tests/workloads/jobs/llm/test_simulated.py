@@ -35,7 +35,7 @@ def test_llm_forward_simulated_speed_is_two_flop_per_parameter(simulated):
     assert "simulated: no model runs" in done.stderr
     assert run.work == {"prompt_tokens": 20 * 64 * 128, "samples": 20 * 64, "steps": 20}
     assert run.results["tokens_per_second"] <= PEAK / (2 * GPT2)  # 269,000
-    assert run.duration_seconds >= 0.6  # 163,840 tokens
+    assert run.duration_s >= 0.6  # 163,840 tokens
 
 
 def test_llm_generate_simulated_slows_under_power_limit(simulated):

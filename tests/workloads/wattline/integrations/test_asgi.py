@@ -282,7 +282,7 @@ def test_energy_is_not_that_of_another_run(exporter, monkeypatch):
 
 def test_server_without_gpu_is_logged_while_it_runs(exporter, monkeypatch, capfd):
     Api(exporter.address).post("/runs", {"workload": "llm-server", "run_id": "first", "gpus": []})
-    exporter.api.change_only_run(notes=(NO_GPU_FOUND,))
+    exporter.api.change("first", notes=(NO_GPU_FOUND,))
     monkeypatch.setenv("WATTLINE_EXPORTER", exporter.address)
     monkeypatch.setenv("WATTLINE_RUN_ID", "first")
     reporter = ServedRequests("a server", gpu_within_s=0.0)

@@ -290,7 +290,7 @@ def test_energy_is_that_of_now_and_of_the_end(exporter, script):
 
 def test_energy_after_the_end_has_duration_and_emissions(api):
     run = wattline.start("train", gpus="0", quiet=True)
-    api.change_only_run(emissions=(Emissions("gpu", "average", "", 2.5),))
+    api.change(run.run_id, emissions=(Emissions("gpu", "average", "", 2.5),))
     result = run.end()
 
     energy = run.energy()
