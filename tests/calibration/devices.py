@@ -28,7 +28,7 @@ from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.sensors.readings import ClockReading, GpuCount, WorkerMessage
+from wattline_exporter.sensors.readings import ClockReading, GpuCount
 from wattline_exporter.simulation import SimulatedGpuState
 from wattline_exporter.simulation.gpu import energy_j
 
@@ -110,7 +110,7 @@ def _measure(faulty: FaultyGpu, begin_s: float, seconds: float) -> DeviceDraw:
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     run = _MeasuredGpu(faulty, live, begin_s, seconds)
-    live.take_worker(WorkerMessage(gpu_counts=(GpuCount(1),), gpus=(run.info,)))
+    live.take_worker([GpuCount(1), run.info])
     while not run.is_done:
         now[0] = faulty.clock_s
         run.step()

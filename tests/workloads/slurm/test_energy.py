@@ -1,6 +1,6 @@
 import pytest
-from wattline.client.component_energy import energies_by_component
 
+from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
 from wattline_workloads.slurm.energy import JobEnergy, sum_runs
 
@@ -37,14 +37,23 @@ def test_energy_of_nodes_adds_up_with_squared_half_widths() -> None:
     )
 
 
-def test_energy_of_one_node_is_that_of_the_client() -> None:
-    """Two GPUs of ± 10 J are ± √200 J, as in the report of the analyzer."""
-    halves = {"gpu": {"a": 10.0, "b": 10.0}}
-    ended = run({"a": 1_000.0, "b": 1_000.0}, energy_uncertainty_joules=halves)
+def test_energy_of_one_node_is_that_of_the_report_and_the_client() -> None:
+    """Two GPUs of ± 10 J are ± √200 J everywhere."""
+    gpus = [RunDevice("gpu", uuid, Figure(1_000.0, 10.0)) for uuid in ("GPU-a", "GPU-b")]
+    ended = Run(
+        run_id="slurm-c-1",
+        workload="train",
+        state="ended",
+        outcome="ok",
+        started_at=1.0e9,
+        ended_at=1.0e9 + 20,
+        duration_s=20.0,
+        devices=tuple(gpus),
+    )
 
-    energy_j = sum_runs([ended], nodes=1).energy_j
+    energy_j = sum_runs([ended.to_json()], nodes=1).energy_j
     assert energy_j == Figure(2_000.0, pytest.approx(14.1421356))
-    assert energy_j == energies_by_component(ended)["gpu"].energy_j
+    assert energy_j == ended.energy() == ended.energy("gpu")
 
 
 def test_share_of_a_device_that_others_use_counts_with_its_emissions() -> None:
