@@ -96,27 +96,27 @@ def software_carbon_intensity(
         found
         for boundary in boundaries
         for basis in bases
-        for found in _at_boundary(boundary, basis, usable, embodied_g, run.share_ratios)
+        for found in _at_boundary(run, boundary, basis, usable, embodied_g)
     )
 
 
 def _at_boundary(
+    run: AttributedRun,
     boundary: Boundary,
     basis: str,
     emissions: Sequence[Emission],
     embodied_g: float,
-    share_ratios: Mapping[str, float],
 ) -> Iterator[Sci]:
     for origin in _ORIGINS:
         parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
-            (sum_,) = total_emissions(mine)
+            (sum_,) = total_emissions(mine, run.sum_of_devices)
             operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
             is_shared = boundary.attributed_j is not None
             if boundary.attributed_j is not None:  # a share has no interval
                 mine_g = math.fsum(
-                    one.mass_g.number * share_ratios.get(one.component, 1.0) for one in mine
+                    one.mass_g.number * run.share_ratios.get(one.component, 1.0) for one in mine
                 )
                 operational, energy = (
                     Figure(mine_g * (boundary.pue or 1.0)),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
     Emission,
@@ -71,7 +71,7 @@ def _of_instance(
     for device in run.devices:
         if device.instance == instance:
             energies[device.component].append(device.energy)
-    whole = {component: sum_of_one_job(each) for component, each in energies.items()}
+    whole = {component: run.sum_of_devices(each) for component, each in energies.items()}
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
 from wattline_exporter.sensors.carbon.providers.static import (
     CUSTOM_REGION,
     TABLE_YEAR,
@@ -88,7 +88,9 @@ class EmissionTotal:
         return ", ".join(dict.fromkeys(part.quality for part in self.parts))
 
 
-def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
+def total_emissions(
+    emissions: Sequence[Emission], sum_of_components: Callable[[Iterable[Figure]], Figure]
+) -> list[EmissionTotal]:
     """Return one total for each basis and origin.
 
     The qualities of a component share the error of its energy.
@@ -103,7 +105,7 @@ def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
                 replace(part.mass_g, bias=None) for part in parts if part.component == component
             ]
             by_component.append(sum_of_correlated(masses))
-        found.append(EmissionTotal(basis, origin, sum_of_one_job(by_component), parts))
+        found.append(EmissionTotal(basis, origin, sum_of_components(by_component), parts))
     return found
 
 

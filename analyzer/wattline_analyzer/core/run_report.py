@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wattline.contract.work import SHARE_POLICY
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import (
     AttributedDevice,
     Calibration,
@@ -240,7 +240,20 @@ class MeasuredRun:
         """
         if len(self.energy) < 2 or any(device.shared for device in self.devices):
             return None
-        return sum_of_one_job(self.energy.values())
+        return self.sum_of_devices(self.energy.values())
+
+    @property
+    def is_sampled(self) -> bool:
+        """True for a range or an imported run, whose energies are sums of samples."""
+        return self.untagged or FORMAT_LABEL in self.labels
+
+    def sum_of_devices(self, parts: Iterable[Figure]) -> Figure:
+        """Return the sum over devices of the run.
+
+        Samples of several devices are taken at the same instants, so one load on all of them has
+        the same error on each: half-widths add.
+        """
+        return sum_of_correlated(parts) if self.is_sampled else sum_of_one_job(parts)
 
     @property
     def estimated(self) -> frozenset[str]:
@@ -254,7 +267,7 @@ class MeasuredRun:
     @property
     def covers_part(self) -> bool:
         """True for a range or an imported run if the headline's energy lacks a part of the time."""
-        return (self.untagged or FORMAT_LABEL in self.labels) and any(
+        return self.is_sampled and any(
             device.component == next(iter(self.energy), "")
             and device.duration_s < _WHOLE * self.duration_s
             for device in self.devices
@@ -269,7 +282,9 @@ class MeasuredRun:
             mine = [
                 device for device in self.devices if device.component == next(iter(self.energy))
             ]
-            return sum_of_one_job(device.mean_power_w for device in mine if device.mean_power_w)
+            return self.sum_of_devices(
+                device.mean_power_w for device in mine if device.mean_power_w
+            )
         return (
             self.headline.scaled(1 / self.duration_s)
             if self.headline and self.duration_s > 0
@@ -317,7 +332,7 @@ class AttributedRun(MeasuredRun):
 
     @property
     def emission_totals(self) -> tuple[EmissionTotal, ...]:
-        return tuple(total_emissions(self.emissions))
+        return tuple(total_emissions(self.emissions, self.sum_of_devices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

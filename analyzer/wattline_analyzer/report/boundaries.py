@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
-from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.run_report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
@@ -47,7 +47,7 @@ def measured_everywhere(run: MeasuredRun, component: str) -> bool:
 
 
 def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
-    energy = sum_of_one_job(run.energy[component] for component in components)
+    energy = run.sum_of_devices(run.energy[component] for component in components)
     shared = bool(run.share_ratios.keys() & set(components))
     found = []
     for work in _amounts(run.work):
@@ -123,11 +123,11 @@ def _energy(
     component.
     """
     if not phases:
-        return sum_of_one_job(run.energy[component] for component in components)
+        return run.sum_of_devices(run.energy[component] for component in components)
     inside = [phase.energy for phase in run.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
-    return sum_of_one_job(
+    return run.sum_of_devices(
         sum_of_correlated(energy[component] for energy in inside) for component in components
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import Calibration, MeasuredDevice
 from wattline_analyzer.core.run_report import AttributedRun, Calibrated, Finding, Work
 
@@ -146,7 +146,7 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
     energies = [
         mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine
     ]
-    whole = sum_of_one_job(energies) if len(energies) == len(gpus) else None
+    whole = sum_of_correlated(energies) if len(energies) == len(gpus) else None
     used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
     per_unit = {
         work.unit: energy

@@ -16,7 +16,14 @@ from wattline_analyzer.core.devices import AttributedDevice, GpuModel, MeasuredD
 from wattline_analyzer.core.emissions import CarbonSlot, Emission
 from wattline_analyzer.core.phases import measurable_phases
 from wattline_analyzer.core.run_ledger import LedgerPhase, RunLedger
-from wattline_analyzer.core.run_report import AttributedRun, Finding, MeasuredRun, RunPhase, Work
+from wattline_analyzer.core.run_report import (
+    FORMAT_LABEL,
+    AttributedRun,
+    Finding,
+    MeasuredRun,
+    RunPhase,
+    Work,
+)
 from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.clock import run_duration_s
 
@@ -45,6 +52,7 @@ def measured_run(
     )
     gpus = [device for device in devices if device.component == "gpu"]
     ended = all(window.ended for window in windows.values())
+    is_sampled = origin.untagged or FORMAT_LABEL in ledger.labels
     run = MeasuredRun(
         run_id=ledger.run_id,
         source=origin.source,
@@ -58,14 +66,14 @@ def measured_run(
         ended_at_s=max(window.end_s for window in windows.values()) if ended else None,
         duration_s=run_duration_s(windows),
         devices=tuple(devices),
-        energy=_by_component(devices),
-        from_raw_samples=sum_of_one_job(
+        energy=_by_component(devices, is_sampled=is_sampled),
+        from_raw_samples=sum_of_correlated(
             gpu.from_raw_samples for gpu in gpus if gpu.from_raw_samples
         )
         if gpus and all(gpu.from_raw_samples for gpu in gpus)
         else None,
         integral_j=_sum_known([gpu.integral_j for gpu in gpus]),
-        net=sum_of_one_job(gpu.net for gpu in gpus if gpu.net)
+        net=sum_of_correlated(gpu.net for gpu in gpus if gpu.net)
         if gpus and all(gpu.net for gpu in gpus)
         else None,
         phases=phases,
@@ -74,9 +82,11 @@ def measured_run(
     return run, findings
 
 
-def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Figure]:
+def _by_component(devices: Sequence[MeasuredDevice], *, is_sampled: bool) -> dict[str, Figure]:
+    """Return the energies by component; see `MeasuredRun.sum_of_devices`."""
+    sum_of_devices = sum_of_correlated if is_sampled else sum_of_one_job
     return {
-        component: sum_of_one_job(
+        component: sum_of_devices(
             _with_accuracy(device) for device in devices if device.component == component
         )
         for component in COMPONENTS

@@ -93,7 +93,11 @@ def _column_notes(titles: Sequence[str]) -> list[str]:
 
 def _all_gpus(report: Report) -> UncertaintyBudget | None:
     known = [gpu.budget for gpu in report.gpus if gpu.budget]
-    return budget.total_budget(known) if known and len(known) == len(report.gpus) else None
+    return (
+        budget.total_budget(known, is_sampled=report.is_sampled)
+        if known and len(known) == len(report.gpus)
+        else None
+    )
 
 
 def _overall(report: Report) -> UncertaintyBudget | None:
