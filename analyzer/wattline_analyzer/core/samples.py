@@ -147,8 +147,8 @@ def median_spacing_s(series: Samples) -> float | None:
 
 
 def usual_spacing(single: float, double: float) -> float:
-    """Return the usual spacing by the median between neighbours, and that between every second
-    sample.
+    """Return the usual time between samples from the medians between neighbours (`single`) and
+    between every second sample (`double`); half of `double` where neighbours alternate.
     """
     return double / 2 if double / 2 > _UNEQUAL * single else single
 

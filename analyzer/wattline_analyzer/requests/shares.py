@@ -23,10 +23,10 @@ _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with
 that instant.
 """
-_NEAR_S, _KNOWN_S = 2.0, 6.0
-"""Time before and after a run of which samples are fetched, and after which the loads at an instant
-are known.
-"""
+_NEAR_S = 2.0
+"""Time before and after a run of which samples are fetched."""
+_KNOWN_S = 6.0
+"""Delay until the loads of an instant are known."""
 _USUAL_S, _USUAL_FACTOR = 5.0, 1.5
 """Longest time between two readings of the loads without a restart of the exporter in it, and its
 ratio to the median.
@@ -37,10 +37,13 @@ _METER_RATIO, _METER_S = 0.1, 0.3
 """Largest difference of the energies of all runs from the meter without a restart: a ratio, and
 seconds of power.
 """
-_ATTRIBUTED_RATIO, _NEAREST_S = 0.75, 30.0
-"""Least part of the meter's energy that is attributed to the runs where their attribution counts.
-Otherwise, as for a server whose client's run has its processes, the loads of the nearest reading
-count that is less than `_NEAREST_S` away.
+_ATTRIBUTED_RATIO = 0.75
+"""Least part of the meter's energy that must be attributed to the runs for the attribution to be
+used.
+"""
+_NEAREST_S = 30.0
+"""Largest distance of the reading whose loads are used otherwise, for example where the run of a
+client has the server's processes.
 """
 _ALWAYS_S = (-np.inf, np.inf)
 

@@ -11,7 +11,7 @@ LEVEL_RATIO = 0.05
 to 2 %.
 """
 MAX_WINDOWS = 600
-"""Weight of the earlier mean: windows that end a second apart, so the mean follows slow changes
+"""Most windows that the running mean remembers. One ends each second, so the mean follows changes
 over ten minutes.
 """
 MAX_DEFICIT_S = 0.2

@@ -19,8 +19,8 @@ EXTRAPOLATION_S = 0.3
 """Longest extrapolation of the energy beyond the updates; further away, only the half-width grows.
 """
 LONG_SLACK_S = 0.1
-"""Error of an update's time above which the slope between two points does not bound the power
-during it.
+"""Error of an update's time above which the highest nearby power, instead of the slope between two
+points, bounds the power during it.
 """
 _PEAK_OVER_MEAN = 4.0
 """Largest assumed ratio of the power to its mean between two polls, of a device without power

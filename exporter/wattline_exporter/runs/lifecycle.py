@@ -1,4 +1,4 @@
-"""Server-side run lifecycle: GPU discovery, lease expiry, clock steps."""
+"""Life of a run: death of its processes, expiry of its lease, GPUs found later, clock steps."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ It is shorter than the 12 s for which the meters keep their polls, so that the e
 known.
 """
 EXIT_SEEN_S = 1.5
-"""Longest time from the last scan of a process to its exit, unless the exporter was paused and saw
-the exit later.
+"""Longest time from the last scan of a process to its exit that ends the run at the exit. A later
+exit means that the exporter was paused.
 """
 EMPTY_SEEN_S = 1.0
 """Time between two scans of the processes of a run."""
 UNKNOWN_S = 10.0
-"""Time for which cuts can be added later: the meters keep the polls of 12 s."""
+"""Longest wait for an unknown carbon intensity: the meters keep the polls of 12 s."""
 MIN_SLOT_S = 60.0
 """Shortest slot of carbon intensity; a shorter period contains at most one change."""
 

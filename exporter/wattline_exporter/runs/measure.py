@@ -9,7 +9,7 @@ from wattline.contract.api import NO_GPU_FOUND
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.run import COMPONENTS, SIMULATED, Emissions, Run, RunDevice, RunPhase
 from wattline.contract.work import is_shared
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_one_job
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
 from wattline_exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
@@ -35,8 +35,9 @@ def measure(
 ) -> Run:
     """Return the run with its figures; `simulation` is the path of the simulated GPUs' state file.
 
-    `so_far`: a running run has energies and emissions from its start on, and half-widths, within
-    which they may fall; without `so_far` they never fall, and begin a few seconds after the run.
+    With `so_far`, the figures of a running run begin at its start, and later polls may correct them
+    downwards within their half-widths. Without it they appear some seconds later and never fall, as
+    counters must.
     """
     is_so_far = so_far and run.end_s is None
     energies = _energies_so_far(run, meters, now_s) if is_so_far else _energies(run, meters, now_s)
@@ -104,15 +105,17 @@ def _devices(
 
 
 def _phase(run: RunRecord, phase: PhaseTotal) -> RunPhase:
-    halves_j = _summed(run, phase.half_widths_j.items()) if run.final_settled else {}
+    measured = set(run.measured())
+    parts: dict[str, list[Figure]] = {}
+    for device, joules in phase.joules.items():
+        if device in measured and device.component:
+            half_j = phase.half_widths_j.get(device) if run.final_settled else None
+            parts.setdefault(device.component, []).append(Figure(joules, half_j))
     return RunPhase(
         name=phase.name,
         started_at=phase.started_at,
         duration_s=phase.seconds,
-        energies_j={
-            component: Figure(joules, halves_j.get(component))
-            for component, joules in _summed(run, phase.joules.items()).items()
-        },
+        energies_j={component: sum_of_one_job(each) for component, each in parts.items()},
         work=dict(run.phase_work.get(phase.name, {})),
         last_started_at=phase.started_at if phase.entered_at is None else phase.entered_at,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core import fetch as thinned
+from wattline_analyzer.core import fetch as series_fetch
 from wattline_analyzer.core.fetch import SeriesRequest
 from wattline_analyzer.core.run_catalog import ScrapedRun, Selector, scraped_runs
 from wattline_analyzer.core.runs.load import (
@@ -83,7 +83,7 @@ def find_sweep_runs(
         return {one.run_id: (one.first_s, one.last_s) for one in ordered}
     now_s = clock.now()
     request = SeriesRequest([m.RUN_INFO], {}, (now_s - since_s, now_s + AHEAD_S))
-    every = last(thinned.fetch_states(source, request), m.RUN_INFO)
+    every = last(series_fetch.fetch_states(source, request), m.RUN_INFO)
     names = sorted(
         {row.labels["label_experiment"] for row in every if "label_experiment" in row.labels}
     )
@@ -100,7 +100,7 @@ def _scraped(
 ) -> list[ScrapedRun]:
     request = SeriesRequest([m.RUN_INFO], matchers, (start_s, end_s))
     rows = rows_of(
-        thinned.fetch_states(source, request), m.RUN_INFO
+        series_fetch.fetch_states(source, request), m.RUN_INFO
     )  # the first and the last scrape are kept
     newest = last(rows, m.RUN_INFO)
     firsts_s = {key: float(scrapes.t.min()) for key, scrapes in rows.groups("run_id", "instance")}

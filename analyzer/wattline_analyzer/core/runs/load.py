@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core import fetch as thinned
+from wattline_analyzer.core import fetch as series_fetch
 from wattline_analyzer.core.downsample import plan_buckets
 from wattline_analyzer.core.fetch import SeriesRequest
 from wattline_analyzer.core.runs import samples as run_samples
@@ -78,7 +78,7 @@ def last_scrapes(
     """
     matchers = {} if run_id is None else {"run_id": run_id}
     rows = last(
-        thinned.fetch_states(source, SeriesRequest([m.RUN_START], matchers, (start_s, end_s))),
+        series_fetch.fetch_states(source, SeriesRequest([m.RUN_START], matchers, (start_s, end_s))),
         m.RUN_START,
     )
     return sorted(
@@ -123,11 +123,11 @@ def load_run(
         for row in sorted(sight.rows, key=lambda row: row.instance)
     ]
     raw, beside = [], []
-    thinned.prefetch(source, nodes[0])
+    series_fetch.prefetch(source, nodes[0])
     for node, following in zip_longest(nodes, nodes[1:]):
-        thinned.prefetch(source, following or ())  # of one node only, as memory is limited
+        series_fetch.prefetch(source, following or ())  # of one node only, as memory is limited
         raw.append(run_samples.fetch_raw(source, node, on.get(node.last_scrape.instance)))
-        beside.append(thinned.fetch_states(source, node.other_runs))
+        beside.append(series_fetch.fetch_states(source, node.other_runs))
     others = join_tables(beside)
     others = others.take(~others.where("run_id", [run_id]))
     exact = {place: one for _, known in raw for place, one in known.items()}
@@ -144,9 +144,9 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> SampleTable
     own_times = [m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.RUN_DURATION]
     ages = SeriesRequest(own_times, {"run_id": run_id}, (from_s, until_s))
     at_end = ledger_request(run_id, sight.rows)
-    thinned.prefetch(source, [ages, at_end])
-    throughout, _ = thinned.signal_series(source, ages, plan_buckets(from_s, until_s, edges_s))
-    own = table_of([*throughout, *thinned.all_series(source, at_end)])
+    series_fetch.prefetch(source, [ages, at_end])
+    throughout, _ = series_fetch.signal_series(source, ages, plan_buckets(from_s, until_s, edges_s))
+    own = table_of([*throughout, *series_fetch.all_series(source, at_end)])
     for instance, times in sight.outdated.items():
         own = own.take(~(np.isin(own.t, times) & own.where("instance", [instance])))
     return own
@@ -170,7 +170,7 @@ class _Sight:
 
 def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
     own = {"run_id": run_id}
-    edges = thinned.fetch_states(
+    edges = series_fetch.fetch_states(
         source, SeriesRequest([m.RUN_START, m.RUN_END], own, (start_s, end_s))
     )
     starts = rows_of(edges, m.RUN_START)

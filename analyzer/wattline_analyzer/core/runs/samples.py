@@ -10,7 +10,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
-from wattline_analyzer.core import fetch as thinned
+from wattline_analyzer.core import fetch as series_fetch
 from wattline_analyzer.core.downsample import DownsamplePlan, plan_buckets
 from wattline_analyzer.core.fetch import Place, SeriesRequest, fetch_signals
 from wattline_analyzer.core.sample_table import Row, RunFrames, SampleTable, join_tables, table_of
@@ -102,21 +102,22 @@ def fetch_raw(
     """
     on_s = (window.start_s, window.end_s) if window else None
     edges_s = on_s or ()
-    states = thinned.state_series(source, node.states, edges_s)
+    states = series_fetch.state_series(source, node.states, edges_s)
     series = list(states)
     late = node.late_states
     if late:
-        series += thinned.all_series(source, late)
-    series += thinned.state_series(source, node.limit, edges_s)
-    power, exact = thinned.signal_series(
+        series += series_fetch.all_series(source, late)
+    series += series_fetch.state_series(source, node.limit, edges_s)
+    power, exact = series_fetch.signal_series(
         source, node.power, plan_buckets(*node.span_s, edges_s), on_s
     )
     planned = plan_buckets(
         *node.span_s, edges_s, [*_slots_s(states), *_stretches_s(exact.values())]
     )
-    more = [
-        one for request in node.more for one in thinned.signal_series(source, request, planned)[0]
-    ]
+    more: list[Series] = []
+    for request in node.more:
+        found, _ = series_fetch.signal_series(source, request, planned)
+        more += found
     return table_of([*series, *power, *more]), exact
 
 
