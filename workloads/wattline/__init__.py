@@ -31,6 +31,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not loaded yet."""
+    return [*__all__, "load_ipython_extension"]
+
+
 def load_ipython_extension(shell: Any) -> None:
     """Register the cell magic `%%wattline`; IPython calls it for `%load_ext wattline`."""
     from functools import partial

@@ -28,6 +28,8 @@ def counter_step(
     A counter with a range wraps there: it counts one wrap. One without a range that fell was
     restarted: it counts from 0, so its value is the increase since then.
     """
+    if now < 0:
+        return None
     increase = now - before
     if increase < 0:
         increase = now if range_ is None else increase + range_
@@ -38,7 +40,7 @@ def further_wraps(range_: float, most: float, added: float) -> float:
     """Return the amount of wraps beyond `added` that a counter may have made while at most `most`
     was counted.
     """
-    return 0.0 if most <= range_ else most - added
+    return 0.0 if most <= range_ else max(0.0, most - added)
 
 
 class CounterTotal(NamedTuple):

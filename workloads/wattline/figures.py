@@ -222,7 +222,7 @@ def sum_of_independent(parts: Iterable[Figure]) -> Figure:
 
     Limits by sensor accuracy add, since all sensors of a product may deviate in the same way.
     """
-    return _sum(parts, lambda widths: math.sqrt(math.fsum(width**2 for width in widths)))
+    return _sum(parts, lambda widths: math.hypot(*sorted(widths)))
 
 
 def sum_of_correlated(parts: Iterable[Figure]) -> Figure:
@@ -239,7 +239,8 @@ def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Fi
     """
     figures = list(parts)
     known = [part for part in figures if part.value is not None]
-    reasons = sorted({part.reason for part in figures if part.reason}) or [NOTHING_MEASURED]
+    stated = {reason for part in figures for reason in part.reason.split("; ") if reason}
+    reasons = sorted(stated) or [NOTHING_MEASURED]
     if not known:
         return unknown("; ".join(reasons))
     rests = [part.rest or _UNLIMITED_REST for part in figures if part.state != "known"]
@@ -312,8 +313,8 @@ def from_json(document: Mapping[str, object], name: str, unit: str) -> Figure:
     value = _number_of(document, f"{name}_{unit}")
     half_width = _number_of(document, f"{name}_uncertainty_{unit}", may_lack=True)
     covered_ratio = _number_of(document, f"{name}_covered_ratio", may_lack=True)
-    skewed = _limits_of(document, f"{name}_limits_{unit}")
-    bias = _limits_of(document, f"{name}_sensor_limits_{unit}")
+    skewed = _finite_limits_of(document, f"{name}_limits_{unit}")
+    bias = _finite_limits_of(document, f"{name}_sensor_limits_{unit}")
     rest = _limits_of(document, f"{name}_rest_limits_{unit}")
     state = document.get(f"{name}_state", "known")
     if rest is None and state == "partial":
@@ -321,7 +322,11 @@ def from_json(document: Mapping[str, object], name: str, unit: str) -> Figure:
     reason = document.get(f"{name}_reason", "")
     if not isinstance(reason, str):
         raise FigureFormatError(f"{name}_reason: not a text")
+    if half_width is not None and half_width < 0:
+        raise FigureFormatError(f"{name}_uncertainty_{unit}: negative")
     covered = 1.0 if covered_ratio is None else covered_ratio
+    if not 0 <= covered <= 1:
+        raise FigureFormatError(f"{name}_covered_ratio: not between 0 and 1")
     try:
         figure = Figure(value, half_width, bias, rest, covered, reason, skewed)
     except ValueError as error:
@@ -351,10 +356,21 @@ def _limits_of(document: Mapping[str, object], key: str) -> Limits | None:
     return low, high
 
 
+def _finite_limits_of(document: Mapping[str, object], key: str) -> Limits | None:
+    limits = _limits_of(document, key)
+    if limits is not None and math.isinf(limits[1] - limits[0]):
+        raise FigureFormatError(f"{key}: not a pair of finite limits")
+    return limits
+
+
 def _finite(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # TypeError
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, str) or not math.isfinite(number):
         raise FigureFormatError(f"{key}: not a finite number")
-    return float(value)
+    return number
 
 
 # Texts. A partial figure reads `at least 312 ± 4 J`, an unknown one `unknown (reason)`.
@@ -416,6 +432,8 @@ def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
     """Return `3,480 J (3,010 to 3,950)`. Raises UnknownFigureError without an interval."""
     unit, joules = energy_unit(_size(figure, largest_j))
     low_j, high_j = figure.limits
+    if math.isinf(high_j - low_j):
+        return energy_text(figure, largest_j)
     half_width = (high_j - low_j) / 2 / joules
     decimals = max(_decimals(half_width, figure.number / joules), 0)
     value, low, high = (f"{one / joules:,.{decimals}f}" for one in (figure.number, low_j, high_j))
@@ -568,8 +586,18 @@ def _stated(figure: Figure, text: str, unit: str) -> str:
         return f"at least {text}"
     if high <= 0 and math.isinf(low):
         return f"at most {text}"
-    unmeasured = f"{signed_text(low)} to {signed_text(high)} {unit}".rstrip()
-    return f"{text} ({unmeasured} not measured)"
+    return f"{text} ({_rest_text(low, high, unit)} not measured)"
+
+
+def _rest_text(low: float, high: float, unit: str) -> str:
+    """Return the limits of what is not measured; one of them may be infinite."""
+    if math.isinf(low) and math.isinf(high):
+        return "any amount"
+    if math.isinf(high):
+        return f"{signed_text(low)} {unit}".rstrip() + " or more"
+    if math.isinf(low):
+        return f"{signed_text(high)} {unit}".rstrip() + " or less"
+    return f"{signed_text(low)} to {signed_text(high)} {unit}".rstrip()
 
 
 def _digits(figure: Figure, *, least_digits: bool = True) -> tuple[str, str]:

@@ -177,6 +177,8 @@ def test_doubtful_window_half_lies_on_either_side_of_an_instant():
     window = DoubtfulWindow(5.0, 10.0, 140.0, 6.0, steps=((6.0, 100.0), (8.0, 40.0)))
 
     assert window.doubt_j(7.0) == (70.0, -30.0)
+    assert window.doubt_j(6.0) == (70.0, -30.0)  # the totals at 6 s have the first 100 J
+    assert window.doubt_j(5.9) == (70.0, 70.0)
 
 
 def test_doubtful_window_of_a_stopped_counter_counts_in_full():

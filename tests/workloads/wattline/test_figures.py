@@ -270,6 +270,19 @@ def test_json_and_back_is_the_same_figure(figure: Figure) -> None:
             {"energy_joules": 1, "energy_sensor_limits_joules": [2, 1]},
             "energy_sensor_limits_joules: the lower limit is above the upper one",
         ),
+        ({"energy_joules": 10**400}, "energy_joules: not a finite number"),
+        (
+            {"energy_joules": 1, "energy_uncertainty_joules": -1},
+            "energy_uncertainty_joules: negative",
+        ),
+        (
+            {"energy_joules": 1, "energy_covered_ratio": 1.5},
+            "energy_covered_ratio: not between 0 and 1",
+        ),
+        (
+            {"energy_joules": 1, "energy_sensor_limits_joules": [None, 2]},
+            "energy_sensor_limits_joules: not a pair of finite limits",
+        ),
         ({"energy_joules": None}, "energy_joules: a figure that is unknown needs a reason"),
         ({"energy_joules": None, "energy_reason": 1}, "energy_reason: not a text"),
         (
@@ -286,6 +299,49 @@ def test_json_of_no_figure_names_the_field(document, message) -> None:
     with pytest.raises(FigureFormatError) as caught:
         figures.from_json(document, "energy", "joules")
     assert str(caught.value) == message
+
+
+def test_sum_of_skewed_partial_part_counts_its_rest_once() -> None:
+    """10 (9 to 12) with 0 to 5 not measured, and 1 ± 1: 8 + 1 to 12 + 2 + 5."""
+    parts = [Figure(10.0, skewed=(9.0, 12.0), rest=(0.0, 5.0), reason="late"), Figure(1.0, 1.0)]
+    found = figures.sum_of_independent(parts)
+
+    assert (found.number, found.skewed, found.rest) == (11.0, (9.0, 14.0), (0.0, 5.0))
+    assert found.limits == (9.0, 19.0)
+
+
+@pytest.mark.parametrize("half", [1e-200, 1e155, 1e300])
+def test_sum_of_squares_of_extreme_half_widths_is_finite(half) -> None:
+    found = figures.sum_of_independent([Figure(0.0, 3 * half), Figure(0.0, 4 * half)])
+
+    assert found.half_width == pytest.approx(5 * half)
+
+
+def test_sum_of_sums_states_each_reason_once() -> None:
+    inner = figures.sum_of_independent([unknown("b"), unknown("a"), Figure(1.0)])
+    found = figures.sum_of_independent([inner, unknown("a")])
+
+    assert found.reason == "a; b"
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ((-3.0, math.inf), "100.0 J (-3.0 J or more not measured)"),
+        ((-math.inf, 5.0), "100.0 J (+5.0 J or less not measured)"),
+        ((-math.inf, math.inf), "100.0 J (any amount not measured)"),
+        ((-3.0, 5.0), "100.0 J (-3.0 to +5.0 J not measured)"),
+        ((0.0, math.inf), "at least 100.0 J"),
+    ],
+)
+def test_partial_text_has_the_limits_of_the_rest(rest, expected) -> None:
+    assert figures.energy_text(Figure(100.0, rest=rest, reason="late")) == expected
+
+
+def test_bounded_text_without_upper_limit_is_a_lower_limit() -> None:
+    energy_j = Figure(100.0, 2.0, rest=(0.0, math.inf), reason="late")
+
+    assert figures.bounded_energy_text(energy_j) == "at least 100.0 ± 2.0 J"
 
 
 # Texts

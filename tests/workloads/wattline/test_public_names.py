@@ -25,6 +25,10 @@ def test_public_name_is_loaded_at_its_first_use(name):
     assert output == f"{name}\n"
 
 
+def test_dir_has_the_public_names():
+    assert set(wattline.__all__) <= set(dir(wattline))
+
+
 def test_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'wattline' has no attribute 'stop'"):
         _ = wattline.stop

@@ -54,6 +54,7 @@ class PhaseJson(TypedDict):
     work: dict[str, float]
     last_started_at: float | None
     energy_state: NotRequired[dict[str, str]]
+    energy_covered_ratio: NotRequired[dict[str, float]]
     energy_reason: NotRequired[dict[str, str]]
 
 
@@ -106,7 +107,7 @@ class RunJson(TypedDict):
     energy_state: NotRequired[dict[str, dict[str, str]]]
     energy_reason: NotRequired[dict[str, dict[str, str]]]
     energy_rest_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
-    energy_error_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
+    energy_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +274,19 @@ class Run:
         """Return the energy of each useful unit of work of an ended run, the primary one first.
 
         Empty where the energy of its GPUs, or of its CPUs without GPUs, is not known completely.
+        An amount so small that the energy of one unit is not a finite number is left out.
         """
         if self.state != "ended" or not self.components:
             return ()
         component = self.components[0]
         if self.known_energy(component).value is None:
             return ()
-        units = (unit for unit, amount in self.work.items() if amount > 0 and is_useful(unit))
+        whole_j = self.energy(component).number
+        units = (
+            unit
+            for unit, amount in self.work.items()
+            if amount > 0 and is_useful(unit) and math.isfinite(whole_j / amount)
+        )
         return tuple(
             self._unit_energy(unit, component) for unit in primary_first(units, self.work_unit)
         )
@@ -356,6 +363,8 @@ class Run:
         }
         for device in self.devices:
             for key, value in _figure_fields(device.energy_j):
+                if key == "energy_covered_ratio":  # `covered_ratio` has it
+                    continue
                 by_device = document.setdefault(key, {}).setdefault(device.component, {})
                 by_device[device.device_id] = value
         return cast("RunJson", document)
@@ -374,12 +383,9 @@ def _is_known(figure: Figure | None) -> bool:
 
 
 def _figure_fields(figure: Figure) -> Iterator[tuple[str, object]]:
-    """Yield the fields of an energy in JSON that have a value, and its value in any case.
-
-    The covered ratio has a field of its own.
-    """
+    """Yield the fields of an energy in JSON that have a value, and its value in any case."""
     for key, value in figures.to_json(figure, "energy", "joules").items():
-        if key != "energy_covered_ratio" and (value is not None or key == "energy_joules"):
+        if value is not None or key == "energy_joules":
             yield key, value
 
 
@@ -411,7 +417,7 @@ _FIGURE_KEYS = (
     "energy_uncertainty_joules",
     "energy_sensor_limits_joules",
     "energy_rest_limits_joules",
-    "energy_error_limits_joules",
+    "energy_limits_joules",
     "energy_state",
     "energy_reason",
 )
@@ -499,14 +505,19 @@ def _parse_emissions(fields: _Fields) -> Emissions:
 
 
 def _parse_phase(fields: _Fields) -> RunPhase:
-    by_key = {key: as_object(key, fields.document.get(key, {})) for key in _FIGURE_KEYS}
+    name = fields.text("name")
+    fields.required("energy_joules")
+    by_key = {
+        key: as_object(f"{fields.path}{key}", fields.document.get(key, {}))
+        for key in (*_FIGURE_KEYS, "energy_covered_ratio")
+    }
     return RunPhase(
-        name=fields.text("name"),
+        name=name,
         started_at=fields.number("started_at"),
         duration_s=fields.number("duration_seconds"),
         energies_j={
             component: _parse_figure(by_key, component, fields.path, "")
-            for component in as_object("energy_joules", fields.required("energy_joules"))
+            for component in by_key["energy_joules"]
         },
         work=fields.amounts("work"),
         last_started_at=fields.optional_number("last_started_at"),
@@ -550,4 +561,6 @@ def _parse_figure(
         return figures.from_json(document, "energy", "joules")
     except figures.FigureFormatError as error:
         key, _, reason = str(error).partition(":")
+        if component:
+            key = key.replace("energy_covered_ratio", "covered_ratio")
         raise ValueError(f"{start}{key}.{component}{name}:{reason}") from error

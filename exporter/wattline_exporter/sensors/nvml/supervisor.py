@@ -14,6 +14,7 @@ from wattline.command_line import module_command
 from wattline_exporter.sensors.nvml.wire import (
     MAX_BYTES,
     FrameTooLongError,
+    InvalidFrameError,
     decode_items,
     encode_order,
     next_frame,
@@ -112,7 +113,7 @@ class WorkerSupervisor:
                 if any(isinstance(item, DriverGone) for item in items):
                     await self.stop()  # a thread that hangs in the driver may keep the pipe open
                     return ""
-        except FrameTooLongError as error:
+        except (FrameTooLongError, InvalidFrameError) as error:
             problem = str(error)
         await self.stop()
         how = problem or _describe_exit(self._process.returncode)

@@ -33,6 +33,10 @@ class FrameTooLongError(Exception):
     """The other process announced a frame of more than MAX_BYTES."""
 
 
+class InvalidFrameError(Exception):
+    """The content of a frame is not a list of items."""
+
+
 def encode_items(items: Sequence[WorkerItem]) -> bytes:
     """Return the items as one frame."""
     return _frame(items)
@@ -44,8 +48,11 @@ def encode_order(order: SamplingOrder) -> bytes:
 
 
 def decode_items(content: bytes) -> list[WorkerItem]:
-    """Return the items in order. Raises msgspec.DecodeError."""
-    return _item_decoder.decode(content)
+    """Return the items in order. Raises InvalidFrameError."""
+    try:
+        return _item_decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidFrameError(f"sent an invalid message: {error}") from error
 
 
 def decode_order(content: bytes) -> SamplingOrder:

@@ -99,6 +99,15 @@ def test_supervisor_worker_that_ends_is_logged_with_the_reason(child, caplog, en
     assert warning == f"worker {pids()[0]} ({module}) {how}; it is replaced in 0.5 s"
 
 
+def test_supervisor_worker_with_invalid_message_is_replaced_and_logged(child, caplog):
+    module, pids = child(REPORTS_AND_STAYS, b"\x00\x00\x00\x01\xc1")
+    supervise(WorkerSupervisor([module], lambda _: None), lambda: "replaced" in caplog.text)
+    (warning,) = [record.message for record in caplog.records]
+
+    assert warning.startswith(f"worker {pids()[0]} ({module}) sent an invalid message: ")
+    assert warning.endswith("; it is replaced in 0.5 s")
+
+
 def test_supervisor_interpreter_not_executable_is_reported_and_retried(tmp_path, monkeypatch):
     interpreter = tmp_path / "python3"
     interpreter.write_text("not to be executed")

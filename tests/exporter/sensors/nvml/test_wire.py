@@ -10,6 +10,7 @@ from wattline.contract.metrics import GPU_FAN, GPU_TEMPERATURE
 from wattline_exporter.sensors.nvml.wire import (
     MAX_BYTES,
     FrameTooLongError,
+    InvalidFrameError,
     decode_items,
     decode_order,
     encode_items,
@@ -123,9 +124,10 @@ def test_frame_longer_than_the_limit_is_refused_by_its_length():
         msgspec.msgpack.encode([["Pool", 1]]),
         msgspec.msgpack.encode([["Poll", ["gpu", "GPU-0"], 1.0]]),
         msgspec.msgpack.encode([["GpuCount", "2"]]),
+        b"\x91\x92\xa8GpuC\xffunt\x02",
     ],
-    ids=["empty", "JSON", "unknown type", "missing field", "text for a number"],
+    ids=["empty", "JSON", "unknown type", "missing field", "text for a number", "not UTF-8"],
 )
 def test_content_malformed_is_refused(content):
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(InvalidFrameError, match="sent an invalid message: "):
         decode_items(content)

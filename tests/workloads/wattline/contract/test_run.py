@@ -228,6 +228,14 @@ def test_run_parse_of_any_json_is_the_same_run(devices, phases):
             {"phases": [JSON["phases"][0] | {"energy_joules": {"gpu": "1"}}]},
             "phases.0.energy_joules.gpu: not a finite number",
         ),
+        (
+            {"phases": [JSON["phases"][0] | {"energy_joules": None}]},
+            "phases.0.energy_joules: expected an object",
+        ),
+        (
+            {"covered_ratio": {"gpu": {"GPU-0": "1"}}},
+            "covered_ratio.gpu.GPU-0: not a finite number",
+        ),
         ({"notes": ["a", 1]}, "notes.1: expected text"),
         ({"emissions_grams": [{"component": "gpu"}]}, "emissions_grams.0.basis: field required"),
     ],
@@ -245,12 +253,12 @@ def test_run_parse_document_without_field_names_it(missing):
         Run.parse({name: value for name, value in JSON.items() if name != missing})
 
 
-def test_run_energy_adds_half_widths_of_devices():
-    """One job loads all devices at the same time: 1.5 J + 1 J + 0.25 J."""
+def test_run_energy_adds_squares_of_half_widths_of_devices():
+    """√(1.5² + 1²) J = √3.25 J = 1.8027756 J, with the CPU's 0.25 J √3.3125 J = 1.8200275 J."""
     run = replace(RUN, devices=(replace(GPU_0, energy_j=Figure(600.0, 1.5)), GPU_1, CPU))
 
-    assert run.energy() == Figure(1_050.0, 2.75)
-    assert run.energy("gpu") == Figure(1_000.0, 2.5)
+    assert run.energy() == Figure(1_050.0, pytest.approx(1.8200275))
+    assert run.energy("gpu") == Figure(1_000.0, pytest.approx(1.8027756))
     assert run.energy("dram").state == "unknown"
 
 
@@ -322,6 +330,13 @@ def test_energy_per_unit_in_phases_counts_their_energy_only():
 )
 def test_energy_per_unit_without_energy_of_its_phases_is_of_the_run(phase):
     assert alone(phases=(phase,)).energy_per_unit() == (UnitEnergy("steps", "step", "gpu", 20.0),)
+
+
+def test_energy_per_unit_of_tiny_amount_is_left_out():
+    """600 J / 1e-310 is no finite number, which JSON cannot have."""
+    run = alone(phases=(), work={"steps": 30.0, "images": 1e-310})
+
+    assert [one.unit for one in run.energy_per_unit()] == ["steps"]
 
 
 def test_energy_per_unit_has_declared_unit_first_and_no_results():
