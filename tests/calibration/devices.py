@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tests.calibration.sensors import (
@@ -91,7 +92,7 @@ class _MeasuredGpu(VirtualGpu):
 
     def __init__(self, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float) -> None:
         super().__init__(faulty, live, begin_s, seconds)
-        self.info = replace(self.info, architecture="")  # the name has it
+        self.info = msgspec.structs.replace(self.info, architecture="")  # the name has it
         faulty.watched_s = WATCHED_S
 
     def draw(self) -> DeviceDraw:

@@ -8,11 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
-from wattline_exporter.sensors.carbon.providers.static import (
-    CUSTOM_REGION,
-    TABLE_YEAR,
-    StaticIntensity,
-)
 
 YEAR_S = 365 * 86_400.0
 UNKNOWN = "unknown"
@@ -128,6 +123,13 @@ class CarbonSlot:
     @property
     def year(self) -> int | None:
         """Year of the mean intensity of a country, None for other intensities."""
+        # the provider's module loads pydantic, which most commands do not need
+        from wattline_exporter.sensors.carbon.providers.static import (
+            CUSTOM_REGION,
+            TABLE_YEAR,
+            StaticIntensity,
+        )
+
         of_table = self.provider == StaticIntensity.name and self.region != CUSTOM_REGION
         return TABLE_YEAR if of_table else None
 

@@ -142,6 +142,8 @@ def test_run_without_exporter_logs_once_and_continues(exporter, script, closed_a
 
 def test_run_exporter_lost_continues(exporter, script):
     job = script("""
+        import wattline.client.api
+        import wattline.runs.run_end
         wattline.runs.run_end.EXIT_WITHIN_S = 0
         with wattline.run("train") as run:
             run._api = run._contributor()._api = wattline.client.api.JobApi("http://127.0.0.1:1")
@@ -194,6 +196,7 @@ def test_client_import_loads_only_standard_library(exporter, script):
 
 def test_run_idle_job_renews_lease(exporter, script, tmp_path):
     job = script(f"""
+        import wattline.client.api
         wattline.client.api.LEASE_S = 0.6
         with wattline.run("train"):
             while not os.path.exists("{tmp_path}/go"):
