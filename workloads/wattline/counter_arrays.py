@@ -29,6 +29,12 @@ class CounterSteps:
     wrapped: npt.NDArray[np.bool_]
     restarted: npt.NDArray[np.bool_]
 
+    def wrapped_amount(self, range_: float) -> _FloatArray:
+        """Return the amount of all wraps up to each kept sample (K,), for a counter that wraps at
+        `range_`; a counter plus this amount falls at restarts only.
+        """
+        return np.where(self.wrapped, range_, 0.0).cumsum()
+
 
 def counter_steps(
     t_s: _FloatArray, value: _FloatArray, limits: CounterLimits = UNLIMITED

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from wattline.figures import JOULES_PER_KWH, Figure
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_independent
 from wattline_analyzer.core.emissions import (
     Emission,
     Hardware,
@@ -149,7 +149,13 @@ def _sci_unit(work: UnitEnergy, whole: Figure, operational: Figure) -> SciUnit:
         of_intensity = (operational.half_width / operational.number) ** 2 - (
             (whole.half_width or 0.0) / whole.number
         ) ** 2
-        half = grams * math.sqrt((energy.half_width / energy.number) ** 2 + max(of_intensity, 0.0))
+        relative = sum_of_independent(
+            [
+                energy.scaled(1 / energy.number),
+                Figure(0.0, math.sqrt(max(of_intensity, 0.0))),
+            ]
+        )
+        half = grams * (relative.half_width or 0.0)
     apart = not math.isclose(energy.number * work.amount, whole.number, rel_tol=1e-9)
     return SciUnit(work.unit, work.amount, Figure(grams, half), apart)
 

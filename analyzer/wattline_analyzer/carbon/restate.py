@@ -14,7 +14,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
+from wattline.figures import (
+    JOULES_PER_KWH,
+    Figure,
+    sum_of_correlated,
+    sum_of_independent,
+)
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
     Emission,
@@ -219,16 +224,14 @@ def _emissions(
         mass = sum_of_correlated(
             [energy.scaled((slot.grams_per_kwh or 0.0) / JOULES_PER_KWH) for energy, slot in parts]
         )
-        if with_sigma and mass.half_width is not None:
-            by_intensity = math.fsum(
+        errors_g = [division_g.get((component, quality), 0.0)]
+        if with_sigma:
+            by_intensity_g = math.fsum(
                 energy.number / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0)
                 for energy, slot in parts
             )
-            mass = Figure(mass.value, math.hypot(mass.half_width, by_intensity))
-        if mass.half_width is not None:
-            mass = Figure(
-                mass.value, math.hypot(mass.half_width, division_g.get((component, quality), 0.0))
-            )
+            errors_g.append(by_intensity_g)
+        mass = sum_of_independent([mass, *(Figure(0.0, error_g) for error_g in errors_g)])
         yield Emission(
             component,
             basis,

@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from wattline.contract.work import is_useful, most_common_first, primary_first
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup, unequal_work
 from wattline_analyzer.core.group_ratios import FEWEST_PAIRS
 from wattline_analyzer.core.statistics import FloatArray, student_quantile
@@ -149,11 +149,18 @@ def judge(
     repeats = 1
     for repeats in range(FEWEST_REPEATS, longest + 1):
         logs = [np.log(group[:repeats]) for group in values]
-        measured = math.hypot(
-            *(_mean_half(h[:repeats] / v[:repeats]) for h, v in zip(halves, values, strict=True))
+        measured = sum_of_independent(
+            _relative_mean(half[:repeats] / value[:repeats])
+            for half, value in zip(halves, values, strict=True)
         )
         spread = _standard_error(logs[0], logs[1], paired=bool(pairs))
-        decision = _test(logs, spread, measured, math.log1p(max_increase), _part(repeats, planned))
+        decision = _test(
+            logs,
+            spread,
+            measured.half_width or 0.0,
+            math.log1p(max_increase),
+            _part(repeats, planned),
+        )
         if decision.verdict is not Verdict.CANNOT_TELL:
             break
     means = [Figure(float(np.exp(np.mean(np.log(group[:repeats]))))) for group in values]
@@ -219,9 +226,10 @@ def _standard_error(first: FloatArray, second: FloatArray, *, paired: bool) -> t
     return math.sqrt(total), total**2 / spread if spread > 0 else 2.0 * (n - 1)
 
 
-def _mean_half(relative: FloatArray) -> float:
-    """Return the half-width of a mean by the measurement uncertainty of each run."""
-    return float(np.sqrt(np.sum(relative**2)) / len(relative))
+def _relative_mean(relative_halves: FloatArray) -> Figure:
+    """Return a mean as a ratio to itself, 1, with the measurement uncertainty of each run."""
+    runs = [Figure(1.0, half) for half in relative_halves.tolist()]
+    return sum_of_independent(runs).scaled(1 / len(runs))
 
 
 def _pairs(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.statistics import CONFIDENCE, FloatArray, student_quantile
 
 FEWEST_PAIRS = 3
@@ -180,18 +180,10 @@ def _half_width(
 
 def _measurement(group: Sequence[RunValue]) -> float | None:
     """Return the relative half-width of the mean due to the measurement uncertainty of each run."""
-    halves = [
-        sample.value.half_width / sample.value.number
-        for sample in group
-        if sample.value.half_width is not None
-    ]
-    return (
-        float(np.sqrt(np.sum(np.square(halves))) / len(halves))
-        if len(halves) == len(group)
-        else None
-    )
+    relative = [sample.value.scaled(1 / sample.value.number) for sample in group]
+    return sum_of_independent(relative).scaled(1 / len(group)).half_width
 
 
 def _joint_measurement(first: Sequence[RunValue], second: Sequence[RunValue]) -> float | None:
-    parts = (_measurement(first), _measurement(second))
-    return None if None in parts else math.hypot(*(part or 0.0 for part in parts))
+    groups = (first, second)
+    return sum_of_independent(Figure(0.0, _measurement(group)) for group in groups).half_width

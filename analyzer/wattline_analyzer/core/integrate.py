@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from wattline.counter_arrays import counter_steps
 from wattline.counters import CounterLimits
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.samples import (
     GAP_FACTOR,
     FloatArray,
@@ -243,8 +243,12 @@ def idle_power(
     if not idle:
         return None
     medians_w = [sample_median(window.value) for window in idle]
-    half_w = math.hypot(*(_median_half_w(window) for window in idle)) / len(idle)
-    return Figure(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
+    mean_w = sum_of_independent(
+        Figure(median_w, _median_half_w(window))
+        for median_w, window in zip(medians_w, idle, strict=True)
+    ).scaled(1 / len(idle))
+    half_w = max((max(medians_w) - min(medians_w)) / 2, mean_w.half_width or 0.0)
+    return Figure(mean_w.number, half_w)
 
 
 def _median_half_w(power: Samples) -> float:
@@ -281,10 +285,6 @@ def _is_idle(power: Samples, utilization: Samples) -> bool:
 
 
 def net_energy(energy: Figure, idle: Figure, duration_s: float) -> Figure:
-    """Return E − P_idle · T in joules; the two uncertainties add in quadrature."""
-    half = (
-        None
-        if energy.half_width is None
-        else float(np.hypot(energy.half_width, (idle.half_width or 0.0) * duration_s))
-    )
-    return Figure(energy.number - idle.number * duration_s, half)
+    """Return E − P_idle · T in joules, with the random errors of both."""
+    whole = Figure(energy.number, energy.half_width)
+    return sum_of_independent([whole, idle.scaled(-duration_s)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY, is_shared
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import (
     ESTIMATE,
@@ -117,11 +116,13 @@ def measure_device(
         return MeasuredSignals(device, window, other_runs, None)
     signals = _signals(raw, device, window)
     if is_summed(device, imported=raw.imported) and device.energy.half_width is None:
-        half_j = math.hypot(
-            integral_half_j(signals.power, window) or 0.0,
-            averaging_half_j(signals.power, window, raw.mean_s or 0.0),
+        energy = sum_of_independent(
+            [
+                Figure(device.energy.number, integral_half_j(signals.power, window)),
+                Figure(0.0, averaging_half_j(signals.power, window, raw.mean_s or 0.0)),
+            ]
         )
-        device = replace(device, energy=Figure(device.energy.value, half_j or None))
+        device = replace(device, energy=Figure(energy.value, energy.half_width or None))
     on_gpu = [
         run for run in others if run.instance == device.instance and device.device in run.gpus
     ]

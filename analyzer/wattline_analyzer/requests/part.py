@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestTable
 from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies
@@ -64,12 +65,15 @@ def part_of_requests(
         _sum_j(each) for each in (divided.prefill_j, divided.decode_j, divided.idle_j)
     )
     all_j = _sum_j(whole.prefill_j) + _sum_j(whole.decode_j)
+    total = sum_of_correlated(
+        Figure(0.0, half_j) for half_j in energies.group_half_j[:groups].tolist()
+    )
     return replace(
         energies,
         divided=divided,
         half_j=energies.half_j[own],
         group_half_j=energies.group_half_j[:groups],
-        total_half_j=float(energies.group_half_j[:groups].sum()),
+        total_half_j=total.half_width or 0.0,
         unassigned_j=measured.joules - (prefill_j + decode_j + idle_j),
         measured_j=measured.joules,
         idle_j=measured.idle_j,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j
@@ -92,8 +91,10 @@ class RequestReport:
     def rest(self) -> Figure:
         """Energy that no request has; with `idle_shared` off, all idle energy is in it."""
         apart_j = 0.0 if self.idle_shared else float(self.energies.divided.idle_j.sum())
-        half_j = math.hypot(self.energies.total_half_j, self.measured_half_j or 0.0)
-        return Figure(self.energies.unassigned_j + apart_j, half_j)
+        rest_j = self.energies.unassigned_j + apart_j
+        return sum_of_independent(
+            [Figure(rest_j, self.energies.total_half_j), Figure(0.0, self.measured_half_j)]
+        )
 
 
 def interval_of(energy: EnergyPart | None) -> Figure | None:

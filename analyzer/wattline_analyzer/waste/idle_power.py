@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 
 OLDEST_S = 1.1
 """Longest age of the energy in a sample: exporters poll an idle GPU once a second, and sensors
@@ -57,6 +57,7 @@ def deep_idle_power(
     return Figure(mean_w, edges_half_j(mean_w, spans) / seconds)
 
 
-def waste_half_j(energy_j: float, seconds: float, spans: int, idle: Figure) -> float:
+def waste_half_j(energy_j: float, seconds: float, spans: int, idle: Figure) -> float | None:
     """Return the 95 % half-width of an energy minus that of the same time at deep idle."""
-    return math.hypot(edges_half_j(energy_j / seconds, spans), (idle.half_width or 0.0) * seconds)
+    energy = Figure(energy_j, edges_half_j(energy_j / seconds, spans))
+    return sum_of_independent([energy, idle.scaled(-seconds)]).half_width

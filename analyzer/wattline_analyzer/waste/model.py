@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_correlated, unknown
 
 _KWH_J = 3.6e6
 
@@ -149,7 +149,16 @@ class WasteFinding:
         """Half-width of the 95 % confidence interval; None if the GPU worked, so that the waste is
         an upper bound.
         """
-        return sum_known([gpu.half_j for gpu in self.gpus]) if self.kind in IDLE else None
+        if self.kind not in IDLE:
+            return None
+        return sum_of_correlated(Figure(0.0, gpu.half_j) for gpu in self.gpus).half_width
+
+    @property
+    def waste(self) -> Figure:
+        """Waste of all GPUs."""
+        if self.waste_j is None:
+            return unknown("deep-idle power unknown")
+        return Figure(self.waste_j, self.half_j)
 
     @property
     def limits_j(self) -> tuple[float, float] | None:
@@ -192,9 +201,12 @@ class Waste:
 
     @property
     def idle_waste(self) -> Figure:
-        """Waste of idle GPUs; the errors of GPUs add up, since one poll reads them all."""
-        halves = [finding.half_j or 0.0 for finding in self.findings if finding.kind in IDLE]
-        return Figure(self.total_j(IDLE), sum(halves))
+        """Waste of idle GPUs, 0 without any; a lower limit if that of a finding is unknown.
+
+        The errors of GPUs add up, since one poll reads them all.
+        """
+        found = [finding.waste for finding in self.findings if finding.kind in IDLE]
+        return sum_of_correlated([Figure(0.0, 0.0), *found])
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from wattline_exporter.meter.counter_track import UpdateInterval
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeteredPoll, PowerStep, poll_time_s
-from wattline_exporter.meter.uncertainty import TOLERANCE, DoubtfulWindow, stuck_power_j
+from wattline_exporter.meter.uncertainty import TOLERANCE, DoubtfulWindow, doubt_at_j, stuck_power_j
 from wattline_exporter.sensors.readings import Poll
 
 MEAN_S = 2.0
@@ -153,14 +153,7 @@ class PowerComparison:
 
     def doubt_j(self, t_s: float) -> tuple[float, float]:
         """Return the doubt at `t_s`, and what to add to the totals' unseen energy at `t_s`."""
-        if not self._windows:
-            return 0.0, 0.0
-        around = [
-            window.doubt_j(t_s) for window in self._windows if window.begin_s < t_s < window.end_s
-        ]
-        return math.fsum(half_width_j for half_width_j, _ in around), math.fsum(
-            shift_j for _, shift_j in around
-        )
+        return doubt_at_j(self._windows, t_s)
 
     def detected(self, after_s: float, until_s: float) -> list[DoubtfulWindow]:
         """Return the windows with a doubt that was detected after `after_s`, up to `until_s`."""

@@ -249,6 +249,16 @@ class DoubtfulWindow(NamedTuple):
         )
 
 
+def doubt_at_j(windows: Iterable[DoubtfulWindow], t_s: float) -> tuple[float, float]:
+    """Return the sums of the doubts of all windows around an instant: the half-width, and what to
+    add to the totals' unseen energy then.
+    """
+    around = [window.doubt_j(t_s) for window in windows if window.begin_s < t_s < window.end_s]
+    half_width_j = math.fsum(doubt_j for doubt_j, _ in around)
+    added_j = math.fsum(unseen_j for _, unseen_j in around)
+    return half_width_j, added_j
+
+
 def mark_at_totals(totals: MeterTotals) -> EnergyMark:
     """Return the mark of the totals as they are."""
     return EnergyMark(

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from wattline.contract.api import Outcome, RunGpu
 from wattline.contract.work import is_declaration, is_main
+from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.owner_counters import Owner
 from wattline_exporter.meter.uncertainty import EnergyMark, MeasuredEnergy, energy_between
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
@@ -313,8 +314,10 @@ def add_segment(
         phase.until_at = run.started_at + until_s - run.begin_s
         phase.seconds += max(0.0, until_s - cut.t_s)
         for device, energy in energies.items():
-            phase.joules[device] = phase.joules.get(device, 0.0) + energy.joules
-            phase.half_widths_j[device] = phase.half_widths_j.get(device, 0.0) + energy.half_width_j
+            before = Figure(phase.joules.get(device, 0.0), phase.half_widths_j.get(device, 0.0))
+            total = sum_of_correlated([before, Figure(energy.joules, energy.half_width_j)])
+            phase.joules[device] = total.number
+            phase.half_widths_j[device] = total.half_width or 0.0
     for slot in cut.slots:
         for device, energy in energies.items():
             _emission(emissions, device, slot).grams += energy.joules / 3.6e6 * slot.grams_per_kwh

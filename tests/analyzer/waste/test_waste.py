@@ -19,8 +19,10 @@ from tests.analyzer.waste.nodes import (
     loaded,
 )
 from wattline.contract import metrics as m
+from wattline.figures import Figure
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.waste.fetch import WasteRequest, fetch_waste
+from wattline_analyzer.waste.model import Waste
 
 HOUR = 3_600.0
 STUCK = State(HOUR, 110.0, clock=0.9)
@@ -266,6 +268,20 @@ def test_waste_without_deep_idle_power_has_unknown_joules():
     assert finding.waste_j is None
     assert finding.energy_j == pytest.approx(120 * HOUR, rel=0.01)
     assert known.waste_j == pytest.approx(50 * HOUR, rel=0.02)
+
+
+def test_idle_waste_with_an_unknown_part_is_a_lower_limit():
+    (unknown,) = found_waste(Node([[loaded(HOUR)]], [ALWAYS], idle_power_w=None)).findings
+    evidence = replace(unknown.gpus[0], energy_j=1_000.0, idle_j=400.0, half_j=30.0)
+    known = replace(unknown, gpus=(evidence, evidence))
+
+    complete = Waste((known,), 2, 0.0, 0.0).idle_waste
+    partial = Waste((known, unknown), 3, 0.0, 0.0).idle_waste
+
+    # two GPUs of 600 ± 30 J, whose errors add
+    assert (complete.state, complete.value, complete.half_width) == ("known", 1_200.0, 60.0)
+    assert (partial.state, partial.value, partial.half_width) == ("partial", 1_200.0, 60.0)
+    assert Waste((), 0, 0.0, 0.0).idle_waste == Figure(0.0, 0.0)
 
 
 def test_waste_does_not_count_time_without_samples():

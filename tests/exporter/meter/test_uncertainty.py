@@ -8,6 +8,7 @@ from wattline_exporter.meter.uncertainty import (
     averaging_j,
     bridge_tolerance_j,
     counter_delay_j,
+    doubt_at_j,
     edges_j,
     end_until_j,
     energy_between,
@@ -183,3 +184,13 @@ def test_doubtful_window_half_lies_on_either_side_of_an_instant():
 
 def test_doubtful_window_of_a_stopped_counter_counts_in_full():
     assert DoubtfulWindow(5.0, 10.0, 140.0, 6.0).doubt_j(7.0) == (140.0, 0.0)
+
+
+def test_doubts_of_windows_around_an_instant_add_up():
+    stopped = DoubtfulWindow(5.0, 10.0, 140.0, 6.0)
+    leapt = DoubtfulWindow(6.0, 9.0, 60.0, 6.5, steps=((6.5, 60.0),))
+    earlier = DoubtfulWindow(1.0, 5.0, 500.0, 2.0)
+
+    # 140 J, and half of 60 J, of which the totals have 60 J already
+    assert doubt_at_j([stopped, leapt, earlier], 7.0) == (170.0, -30.0)
+    assert doubt_at_j([], 7.0) == (0.0, 0.0)

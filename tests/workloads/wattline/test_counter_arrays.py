@@ -93,6 +93,7 @@ def test_steps_several_wraps_add_the_range_each_time():
 
     assert result.increase.tolist() == [0.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0]
     assert np.flatnonzero(result.wrapped).tolist() == [3, 5]
+    assert result.wrapped_amount(250.0).tolist() == [0.0, 0.0, 0.0, 250.0, 250.0, 500.0, 500.0]
 
 
 @st.composite

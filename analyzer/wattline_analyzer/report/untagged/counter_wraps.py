@@ -38,8 +38,8 @@ def unwrap_counter(counter: Samples, range_j: float) -> UnwrappedCounter:
     most_w = _PLAUSIBLE * max(float(rates_w.max()), 1.0) if len(rates_w) else math.inf
     steps = counter_steps(counter.t, counter.value, CounterLimits(range_j, most_w))
     t = counter.t[steps.kept]
-    lifted_j = np.where(steps.wrapped, range_j, 0.0).cumsum()
-    series = Samples(t, counter.value[steps.kept] + lifted_j, counter.exact)
+    unwrapped_j = counter.value[steps.kept] + steps.wrapped_amount(range_j)
+    series = Samples(t, unwrapped_j, counter.exact)
     return UnwrappedCounter(series, t[steps.wrapped])
 
 
