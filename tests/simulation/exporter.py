@@ -182,7 +182,7 @@ class Life:
                 PushClient(TARGET, history.run, connect=Connection(world.server, world.rng))
             )
         worker = WorkerSupervisor(["wattline_exporter.sensors.nvml.worker"], live.take_worker)
-        hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0)], worker)
+        hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0, has_run_energy=True)], worker)
         self.with_metrics: list[ReadingSource] = [health, *self.push]
         self.collector = Collector("0", live, ledger, self.with_metrics)
         self.storage = StateWriter(self.file, ledger, health, history, self.collector.second)

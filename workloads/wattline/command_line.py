@@ -34,7 +34,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
             groups[parameter.name] = parameter.annotation
-            options += _field_options(parameter.annotation)
+            options += field_options(parameter.annotation)
         else:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -49,7 +49,8 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return command_of_options
 
 
-def _field_options(group: type[Any]) -> list[inspect.Parameter]:
+def field_options(group: type[Any]) -> list[inspect.Parameter]:
+    """Return one option per field of a dataclass, in the order of the fields."""
     annotations = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(

@@ -18,22 +18,24 @@ import aiohttp
 
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.cli.check_discovery import discovery_lines
-from wattline_exporter.cli.check_gpus import CheckLine, gpu_lines
+from wattline_exporter.cli.check_gpus import gpu_lines
 from wattline_exporter.cli.kubernetes import kubelet_source
-from wattline_exporter.cli.sources import cpu_source
 from wattline_exporter.config.reloadable_file import ConfigFileError
 from wattline_exporter.config.settings import Settings
 from wattline_exporter.config.values import OperationError, UsageError
-from wattline_exporter.sensors.board import HwmonSource
 from wattline_exporter.sensors.carbon.choice import carbon_feeds, carbon_providers
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
 from wattline_exporter.sensors.carbon.options import CarbonOptions
 from wattline_exporter.sensors.carbon.transport import AiohttpTransport
-from wattline_exporter.sensors.cpu.methods import CpuSource
-from wattline_exporter.sensors.host import HostSource
 from wattline_exporter.sensors.kubernetes.pod_gpus import PodGpuAssignments
 from wattline_exporter.sensors.processes.table import DENIED, ProcessTable, may_read_all
-from wattline_exporter.sensors.readings import Poll, Source, SourceError
+from wattline_exporter.sensors.readings import SourceError
+from wattline_exporter.sensors.registry import (
+    CheckLine,
+    ChosenSensor,
+    SensorContext,
+    check_source,
+)
 from wattline_exporter.storage.file_versions import (
     FILE_SCHEMAS,
     FileVersionError,
@@ -108,25 +110,27 @@ def _first_unprivileged_port() -> int:
         return DEFAULT_UNPRIVILEGED_PORT
 
 
-CPU_COUNTER_S = 0.3
 _RUNNING = "; an exporter is running there: stop it before you start another"
 STATE_BYTES = 1 << 16
 """Size of the first tables, for which the disk must have space."""
 
 
 async def run_checks(
-    settings: Settings, carbon: CarbonOptions, idle_s: float = 0.0
+    settings: Settings,
+    sensors: Sequence[ChosenSensor],
+    carbon: CarbonOptions,
+    idle_s: float = 0.0,
 ) -> list[CheckLine]:
     """Read each source once. `idle_s` is the duration of the idle power measurement; 0 skips it."""
     feeds = carbon_feeds(carbon_providers(carbon), cache=None).feeds
-    lines = await gpu_lines(settings, idle_s) if settings.nvml else [_disabled_line("nvml")]
-    lines += await _cpu_lines(cpu_source(settings)) if settings.rapl else [_disabled_line("rapl")]
-    lines += (
-        await _board_lines(HwmonSource(settings.sysfs))
-        if settings.hwmon
-        else [_disabled_line("hwmon")]
+    lines = (
+        await gpu_lines(settings, idle_s)
+        if settings.nvml
+        else [CheckLine("nvml    off: --no-collector.nvml")]
     )
-    lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
+    context = SensorContext(sysfs=settings.sysfs)
+    for sensor in sensors:
+        lines += await asyncio.to_thread(sensor.check, context)
     lines += await _optional_sources(settings)
     lines += await discovery_lines(settings)
     if not feeds:
@@ -181,17 +185,13 @@ def _is_running(state_path: Path) -> bool:
     return False
 
 
-def _disabled_line(name: str) -> CheckLine:
-    return CheckLine(f"{name.ljust(7)} off: --no-collector.{name}")
-
-
 async def _optional_sources(settings: Settings) -> list[CheckLine]:
     """Read the sources that are off by default. A restriction is reported even if the first read
     did not meet it.
     """
     lines: list[CheckLine] = []
     if settings.processes:
-        lines += await _source_lines(ProcessTable())
+        lines += await asyncio.to_thread(check_source, ProcessTable())
         is_reported = any(DENIED in line.text for line in lines)
         lines += (
             [] if is_reported or may_read_all() else [CheckLine(f"processes in part: {DENIED}")]
@@ -217,88 +217,6 @@ async def _kubelet_lines(assignments: PodGpuAssignments) -> list[CheckLine]:
         CheckLine(f"kubelet works: {counts}"),
         *(CheckLine(f"kubelet in part: {text}") for text in read.problems()),
     ]
-
-
-async def _source_lines(source: Source) -> list[CheckLine]:
-    name = source.name.ljust(7)
-    try:
-        batch = await asyncio.to_thread(source.read)
-    except SourceError as error:
-        return [CheckLine(f"{name} off: {error}")]
-    energies = [f"{poll.device.kind} {poll.device.id}" for poll in batch.polls]
-    measured = ", ".join(energies) or f"{len(batch.readings)} readings"
-    return [
-        CheckLine(f"{name} works: {measured}", measures=bool(energies)),
-        *(CheckLine(f"{name} in part: {problem}") for problem in batch.problems),
-    ]
-
-
-async def _cpu_lines(source: CpuSource) -> list[CheckLine]:
-    """Return the method that reads CPU energy, and one line for each unavailable better one; one
-    line if none works.
-    """
-    try:
-        batch = await asyncio.to_thread(source.read)
-    except SourceError as error:
-        return [
-            CheckLine(
-                f"rapl    off: {error}; or estimate CPU energy with --cpu.power-model idle=W,max=W"
-            )
-        ]
-    assert source.method  # set by a successful read
-    refused = [
-        CheckLine(f"rapl    {name} unavailable: {error}") for name, error in source.refused.items()
-    ]
-    if not batch.polls:  # the first read of a model
-        return [
-            *refused,
-            *(CheckLine(f"rapl    estimates: {problem}") for problem in batch.problems),
-        ]
-    still = await _still_zones(source, batch.polls)
-    zones = ", ".join(_zone(poll) for poll in batch.polls if _zone(poll) not in still)
-    works = CheckLine(f"rapl    works: {zones}, by {source.method.name}", measures=True)
-    problems = [
-        *batch.problems,
-        *(f"the counter of {zone} does not move; its energy is not measured" for zone in still),
-    ]
-    return [works, *refused, *(CheckLine(f"rapl    in part: {problem}") for problem in problems)]
-
-
-async def _still_zones(source: CpuSource, before: Sequence[Poll]) -> list[str]:
-    """Return the zones whose energy counter does not move within CPU_COUNTER_S while that of
-    another zone does.
-    """
-    await asyncio.sleep(CPU_COUNTER_S)
-    try:
-        after = {
-            poll.device: poll.counter_j for poll in (await asyncio.to_thread(source.read)).polls
-        }
-    except SourceError:
-        return []
-    still = [
-        poll
-        for poll in before
-        if poll.counter_j is not None and after.get(poll.device) == poll.counter_j
-    ]
-    return [_zone(poll) for poll in still] if len(still) < len(before) else []
-
-
-def _zone(poll: Poll) -> str:
-    return f"{poll.device.kind} {poll.device.id}"
-
-
-async def _board_lines(source: HwmonSource) -> list[CheckLine]:
-    """Return no line for a board without power sensors; they are not part of runs."""
-    try:
-        batch = await asyncio.to_thread(source.read)
-    except SourceError as error:
-        return [CheckLine(f"hwmon   off: {error}")]
-    works = (
-        [CheckLine(f"hwmon   works: {', '.join(poll.device.id for poll in batch.polls)}")]
-        if batch.polls
-        else []
-    )
-    return [*works, *(CheckLine(f"hwmon   in part: {problem}") for problem in batch.problems)]
 
 
 async def _carbon_lines(feed: CarbonFeed) -> list[CheckLine]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from wattline_exporter.cli.check_gpus import CheckLine
 from wattline_exporter.cli.kubernetes import pod_names, pods_of_node
 from wattline_exporter.config.settings import Settings
 from wattline_exporter.runs.discovery.container_exits import (
@@ -16,6 +15,7 @@ from wattline_exporter.sensors.kubernetes.pods import LOG_FOLDER
 from wattline_exporter.sensors.processes.cgroups import describe_visible_cgroups
 from wattline_exporter.sensors.processes.table import may_read_all
 from wattline_exporter.sensors.readings import SourceError
+from wattline_exporter.sensors.registry import CheckLine
 
 
 async def discovery_lines(settings: Settings) -> list[CheckLine]:

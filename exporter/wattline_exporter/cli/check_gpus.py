@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -24,21 +24,11 @@ from wattline_exporter.sensors.readings import (
     Poll,
     WorkerItem,
 )
+from wattline_exporter.sensors.registry import CheckLine
 
 NVML_TIMEOUT_S = 5.0
 
 _Item = TypeVar("_Item", bound=WorkerItem)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckLine:
-    """One line of output. `measures` is True for a source of energy, `fails` where the exporter
-    cannot start.
-    """
-
-    text: str
-    measures: bool = False
-    fails: bool = False
 
 
 async def gpu_lines(settings: Settings, idle_s: float) -> list[CheckLine]:

@@ -24,7 +24,6 @@ from wattline_exporter.cli.otlp import otlp_receiver
 from wattline_exporter.cli.sources import (
     gpu_indices,
     polled_sources,
-    power_model,
     simulated_file,
     simulated_gpus,
     worker_arguments,
@@ -58,6 +57,7 @@ from wattline_exporter.sensors.node import NodeInfo
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
 from wattline_exporter.sensors.processes.exits import ProcessExits
 from wattline_exporter.sensors.readings import Service, boottime
+from wattline_exporter.sensors.registry import ChosenSensor
 from wattline_exporter.storage.history import History
 from wattline_exporter.storage.state_file import StateError, StateFile, read_boot_id
 from wattline_exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
@@ -70,19 +70,22 @@ log = logging.getLogger(__name__)
 
 
 async def run_daemon(
-    settings: Settings, carbon: CarbonOptions, level: LogLevel, log_format: LogFormat
+    settings: Settings,
+    sensors: Sequence[ChosenSensor],
+    carbon: CarbonOptions,
+    level: LogLevel,
+    log_format: LogFormat,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT, then end the process. Raises UsageError and
     OperationError.
     """
     providers = carbon_providers(carbon)
-    power_model(settings)  # a usage error comes before any file is made
-    simulated_gpus(settings)
+    simulated_gpus(settings)  # a usage error comes before any file is made
     start_logging(level, log_format)
     target = push_target(settings)
     server = WebServer(settings)
     stopping = asyncio.Event()
-    daemon = make_daemon(settings, providers, target, server, stopping)
+    daemon = make_daemon(settings, sensors, providers, target, server, stopping)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stopping.set)
@@ -93,6 +96,7 @@ async def run_daemon(
 
 def make_daemon(
     settings: Settings,
+    sensors: Sequence[ChosenSensor],
     providers: Sequence[ChosenProvider],
     target: PushTarget | None,
     server: WebServer,
@@ -126,7 +130,9 @@ def make_daemon(
     )
     kubelet = kubelet_source(settings, partial(gpu_indices, live))
     hub = SensorHub(
-        live, polled_sources(settings, live, worker, [kubelet] if kubelet else []), worker
+        live,
+        polled_sources(settings, sensors, live, worker, [kubelet] if kubelet else []),
+        worker,
     )
     carbon_service = CarbonService(carbon, live)
     push: list[PushClient] = []

@@ -18,6 +18,7 @@ from wattline.command_line import (
     version_line,
     with_option_groups,
 )
+from wattline_exporter.cli.sensor_options import Sensors, with_sensor_options
 from wattline_exporter.cli.signals import exit_on_sigint, raise_on_sigint
 from wattline_exporter.config.settings import LogFormat, LogLevel, Settings
 from wattline_exporter.config.values import OperationError, UsageError
@@ -73,9 +74,11 @@ def _commands(_version: Version = False) -> None:
 @cli.command(
     cls=ExporterCommand, short_help="Run the exporter: sample sensors, record runs, serve /metrics."
 )
+@with_sensor_options
 @with_option_groups
 def serve(
     settings: Settings,
+    sensors: Sensors,
     carbon: CarbonOptions,
     log_level: Annotated[
         LogLevel,
@@ -90,13 +93,15 @@ def serve(
     exit_on_sigint()  # until the daemon installs its own handler
     from wattline_exporter.cli.daemon import run_daemon
 
-    asyncio.run(run_daemon(settings, carbon, log_level, log_format))
+    asyncio.run(run_daemon(settings, sensors, carbon, log_level, log_format))
 
 
 @cli.command(cls=CheckCommand, short_help="Read each source once, and print its state.")
+@with_sensor_options
 @with_option_groups
 def check(
     settings: Settings,
+    sensors: Sensors,
     carbon: CarbonOptions,
     idle_seconds: Annotated[
         float,
@@ -121,7 +126,7 @@ def check(
 
     settings.check_combinations()
     raise_on_sigint()
-    lines = asyncio.run(run_check(settings, carbon, idle_seconds))
+    lines = asyncio.run(run_check(settings, sensors, carbon, idle_seconds))
     for line in lines:
         print(line.text)
     if not any(line.measures for line in lines) or any(line.fails for line in lines):

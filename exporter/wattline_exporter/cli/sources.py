@@ -14,13 +14,6 @@ from wattline_exporter.config.settings import DEFAULT_GROUP, Settings
 from wattline_exporter.config.values import UsageError
 from wattline_exporter.polling.hub import PolledSource
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.sensors.board import GraceSocketSource, HwmonSource, find_power_sensors
-from wattline_exporter.sensors.cpu import estimate as cpu_model
-from wattline_exporter.sensors.cpu.estimate import CpuModelSource, PowerModel
-from wattline_exporter.sensors.cpu.methods import CpuSource
-from wattline_exporter.sensors.cpu.perf import PerfSource
-from wattline_exporter.sensors.cpu.powercap import RaplSource
-from wattline_exporter.sensors.host import HostSource
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
 from wattline_exporter.sensors.processes.table import (
     GROUPS,
@@ -29,10 +22,8 @@ from wattline_exporter.sensors.processes.table import (
     group_of_pid,
 )
 from wattline_exporter.sensors.readings import GpuProcess, Source, boottime
+from wattline_exporter.sensors.registry import ChosenSensor, SensorContext
 
-RAPL_EVERY_S = 1.0
-HWMON_EVERY_S = 1.0
-HOST_EVERY_S = 5.0
 PROCESSES_EVERY_S = 5.0
 KUBELET_EVERY_S = 10.0
 
@@ -86,29 +77,6 @@ def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> b
         return False
 
 
-def cpu_source(settings: Settings) -> CpuSource:
-    """Return the source of CPU energy, which tries all interfaces in order of preference. Raises
-    UsageError.
-    """
-    ways: list[Source] = [
-        RaplSource(settings.sysfs),
-        PerfSource(settings.sysfs),
-        GraceSocketSource(settings.sysfs),
-    ]
-    model = power_model(settings)
-    return CpuSource([*ways, CpuModelSource(model)] if model else ways)
-
-
-def power_model(settings: Settings) -> PowerModel | None:
-    """Return the model of --cpu.power-model, None without it. Raises UsageError."""
-    if settings.cpu_power_model is None:
-        return None
-    try:
-        return cpu_model.parse_power_model(settings.cpu_power_model)
-    except ValueError as error:
-        raise UsageError(f"--cpu.power-model: {error}") from error
-
-
 def process_table(settings: Settings) -> ProcessTable:
     """Return the source of the processes, grouped as the settings choose. Raises UsageError."""
     by = settings.process_group or DEFAULT_GROUP
@@ -144,6 +112,7 @@ def _process_roles(worker: WorkerSupervisor | None) -> dict[str, int]:
 
 def polled_sources(
     settings: Settings,
+    sensors: Sequence[ChosenSensor],
     live: LiveState,
     worker: WorkerSupervisor | None = None,
     pods: Sequence[Source] = (),
@@ -152,12 +121,13 @@ def polled_sources(
     OperationError.
     """
     sources: list[PolledSource] = []
-    if settings.rapl:
-        sources.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
-    if settings.hwmon and find_power_sensors(settings.sysfs / "class/hwmon"):
-        sources.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
-    if settings.host:
-        sources.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
+    context = SensorContext(sysfs=settings.sysfs, own_pids=partial(_process_roles, worker))
+    for sensor in sensors:
+        period_s = sensor.kind.period_s
+        has_run_energy = sensor.kind.has_run_energy
+        sources += [
+            PolledSource(source, period_s, has_run_energy) for source in sensor.sources(context)
+        ]
     indices = partial(gpu_indices, live)
     if settings.processes:
         sources.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))

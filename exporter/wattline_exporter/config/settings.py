@@ -63,7 +63,9 @@ class LogFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Values of the options, except those of carbon intensities, in the order of --help."""
+    """Values of the options, in the order of --help, except those of carbon intensities and of
+    sensors in the registry.
+    """
 
     listen_address: Annotated[
         str,
@@ -140,24 +142,6 @@ class Settings:
     nvml: Annotated[
         bool, typer.Option("--collector.nvml/--no-collector.nvml", help="Read GPUs through NVML.")
     ] = True
-    rapl: Annotated[
-        bool,
-        typer.Option(
-            "--collector.rapl/--no-collector.rapl", help="Read CPU and DRAM energy through RAPL."
-        ),
-    ] = True
-    hwmon: Annotated[
-        bool,
-        typer.Option(
-            "--collector.hwmon/--no-collector.hwmon", help="Read the power sensors of the board."
-        ),
-    ] = True
-    host: Annotated[
-        bool,
-        typer.Option(
-            "--collector.host/--no-collector.host", help="Read CPU and memory use of the node."
-        ),
-    ] = True
     processes: Annotated[
         bool,
         typer.Option(
@@ -196,14 +180,6 @@ class Settings:
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Keep a local history.")
     ] = True
-    cpu_power_model: Annotated[
-        str | None,
-        typer.Option(
-            "--cpu.power-model",
-            help="Estimate CPU energy from utilization where RAPL is missing.",
-            metavar="idle=W,max=W",
-        ),
-    ] = None
     push_url: Annotated[
         str | None,
         typer.Option(

@@ -34,10 +34,15 @@ FAILED_PERIODS = 10
 
 
 class PolledSource(NamedTuple):
-    """A blocking source, and the period in seconds at which it is read."""
+    """A blocking source, and the period in seconds at which it is read.
+
+    `has_run_energy`: its devices belong to runs, so that it is also read at the start and end of
+    each run.
+    """
 
     source: Source
     period_s: float
+    has_run_energy: bool = False
 
 
 class GpuPoller(Protocol):
@@ -90,7 +95,7 @@ class SensorHub(Service):
     async def run(self) -> None:
         """Poll all sensors until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for source, period_s in self._sources:
+            for source, period_s, _ in self._sources:
                 tasks.create_task(self._poll_periodically(source, period_s))
             if self._worker:
                 tasks.create_task(self._worker.run())
@@ -138,8 +143,8 @@ class SensorHub(Service):
         return update
 
     async def _read_cpu_energy(self) -> None:
-        for source, period_s in self._sources:
-            if source.name == "rapl":
+        for source, period_s, has_run_energy in self._sources:
+            if has_run_energy:
                 await self._poll(source, period_s)
 
     async def wait_until_settled(self, devices: Iterable[Device], t_s: float) -> None:
@@ -175,7 +180,7 @@ class SensorHub(Service):
     @property
     def is_ready(self) -> bool:
         """True once every source was read, or READY_WITHIN_S has passed."""
-        is_read = {source.name for source, _ in self._sources} <= set(self.live.sources)
+        is_read = {polled.source.name for polled in self._sources} <= set(self.live.sources)
         gpus_read = not self._worker or self.live.has_read_gpus()
         return (is_read and gpus_read) or self._clock() - self._started_s > READY_WITHIN_S
 

@@ -18,12 +18,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattline.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
 from wattline_exporter.sensors.readings import Batch, Device, Poll, Reading, SourceError, boottime
+from wattline_exporter.sensors.registry import CheckLine, NoOptions, SensorContext, SensorKind
 
 MAX_BOARD_W = 100_000.0
 """Upper bound of a board's power."""
@@ -265,3 +266,33 @@ class GraceSocketSource:
                 chosen[device] = sensor
         self._names |= {device: sensor.name for device, sensor in chosen.items()}
         return dict(sorted(chosen.items()))
+
+
+def find_board(_options: NoOptions, context: SensorContext) -> Sequence[HwmonSource]:
+    """Return the source of the board's sensors, none for a board without power sensors."""
+    hwmon = context.sysfs / "class" / "hwmon"
+    return [HwmonSource(context.sysfs)] if find_power_sensors(hwmon) else []
+
+
+def board_lines(source: HwmonSource) -> list[CheckLine]:
+    """Return no line for a board without power sensors; they are not part of runs."""
+    try:
+        batch = source.read()
+    except SourceError as error:
+        return [CheckLine(f"hwmon   off: {error}")]
+    works = (
+        [CheckLine(f"hwmon   works: {', '.join(poll.device.id for poll in batch.polls)}")]
+        if batch.polls
+        else []
+    )
+    return [*works, *(CheckLine(f"hwmon   in part: {problem}") for problem in batch.problems)]
+
+
+SENSOR = SensorKind(
+    name="hwmon",
+    help="Read the power sensors of the board.",
+    period_s=1.0,
+    find=find_board,
+    check=board_lines,
+    position=2,
+)

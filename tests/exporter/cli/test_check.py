@@ -147,7 +147,7 @@ def test_check_reports_a_worker_that_cannot_be_executed(tmp_path, monkeypatch):
     interpreter.write_text("not to be executed")
     monkeypatch.setattr(sys, "executable", str(interpreter))
     lines = asyncio.run(
-        run_checks(Settings(state_path=tmp_path / "state", sysfs=tmp_path), CarbonOptions())
+        run_checks(Settings(state_path=tmp_path / "state", sysfs=tmp_path), (), CarbonOptions())
     )
 
     assert lines[0].text.startswith(

@@ -97,12 +97,10 @@ def test_idle_power_without_gpus_or_time_is_skipped():
 
 
 def test_check_prints_idle_power_of_each_responding_gpu(tmp_path):
-    settings = Settings(
-        state_path=tmp_path / "state", simulate="2xH200", sysfs=tmp_path, rapl=False
-    )
+    settings = Settings(state_path=tmp_path / "state", simulate="2xH200", sysfs=tmp_path)
     lines = [
         line.text
-        for line in asyncio.run(run_checks(settings, CarbonOptions(), idle_s=1.0))
+        for line in asyncio.run(run_checks(settings, (), CarbonOptions(), idle_s=1.0))
         if line.text.startswith("idle")
     ]
     assert [line.split(" draws")[0] for line in lines] == ["idle    GPU 0", "idle    GPU 1"]

@@ -48,7 +48,7 @@ class CpuEnergy:
 
 def test_read_cpu_energy_soon_repeats_no_read_that_is_under_way() -> None:
     source = CpuEnergy()
-    hub = SensorHub(LiveState(), [PolledSource(source, 1.0)], None)
+    hub = SensorHub(LiveState(), [PolledSource(source, 1.0, has_run_energy=True)], None)
 
     async def read() -> None:
         for _ in range(3):

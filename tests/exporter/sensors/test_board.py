@@ -4,12 +4,16 @@ import pytest
 
 from tests.fakes import hwmon
 from wattline.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
-from wattline_exporter.cli.sources import polled_sources
-from wattline_exporter.config.settings import Settings
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.sensors.board import GraceSocketSource, HwmonSource, find_power_sensors
+from wattline_exporter.sensors.board import (
+    GraceSocketSource,
+    HwmonSource,
+    board_lines,
+    find_board,
+    find_power_sensors,
+)
 from wattline_exporter.sensors.readings import Batch, Device, Reading, SourceError
+from wattline_exporter.sensors.registry import CheckLine, NoOptions, SensorContext
 
 MODULE, GRACE, CPU, SYSIO = (f"power_meter-ACPI000D:{number:02d}" for number in range(4))
 
@@ -133,17 +137,19 @@ def test_hwmon_board_without_sensors_is_up_and_empty(tmp_path):
 
 
 def test_hwmon_board_without_sensors_at_start_has_no_source(tmp_path):
-    bare, board = tmp_path / "bare", tmp_path / "board"
+    board = tmp_path / "board"
     hwmon.grace_hopper(board)
 
-    def names(sysfs):
-        return [
-            source.name
-            for source, _ in polled_sources(Settings(state_path=tmp_path, sysfs=sysfs), LiveState())
-        ]
+    assert find_board(NoOptions(), SensorContext(sysfs=tmp_path / "bare")) == []
+    assert [s.name for s in find_board(NoOptions(), SensorContext(sysfs=board))] == ["hwmon"]
 
-    assert "hwmon" not in names(bare)
-    assert "hwmon" in names(board)
+
+def test_check_hwmon_lists_sensors_or_nothing(tmp_path):
+    assert board_lines(HwmonSource(tmp_path)) == []
+    hwmon.meter(tmp_path, 0, "Grace Power Socket 0", 150)
+    assert board_lines(HwmonSource(tmp_path)) == [
+        CheckLine("hwmon   works: power_meter-ACPI000D:00/Grace Power Socket 0")
+    ]
 
 
 def test_hwmon_integral_of_a_sensor_is_its_energy(tmp_path):

@@ -14,7 +14,7 @@ from wattline.contract.metrics import (
     PROCESS_CPU,
     PROCESS_MEMORY,
 )
-from wattline_exporter.sensors.host import HostSource
+from wattline_exporter.sensors.host.usage import HostSource
 from wattline_exporter.sensors.readings import SourceError
 
 MEMINFO = """MemTotal:       16000 kB

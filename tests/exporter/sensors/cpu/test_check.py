@@ -1,33 +1,32 @@
-"""CPU energy, board sensors and the power model in `exporter check`."""
+"""CPU energy and the power model in `exporter check`."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import threading
+from pathlib import Path
 
 import pytest
 
-from tests.fakes import hwmon, power_pmu, powercap
+from tests.fakes import power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
-from wattline_exporter.cli.check import _board_lines, _cpu_lines
-from wattline_exporter.cli.check_gpus import CheckLine
-from wattline_exporter.cli.sources import cpu_source
-from wattline_exporter.config.settings import Settings
 from wattline_exporter.config.values import UsageError
-from wattline_exporter.sensors.board import HwmonSource
+from wattline_exporter.sensors.cpu import CpuOptions, find_cpu
+from wattline_exporter.sensors.cpu.check import cpu_lines
 from wattline_exporter.sensors.cpu.methods import CpuSource
 from wattline_exporter.sensors.cpu.perf import PerfSource
 from wattline_exporter.sensors.cpu.powercap import RaplSource
+from wattline_exporter.sensors.registry import CheckLine, SensorContext
 
 
-def cpu(source: CpuSource) -> list[CheckLine]:
-    return asyncio.run(_cpu_lines(source))
+def found(sysfs: Path, model: str | None = None) -> CpuSource:
+    (source,) = find_cpu(CpuOptions(power_model=model), SensorContext(sysfs=sysfs))
+    return source
 
 
 def test_check_cpu_with_powercap_is_one_line(tmp_path):
     powercap.amd(tmp_path)
-    (line,) = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path)))
+    (line,) = cpu_lines(found(tmp_path))
     assert line == CheckLine("rapl    works: core 0, package 0, by powercap", measures=True)
 
 
@@ -44,7 +43,7 @@ def test_check_cpu_zone_that_does_not_move_is_not_measured(tmp_path):
     thread = threading.Thread(target=use_package)
     thread.start()
     try:
-        works, problem = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path)))
+        works, problem = cpu_lines(found(tmp_path))
     finally:
         ended.set()
         thread.join()
@@ -62,7 +61,7 @@ def test_check_cpu_with_perf_adds_cause_and_remedy_of_powercap(tmp_path):
     power_pmu.pmu(tmp_path, "power", 9, "0", ["energy-pkg"])
     kernel = FakeKernel()
     perf = PerfSource(tmp_path, tmp_path, open_event=kernel.open_event)
-    works, why = cpu(CpuSource([RaplSource(tmp_path), perf]))
+    works, why = cpu_lines(CpuSource([RaplSource(tmp_path), perf]))
     perf.close()
     kernel.close()
     assert works == CheckLine("rapl    works: package 0, by perf", measures=True)
@@ -76,7 +75,7 @@ def test_check_cpu_without_any_method_lists_all_causes(tmp_path):
     power_pmu.pmu(tmp_path, "power", 9, "0", ["energy-pkg"])
     kernel = FakeKernel(refuse=errno.EACCES)
     ways = [RaplSource(tmp_path), PerfSource(tmp_path, tmp_path, open_event=kernel.open_event)]
-    (line,) = cpu(CpuSource(ways))
+    (line,) = cpu_lines(CpuSource(ways))
     assert line.text.startswith("rapl    off: no RAPL on this host")
     assert "; perf: perf_event_open: not permitted, kernel.perf_event_paranoid is ?; " in line.text
     assert "give the exporter CAP_PERFMON" in line.text
@@ -85,9 +84,7 @@ def test_check_cpu_without_any_method_lists_all_causes(tmp_path):
 
 
 def test_check_cpu_model_is_an_estimate_and_measures_nothing(tmp_path):
-    lines = cpu(
-        cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path, cpu_power_model="idle=40,max=150"))
-    )
+    lines = cpu_lines(found(tmp_path, "idle=40,max=150"))
     assert lines[-1].text == (
         "rapl    estimates: CPU energy is estimated from utilization, --cpu.power-model "
         "idle=40,max=150"
@@ -95,16 +92,8 @@ def test_check_cpu_model_is_an_estimate_and_measures_nothing(tmp_path):
     assert not any(line.measures for line in lines)
 
 
-def test_check_cpu_invalid_model_is_a_usage_error(tmp_path):
+def test_cpu_options_invalid_model_is_a_usage_error():
     with pytest.raises(
         UsageError, match=r"^--cpu.power-model: expected idle=W,max=W .* not 'idle=90,max=60'$"
     ):
-        cpu_source(Settings(state_path=tmp_path, cpu_power_model="idle=90,max=60"))
-
-
-def test_check_hwmon_lists_sensors_or_nothing(tmp_path):
-    assert asyncio.run(_board_lines(HwmonSource(tmp_path))) == []
-    hwmon.meter(tmp_path, 0, "Grace Power Socket 0", 150)
-    assert asyncio.run(_board_lines(HwmonSource(tmp_path))) == [
-        CheckLine("hwmon   works: power_meter-ACPI000D:00/Grace Power Socket 0")
-    ]
+        CpuOptions(power_model="idle=90,max=60")
