@@ -15,7 +15,7 @@ from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.ranges import LIMIT_W, generated_load
 from wattline.contract import metrics as m
-from wattline.figures import JOULES_PER_KWH, Figure
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
 from wattline_analyzer.carbon.restate import restate
 from wattline_analyzer.core.devices import MeasuredDevice
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
@@ -84,7 +84,11 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
     windows = {"n": Window(start_s, end_s, True, seconds)}
     tracks = energy_tracks(_series(rng, load, start_s, end_s), "run", [device], windows)
     run: Any = SimpleNamespace(
-        devices=(device,), carbon_slots=(), emissions=(), estimated=frozenset()
+        devices=(device,),
+        carbon_slots=(),
+        emissions=(),
+        estimated=frozenset(),
+        sum_of_devices=sum_of_one_job,
     )
     (found,) = restate(
         run, windows, tracks, PastIntensities("gb", "GB", "average", tuple(slots))

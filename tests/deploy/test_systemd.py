@@ -16,6 +16,7 @@ from tests.fakes import nvml
 from tests.polling import eventually
 from wattline_exporter import simulation
 from wattline_exporter.simulation import Constant, Simulation
+from wattline_exporter.storage.file_versions import STATE_SCHEMA_VERSION
 
 UNIT = "wattline-exporter"
 FILES = f"{SOURCE}/deploy/systemd"
@@ -280,7 +281,7 @@ def test_state_of_another_version_ends_the_service_without_restarts(
         assert f"mv /var/lib/wattline /var/lib/wattline.schema-{version}" in log(node)
     finally:
         node.run("systemctl", "stop", UNIT)
-        node.run("/opt/wattline/bin/python3", "-c", command, change.format(2))
+        node.run("/opt/wattline/bin/python3", "-c", command, change.format(STATE_SCHEMA_VERSION))
         node.run("systemctl", "reset-failed", UNIT)
     assert node.run("systemctl", "start", UNIT).returncode == 0
     eventually(
