@@ -17,7 +17,7 @@ from tests.calibration.ranges import LIMIT_W, generated_load
 from wattline.contract import metrics as m
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
 from wattline_analyzer.carbon.restate import restate
-from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.timeline import Window
@@ -80,7 +80,7 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
     whole_j = math.fsum(joules)
     half_j = log_uniform(rng, 1e-4, 1e-2) * whole_j
     energy = Figure(whole_j + half_j / 1.96 * rng.standard_normal(), half_j)
-    device = MeasuredDevice("n", "gpu", "GPU-0", "0", "GPU", energy, seconds, power_limit_w=LIMIT_W)
+    device = ReportDevice("n", "gpu", "GPU-0", "0", "GPU", energy, seconds, power_limit_w=LIMIT_W)
     windows = {"n": Window(start_s, end_s, True, seconds)}
     tracks = energy_tracks(_series(rng, load, start_s, end_s), "run", [device], windows)
     run: Any = SimpleNamespace(

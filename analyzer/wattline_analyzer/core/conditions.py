@@ -11,7 +11,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.counter_arrays import counter_steps
-from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.phases import run_phase_spans
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import Samples
@@ -101,7 +101,7 @@ def read_spans(spans: Spans) -> Spans:
     return [(start_s + _SLOW_READING_S, end_s) for start_s, end_s in spans]
 
 
-def is_unused(raw: SampleTable, device: MeasuredDevice, window: Window) -> bool:
+def is_unused(raw: SampleTable, device: ReportDevice, window: Window) -> bool:
     """Return True if the GPU's utilization was 0 at every sample of the run, and there are enough
     of them.
     """

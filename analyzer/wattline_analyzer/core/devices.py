@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from wattline.contract.power_sensors import gpu_limits_j
+from wattline.contract.work import SHARE_POLICY, is_shared
 from wattline.figures import Figure
 
 ESTIMATE = "model"
@@ -44,15 +45,24 @@ UNKNOWN_GPU = GpuModel("", "")
 _COVERED = 0.9995
 
 
+class DeviceKey(NamedTuple):
+    """Identity of a device within a run; `device` is a UUID or a number."""
+
+    instance: str
+    component: str
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
-class MeasuredDevice:
+class ReportDevice:
     """A device with its energy in joules between the run's start and end on the device's instance.
 
     `energy` is the ledger's figure, `integral_j` the ledger's integral of power. `from_raw_samples`
     is the analyzer's figure from raw samples, `net` the energy above `idle_power_w`. `duration_s`
     is the time that the energy covers: less than the run where an import or an untagged range lacks
     samples. `shared` is True if other runs used the device at the same time. `methods` names the
-    sources of the energy in the order of time.
+    sources of the energy in the order of time. `attributed_j` is the run's share in joules by
+    policy, where it is known.
     """
 
     instance: str
@@ -72,6 +82,11 @@ class MeasuredDevice:
     shared: bool = False
     methods: tuple[str, ...] = ()
     architecture: str = ""
+    attributed_j: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> DeviceKey:
+        return DeviceKey(self.instance, self.component, self.device)
 
     @property
     def estimated(self) -> bool:
@@ -91,17 +106,19 @@ class MeasuredDevice:
     def mean_power_w(self) -> Figure | None:
         return self.energy.scaled(1 / self.duration_s) if self.duration_s > 0 else None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributedDevice(MeasuredDevice):
-    """A device with the run's share of its energy.
-
-    `attributed_j` is the share in joules by policy, where it is known; `divided` says that a part
-    of the energy belongs to others.
-    """
-
-    divided: bool = False
-    attributed_j: Mapping[str, float] = field(default_factory=dict)
+    @property
+    def divided(self) -> bool:
+        """True if a part of the energy is not the run's, with the idle power attributed to the
+        holders.
+        """
+        attributed_j = self.attributed_j.get(SHARE_POLICY)
+        return attributed_j is not None and is_shared(
+            self.energy.number,
+            attributed_j,
+            mean_power_w=self.mean_power_w.number if self.mean_power_w else 0.0,
+            max_power_w=self.max_power_w or 0.0,
+            half_j=self.energy.half_width or 0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +187,18 @@ class Calibration:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDevice(AttributedDevice):
-    """A device of a finished report; `calibrated` is the calibrated energy in joules."""
+@dataclass(frozen=True, slots=True)
+class CalibratedGpu:
+    """The calibration of a GPU of the run, and the GPU's calibrated energy in joules."""
 
-    budget: UncertaintyBudget | None = None
-    calibration: Calibration | None = None
-    calibrated: Figure | None = None
+    calibration: Calibration
+    energy: Figure
+
+    @property
+    def residual_j(self) -> float | None:
+        """The uncertainty that remains after calibration, either way."""
+        percent = self.calibration.uncertainty_percent
+        return None if percent is None else abs(self.energy.number) * percent / 100
 
 
 def fields_of(stage: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_window
 from wattline.figures import Figure
-from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import Finding, RunPhase
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of, samples
 from wattline_analyzer.core.samples import Samples, clean, median_spacing_s
@@ -178,7 +178,7 @@ def rise_limits(
 
 
 def measurable_phases(
-    phases: Sequence[RunPhase], devices: Sequence[MeasuredDevice], working: Collection[str] = ()
+    phases: Sequence[RunPhase], devices: Sequence[ReportDevice], working: Collection[str] = ()
 ) -> tuple[tuple[RunPhase, ...], list[Finding]]:
     """Return the phases without GPU energies of those shorter than ten sensor updates, and a
     finding about them.
@@ -207,7 +207,7 @@ def measurable_phases(
     return kept, [Finding("note", "phase_too_short", "", text)]
 
 
-def shortest_phase_s(devices: Sequence[MeasuredDevice]) -> float:
+def shortest_phase_s(devices: Sequence[ReportDevice]) -> float:
     """Return the shortest phase with a GPU energy: ten updates of the slowest sensor among the
     GPUs.
     """

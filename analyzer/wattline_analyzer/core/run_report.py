@@ -10,10 +10,11 @@ from typing import Literal
 from wattline.contract.work import SHARE_POLICY
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import (
-    AttributedDevice,
+    CalibratedGpu,
     Calibration,
-    MeasuredDevice,
+    DeviceKey,
     ReportDevice,
+    UncertaintyBudget,
 )
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
@@ -193,10 +194,11 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Calibrated energy of all GPUs, None if one lacks a calibration; `per_unit` is by unit of
-    work.
+    """Calibrated energies in joules: of the run's GPUs, of all of them together, and by unit of
+    work. `energy` is None if a GPU lacks a calibration.
     """
 
+    gpus: Mapping[DeviceKey, CalibratedGpu]
     energy: Figure | None
     per_unit: Mapping[str, Figure]
 
@@ -220,7 +222,7 @@ class MeasuredRun:
     started_at_s: float
     ended_at_s: float | None
     duration_s: float
-    devices: tuple[MeasuredDevice, ...]
+    devices: tuple[ReportDevice, ...]
     energy: Mapping[str, Figure]
     from_raw_samples: Figure | None
     integral_j: float | None
@@ -298,7 +300,6 @@ class AttributedRun(MeasuredRun):
     during it.
     """
 
-    devices: tuple[AttributedDevice, ...]
     work: tuple[Work, ...]
     emissions: tuple[Emission, ...]
     carbon_slots: tuple[CarbonSlot, ...]
@@ -339,8 +340,8 @@ class AttributedRun(MeasuredRun):
 class Report(AttributedRun):
     """A finished report: findings, and what follows from the user's inputs."""
 
-    devices: tuple[ReportDevice, ...]
     findings: tuple[Finding, ...]
+    budgets: Mapping[DeviceKey, UncertaintyBudget]
     boundaries: tuple[Boundary, ...] = ()
     price: Price | None = None
     restated: tuple[Restatement, ...] = ()

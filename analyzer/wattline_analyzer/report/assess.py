@@ -29,7 +29,7 @@ from wattline_analyzer.carbon.restate import emissions_by_slot, restate
 from wattline_analyzer.core.conditions import is_unused
 from wattline_analyzer.core.devices import (
     SCRAPED,
-    AttributedDevice,
+    DeviceKey,
     ReportDevice,
     UncertaintyBudget,
     fields_of,
@@ -40,6 +40,7 @@ from wattline_analyzer.core.run_report import (
     FORMAT_LABEL,
     NO_INPUTS,
     AttributedRun,
+    Calibrated,
     Finding,
     MeasuredRun,
     Report,
@@ -51,19 +52,13 @@ from wattline_analyzer.core.timeline import EnergyTracks, Window, other_runs, wi
 from wattline_analyzer.report import aliasing
 from wattline_analyzer.report.assess_imported import averaging_s, import_findings
 from wattline_analyzer.report.boundaries import energy_boundaries
-from wattline_analyzer.report.calibration import (
-    UNCALIBRATED,
-    CalibratedGpus,
-    calibrate,
-    calibration_findings,
-)
+from wattline_analyzer.report.calibration import calibrate, calibration_findings
 from wattline_analyzer.report.checks import coverage_findings, device_findings, gpu_findings
 from wattline_analyzer.report.clock import clock_findings, clock_offsets
 from wattline_analyzer.report.devices import (
-    MeasuredSignals,
+    DeviceSignals,
     RawSeries,
     Signals,
-    attribute_device,
     device_order,
     is_summed,
     measure_device,
@@ -85,7 +80,7 @@ class _Measured:
     ledger: RunLedger
     raw: RawSeries
     windows: Mapping[str, Window]
-    devices: tuple[MeasuredSignals, ...]
+    devices: tuple[DeviceSignals, ...]
     run: MeasuredRun
     findings: tuple[Finding, ...]
 
@@ -100,9 +95,9 @@ class _Attributed:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The third stage: the uncertainty budgets in the order of the devices, and the findings."""
+    """The third stage: the uncertainty budgets and the findings."""
 
-    budgets: tuple[UncertaintyBudget | None, ...]
+    budgets: Mapping[DeviceKey, UncertaintyBudget]
     findings: tuple[Finding, ...]
     carbon_findings: tuple[Finding, ...]
 
@@ -113,8 +108,9 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     """
     measured = _measure(frames)
     attributed = _attribute(measured, inputs)
-    checked = _check(measured, attributed.run, inputs)
-    return _extend(measured, attributed, checked, inputs)
+    calibrated = calibrate(attributed.run, inputs.calibrations) if inputs.calibrations else None
+    checked = _check(measured, attributed.run, calibrated, inputs)
+    return _extend(measured, attributed, checked, calibrated, inputs)
 
 
 def _measure(frames: RunFrames) -> _Measured:
@@ -213,14 +209,7 @@ def _ledger_findings(ledger: RunLedger) -> Iterator[Finding]:
 
 def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     run, ledger = measured.run, measured.ledger
-    shares_j = {
-        (one.instance, one.component, one.device): one.attributed_j for one in ledger.devices
-    }
-    devices = tuple(
-        attribute_device(device, shares_j[device.instance, device.component, device.device])
-        for device in run.devices
-    )
-    tracks = energy_tracks(measured.raw, run.run_id, devices, measured.windows)
+    tracks = energy_tracks(measured.raw, run.run_id, run.devices, measured.windows)
     windows_s = {
         instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()
     }
@@ -228,7 +217,7 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     by_user: list[Emission] = []
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
-    attributed = attributed_run(run, ledger, devices, slots, by_user)
+    attributed = attributed_run(run, ledger, slots, by_user)
     if run.ended_at_s is None and not run.untagged:
         attributed = replace(
             attributed, emissions=_present_emissions(attributed, measured.windows, tracks)
@@ -254,16 +243,23 @@ def _present_emissions(
     return (*late, *by_slot, *(one for one in run.emissions if one.origin != "ledger"))
 
 
-def _check(measured: _Measured, run: AttributedRun, inputs: UserInputs) -> _Checked:
-    budgets: list[UncertaintyBudget | None] = []
+def _check(
+    measured: _Measured, run: AttributedRun, calibrated: Calibrated | None, inputs: UserInputs
+) -> _Checked:
+    budgets: dict[DeviceKey, UncertaintyBudget] = {}
+    calibrated_gpus = calibrated.gpus if calibrated else {}
     findings: list[Finding] = []
-    for device, one in zip(run.devices, measured.devices, strict=True):
+    for one in measured.devices:
+        device = one.device
         findings += coverage_findings(device, untagged=run.untagged)
-        budget, more = device_budget(device), list[Finding]()
+        budget = device_budget(device)
         if one.signals is not None:
             budget, more = _check_gpu(device, measured.raw, one.window, one.signals)
-        budgets.append(budget)
-        findings += more
+            if device.key in calibrated_gpus:
+                budget = replace(budget, residual_j=calibrated_gpus[device.key].residual_j)
+            findings += more
+        if budget is not None:
+            budgets[device.key] = budget
         findings += device_findings(device, one.other_runs)
         is_one_of_several = (
             one.signals is not None
@@ -280,11 +276,14 @@ def _check(measured: _Measured, run: AttributedRun, inputs: UserInputs) -> _Chec
     about = carbon_findings(
         raw, measured.windows, run.carbon_slots, emitting, given=inputs.grams_per_kwh is not None
     )
-    return _Checked(tuple(budgets), tuple(findings), tuple(about))
+    return _Checked(budgets, tuple(findings), tuple(about))
 
 
 def _check_gpu(
-    device: AttributedDevice, raw: RawSeries, window: Window, signals: Signals
+    device: ReportDevice,
+    raw: RawSeries,
+    window: Window,
+    signals: Signals,
 ) -> tuple[UncertaintyBudget, list[Finding]]:
     findings = list(gpu_findings(device, raw, window, signals))
     suspected = suspicions(raw.table, window, device.instance, device.device)
@@ -297,13 +296,18 @@ def _check_gpu(
         about_aliasing = aliasing.aliasing_findings(
             device.label, beat, sensor, power, counted=counted
         )
-    summed_s = (raw.mean_s or 0.0) if is_summed(device, imported=raw.imported) else None
-    budget = gpu_budget(device, signals.power, window, beat if about_aliasing else None, summed_s)
+    summed_s = (raw.mean_s or 0.0) if is_summed(device.methods, imported=raw.imported) else None
+    suspected_beat = beat if about_aliasing else None
+    budget = gpu_budget(device, signals.power, window, suspected_beat, summed_s)
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
 def _extend(
-    measured: _Measured, attributed: _Attributed, checked: _Checked, inputs: UserInputs
+    measured: _Measured,
+    attributed: _Attributed,
+    checked: _Checked,
+    calibrated: Calibrated | None,
+    inputs: UserInputs,
 ) -> Report:
     run = attributed.run
     boundaries = energy_boundaries(run, inputs.pue)
@@ -319,29 +323,25 @@ def _extend(
         if inputs.hardware
         else ()
     )
-    calibrated = calibrate(run, inputs.calibrations) if inputs.calibrations else UNCALIBRATED
     findings = [
         *measured.findings,
-        *(
-            calibration_findings(run.devices, calibrated, inputs.calibrations)
-            if inputs.calibrations
-            else []
-        ),
+        *(calibration_findings(run.devices, calibrated, inputs.calibrations) if calibrated else []),
         *checked.findings,
         *checked.carbon_findings,
         *given_intensity_findings(inputs.grams_per_kwh),
         *restatement_findings(restated, inputs.past),
         *(sci_findings(sci) if inputs.hardware else []),
     ]
-    stage = fields_of(run) | {"devices": _devices(run, checked, calibrated), "emissions": emissions}
+    stage = fields_of(run) | {"emissions": emissions}
     return Report(
         **stage,
         findings=ordered_findings(findings),
+        budgets=checked.budgets,
         boundaries=boundaries,
         price=inputs.price,
         restated=restated,
         sci=sci,
-        calibrated=calibrated.energy,
+        calibrated=calibrated,
     )
 
 
@@ -352,28 +352,6 @@ def _restated(
         if not past.problem:
             fallback = inputs.grams_per_kwh if past.basis == "average" else None
             yield restate(attributed.run, measured.windows, attributed.tracks, past, fallback)
-
-
-def _devices(
-    run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus
-) -> tuple[ReportDevice, ...]:
-    found = []
-    for device, budget in zip(run.devices, checked.budgets, strict=True):
-        calibration = calibrated.by_gpu.get(device.device) if device.component == "gpu" else None
-        energy = calibration.energy(device.energy, device.duration_s) if calibration else None
-        residual_j = None
-        if energy and calibration and calibration.uncertainty_percent is not None:
-            residual_j = abs(energy.number) * calibration.uncertainty_percent / 100
-        with_residual = replace(budget, residual_j=residual_j) if budget else None
-        found.append(
-            ReportDevice(
-                **fields_of(device),
-                budget=with_residual,
-                calibration=calibration,
-                calibrated=energy,
-            )
-        )
-    return tuple(found)
 
 
 def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattline.figures import Figure
-from wattline_analyzer.core.devices import ReportDevice, fields_of
+from wattline_analyzer.core.devices import fields_of
 from wattline_analyzer.core.emissions import Sci, widened_by_amount
 from wattline_analyzer.core.run_report import (
     Boundary,
@@ -51,7 +51,7 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         if (device.instance, device.device) in quality.cut
     )
     devices = tuple(
-        ReportDevice(**fields_of(device) | {"from_raw_samples": None})
+        replace(device, from_raw_samples=None)
         if (device.instance, device.device) in quality.cut
         else device
         for device in report.devices
@@ -76,7 +76,7 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         "boundaries": units.boundaries(),
         "sci": units.sci(),
         "calibrated": report.calibrated
-        and Calibrated(report.calibrated.energy, units.calibrated()),
+        and Calibrated(report.calibrated.gpus, report.calibrated.energy, units.calibrated()),
         "findings": ordered_findings(found),
     }
     return Report(**stage)

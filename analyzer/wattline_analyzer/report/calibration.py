@@ -10,11 +10,10 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wattline.figures import Figure, sum_of_correlated
-from wattline_analyzer.core.devices import Calibration, MeasuredDevice
+from wattline_analyzer.core.devices import CalibratedGpu, Calibration, ReportDevice
 from wattline_analyzer.core.run_report import AttributedRun, Calibrated, Finding, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
@@ -27,17 +26,6 @@ class CalibrationError(ValueError):
     """Invalid calibration file, or one without any GPU of the run; the message has cause and
     remedy.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedGpus:
-    """Calibrations of the run's GPUs by UUID, and the calibrated energy of the run."""
-
-    by_gpu: Mapping[str, Calibration]
-    energy: Calibrated | None
-
-
-UNCALIBRATED = CalibratedGpus({}, None)
 
 
 def parse(text: str, name: str) -> tuple[Calibration, ...]:
@@ -126,44 +114,44 @@ def _number(value: Any, key: str, where: str) -> float:
     return number
 
 
-def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> CalibratedGpus:
-    """Return the calibrations and calibrated energies of the run. Raises CalibrationError where
-    none fits a GPU.
+def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibrated:
+    """Return the calibrated energies of the run. Raises CalibrationError where no calibration fits
+    a GPU.
     """
     by_uuid = {calibration.uuid.lower(): calibration for calibration in calibrations}
     gpus = [device for device in run.devices if device.component == "gpu"]
-    mine = {
-        gpu.device: by_uuid[gpu.device.lower()] for gpu in gpus if gpu.device.lower() in by_uuid
+    calibrated = {
+        gpu.key: _calibrated(gpu, by_uuid[gpu.device.lower()])
+        for gpu in gpus
+        if gpu.device.lower() in by_uuid
     }
-    if not mine:
+    if not calibrated:
         named = ", ".join(gpu.device for gpu in gpus) or "none"
         raise CalibrationError(
             f"the calibration has none of the run's GPUs ({named}); see their UUIDs: nvidia-smi -L"
         )
-    for gpu in gpus:
-        if gpu.device in mine:
-            _check_offset(gpu, mine[gpu.device])
-    energies = [
-        mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine
-    ]
+    energies = [one.energy for one in calibrated.values()]
     whole = sum_of_correlated(energies) if len(energies) == len(gpus) else None
-    used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
+    used = [one.calibration for one in calibrated.values()]
     per_unit = {
         work.unit: energy
         for work in run.work
         if whole and (energy := _per_unit(run, work, whole, used))
     }
-    return CalibratedGpus(mine, Calibrated(whole, per_unit))
+    return Calibrated(calibrated, whole, per_unit)
 
 
-def _check_offset(gpu: MeasuredDevice, calibration: Calibration) -> None:
-    """Raise CalibrationError if the offset alone is more than the GPU's energy as read."""
+def _calibrated(gpu: ReportDevice, calibration: Calibration) -> CalibratedGpu:
+    """Return the calibrated GPU. Raises CalibrationError if the offset alone is more than its
+    energy as read.
+    """
     if gpu.mean_power_w and calibration.offset_w > max(gpu.mean_power_w.number, 0.0):
         raise CalibrationError(
             f"the calibration of {gpu.device} gives a negative energy: its offset of "
             f"{calibration.offset_w:g} W is "
             f"above the mean power of {gpu.mean_power_w.value:.1f} W as read; check offset_watts"
         )
+    return CalibratedGpu(calibration, calibration.energy(gpu.energy, gpu.duration_s))
 
 
 def _per_unit(
@@ -191,8 +179,8 @@ def _per_unit(
 
 
 def calibration_findings(
-    devices: Sequence[MeasuredDevice],
-    calibrated: CalibratedGpus,
+    devices: Sequence[ReportDevice],
+    calibrated: Calibrated,
     calibrations: Sequence[Calibration],
 ) -> list[Finding]:
     """Return GPUs without a calibration, and calibrations of GPUs that are not in the run."""
@@ -204,7 +192,7 @@ def calibration_findings(
     found = [
         Finding("warning", "not_calibrated", gpu.label, text)
         for gpu in gpus
-        if gpu.device not in calibrated.by_gpu
+        if gpu.key not in calibrated.gpus
     ]
     known = {gpu.device.lower() for gpu in gpus}
     unused = [

@@ -9,7 +9,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_limits_j, systematic_band
 from wattline_analyzer.core import integrate
-from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, AttributedDevice, MeasuredDevice
+from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, ReportDevice
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.sample_table import SampleTable, rows_of
 from wattline_analyzer.core.samples import Gap, Samples, Stretch, distinct, gaps
@@ -24,12 +24,12 @@ _MAX_TO_LIMIT = 1.5  # power above this multiple of the limit is impossible
 _SHORT_GAP_S = 0.05
 
 
-def device_findings(device: AttributedDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
+def device_findings(device: ReportDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
     """Return estimates and other users of the device."""
     return [*_estimate_findings(device), *_sharing_findings(device, other_runs)]
 
 
-def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
+def _estimate_findings(device: ReportDevice) -> list[Finding]:
     methods = device.methods
     if ESTIMATE not in methods:
         return []
@@ -46,7 +46,7 @@ def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
     return [Finding("warning", "estimate", device.label, text)]
 
 
-def _sharing_findings(device: AttributedDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
+def _sharing_findings(device: ReportDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
     is_gpu = device.component == "gpu"
     whole = "the whole device" if is_gpu else "the whole node"
     share = "; the run's attributed share is listed as well" if device.divided else ""
@@ -66,7 +66,7 @@ def _sharing_findings(device: AttributedDevice, other_runs: Sequence[OtherRun]) 
 
 
 def gpu_findings(
-    device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals
+    device: ReportDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> Iterator[Finding]:
     """Yield the findings about a GPU's raw samples."""
     label, start_s = device.label, window.start_s
@@ -93,7 +93,7 @@ def gpu_findings(
     yield from _duplicate_findings(device, raw.table, window)
 
 
-def _band_finding(device: MeasuredDevice) -> Finding:
+def _band_finding(device: ReportDevice) -> Finding:
     band = systematic_band(device.name, device.architecture)
     low, high = sensor_limits_j(100.0, band)
     text = (
@@ -135,7 +135,7 @@ def _missing_start_findings(subject: str, missing_s: float) -> list[Finding]:
 
 
 def _gap_findings(
-    device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals
+    device: ReportDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> list[Finding]:
     """Return one finding for all gaps, without the missing start. No energy is added to a gap of an
     integral.
@@ -150,7 +150,10 @@ def _gap_findings(
         if gap.duration_s > least_s and not (signals.missing_s and gap.start_s <= window.start_s)
     ]
     return gap_findings(
-        device.label, found, window.start_s, bridged=not is_summed(device, imported=raw.imported)
+        device.label,
+        found,
+        window.start_s,
+        bridged=not is_summed(device.methods, imported=raw.imported),
     )
 
 
@@ -179,7 +182,7 @@ def _seconds(duration_s: float) -> str:
 
 
 def _duplicate_findings(
-    device: MeasuredDevice, raw: SampleTable, window: Window
+    device: ReportDevice, raw: SampleTable, window: Window
 ) -> Iterator[Finding]:
     """Yield series with two values at one time."""
     for metric, name in ((m.GPU_ENERGY, "energy"), (m.GPU_POWER, "power")):
@@ -281,7 +284,7 @@ def _impossible_findings(subject: str, power: Samples, limit_w: float | None) ->
     return [Finding("bad", "impossible_power", subject, text)]
 
 
-def _disagreement_findings(device: MeasuredDevice, duration_s: float) -> list[Finding]:
+def _disagreement_findings(device: ReportDevice, duration_s: float) -> list[Finding]:
     """Compare counter and integral over a minute or longer; missing samples explain a deficit of
     the integral.
     """
@@ -300,7 +303,7 @@ def _disagreement_findings(device: MeasuredDevice, duration_s: float) -> list[Fi
     return [Finding("warning", "counter_integral_apart", device.label, text)]
 
 
-def coverage_findings(device: MeasuredDevice, *, untagged: bool = False) -> list[Finding]:
+def coverage_findings(device: ReportDevice, *, untagged: bool = False) -> list[Finding]:
     """Return a finding about a part without samples, which an untagged range with a counter has
     from its source.
     """
@@ -315,7 +318,7 @@ def coverage_findings(device: MeasuredDevice, *, untagged: bool = False) -> list
     return [Finding("warning", "coverage", device.label, text)]
 
 
-def _outside_findings(device: MeasuredDevice) -> list[Finding]:
+def _outside_findings(device: ReportDevice) -> list[Finding]:
     """Compare the ledger's interval with the limits from raw samples; they must overlap."""
     if device.from_raw_samples is None:
         return []

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline.contract.work import SHARE_POLICY, is_shared
 from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core import integrate
-from wattline_analyzer.core.devices import (
-    ESTIMATE,
-    SCRAPED,
-    AttributedDevice,
-    MeasuredDevice,
-    fields_of,
-)
+from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, ReportDevice
 from wattline_analyzer.core.run_ledger import LedgerDevice
 from wattline_analyzer.core.sample_table import SampleTable, around, last, rows_of, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, Exact, Samples, median_spacing_s, rests_s
@@ -88,10 +81,10 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredSignals:
-    """A measured device with the raw series of its GPU; other components have none."""
+class DeviceSignals:
+    """A device of the run with the raw series of its GPU; other components have none."""
 
-    device: MeasuredDevice
+    device: ReportDevice
     window: Window
     other_runs: tuple[OtherRun, ...]
     signals: Signals | None
@@ -104,31 +97,47 @@ def measure_device(
     others: Sequence[OtherRun],
     *,
     several: bool,
-) -> MeasuredSignals:
+) -> DeviceSignals:
     """Measure a device of the ledger; `others` are all other runs, `several` is True for several
     nodes.
     """
     other_runs = tuple(
         run for run in others if run.instance == ledger.instance and run.overlaps(window)
     )
-    device = _from_ledger(ledger, raw, window, other_runs, several=several)
-    if device.component != "gpu":
-        return MeasuredSignals(device, window, other_runs, None)
-    signals = _signals(raw, device, window)
-    if is_summed(device, imported=raw.imported) and device.energy.half_width is None:
-        energy = sum_of_independent(
-            [
-                Figure(device.energy.number, integral_half_j(signals.power, window)),
-                Figure(0.0, averaging_half_j(signals.power, window, raw.mean_s or 0.0)),
-            ]
-        )
-        device = replace(device, energy=Figure(energy.value, energy.half_width or None))
-    on_gpu = [
-        run for run in others if run.instance == device.instance and device.device in run.gpus
-    ]
-    return MeasuredSignals(
-        _with_samples(device, raw, window, signals, on_gpu), window, other_runs, signals
+    is_gpu = ledger.component == "gpu"
+    info = _gpu_info(ledger, raw) if is_gpu else {}
+    methods = energy_methods(raw.table, window, ledger)
+    signals = _signals(raw, ledger, window) if is_gpu else None
+    energy = _energy(ledger, raw, window, signals, methods)
+    duration_s = window.duration_s * _covered_ratio(ledger, raw, methods)
+    shared = any(not is_gpu or ledger.device in run.gpus for run in other_runs)
+    idle_w = _idle_power_w(ledger, signals, window, others) if signals and not shared else None
+    device = ReportDevice(
+        instance=ledger.instance,
+        component=ledger.component,
+        device=ledger.device,
+        label=f"{ledger.instance + ' ' if several else ''}{ledger.component.upper()} "
+        f"{_number(ledger, raw)}",
+        name=info.get("name", ""),
+        energy=energy,
+        duration_s=duration_s,
+        integral_j=_integral_j(ledger, raw, window, signals, methods),
+        from_raw_samples=_from_raw_samples(ledger, raw, window, signals, methods),
+        idle_power_w=idle_w,
+        net=_net(energy, idle_w, duration_s, window) if idle_w else None,
+        max_power_w=_max_power_w(ledger, window, signals),
+        power_limit_w=_last_limit_w(signals, window) if signals else None,
+        covered_ratio=ledger.covered_ratio,
+        shared=shared,
+        methods=methods,
+        architecture=info.get("architecture", ""),
+        attributed_j={
+            policy: ledger.attributed_j[policy]
+            for policy in POLICIES
+            if policy in ledger.attributed_j
+        },
     )
+    return DeviceSignals(device, window, other_runs, signals)
 
 
 def device_order(ledger: LedgerDevice, raw: RawSeries) -> tuple[str, int, int, str]:
@@ -150,38 +159,40 @@ def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
     )
 
 
-def _from_ledger(
+def _gpu_info(ledger: LedgerDevice, raw: RawSeries) -> Mapping[str, str]:
+    rows = last(raw.table, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device)
+    return rows[0].labels if rows else {}
+
+
+def _covered_ratio(ledger: LedgerDevice, raw: RawSeries, methods: tuple[str, ...]) -> float:
+    """Return the part of the run that the energy covers; 1 where an exporter measured it."""
+    is_of_samples = raw.untagged or (raw.imported and "integral" in methods)
+    if ledger.covered_ratio is None or not is_of_samples:
+        return 1.0
+    return ledger.covered_ratio
+
+
+def _energy(
     ledger: LedgerDevice,
     raw: RawSeries,
     window: Window,
-    other_runs: Sequence[OtherRun],
-    *,
-    several: bool,
-) -> MeasuredDevice:
-    is_gpu = ledger.component == "gpu"
-    info = (
-        last(raw.table, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
+    signals: Signals | None,
+    methods: tuple[str, ...],
+) -> Figure:
+    """Return the ledger's energy; an integral of samples gets the half-width of its sampling.
+
+    An estimate has no half-width, since the error of a model is not a sensor's.
+    """
+    half_j = None if ESTIMATE in methods else ledger.half_j
+    if signals is None or half_j is not None or not is_summed(methods, imported=raw.imported):
+        return Figure(ledger.energy_j, half_j)
+    energy = sum_of_independent(
+        [
+            Figure(ledger.energy_j, integral_half_j(signals.power, window)),
+            Figure(0.0, averaging_half_j(signals.power, window, raw.mean_s or 0.0)),
+        ]
     )
-    methods = energy_methods(raw.table, window, ledger)
-    is_partial = ledger.covered_ratio is not None and (
-        raw.untagged or (raw.imported and "integral" in methods)
-    )
-    return MeasuredDevice(
-        instance=ledger.instance,
-        component=ledger.component,
-        device=ledger.device,
-        label=f"{ledger.instance + ' ' if several else ''}{ledger.component.upper()} "
-        f"{_number(ledger, raw)}",
-        name=info[0].labels.get("name", "") if info else "",
-        energy=Figure(ledger.energy_j, None if ESTIMATE in methods else ledger.half_j),
-        duration_s=window.duration_s * (ledger.covered_ratio or 0.0 if is_partial else 1.0),
-        integral_j=ledger.integral_j,
-        max_power_w=ledger.max_power_w,
-        covered_ratio=ledger.covered_ratio,
-        shared=any(not is_gpu or ledger.device in run.gpus for run in other_runs),
-        methods=methods,
-        architecture=info[0].labels.get("architecture", "") if info else "",
-    )
+    return Figure(energy.value, energy.half_width or None)
 
 
 def energy_methods(raw: SampleTable, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
@@ -214,8 +225,8 @@ def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
     )
 
 
-def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
-    signals = raw_signals(raw, device.instance, device.device)
+def _signals(raw: RawSeries, ledger: LedgerDevice, window: Window) -> Signals:
+    signals = raw_signals(raw, ledger.instance, ledger.device)
     possible = signals.power_range
     if possible is not None and not integrate.is_plausible_counter(signals.counter, possible):
         nothing = Samples(np.empty(0), np.empty(0))
@@ -239,45 +250,56 @@ def _missing_s(series: Samples, window: Window) -> float:
     return missing_s if missing_s > max(_LATE_SCRAPE_S, GAP_FACTOR * spacing_s) else 0.0
 
 
-def _with_samples(
-    device: MeasuredDevice,
+def _idle_power_w(
+    ledger: LedgerDevice, signals: Signals, window: Window, others: Sequence[OtherRun]
+) -> Figure | None:
+    on_gpu = [
+        run for run in others if run.instance == ledger.instance and ledger.device in run.gpus
+    ]
+    return integrate.idle_power(signals.power, signals.utilization, _free(signals, window, on_gpu))
+
+
+def _integral_j(
+    ledger: LedgerDevice,
     raw: RawSeries,
     window: Window,
-    signals: Signals,
-    on_gpu: Sequence[OtherRun],
-) -> MeasuredDevice:
-    """Add figures from raw samples to those of the ledger."""
-    idle_w = None
-    if not device.shared:
-        idle_w = integrate.idle_power(
-            signals.power, signals.utilization, _free(signals, window, on_gpu)
-        )
+    signals: Signals | None,
+    methods: tuple[str, ...],
+) -> float | None:
+    """Return the ledger's integral of power, else that of the samples where they cover the run;
+    None where the energy is that integral.
+    """
+    if signals is None:
+        return ledger.integral_j
+    if is_summed(methods, imported=raw.imported):
+        return None
+    if ledger.integral_j is not None:
+        return ledger.integral_j
     integral = integrate.trapezoid(
-        signals.power, window.start_s, window.end_s, raw.spacing_at_rest_s(device.instance)
+        signals.power, window.start_s, window.end_s, raw.spacing_at_rest_s(ledger.instance)
     )
     is_covered = integral.covered_s > 0.999 * (window.end_s - window.start_s)
-    during_w = signals.power.between(window.start_s, window.end_s).value
+    return integral.energy_j if is_covered else None
+
+
+def _max_power_w(ledger: LedgerDevice, window: Window, signals: Signals | None) -> float | None:
+    """Return the highest power of ledger and samples; None without any."""
+    peaks_w = [] if ledger.max_power_w is None else [ledger.max_power_w]
+    if signals is not None:
+        peaks_w += signals.power.between(window.start_s, window.end_s).value.tolist()
+    return max(peaks_w, default=None)
+
+
+def _last_limit_w(signals: Signals, window: Window) -> float | None:
     limits_w = signals.limit.between(window.start_s, window.end_s).value
-    peaks_w = [*([] if device.max_power_w is None else [device.max_power_w]), *during_w.tolist()]
-    integral_j = (
-        integral.energy_j if device.integral_j is None and is_covered else device.integral_j
-    )
-    return replace(
-        device,
-        integral_j=None if is_summed(device, imported=raw.imported) else integral_j,
-        from_raw_samples=_from_raw_samples(device, raw, window, signals),
-        idle_power_w=idle_w,
-        net=_net(device, idle_w, window) if idle_w else None,
-        max_power_w=max(peaks_w, default=None),
-        power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
-    )
+    return float(limits_w[-1]) if len(limits_w) else None
 
 
-def _net(device: MeasuredDevice, idle_w: Figure, window: Window) -> Figure | None:
+def _net(energy: Figure, idle_w: Figure, duration_s: float, window: Window) -> Figure | None:
     """Return the energy above idle; None if a running run's is less than the idle energy of its
     sensor's lag.
     """
-    net = integrate.net_energy(device.energy, idle_w, device.duration_s)
+    net = integrate.net_energy(energy, idle_w, duration_s)
     return (
         net
         if window.ended or net.half_width is not None or net.number > idle_w.number * _SENSOR_LAG_S
@@ -286,16 +308,23 @@ def _net(device: MeasuredDevice, idle_w: Figure, window: Window) -> Figure | Non
 
 
 def _from_raw_samples(
-    device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals
+    ledger: LedgerDevice,
+    raw: RawSeries,
+    window: Window,
+    signals: Signals | None,
+    methods: tuple[str, ...],
 ) -> Figure | None:
     """Return the energy from the raw counter; None for an integrated counter, which lags the power
     by up to 1 s.
     """
-    possible = signals.power_range
-    if possible is None or signals.missing_s or "integral" in device.methods:
+    if signals is None or signals.power_range is None:
         return None
-    age_s = raw.age_s.get(device.device)
-    return integrate.counter_energy(signals.counter, window.start_s, window.end_s, possible, age_s)
+    if signals.missing_s or "integral" in methods:
+        return None
+    age_s = raw.age_s.get(ledger.device)
+    return integrate.counter_energy(
+        signals.counter, window.start_s, window.end_s, signals.power_range, age_s
+    )
 
 
 def _free(
@@ -312,45 +341,20 @@ def _free(
     return [*before[-1:], *after[:1]]
 
 
-def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
+def is_summed(methods: Collection[str], *, imported: bool) -> bool:
     """Return True if the energy is the analyzer's integral of the samples, not a figure from an
     exporter.
     """
-    return SCRAPED in device.methods or (imported and "integral" in device.methods)
+    return SCRAPED in methods or (imported and "integral" in methods)
 
 
 def counted_span(
-    device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals
+    device: ReportDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> tuple[float, float]:
     """Return the window; in an untagged range, the part between the samples of the device's
     counter.
     """
     during = signals.counter.between(window.start_s, window.end_s)
-    if not raw.untagged or is_summed(device, imported=raw.imported) or not len(during):
+    if not raw.untagged or is_summed(device.methods, imported=raw.imported) or not len(during):
         return window.start_s, window.end_s
     return float(during.t[0]), float(during.t[-1])
-
-
-def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> AttributedDevice:
-    """Add the run's share by policy; `shares_j` are the ledger's, empty where the exporter does not
-    attribute.
-    """
-    attributed_j = {policy: shares_j[policy] for policy in POLICIES if policy in shares_j}
-    return AttributedDevice(
-        **fields_of(device),
-        attributed_j=attributed_j,
-        divided=_is_divided(device, attributed_j.get(SHARE_POLICY)),
-    )
-
-
-def _is_divided(device: MeasuredDevice, attributed_j: float | None) -> bool:
-    """Return True if a part of the energy is not the run's, with the idle power attributed to the
-    holders.
-    """
-    return attributed_j is not None and is_shared(
-        device.energy.number,
-        attributed_j,
-        mean_power_w=device.mean_power_w.number if device.mean_power_w else 0.0,
-        max_power_w=device.max_power_w or 0.0,
-        half_j=device.energy.half_width or 0.0,
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core import integrate
-from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.integrate import AHEAD_S, ANY_POWER, IDLE_AGE_S, RUN_AGE_S
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
@@ -23,7 +23,7 @@ _ROUNDING = 1e-9
 
 
 def energy_tracks(
-    raw: RawSeries, run_id: str, devices: Sequence[MeasuredDevice], windows: Mapping[str, Window]
+    raw: RawSeries, run_id: str, devices: Sequence[ReportDevice], windows: Mapping[str, Window]
 ) -> EnergyTracks:
     """Return the energy of each device over time, whose total is the ledger's.
 
@@ -43,13 +43,13 @@ def energy_tracks(
     return found
 
 
-def _own_counter(raw: SampleTable, run_id: str, device: MeasuredDevice) -> Samples:
+def _own_counter(raw: SampleTable, run_id: str, device: ReportDevice) -> Samples:
     """Return the run's own energy counter of the device, empty if it was not fetched."""
     where = {"instance": device.instance, "component": device.component, "device": device.device}
     return samples(raw, m.RUN_ENERGY, run_id=run_id, **where)
 
 
-def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, float]:
+def _device_counter(raw: RawSeries, device: ReportDevice) -> tuple[Samples, float]:
     """Return the device's counter without restarts, or the integral of its power; and its highest
     power.
     """
@@ -71,14 +71,14 @@ def _device_counter(raw: RawSeries, device: MeasuredDevice) -> tuple[Samples, fl
 
 
 def _of_run_counter(
-    own: Samples, device: MeasuredDevice, window: Window, high_w: float
+    own: Samples, device: ReportDevice, window: Window, high_w: float
 ) -> EnergyTrack:
     value_j = np.clip(np.maximum.accumulate(own.value), 0.0, device.energy.value)
     return _track(own.t, (value_j, value_j, value_j), device, window, high_w)
 
 
 def _of_device_counter(
-    counter: Samples, device: MeasuredDevice, window: Window, high_w: float
+    counter: Samples, device: ReportDevice, window: Window, high_w: float
 ) -> EnergyTrack:
     """Return the track by a counter of the device, whose samples show the energy between two of
     them.
@@ -128,7 +128,7 @@ def _of_device_counter(
 def _track(
     t: FloatArray,
     energies_j: tuple[FloatArray, FloatArray, FloatArray],
-    device: MeasuredDevice,
+    device: ReportDevice,
     window: Window,
     high_w: float,
 ) -> EnergyTrack:

@@ -15,7 +15,7 @@ import numpy as np
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core import integrate
-from wattline_analyzer.core.devices import MeasuredDevice, UncertaintyBudget
+from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.samples import (
     GAP_FACTOR,
     FloatArray,
@@ -33,7 +33,7 @@ _SLOW = 1e-3
 """Loss of autocorrelation below which jumps are rare."""
 
 
-def device_budget(device: MeasuredDevice) -> UncertaintyBudget | None:
+def device_budget(device: ReportDevice) -> UncertaintyBudget | None:
     """Return the budget of a CPU or DRAM, for which only the ledger's interval is known."""
     if device.energy.half_width is None:
         return None
@@ -41,7 +41,7 @@ def device_budget(device: MeasuredDevice) -> UncertaintyBudget | None:
 
 
 def gpu_budget(
-    device: MeasuredDevice,
+    device: ReportDevice,
     power: Samples,
     window: Window,
     beat: Beat | None,

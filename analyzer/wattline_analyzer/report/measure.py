@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from wattline.contract.work import SHARE_POLICY, phases_of_work
 from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.carbon.emissions import ledger_emissions
-from wattline_analyzer.core.devices import AttributedDevice, GpuModel, MeasuredDevice, fields_of
+from wattline_analyzer.core.devices import GpuModel, ReportDevice, fields_of
 from wattline_analyzer.core.emissions import CarbonSlot, Emission
 from wattline_analyzer.core.phases import measurable_phases
 from wattline_analyzer.core.run_ledger import LedgerPhase, RunLedger
@@ -43,7 +43,7 @@ def measured_run(
     ledger: RunLedger,
     origin: RunOrigin,
     windows: Mapping[str, Window],
-    devices: Sequence[MeasuredDevice],
+    devices: Sequence[ReportDevice],
 ) -> tuple[MeasuredRun, list[Finding]]:
     """Return the run by ledger and devices, and a finding about phases that are too short."""
     estimated = {device.component for device in devices if device.estimated}
@@ -82,7 +82,7 @@ def measured_run(
     return run, findings
 
 
-def _by_component(devices: Sequence[MeasuredDevice], *, is_sampled: bool) -> dict[str, Figure]:
+def _by_component(devices: Sequence[ReportDevice], *, is_sampled: bool) -> dict[str, Figure]:
     """Return the energies by component; see `MeasuredRun.sum_of_devices`."""
     sum_of_devices = sum_of_correlated if is_sampled else sum_of_one_job
     return {
@@ -94,7 +94,7 @@ def _by_component(devices: Sequence[MeasuredDevice], *, is_sampled: bool) -> dic
     }
 
 
-def _with_accuracy(device: MeasuredDevice) -> Figure:
+def _with_accuracy(device: ReportDevice) -> Figure:
     """Return the energy of a device with the systematic error of its sensor, which only that of
     GPUs has.
     """
@@ -130,16 +130,12 @@ def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Itera
 def attributed_run(
     run: MeasuredRun,
     ledger: RunLedger,
-    devices: tuple[AttributedDevice, ...],
     slots: tuple[CarbonSlot, ...],
     given: Sequence[Emission],
 ) -> AttributedRun:
-    """Add the shares of the devices, the work and the emissions; `given` emissions are by the
-    user's intensity.
-    """
+    """Add the work and the emissions; `given` emissions are by the user's intensity."""
     emissions = (*ledger_emissions(ledger.emissions_g, run.energy, run.estimated), *given)
-    stage = {**fields_of(run), "devices": devices}
-    attributed = AttributedRun(**stage, work=(), emissions=emissions, carbon_slots=slots)
+    attributed = AttributedRun(**fields_of(run), work=(), emissions=emissions, carbon_slots=slots)
     return replace(attributed, work=tuple(_work(attributed, ledger)))
 
 

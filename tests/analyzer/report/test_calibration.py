@@ -24,10 +24,11 @@ def test_calibration_corrects_energy_and_keeps_headline_as_read(tmp_path):
 
     (gpu,) = report.gpus
     assert report.headline.value == gpu.energy.value == 6_000
-    assert gpu.calibrated.value == pytest.approx(6_000)
-    assert gpu.calibrated.half_width == pytest.approx(10 / 0.96)
+    calibrated = report.calibrated.gpus[gpu.key].energy
+    assert calibrated.value == pytest.approx(6_000)
+    assert calibrated.half_width == pytest.approx(10 / 0.96)
     assert report.calibrated.per_unit["generated_tokens"].value == pytest.approx(6)
-    assert gpu.budget.residual_j == pytest.approx(30)  # 0.5 %
+    assert report.budgets[gpu.key].residual_j == pytest.approx(30)  # 0.5 %
 
 
 def test_calibration_run_energy_sums_gpus_with_separate_calibrations(tmp_path):

@@ -12,7 +12,7 @@ from tests.analyzer.run_reports import load_frames, run_frames
 from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.carbon.fetch import with_energy_counters
-from wattline_analyzer.core.devices import MeasuredDevice
+from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import UserInputs
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.sources.history import HistorySource
@@ -86,7 +86,7 @@ def package_track(values):
     """Return the track of a CPU package over 30 s, whose counter has a value each ten seconds."""
     labels = {"__name__": m.CPU_ENERGY.name, "instance": "a", "package": "0", "zone": "package"}
     counter = labels, np.array([0.0, 10.0, 20.0, 30.0]), np.array(values, dtype=np.float64)
-    device = MeasuredDevice("a", "cpu", "0", "CPU 0", "", Figure(2_500.0), 30.0)
+    device = ReportDevice("a", "cpu", "0", "CPU 0", "", Figure(2_500.0), 30.0)
     window = Window(0.0, 30.0, ended=True, duration_s=30.0)
     tracks = energy_tracks(RawSeries(table_of([counter])), "r", [device], {"a": window})
     return tracks["a", "cpu"][0]

@@ -154,10 +154,10 @@ def test_budget_ledger_energy_excludes_scrape_gaps_and_sampling(tmp_path):
         if not 1_789_000_005 < t < 1_789_000_012
     ]
 
-    (device,) = run_report(tmp_path, NodeRun(), times=times).devices
+    (budget,) = run_report(tmp_path, NodeRun(), times=times).budgets.values()
 
-    assert device.budget.gaps_j is None
-    assert device.budget.sampling_j is None
+    assert budget.gaps_j is None
+    assert budget.sampling_j is None
 
 
 def test_integral_interval_includes_jump_next_to_window():

@@ -9,7 +9,7 @@ from typing import Any
 from wattline.contract.work import unit_of_one
 from wattline.figures import Figure, error_limits_text, half_width_text
 from wattline_analyzer.core import units
-from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
+from wattline_analyzer.core.devices import CalibratedGpu, ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.tables import (
     Cell,
@@ -55,7 +55,11 @@ _TITLES = (
 
 def budget_table(report: Report) -> Table | None:
     """Return the random parts, with a 95 % CI, and the parts that have limits only."""
-    known = [(device.label, device.budget) for device in report.devices if device.budget]
+    known = [
+        (device.label, report.budgets[device.key])
+        for device in report.devices
+        if device.key in report.budgets
+    ]
     if not known:
         return None
     whole = _all_gpus(report)
@@ -92,7 +96,7 @@ def _column_notes(titles: Sequence[str]) -> list[str]:
 
 
 def _all_gpus(report: Report) -> UncertaintyBudget | None:
-    known = [gpu.budget for gpu in report.gpus if gpu.budget]
+    known = [report.budgets[gpu.key] for gpu in report.gpus if gpu.key in report.budgets]
     return (
         budget.total_budget(known, is_sampled=report.is_sampled)
         if known and len(known) == len(report.gpus)
@@ -101,9 +105,7 @@ def _all_gpus(report: Report) -> UncertaintyBudget | None:
 
 
 def _overall(report: Report) -> UncertaintyBudget | None:
-    return _all_gpus(report) or next(
-        (device.budget for device in report.devices if device.budget), None
-    )
+    return _all_gpus(report) or next(iter(report.budgets.values()), None)
 
 
 def _advice(report: Report) -> str | None:
@@ -163,20 +165,21 @@ def _limits_cell(limits_j: tuple[float, float] | None, energy_j: float, largest_
 
 def calibration_table(report: Report) -> Table | None:
     """Return the energy as read, which stays the headline, and the calibrated energy."""
-    calibrated = [gpu for gpu in report.gpus if gpu.calibrated]
-    if not calibrated:
+    found = report.calibrated
+    if found is None:
         return None
-    found, read = report.calibrated, report.energy.get("gpu")
-    both = (read, found.energy) if found and found.energy and read and len(calibrated) > 1 else ()
+    calibrated = [(gpu, found.gpus[gpu.key]) for gpu in report.gpus if gpu.key in found.gpus]
+    read = report.energy.get("gpu")
+    both = (read, found.energy) if found.energy and read and len(calibrated) > 1 else ()
     largest_j = units.largest(
-        [*both, *(value for gpu in calibrated for value in (gpu.energy, gpu.calibrated))]
+        [*both, *(value for gpu, one in calibrated for value in (gpu.energy, one.energy))]
     )
-    rows = [_calibration_row(gpu, largest_j) for gpu in calibrated]
+    rows = [_calibration_row(gpu, one, largest_j) for gpu, one in calibrated]
     if both:
         rows.append(
             [text_cell("GPUs, total"), *(energy_cell(one, largest_j) for one in both), *_blank()]
         )
-    for unit, energy in (found.per_unit if found else {}).items():
+    for unit, energy in found.per_unit.items():
         read_each = next(work.energy_per_unit for work in report.work if work.unit == unit)
         rows.append([text_cell(f"per {unit_of_one(unit)}"), *_each(read_each, energy), *_blank()])
     columns = [
@@ -202,20 +205,15 @@ def _each(read: Figure | None, calibrated: Figure) -> list[Cell]:
     return [energy_per_unit_cell(one, largest_j) for one in (read, calibrated)]
 
 
-def _calibration_row(gpu: ReportDevice, largest_j: float) -> list[Cell]:
-    used, energy = gpu.calibration, gpu.calibrated
-    first = [
-        text_cell(gpu.label),
-        energy_cell(gpu.energy, largest_j),
-        energy_cell(energy, largest_j),
-    ]
-    if used is None or energy is None:
-        return [*first, *_blank()]
+def _calibration_row(gpu: ReportDevice, calibrated: CalibratedGpu, largest_j: float) -> list[Cell]:
+    used = calibrated.calibration
     residual = (
         "unknown" if used.uncertainty_percent is None else f"± {used.uncertainty_percent:g} %"
     )
     return [
-        *first,
+        text_cell(gpu.label),
+        energy_cell(gpu.energy, largest_j),
+        energy_cell(calibrated.energy, largest_j),
         *map(text_cell, (f"{used.gain:g}, {used.offset_w:+g} W", residual, used.source)),
     ]
 
@@ -225,9 +223,8 @@ def budget_record(report: Report) -> dict[str, Any]:
     overall = _overall(report)
     return {
         "devices": [
-            {"device": device.device, "instance": device.instance, **_record(device.budget)}
-            for device in report.devices
-            if device.budget
+            {"device": key.device, "instance": key.instance, **_record(budget)}
+            for key, budget in report.budgets.items()
         ],
         "gpu": _record(whole) if (whole := _all_gpus(report)) else None,
         "largest_part": overall.largest if overall else None,
@@ -263,15 +260,14 @@ def calibration_record(report: Report) -> dict[str, Any] | None:
         },
         "devices": [
             {
-                "device": gpu.device,
-                "instance": gpu.instance,
-                "gain": gpu.calibration.gain,
-                "offset_watts": gpu.calibration.offset_w,
-                "uncertainty_percent": gpu.calibration.uncertainty_percent,
-                "source": gpu.calibration.source,
-                **energy.record(energy_cell(gpu.calibrated)),
+                "device": key.device,
+                "instance": key.instance,
+                "gain": one.calibration.gain,
+                "offset_watts": one.calibration.offset_w,
+                "uncertainty_percent": one.calibration.uncertainty_percent,
+                "source": one.calibration.source,
+                **energy.record(energy_cell(one.energy)),
             }
-            for gpu in report.gpus
-            if gpu.calibration
+            for key, one in calibrated.gpus.items()
         ],
     }

@@ -40,7 +40,7 @@ def test_nvidia_smi_log_energy_has_one_interval_in_all_places(imported, tmp_path
 
     report = single_report(imported(log))
 
-    budget = report.devices[0].budget
+    budget = report.budgets[report.devices[0].key]
     assert report.headline.half_width == budget.random_j
     assert budget.edges_j == pytest.approx(
         100
@@ -54,7 +54,8 @@ def test_nvidia_smi_log_without_changes_has_no_interval(imported, tmp_path):
         imported(write_nvidia_smi_log(tmp_path / "log.csv", [(t, 200) for t in range(31)]))
     )
 
-    assert report.headline.half_width is report.devices[0].budget.random_j is None
+    assert report.headline.half_width is None
+    assert report.budgets[report.devices[0].key].random_j is None
     assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
@@ -240,4 +241,4 @@ def test_nvidia_smi_interval_contains_the_lag_of_a_mean_over_a_second(
     error_j = gpu.energy.value - (joules(40) - joules(20))
     assert abs(error_j) <= gpu.energy.half_width
     assert gpu.energy.half_width < 500
-    assert gpu.budget.edges_j == pytest.approx(gpu.energy.half_width, rel=0.2)
+    assert report.budgets[gpu.key].edges_j == pytest.approx(gpu.energy.half_width, rel=0.2)
