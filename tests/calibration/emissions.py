@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +13,11 @@ from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.ranges import LIMIT_W, generated_load
 from wattline.contract import metrics as m
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_one_job
-from wattline_analyzer.carbon.restate import restate
+from wattline.figures import JOULES_PER_KWH, Figure
+from wattline_analyzer.carbon.restate import EnergyOverTime, restate
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
+from wattline_analyzer.core.run_report import RunEnergies
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.devices import RawSeries
@@ -83,16 +82,10 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
     device = ReportDevice("n", "gpu", "GPU-0", "0", "GPU", energy, seconds, power_limit_w=LIMIT_W)
     windows = {"n": Window(start_s, end_s, True, seconds)}
     tracks = energy_tracks(_series(rng, load, start_s, end_s), "run", [device], windows)
-    run: Any = SimpleNamespace(
-        devices=(device,),
-        carbon_slots=(),
-        emissions=(),
-        estimated=frozenset(),
-        sum_of_devices=sum_of_one_job,
-    )
-    (found,) = restate(
-        run, windows, tracks, PastIntensities("gb", "GB", "average", tuple(slots))
-    ).emissions
+    energies = RunEnergies((device,), {"gpu": energy}, (), None, is_sampled=False)
+    over_time = EnergyOverTime(energies, windows, tracks, ())
+    past = PastIntensities("gb", "GB", "average", tuple(slots))
+    (found,) = restate(over_time, past).emissions
     return from_half_width(
         float(joules @ true_g) / JOULES_PER_KWH, found.mass_g.number, found.mass_g.half_width
     )

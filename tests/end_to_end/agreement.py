@@ -220,5 +220,8 @@ def server_energy(address: str, run_id: str, labels: Mapping[str, str]) -> Repor
         if device.covered_ratio is not None
     )
     return ReportedEnergy(
-        report.headline.value, report.headline.half_width or 0.0, unseen_s, report.from_raw_samples
+        report.headline.value,
+        report.headline.half_width or 0.0,
+        unseen_s,
+        report.energies.from_raw_samples,
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.emissions import PastSlot
-from wattline_analyzer.core.run_report import Boundary, MeasuredRun
+from wattline_analyzer.core.run_report import Boundary
 from wattline_analyzer.core.samples import FloatArray
-from wattline_analyzer.core.timeline import EnergyTracks, Window
+from wattline_analyzer.core.timeline import EnergyTracks, RunTimes
 
 CLEAR_RATIO = 0.05
 """The accuracy of forecasts: a smaller saving is no clear difference."""
@@ -163,23 +163,21 @@ def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:
     return "the forecast has gaps, so that it covers no start completely"
 
 
-def power_profile(
-    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], tracks: EnergyTracks
-) -> Profile | None:
+def power_profile(times: RunTimes, boundary: Boundary, tracks: EnergyTracks) -> Profile | None:
     """Return the energy of a finished run at `boundary` in parts of five minutes; None without a
     duration.
 
     The energy of a device without samples is spread evenly.
     """
-    if run.duration_s <= 0:
+    if times.duration_s <= 0:
         return None
-    count = min(max(math.ceil(run.duration_s / _PART_S), 1), _MOST_PARTS)
-    edges_s = run.started_at_s + np.linspace(0.0, run.duration_s, count + 1)
+    count = min(max(math.ceil(times.duration_s / _PART_S), 1), _MOST_PARTS)
+    edges_s = times.started_at_s + np.linspace(0.0, times.duration_s, count + 1)
     parts_j = np.zeros(count)
-    for instance in run.instances:
-        on_s = np.clip(edges_s, windows[instance].start_s, windows[instance].end_s)
+    for instance, window in sorted(times.windows.items()):
+        on_s = np.clip(edges_s, window.start_s, window.end_s)
         for component in boundary.components:
             for track in tracks.get((instance, component), ()):
                 parts_j += np.diff(track.values(on_s))
-    duration_s = run.duration_s / count
+    duration_s = times.duration_s / count
     return Profile((duration_s,) * count, tuple(float(part) for part in parts_j), boundary.name)

@@ -15,13 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_independent
 from wattline_analyzer.core.emissions import (
     Emission,
-    Hardware,
     Restatement,
     Sci,
     SciUnit,
     total_emissions,
 )
-from wattline_analyzer.core.run_report import AttributedRun, Boundary, Finding, UnitEnergy
+from wattline_analyzer.core.run_report import Boundary, Finding, RunEnergies, UnitEnergy
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
@@ -78,17 +77,16 @@ def emissions_at(
 
 
 def software_carbon_intensity(
-    run: AttributedRun,
+    energies: RunEnergies,
     boundaries: Sequence[Boundary],
     emissions: Sequence[Emission],
     restated: Sequence[Restatement],
-    hardware: Hardware,
+    embodied_g: float,
 ) -> tuple[Sci, ...]:
     """Return the SCI for each basis at each boundary of which all components' emissions are known.
 
-    O is of the run's part of the components that it shares.
+    O is of the run's part of the components that it shares; `embodied_g` is M.
     """
-    embodied_g = hardware.embodied_g(run.duration_s)
     partial = {(one.past.basis, "restated") for one in restated if one.share_of("") > 1 - _COMPLETE}
     usable = [one for one in emissions if (one.basis, one.origin) not in partial]
     bases = list(dict.fromkeys(emission.basis for emission in emissions))
@@ -96,12 +94,12 @@ def software_carbon_intensity(
         found
         for boundary in boundaries
         for basis in bases
-        for found in _at_boundary(run, boundary, basis, usable, embodied_g)
+        for found in _at_boundary(energies, boundary, basis, usable, embodied_g)
     )
 
 
 def _at_boundary(
-    run: AttributedRun,
+    energies: RunEnergies,
     boundary: Boundary,
     basis: str,
     emissions: Sequence[Emission],
@@ -111,12 +109,13 @@ def _at_boundary(
         parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
-            (sum_,) = total_emissions(mine, run.sum_of_devices)
+            (sum_,) = total_emissions(mine, energies.sum_of_devices)
             operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
             is_shared = boundary.attributed_j is not None
             if boundary.attributed_j is not None:  # a share has no interval
                 mine_g = math.fsum(
-                    one.mass_g.number * run.share_ratios.get(one.component, 1.0) for one in mine
+                    one.mass_g.number * energies.share_ratios.get(one.component, 1.0)
+                    for one in mine
                 )
                 operational, energy = (
                     Figure(mine_g * (boundary.pue or 1.0)),

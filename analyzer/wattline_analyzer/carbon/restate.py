@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -28,59 +28,76 @@ from wattline_analyzer.core.emissions import (
     RestatedSlot,
     Restatement,
 )
-from wattline_analyzer.core.run_report import AttributedRun
+from wattline_analyzer.core.run_report import RunEnergies
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
 
 _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
 _Z_95 = 1.96
 
 
+@dataclass(frozen=True, slots=True)
+class EnergyOverTime:
+    """Energies of a run over its windows, and the carbon intensities of that time."""
+
+    energies: RunEnergies
+    windows: Mapping[str, Window]
+    tracks: EnergyTracks
+    slots: tuple[CarbonSlot, ...]
+
+
 def restate(
-    run: AttributedRun,
-    windows: Mapping[str, Window],
-    tracks: EnergyTracks,
+    over_time: EnergyOverTime,
     past: PastIntensities,
+    recorded: Sequence[Emission] = (),
     static_g_per_kwh: float | None = None,
 ) -> Restatement:
-    """Restate the emissions of `run`; `static_g_per_kwh` is the fallback where no other intensity
-    is known.
+    """Restate the emissions of a run, to compare with the `recorded` ones.
+
+    `static_g_per_kwh` is the fallback where no other intensity is known.
     """
     parts: list[RestatedSlot] = []
     division_g: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for instance, window in windows.items():
-        own = list(_of_instance(run, instance, (window.start_s, window.end_s), tracks, past))
+    for instance in over_time.windows:
+        own = list(_of_instance(over_time, instance, past))
         if static_g_per_kwh is not None:
             own = [part if part.provider else _static(part, static_g_per_kwh) for part in own]
-        here = {component: one for (where, component), one in tracks.items() if where == instance}
+        here = {
+            component: tracks
+            for (where, component), tracks in over_time.tracks.items()
+            if where == instance
+        }
         for key, grams in _division_errors(own, here):
             division_g[key] += grams
         parts += own
     slots = tuple(_merged(parts))
-    emissions = tuple(_emissions(past.basis, slots, run.estimated, division_g))
-    ledger_g, ratio = _against_ledger(run, past.basis, emissions)
+    estimated = over_time.energies.estimated
+    emissions = tuple(_emissions(past.basis, slots, estimated, division_g))
+    ledger_g, ratio = _against_ledger(recorded, past.basis, emissions)
     return Restatement(past, slots, emissions, ledger_g, ratio)
 
 
 def _of_instance(
-    run: AttributedRun,
-    instance: str,
-    window_s: tuple[float, float],
-    tracks: EnergyTracks,
-    past: PastIntensities,
+    over_time: EnergyOverTime, instance: str, past: PastIntensities
 ) -> Iterator[RestatedSlot]:
+    window = over_time.windows[instance]
     earlier = _Slots(
-        [slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)]
+        [slot for slot in over_time.slots if (slot.instance, slot.basis) == (instance, past.basis)]
     )
     now = _Slots(past.slots)
-    energies: dict[str, list[Figure]] = defaultdict(list)
-    for device in run.devices:
+    by_component: dict[str, list[Figure]] = defaultdict(list)
+    for device in over_time.energies.devices:
         if device.instance == instance:
-            energies[device.component].append(device.energy)
-    whole = {component: run.sum_of_devices(each) for component, each in energies.items()}
-    for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
+            by_component[device.component].append(device.energy)
+    whole = {
+        component: over_time.energies.sum_of_devices(each)
+        for component, each in by_component.items()
+    }
+    for start_s, end_s in _pieces((window.start_s, window.end_s), [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
-                _share(tracks.get((instance, component), ()), start_s, end_s, joules.number)
+                _share(
+                    over_time.tracks.get((instance, component), ()), start_s, end_s, joules.number
+                )
             )
             for component, joules in whole.items()
         }
@@ -244,13 +261,13 @@ def _emissions(
 
 
 def _against_ledger(
-    run: AttributedRun, basis: str, emissions: Sequence[Emission]
+    recorded: Sequence[Emission], basis: str, emissions: Sequence[Emission]
 ) -> tuple[float | None, float | None]:
     """Return the ledger's emissions in g CO2eq, and the relative change by the restatement.
 
     Both cover the components that have emissions in both. None if there are none.
     """
-    ledger = [one for one in run.emissions if (one.basis, one.origin) == (basis, "ledger")]
+    ledger = [one for one in recorded if (one.basis, one.origin) == (basis, "ledger")]
     both = {one.component for one in ledger} & {one.component for one in emissions}
     if not both:
         return None, None
@@ -259,15 +276,13 @@ def _against_ledger(
     return before_g, now_g / before_g - 1 if before_g > 0 else None
 
 
-def emissions_by_slot(
-    run: AttributedRun, windows: Mapping[str, Window], tracks: EnergyTracks
-) -> list[Emission]:
+def emissions_by_slot(over_time: EnergyOverTime) -> list[Emission]:
     """Return the emissions of an untagged range, from the intensities in force at the time.
 
     The exporters counted none for it.
     """
     found: list[Emission] = []
-    for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
-        by_slot = restate(run, windows, tracks, PastIntensities("", "", basis))
+    for basis in dict.fromkeys(slot.basis for slot in over_time.slots):
+        by_slot = restate(over_time, PastIntensities("", "", basis))
         found += [replace(one, origin="by slot") for one in by_slot.emissions]
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.work import SHARE_POLICY, is_shared
@@ -199,8 +199,3 @@ class CalibratedGpu:
         """The uncertainty that remains after calibration, either way."""
         percent = self.calibration.uncertainty_percent
         return None if percent is None else abs(self.energy.number) * percent / 100
-
-
-def fields_of(stage: Any) -> dict[str, Any]:
-    """Return the fields of a stage, for the constructor of the next one."""
-    return {one.name: getattr(stage, one.name) for one in fields(stage)}

@@ -1,4 +1,4 @@
-"""Stages of a run's report (measured, attributed, finished), its findings, and user inputs."""
+"""Report of a run: its energies, work and findings, and the inputs of the user."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from wattline_analyzer.core.emissions import (
     Sci,
     total_emissions,
 )
+from wattline_analyzer.core.run_ledger import RunLedger
+from wattline_analyzer.core.timeline import RunTimes
 
 Level = Literal["note", "warning", "bad"]
 _WHOLE = 0.9995
@@ -204,58 +206,57 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """Run with its devices, energies and phases.
+class RunEnergies:
+    """Energies of a run: of its devices, by component, and by phase.
 
-    `energy` is by component. `from_raw_samples`, `integral_j` and `net` are sums over all GPUs,
-    None if one of them lacks the value. An `untagged` run is a time range without a run ID.
+    `from_raw_samples` is a sum over all GPUs, None if one of them lacks the value. With
+    `is_sampled`, the energies are sums of samples, as in a range or an imported run.
     """
 
-    run_id: str
-    source: str
-    workload: str
-    labels: Mapping[str, str]
-    instances: tuple[str, ...]
-    simulated: bool
-    untagged: bool
-    outcome: str | None
-    started_at_s: float
-    ended_at_s: float | None
-    duration_s: float
     devices: tuple[ReportDevice, ...]
-    energy: Mapping[str, Figure]
-    from_raw_samples: Figure | None
-    integral_j: float | None
-    net: Figure | None
+    by_component: Mapping[str, Figure]
     phases: tuple[RunPhase, ...]
-    results: Mapping[str, float]
+    from_raw_samples: Figure | None
+    is_sampled: bool
+
+    @property
+    def gpus(self) -> tuple[ReportDevice, ...]:
+        return tuple(device for device in self.devices if device.component == "gpu")
+
+    @property
+    def simulated(self) -> bool:
+        return any(gpu.simulated for gpu in self.gpus)
+
+    @property
+    def headline_component(self) -> str:
+        """The first component with an energy, "" without any."""
+        return next(iter(self.by_component), "")
 
     @property
     def headline(self) -> Figure | None:
         """The energy of the run: of its GPUs, else of the CPU, else of the DRAM."""
-        return self.energy.get("gpu") or self.energy.get("cpu") or self.energy.get("dram")
+        return self.by_component.get(self.headline_component)
 
     @property
     def whole(self) -> Figure | None:
         """The sum of all components; None where there is only one, or another run shared a
         device.
         """
-        if len(self.energy) < 2 or any(device.shared for device in self.devices):
+        if len(self.by_component) < 2 or any(device.shared for device in self.devices):
             return None
-        return self.sum_of_devices(self.energy.values())
+        return self.sum_of_devices(self.by_component.values())
 
     @property
-    def is_sampled(self) -> bool:
-        """True for a range or an imported run, whose energies are sums of samples."""
-        return self.untagged or FORMAT_LABEL in self.labels
+    def integral_j(self) -> float | None:
+        """The integral of the power of all GPUs; None where one of them is unknown."""
+        known = [gpu.integral_j for gpu in self.gpus if gpu.integral_j is not None]
+        return math.fsum(known) if known and len(known) == len(self.gpus) else None
 
-    def sum_of_devices(self, parts: Iterable[Figure]) -> Figure:
-        """Return the sum over devices of the run.
-
-        Samples of several devices are taken at the same instants, so one load on all of them has
-        the same error on each: half-widths add.
-        """
-        return sum_of_correlated(parts) if self.is_sampled else sum_of_one_job(parts)
+    @property
+    def net(self) -> Figure | None:
+        """The energy of all GPUs above idle; None where one of them is unknown."""
+        known = [gpu.net for gpu in self.gpus if gpu.net]
+        return sum_of_correlated(known) if known and len(known) == len(self.gpus) else None
 
     @property
     def estimated(self) -> frozenset[str]:
@@ -264,51 +265,13 @@ class MeasuredRun:
 
     @property
     def headline_estimated(self) -> bool:
-        return next(iter(self.energy), "") in self.estimated
-
-    @property
-    def covers_part(self) -> bool:
-        """True for a range or an imported run if the headline's energy lacks a part of the time."""
-        return self.is_sampled and any(
-            device.component == next(iter(self.energy), "")
-            and device.duration_s < _WHOLE * self.duration_s
-            for device in self.devices
-        )
-
-    @property
-    def mean_power_w(self) -> Figure | None:
-        """The power of the headline's devices together, each over the time that its energy
-        covers.
-        """
-        if self.covers_part:
-            mine = [
-                device for device in self.devices if device.component == next(iter(self.energy))
-            ]
-            return self.sum_of_devices(
-                device.mean_power_w for device in mine if device.mean_power_w
-            )
-        return (
-            self.headline.scaled(1 / self.duration_s)
-            if self.headline and self.duration_s > 0
-            else None
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributedRun(MeasuredRun):
-    """A measured run with its shares of the devices, its work, its emissions and the intensities
-    during it.
-    """
-
-    work: tuple[Work, ...]
-    emissions: tuple[Emission, ...]
-    carbon_slots: tuple[CarbonSlot, ...]
+        return self.headline_component in self.estimated
 
     @property
     def shares(self) -> dict[str, dict[str, float]]:
         """The run's joules by component and policy, for components that it shares with others."""
         found = {}
-        for component in self.energy:
+        for component in self.by_component:
             mine = [device for device in self.devices if device.component == component]
             if any(device.divided for device in mine) and all(
                 device.attributed_j for device in mine
@@ -324,24 +287,51 @@ class AttributedRun(MeasuredRun):
         """The run's part of each component that it shares with others, by the policy that divides
         idle power, too.
         """
-        shares = self.shares
         return {
-            component: min(joules[SHARE_POLICY] / self.energy[component].number, 1.0)
-            for component, joules in shares.items()
-            if SHARE_POLICY in joules and self.energy[component].number > 0
+            component: min(joules[SHARE_POLICY] / self.by_component[component].number, 1.0)
+            for component, joules in self.shares.items()
+            if SHARE_POLICY in joules and self.by_component[component].number > 0
         }
 
-    @property
-    def emission_totals(self) -> tuple[EmissionTotal, ...]:
-        return tuple(total_emissions(self.emissions, self.sum_of_devices))
+    def sum_of_devices(self, parts: Iterable[Figure]) -> Figure:
+        """Return the sum over devices of the run; see `sum_over_devices`."""
+        return sum_over_devices(parts, is_sampled=self.is_sampled)
+
+
+def sum_over_devices(parts: Iterable[Figure], *, is_sampled: bool) -> Figure:
+    """Return the sum over devices of a run.
+
+    Samples of several devices are taken at the same instants, so one load on all of them has the
+    same error on each: half-widths add.
+    """
+    return sum_of_correlated(parts) if is_sampled else sum_of_one_job(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrigin:
+    """The source of a run; `untagged` says that it is a range of time without a run ID."""
+
+    source: str
+    untagged: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(AttributedRun):
-    """A finished report: findings, and what follows from the user's inputs."""
+class Report:
+    """A run and what is known about its figures; `facts` are those that its exporters recorded.
 
-    findings: tuple[Finding, ...]
+    `budgets` are by device, for those whose uncertainty is known. `boundaries`, `restated`, `sci`
+    and `calibrated` follow from the inputs of the user.
+    """
+
+    facts: RunLedger
+    origin: RunOrigin
+    times: RunTimes
+    energies: RunEnergies
+    work: tuple[Work, ...]
+    emissions: tuple[Emission, ...]
+    carbon_slots: tuple[CarbonSlot, ...]
     budgets: Mapping[DeviceKey, UncertaintyBudget]
+    findings: tuple[Finding, ...]
     boundaries: tuple[Boundary, ...] = ()
     price: Price | None = None
     restated: tuple[Restatement, ...] = ()
@@ -349,8 +339,105 @@ class Report(AttributedRun):
     calibrated: Calibrated | None = None
 
     @property
+    def run_id(self) -> str:
+        return self.facts.run_id
+
+    @property
+    def workload(self) -> str:
+        return self.facts.workload
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.facts.labels
+
+    @property
+    def outcome(self) -> str | None:
+        return self.facts.outcome
+
+    @property
+    def results(self) -> Mapping[str, float]:
+        return self.facts.results
+
+    @property
+    def source(self) -> str:
+        return self.origin.source
+
+    @property
+    def untagged(self) -> bool:
+        return self.origin.untagged
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return self.times.instances
+
+    @property
+    def started_at_s(self) -> float:
+        return self.times.started_at_s
+
+    @property
+    def ended_at_s(self) -> float | None:
+        return self.times.ended_at_s
+
+    @property
+    def duration_s(self) -> float:
+        return self.times.duration_s
+
+    @property
+    def devices(self) -> tuple[ReportDevice, ...]:
+        return self.energies.devices
+
+    @property
     def gpus(self) -> tuple[ReportDevice, ...]:
-        return tuple(device for device in self.devices if device.component == "gpu")
+        return self.energies.gpus
+
+    @property
+    def energy(self) -> Mapping[str, Figure]:
+        """The energy by component."""
+        return self.energies.by_component
+
+    @property
+    def phases(self) -> tuple[RunPhase, ...]:
+        return self.energies.phases
+
+    @property
+    def headline(self) -> Figure | None:
+        return self.energies.headline
+
+    @property
+    def estimated(self) -> frozenset[str]:
+        return self.energies.estimated
+
+    @property
+    def simulated(self) -> bool:
+        return self.energies.simulated
+
+    @property
+    def covers_part(self) -> bool:
+        """True for a range or an imported run if the headline's energy lacks a part of the time."""
+        return self.energies.is_sampled and any(
+            device.component == self.energies.headline_component
+            and device.duration_s < _WHOLE * self.duration_s
+            for device in self.devices
+        )
+
+    @property
+    def mean_power_w(self) -> Figure | None:
+        """The power of the headline's devices together, each over the time that its energy
+        covers.
+        """
+        if self.covers_part:
+            component = self.energies.headline_component
+            mine = [device for device in self.devices if device.component == component]
+            return self.energies.sum_of_devices(
+                device.mean_power_w for device in mine if device.mean_power_w
+            )
+        if self.headline is None or self.duration_s <= 0:
+            return None
+        return self.headline.scaled(1 / self.duration_s)
+
+    @property
+    def emission_totals(self) -> tuple[EmissionTotal, ...]:
+        return tuple(total_emissions(self.emissions, self.energies.sum_of_devices))
 
 
 def with_unit(report: Report, unit: str | None) -> Report:

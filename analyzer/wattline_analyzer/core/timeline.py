@@ -33,6 +33,39 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Start, end and duration of a run, from its windows by instance."""
+
+    windows: Mapping[str, Window]
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(sorted(self.windows))
+
+    @property
+    def started_at_s(self) -> float:
+        return min(window.start_s for window in self.windows.values())
+
+    @property
+    def ended_at_s(self) -> float | None:
+        """The last end; None while the run has not ended on some instance."""
+        if not all(window.ended for window in self.windows.values()):
+            return None
+        return max(window.end_s for window in self.windows.values())
+
+    @property
+    def duration_s(self) -> float:
+        """The instance's own duration; with several instances the time from the first start to the
+        last end.
+
+        Where their clocks disagree, the longest duration counts.
+        """
+        if len(self.windows) == 1 or not all(window.aligned for window in self.windows.values()):
+            return max(window.duration_s for window in self.windows.values())
+        return max(window.end_s for window in self.windows.values()) - self.started_at_s
+
+
+@dataclass(frozen=True, slots=True)
 class OtherRun:
     """Another run on an instance of this one; `gpus` are UUIDs."""
 

@@ -1,13 +1,12 @@
-"""Report of a run in four stages: measured, attributed, checked, extended.
+"""Report of a run, from its facts, its raw samples and the inputs of the user.
 
 The headline is the ledger's figure, since the exporter reads the energy at the start and end of the
-run more precisely than any scrape. The analyzer's figure from raw samples is a check. The last
-stage adds the user's inputs.
+run more precisely than any scrape. The analyzer's figure from raw samples is a check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattline.contract.metrics import GPU_INFO
@@ -21,34 +20,35 @@ from wattline_analyzer.carbon.checks import (
 from wattline_analyzer.carbon.emissions import (
     emissions_at,
     given_intensity_findings,
+    ledger_emissions,
     sci_findings,
     software_carbon_intensity,
 )
 from wattline_analyzer.carbon.intensity import carbon_slots
-from wattline_analyzer.carbon.restate import emissions_by_slot, restate
+from wattline_analyzer.carbon.restate import EnergyOverTime, emissions_by_slot, restate
 from wattline_analyzer.core.conditions import is_unused
 from wattline_analyzer.core.devices import (
     SCRAPED,
     DeviceKey,
     ReportDevice,
     UncertaintyBudget,
-    fields_of,
 )
-from wattline_analyzer.core.emissions import Emission, Restatement
+from wattline_analyzer.core.emissions import CarbonSlot, Emission, Hardware, Restatement, Sci
 from wattline_analyzer.core.run_ledger import RunLedger, parse_ledger
 from wattline_analyzer.core.run_report import (
     FORMAT_LABEL,
     NO_INPUTS,
-    AttributedRun,
+    Boundary,
     Calibrated,
     Finding,
-    MeasuredRun,
     Report,
+    RunEnergies,
+    RunOrigin,
     UserInputs,
     ordered_findings,
 )
 from wattline_analyzer.core.sample_table import RunFrames
-from wattline_analyzer.core.timeline import EnergyTracks, Window, other_runs, windows
+from wattline_analyzer.core.timeline import RunTimes, Window, other_runs
 from wattline_analyzer.report import aliasing
 from wattline_analyzer.report.assess_imported import averaging_s, import_findings
 from wattline_analyzer.report.boundaries import energy_boundaries
@@ -65,7 +65,7 @@ from wattline_analyzer.report.devices import (
 )
 from wattline_analyzer.report.energy_over_time import energy_tracks
 from wattline_analyzer.report.error_budget import device_budget, gpu_budget
-from wattline_analyzer.report.measure import RunOrigin, attributed_run, measured_run
+from wattline_analyzer.report.measure import done_work, run_energies
 from wattline_analyzer.report.suspicions import suspect_findings, suspicions
 
 
@@ -75,31 +75,25 @@ class NoEnergyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The first stage: the run, its devices with their signals, and findings about the run."""
+    """The recorded facts of a run, its energies by ledger and raw samples, and the findings about
+    both.
+    """
 
-    ledger: RunLedger
+    facts: RunLedger
+    origin: RunOrigin
+    times: RunTimes
     raw: RawSeries
-    windows: Mapping[str, Window]
     devices: tuple[DeviceSignals, ...]
-    run: MeasuredRun
+    energies: RunEnergies
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Attributed:
-    """The second stage: the run with shares, work and emissions, and its energies over time."""
-
-    run: AttributedRun
-    tracks: EnergyTracks
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """The third stage: the uncertainty budgets and the findings."""
+class _Checks:
+    """The uncertainty budgets, and the findings about devices and intensities."""
 
     budgets: Mapping[DeviceKey, UncertaintyBudget]
     findings: tuple[Finding, ...]
-    carbon_findings: tuple[Finding, ...]
 
 
 def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
@@ -107,10 +101,46 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     other GPUs.
     """
     measured = _measure(frames)
-    attributed = _attribute(measured, inputs)
-    calibrated = calibrate(attributed.run, inputs.calibrations) if inputs.calibrations else None
-    checked = _check(measured, attributed.run, calibrated, inputs)
-    return _extend(measured, attributed, checked, calibrated, inputs)
+    energies = measured.energies
+    times = measured.times
+    work = tuple(done_work(measured.facts, energies, times))
+    over_time = _energy_over_time(measured)
+    recorded = _recorded_emissions(measured, over_time, inputs.grams_per_kwh)
+    restated = tuple(_restated(over_time, recorded, inputs))
+    uncounted = emissions_by_slot(over_time) if measured.origin.untagged else []
+    emissions = (*recorded, *uncounted, *(one for each in restated for one in each.emissions))
+    calibrated = calibrate(energies, work, inputs.calibrations) if inputs.calibrations else None
+    checks = _check(measured, over_time.slots, calibrated, inputs)
+    boundaries = energy_boundaries(energies, work, times, inputs.pue)
+    sci = _intensities(measured, boundaries, emissions, restated, inputs.hardware)
+    findings = [
+        *measured.findings,
+        *(
+            calibration_findings(energies.gpus, calibrated, inputs.calibrations)
+            if calibrated
+            else []
+        ),
+        *checks.findings,
+        *given_intensity_findings(inputs.grams_per_kwh),
+        *restatement_findings(restated, inputs.past),
+        *(sci_findings(sci) if inputs.hardware else []),
+    ]
+    return Report(
+        facts=measured.facts,
+        origin=measured.origin,
+        times=times,
+        energies=energies,
+        work=work,
+        emissions=emissions,
+        carbon_slots=over_time.slots,
+        budgets=checks.budgets,
+        findings=ordered_findings(findings),
+        boundaries=boundaries,
+        price=inputs.price,
+        restated=restated,
+        sci=sci,
+        calibrated=calibrated,
+    )
 
 
 def _measure(frames: RunFrames) -> _Measured:
@@ -129,18 +159,21 @@ def _measure(frames: RunFrames) -> _Measured:
         raise NoEnergyError(
             f"run {frames.run_id} has no energy at {frames.source}: {_missing_energy(frames)}"
         )
-    found = [one.device for one in devices]
-    run, phase_findings = measured_run(
-        ledger, RunOrigin(frames.source, frames.untagged), known, found
+    times = RunTimes(known)
+    energies, phase_findings = run_energies(
+        ledger,
+        [one.device for one in devices],
+        is_sampled=frames.untagged or FORMAT_LABEL in ledger.labels,
     )
     findings = (
-        *_run_findings(run, frames),
-        *import_findings(run),
+        *_run_findings(ledger, times, energies, frames),
+        *import_findings(ledger, energies),
         *_ledger_findings(ledger),
         *clock_findings(ledger, offsets, frames.clock_set_s, frames.source),
         *phase_findings,
     )
-    return _Measured(ledger, raw, known, devices, run, findings)
+    origin = RunOrigin(frames.source, frames.untagged)
+    return _Measured(ledger, origin, times, raw, devices, energies, findings)
 
 
 def _missing_energy(frames: RunFrames) -> str:
@@ -154,22 +187,28 @@ def _missing_energy(frames: RunFrames) -> str:
     return f"{gpus}, and CPU energy is not readable"
 
 
-def _run_findings(run: MeasuredRun, frames: RunFrames) -> Iterator[Finding]:
-    if run.simulated:
-        names = sorted({device.name for device in run.devices if device.component == "gpu"})
+def _run_findings(
+    ledger: RunLedger, times: RunTimes, energies: RunEnergies, frames: RunFrames
+) -> Iterator[Finding]:
+    if energies.simulated:
+        names = sorted({gpu.name for gpu in energies.gpus})
         text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
         yield Finding("warning", "simulated", "", text)
-    if run.ended_at_s is None:
+    if times.ended_at_s is None:
         cause = "the run has not ended" if frames.is_open else "the end of the run is unknown"
         yield Finding("warning", "not_ended", "", f"{cause}: the figures are from its last scrape")
     if frames.requests:
         text = (
             f"{frames.requests} were reported; their energies: analyzer requests --run-id "
-            f"{run.run_id}"
+            f"{ledger.run_id}"
         )
         yield Finding("note", "requests", "", text)
-    headline, mine = run.headline, next(iter(run.energy), "")
-    is_covered = all(device.is_covered for device in run.devices if device.component == mine)
+    headline = energies.headline
+    is_covered = all(
+        device.is_covered
+        for device in energies.devices
+        if device.component == energies.headline_component
+    )
     if (
         headline
         and is_covered
@@ -181,17 +220,17 @@ def _run_findings(run: MeasuredRun, frames: RunFrames) -> Iterator[Finding]:
             "it for longer"
         )
         yield Finding("warning", "run_too_short", "", text)
-    if not run.devices:
+    if not energies.devices:
         text = (
             "no energy: the imported files hold no power; import them together with a power log of "
             "that time"
-            if FORMAT_LABEL in run.labels
+            if FORMAT_LABEL in ledger.labels
             else f"no energy was measured: {_missing_energy(frames)}; see exporter check on the "
             "node"
         )
         yield Finding("warning", "no_energy", "", text)
-    if run.outcome in ("failed", "interrupted"):
-        ended = "failed" if run.outcome == "failed" else "was interrupted"
+    if ledger.outcome in ("failed", "interrupted"):
+        ended = "failed" if ledger.outcome == "failed" else "was interrupted"
         yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")
 
 
@@ -207,76 +246,94 @@ def _ledger_findings(ledger: RunLedger) -> Iterator[Finding]:
         yield Finding("warning", "alias", alias, text)
 
 
-def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
-    run, ledger = measured.run, measured.ledger
-    tracks = energy_tracks(measured.raw, run.run_id, run.devices, measured.windows)
-    windows_s = {
-        instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()
-    }
+def _energy_over_time(measured: _Measured) -> EnergyOverTime:
+    windows = measured.times.windows
+    tracks = energy_tracks(measured.raw, measured.facts.run_id, measured.energies.devices, windows)
+    windows_s = {instance: (window.start_s, window.end_s) for instance, window in windows.items()}
     slots = tuple(carbon_slots(measured.raw.table, tracks, windows_s))
-    by_user: list[Emission] = []
-    if inputs.grams_per_kwh is not None:
-        by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
-    attributed = attributed_run(run, ledger, slots, by_user)
-    if run.ended_at_s is None and not run.untagged:
-        attributed = replace(
-            attributed, emissions=_present_emissions(attributed, measured.windows, tracks)
-        )
-    return _Attributed(attributed, tracks)
+    return EnergyOverTime(measured.energies, windows, tracks, slots)
 
 
-def _present_emissions(
-    run: AttributedRun, windows: Mapping[str, Window], tracks: EnergyTracks
-) -> tuple[Emission, ...]:
-    """Return the emissions of a run without an end, of the same time as its energy.
+def _recorded_emissions(
+    measured: _Measured, over_time: EnergyOverTime, grams_per_kwh: float | None
+) -> list[Emission]:
+    """Return the emissions that the exporters counted, and those by the user's intensity.
 
     The exporter counts the emissions of a running run some seconds later than its energy. Those of
     its slots replace them where the intensities are known.
     """
-    by_slot = emissions_by_slot(run, windows, tracks)
-    known = {(one.component, one.basis) for one in by_slot}
-    late = [
-        one
-        for one in run.emissions
-        if one.origin == "ledger" and (one.component, one.basis) not in known
-    ]
-    return (*late, *by_slot, *(one for one in run.emissions if one.origin != "ledger"))
+    energies = measured.energies
+    counted = ledger_emissions(
+        measured.facts.emissions_g, energies.by_component, energies.estimated
+    )
+    if measured.times.ended_at_s is None and not measured.origin.untagged:
+        by_slot = emissions_by_slot(over_time)
+        known = {(one.component, one.basis) for one in by_slot}
+        counted = [
+            *(one for one in counted if (one.component, one.basis) not in known),
+            *by_slot,
+        ]
+    if grams_per_kwh is None:
+        return counted
+    return [*counted, *emissions_at(energies.by_component, grams_per_kwh, energies.estimated)]
+
+
+def _restated(
+    over_time: EnergyOverTime, recorded: Sequence[Emission], inputs: UserInputs
+) -> Iterator[Restatement]:
+    for past in inputs.past:
+        if not past.problem:
+            fallback = inputs.grams_per_kwh if past.basis == "average" else None
+            yield restate(over_time, past, recorded, fallback)
+
+
+def _intensities(
+    measured: _Measured,
+    boundaries: Sequence[Boundary],
+    emissions: Sequence[Emission],
+    restated: Sequence[Restatement],
+    hardware: Hardware | None,
+) -> tuple[Sci, ...]:
+    """Return the Software Carbon Intensities; none without the user's hardware."""
+    if hardware is None:
+        return ()
+    embodied_g = hardware.embodied_g(measured.times.duration_s)
+    return software_carbon_intensity(measured.energies, boundaries, emissions, restated, embodied_g)
 
 
 def _check(
-    measured: _Measured, run: AttributedRun, calibrated: Calibrated | None, inputs: UserInputs
-) -> _Checked:
+    measured: _Measured,
+    slots: Sequence[CarbonSlot],
+    calibrated: Calibrated | None,
+    inputs: UserInputs,
+) -> _Checks:
+    raw = measured.raw
     budgets: dict[DeviceKey, UncertaintyBudget] = {}
     calibrated_gpus = calibrated.gpus if calibrated else {}
     findings: list[Finding] = []
     for one in measured.devices:
         device = one.device
-        findings += coverage_findings(device, untagged=run.untagged)
+        findings += coverage_findings(device, untagged=raw.untagged)
         budget = device_budget(device)
         if one.signals is not None:
-            budget, more = _check_gpu(device, measured.raw, one.window, one.signals)
+            budget, more = _check_gpu(device, raw, one.window, one.signals)
             if device.key in calibrated_gpus:
                 budget = replace(budget, residual_j=calibrated_gpus[device.key].residual_j)
             findings += more
         if budget is not None:
             budgets[device.key] = budget
         findings += device_findings(device, one.other_runs)
-        is_one_of_several = (
-            one.signals is not None
-            and len([gpu for gpu in run.devices if gpu.component == "gpu"]) > 1
-        )
-        if is_one_of_several and is_unused(measured.raw.table, device, one.window):
+        is_one_of_several = one.signals is not None and len(measured.energies.gpus) > 1
+        if is_one_of_several and is_unused(raw.table, device, one.window):
             text = (
                 "its utilization was 0 %, but its energy counts for the run: name the GPUs "
                 "that are used with --gpus"
             )
             findings.append(Finding("warning", "unused_gpu", device.label, text))
-    raw = measured.raw.table
-    emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
-    about = carbon_findings(
-        raw, measured.windows, run.carbon_slots, emitting, given=inputs.grams_per_kwh is not None
-    )
-    return _Checked(budgets, tuple(findings), tuple(about))
+    emitting = places_with_intensity(raw.table) if raw.untagged else measured.facts.emitting
+    is_given = inputs.grams_per_kwh is not None
+    findings += carbon_findings(raw.table, measured.times.windows, slots, emitting, given=is_given)
+    return _Checks(budgets, tuple(findings))
 
 
 def _check_gpu(
@@ -302,58 +359,6 @@ def _check_gpu(
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
-def _extend(
-    measured: _Measured,
-    attributed: _Attributed,
-    checked: _Checked,
-    calibrated: Calibrated | None,
-    inputs: UserInputs,
-) -> Report:
-    run = attributed.run
-    boundaries = energy_boundaries(run, inputs.pue)
-    restated = tuple(_restated(measured, attributed, inputs))
-    uncounted = emissions_by_slot(run, measured.windows, attributed.tracks) if run.untagged else []
-    emissions = (
-        *run.emissions,
-        *uncounted,
-        *(emission for one in restated for emission in one.emissions),
-    )
-    sci = (
-        software_carbon_intensity(run, boundaries, emissions, restated, inputs.hardware)
-        if inputs.hardware
-        else ()
-    )
-    findings = [
-        *measured.findings,
-        *(calibration_findings(run.devices, calibrated, inputs.calibrations) if calibrated else []),
-        *checked.findings,
-        *checked.carbon_findings,
-        *given_intensity_findings(inputs.grams_per_kwh),
-        *restatement_findings(restated, inputs.past),
-        *(sci_findings(sci) if inputs.hardware else []),
-    ]
-    stage = fields_of(run) | {"emissions": emissions}
-    return Report(
-        **stage,
-        findings=ordered_findings(findings),
-        budgets=checked.budgets,
-        boundaries=boundaries,
-        price=inputs.price,
-        restated=restated,
-        sci=sci,
-        calibrated=calibrated,
-    )
-
-
-def _restated(
-    measured: _Measured, attributed: _Attributed, inputs: UserInputs
-) -> Iterator[Restatement]:
-    for past in inputs.past:
-        if not past.problem:
-            fallback = inputs.grams_per_kwh if past.basis == "average" else None
-            yield restate(attributed.run, measured.windows, attributed.tracks, past, fallback)
-
-
 def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
     """Return the energy over time within the widest measured boundary; None without a boundary or a
     duration.
@@ -362,6 +367,5 @@ def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
     if not measured:
         return None
     raw = RawSeries(frames.raw, frames.exact)
-    on = windows(frames.ledger, frames.run_id)
-    tracks = energy_tracks(raw, frames.run_id, report.devices, on)
-    return power_profile(report, measured[-1], on, tracks)
+    tracks = energy_tracks(raw, report.run_id, report.devices, report.times.windows)
+    return power_profile(report.times, measured[-1], tracks)

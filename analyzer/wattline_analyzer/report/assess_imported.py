@@ -6,8 +6,11 @@ The importer stores the origin in the labels and results of the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from wattline.figures import Figure
+from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.run_report import (
     CLAIMED_ENERGY,
     DUPLICATE_SAMPLES,
@@ -23,7 +26,7 @@ from wattline_analyzer.core.run_report import (
     WALL_RATIO,
     WHOLE_SECONDS,
     Finding,
-    MeasuredRun,
+    RunEnergies,
 )
 
 _CLOSE = 0.05
@@ -32,11 +35,11 @@ _MEAN_COLUMNS = ("power.draw", "power.draw.average")
 _MEAN_S = 1.0
 
 
-def import_findings(run: MeasuredRun) -> list[Finding]:
-    if FORMAT_LABEL not in run.labels:
+def import_findings(ledger: RunLedger, energies: RunEnergies) -> list[Finding]:
+    if FORMAT_LABEL not in ledger.labels:
         return []
-    notes = _notes(run.labels)
-    found = [Finding("note", "imported", "", _origin(run))]
+    notes = _notes(ledger.labels)
+    found = [Finding("note", "imported", "", _origin(ledger.labels, energies.devices))]
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
         found.append(Finding("warning", "gpu0_only", "", text))
@@ -69,14 +72,19 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
             "import --start and --end"
         )
         found.append(Finding("warning", "whole_log", "", text))
-    return [*found, *_uncovered(run), *_claimed(run), *_wall(run)]
+    return [
+        *found,
+        *_uncovered(energies.devices),
+        *_claimed(ledger.results, energies.headline),
+        *_wall(ledger.results, energies.by_component),
+    ]
 
 
 def _notes(labels: Mapping[str, str]) -> list[str]:
     return [note for name in NOTES_LABELS for note in labels.get(name, "").split(",")]
 
 
-def _uncovered(run: MeasuredRun) -> list[Finding]:
+def _uncovered(devices: Sequence[ReportDevice]) -> list[Finding]:
     """Return devices whose energy is too low, since a time without samples has no energy."""
     text = (
         "its energy, also net of idle, covers only the time of the file's samples: the energy and "
@@ -85,27 +93,27 @@ def _uncovered(run: MeasuredRun) -> list[Finding]:
     )
     return [
         Finding("warning", "uncovered", device.label, text)
-        for device in run.devices
+        for device in devices
         if device.covered_ratio is not None
         and device.covered_ratio < _COVERED
         and "counter" not in device.methods
     ]
 
 
-def _origin(run: MeasuredRun) -> str:
-    origin = f"imported from {run.labels.get(FILE_LABEL, 'a file')} ({run.labels[FORMAT_LABEL]})"
-    known = all(device.energy.half_width is not None for device in run.devices)
-    if SPACING_LABEL in run.labels:
+def _origin(labels: Mapping[str, str], devices: Sequence[ReportDevice]) -> str:
+    origin = f"imported from {labels.get(FILE_LABEL, 'a file')} ({labels[FORMAT_LABEL]})"
+    known = all(device.energy.half_width is not None for device in devices)
+    if SPACING_LABEL in labels:
         origin += (
-            f", power sampled every {run.labels[SPACING_LABEL]} s: the energy is its "
+            f", power sampled every {labels[SPACING_LABEL]} s: the energy is its "
             "integral by timestamps"
         )
         origin += "; its 95 % CI is for changes of the power between samples" if known else ""
-    elif any(device.methods for device in run.devices):
+    elif any(device.methods for device in devices):
         origin += ", the energy is its own counter's"
-    if run.devices and not known:
+    if devices and not known:
         origin += "; its uncertainty is unknown"
-    column = _power_column(run.labels)
+    column = _power_column(labels)
     if column:
         origin += f"; power is the column {column}"
     if column in _MEAN_COLUMNS:
@@ -129,9 +137,9 @@ def _power_column(labels: Mapping[str, str]) -> str:
     return next((note.removeprefix(POWER_COLUMN_NOTE) for note in notes), "")
 
 
-def _claimed(run: MeasuredRun) -> list[Finding]:
+def _claimed(results: Mapping[str, float], energy: Figure | None) -> list[Finding]:
     """Compare with the file's total, which may be power times --interval, not by timestamps."""
-    claimed_j, energy = run.results.get(CLAIMED_ENERGY), run.headline
+    claimed_j = results.get(CLAIMED_ENERGY)
     if (
         claimed_j is None
         or energy is None
@@ -151,10 +159,11 @@ def _claimed(run: MeasuredRun) -> list[Finding]:
     return [Finding("warning", "nominal_time", "", text)]
 
 
-def _wall(run: MeasuredRun) -> list[Finding]:
+def _wall(results: Mapping[str, float], energy: Mapping[str, Figure]) -> list[Finding]:
     """Compare with a wall meter, which includes power supply, board, fans and disks."""
-    wall_j, ratio = run.results.get(WALL_ENERGY), run.results.get(WALL_RATIO, 0.0)
-    if wall_j is None or wall_j <= 0 or not run.energy:
+    wall_j = results.get(WALL_ENERGY)
+    ratio = results.get(WALL_RATIO, 0.0)
+    if wall_j is None or wall_j <= 0 or not energy:
         return []
     if ratio < _COVERED:
         text = (
@@ -162,8 +171,8 @@ def _wall(run: MeasuredRun) -> list[Finding]:
             "with the sensors"
         )
         return [Finding("warning", "wall_meter_short", "", text)]
-    sensed_j = math.fsum(quantity.number for quantity in run.energy.values())
-    parts = " + ".join(component.upper() for component in run.energy)
+    sensed_j = math.fsum(quantity.number for quantity in energy.values())
+    parts = " + ".join(component.upper() for component in energy)
     if sensed_j > wall_j:
         text = (
             f"the sensors ({parts}) count {sensed_j:.0f} J, more than the wall meter's "

@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from wattline.figures import Figure
-from wattline_analyzer.core.devices import fields_of
 from wattline_analyzer.core.emissions import Sci, widened_by_amount
 from wattline_analyzer.core.run_report import (
     Boundary,
@@ -69,17 +68,17 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
             _coarse(one.subject, quality.spacing_s) for one in apart if one.subject not in named
         ]
     units = _Units(report, quality.work_limits, partial)
-    stage = fields_of(report) | {
-        "devices": devices,
-        "from_raw_samples": None if quality.cut else report.from_raw_samples,
-        "work": units.work(),
-        "boundaries": units.boundaries(),
-        "sci": units.sci(),
-        "calibrated": report.calibrated
+    whole_range = None if quality.cut else report.energies.from_raw_samples
+    return replace(
+        report,
+        energies=replace(report.energies, devices=devices, from_raw_samples=whole_range),
+        work=units.work(),
+        boundaries=units.boundaries(),
+        sci=units.sci(),
+        calibrated=report.calibrated
         and Calibrated(report.calibrated.gpus, report.calibrated.energy, units.calibrated()),
-        "findings": ordered_findings(found),
-    }
-    return Report(**stage)
+        findings=ordered_findings(found),
+    )
 
 
 class _Units:
@@ -103,7 +102,7 @@ class _Units:
             one.unit: one.amount for boundary in report.boundaries for one in boundary.work
         }
         self._amounts |= {one.unit: one.amount for one in report.work}
-        self._headline_partial = next(iter(report.energy), "") in partial
+        self._headline_partial = report.energies.headline_component in partial
 
     def work(self) -> tuple[Work, ...]:
         return tuple(

@@ -8,52 +8,67 @@ user's PUE, not a measurement.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
 from wattline.figures import Figure, sum_of_correlated
-from wattline_analyzer.core.run_report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
+from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.run_report import Boundary, RunEnergies, UnitEnergy, Work
+from wattline_analyzer.core.timeline import RunTimes
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
 _WIDER = ("cpu", "dram")
 
 
-def energy_boundaries(run: AttributedRun, pue: float | None = None) -> tuple[Boundary, ...]:
+def energy_boundaries(
+    energies: RunEnergies, works: Sequence[Work], times: RunTimes, pue: float | None = None
+) -> tuple[Boundary, ...]:
     """Return the GPUs, then with CPU and DRAM as far as they are measured on all nodes, then both
     times `pue`.
     """
-    found = [_boundary(run, components) for components in _components(run)]
+    found = [
+        _boundary(energies, components, works, times.duration_s)
+        for components in _components(energies, times)
+    ]
     facility = [] if pue is None else [_times(boundary, pue) for boundary in found]
     return (*found, *facility)
 
 
-def _components(run: MeasuredRun) -> Iterator[tuple[str, ...]]:
-    if "gpu" in run.energy:
+def _components(energies: RunEnergies, times: RunTimes) -> Iterator[tuple[str, ...]]:
+    has_gpus = "gpu" in energies.by_component
+    if has_gpus:
         yield ("gpu",)
-    wider = tuple(component for component in _WIDER if measured_everywhere(run, component))
-    shared_gpu = any(device.shared for device in run.devices if device.component == "gpu")
-    if wider and not shared_gpu:
-        yield ("gpu", *wider) if "gpu" in run.energy else wider
+    wider = tuple(
+        component
+        for component in _WIDER
+        if measured_everywhere(energies.devices, component, times.instances)
+    )
+    if wider and not any(gpu.shared for gpu in energies.gpus):
+        yield ("gpu", *wider) if has_gpus else wider
 
 
-def measured_everywhere(run: MeasuredRun, component: str) -> bool:
+def measured_everywhere(
+    devices: Iterable[ReportDevice], component: str, instances: Collection[str]
+) -> bool:
     """Return True for a component with a sensor on each node that no other run used at the same
     time.
     """
-    mine = [device for device in run.devices if device.component == component]
+    mine = [device for device in devices if device.component == component]
     usable = all(not device.estimated and not device.shared for device in mine)
-    return usable and {device.instance for device in mine} == set(run.instances)
+    return usable and {device.instance for device in mine} == set(instances)
 
 
-def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
-    energy = run.sum_of_devices(run.energy[component] for component in components)
-    shared = bool(run.share_ratios.keys() & set(components))
+def _boundary(
+    energies: RunEnergies, components: tuple[str, ...], works: Sequence[Work], duration_s: float
+) -> Boundary:
+    energy = energies.sum_of_devices(energies.by_component[component] for component in components)
+    shared = bool(energies.share_ratios.keys() & set(components))
     found = []
-    for work in _amounts(run.work):
-        joules = _attributed_energy(run, components, work.phases)
+    for work in _amounts(works):
+        joules = _attributed_energy(energies, components, work.phases)
         if joules is not None and work.amount > 0:
-            rate = work.amount / run.duration_s if run.duration_s > 0 else None
+            rate = work.amount / duration_s if duration_s > 0 else None
             found.append(
                 UnitEnergy(
                     work.unit,
@@ -64,7 +79,7 @@ def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
                     shared,
                 )
             )
-    attributed = _attributed_energy(run, components, ()) if shared else None
+    attributed = _attributed_energy(energies, components, ()) if shared else None
     return Boundary(
         components, energy, tuple(found), attributed_j=attributed.value if attributed else None
     )
@@ -97,15 +112,15 @@ def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
 
 
 def _attributed_energy(
-    run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]
+    energies: RunEnergies, components: tuple[str, ...], phases: tuple[str, ...]
 ) -> Figure | None:
     """Return the energy of the run's work: of a shared component the run's share, without
     interval.
     """
-    ratios = run.share_ratios
+    ratios = energies.share_ratios
     if not ratios.keys() & set(components):
-        return _energy(run, components, phases)
-    parts = [(component, _energy(run, (component,), phases)) for component in components]
+        return _energy(energies, components, phases)
+    parts = [(component, _energy(energies, (component,), phases)) for component in components]
     known = [
         (ratios.get(component, 1.0), joules) for component, joules in parts if joules is not None
     ]
@@ -117,17 +132,17 @@ def _attributed_energy(
 
 
 def _energy(
-    run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]
+    energies: RunEnergies, components: tuple[str, ...], phases: tuple[str, ...]
 ) -> Figure | None:
     """Return the energy of the components in the phases, or in the run; None where a phase lacks a
     component.
     """
     if not phases:
-        return run.sum_of_devices(run.energy[component] for component in components)
-    inside = [phase.energy for phase in run.phases if phase.name in phases]
+        return energies.sum_of_devices(energies.by_component[component] for component in components)
+    inside = [phase.energy for phase in energies.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
-    return run.sum_of_devices(
+    return energies.sum_of_devices(
         sum_of_correlated(energy[component] for energy in inside) for component in components
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import CalibratedGpu, Calibration, ReportDevice
-from wattline_analyzer.core.run_report import AttributedRun, Calibrated, Finding, Work
+from wattline_analyzer.core.run_report import Calibrated, Finding, RunEnergies, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
 _KEYS = (*_REQUIRED, "uncertainty_percent", "source")
@@ -114,12 +114,14 @@ def _number(value: Any, key: str, where: str) -> float:
     return number
 
 
-def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibrated:
+def calibrate(
+    energies: RunEnergies, works: Sequence[Work], calibrations: Sequence[Calibration]
+) -> Calibrated:
     """Return the calibrated energies of the run. Raises CalibrationError where no calibration fits
     a GPU.
     """
     by_uuid = {calibration.uuid.lower(): calibration for calibration in calibrations}
-    gpus = [device for device in run.devices if device.component == "gpu"]
+    gpus = energies.gpus
     calibrated = {
         gpu.key: _calibrated(gpu, by_uuid[gpu.device.lower()])
         for gpu in gpus
@@ -130,13 +132,13 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
         raise CalibrationError(
             f"the calibration has none of the run's GPUs ({named}); see their UUIDs: nvidia-smi -L"
         )
-    energies = [one.energy for one in calibrated.values()]
-    whole = sum_of_correlated(energies) if len(energies) == len(gpus) else None
+    energy_of_each = [one.energy for one in calibrated.values()]
+    whole = sum_of_correlated(energy_of_each) if len(energy_of_each) == len(gpus) else None
     used = [one.calibration for one in calibrated.values()]
     per_unit = {
         work.unit: energy
-        for work in run.work
-        if whole and (energy := _per_unit(run, work, whole, used))
+        for work in works
+        if whole and (energy := _per_unit(energies, work, whole, used))
     }
     return Calibrated(calibrated, whole, per_unit)
 
@@ -155,7 +157,7 @@ def _calibrated(gpu: ReportDevice, calibration: Calibration) -> CalibratedGpu:
 
 
 def _per_unit(
-    run: AttributedRun, work: Work, whole: Figure, calibrations: Sequence[Calibration]
+    energies: RunEnergies, work: Work, whole: Figure, calibrations: Sequence[Calibration]
 ) -> Figure | None:
     """Return the calibrated energy per unit.
 
@@ -165,12 +167,12 @@ def _per_unit(
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
     if work.whole_devices is not None:
-        return Figure(run.share_ratios["gpu"] * whole.number / work.amount)
+        return Figure(energies.share_ratios["gpu"] * whole.number / work.amount)
     if not work.phases:
         return whole.scaled(1 / work.amount)
     if len({calibration.gain for calibration in calibrations}) > 1:
         return None
-    seconds = math.fsum(phase.duration_s for phase in run.phases if phase.name in work.phases)
+    seconds = math.fsum(phase.duration_s for phase in energies.phases if phase.name in work.phases)
     offset_j = math.fsum(calibration.offset_w for calibration in calibrations) * seconds
     read = work.energy_per_unit.scaled(work.amount)
     return Figure(read.number - offset_j, read.half_width).scaled(
@@ -179,12 +181,9 @@ def _per_unit(
 
 
 def calibration_findings(
-    devices: Sequence[ReportDevice],
-    calibrated: Calibrated,
-    calibrations: Sequence[Calibration],
+    gpus: Sequence[ReportDevice], calibrated: Calibrated, calibrations: Sequence[Calibration]
 ) -> list[Finding]:
     """Return GPUs without a calibration, and calibrations of GPUs that are not in the run."""
-    gpus = [device for device in devices if device.component == "gpu"]
     text = (
         "the calibration lacks this GPU, so that the run has no calibrated energy; add its "
         "UUID to the file"

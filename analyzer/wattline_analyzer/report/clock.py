@@ -137,16 +137,3 @@ def _span(seconds: float) -> str:
         if seconds >= limit_s - 0.5:
             return f"{seconds / limit_s:.3g} {unit}"
     return f"{seconds:.0f} s"
-
-
-def run_duration_s(windows: Mapping[str, Window]) -> float:
-    """Return the instance's own duration; with several instances the time from the first start to
-    the last end.
-
-    Where their clocks disagree, the longest duration counts.
-    """
-    if len(windows) == 1 or not all(window.aligned for window in windows.values()):
-        return max(window.duration_s for window in windows.values())
-    return max(window.end_s for window in windows.values()) - min(
-        window.start_s for window in windows.values()
-    )

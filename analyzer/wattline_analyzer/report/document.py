@@ -24,9 +24,9 @@ def report_document(report: Report) -> dict[str, Any]:
         name: {**quantity(energy, "energy", "joules"), "estimate": name in report.estimated}
         for name, energy in report.energy.items()
     }
-    if report.whole:
+    if report.energies.whole:
         energies["together"] = {
-            **quantity(report.whole, "energy", "joules"),
+            **quantity(report.energies.whole, "energy", "joules"),
             "estimate": bool(report.estimated),
         }
     return {
@@ -35,16 +35,16 @@ def report_document(report: Report) -> dict[str, Any]:
         "energy": energies,
         "attributed_energy": {
             component: {f"{policy}_joules": joules for policy, joules in share.items()}
-            for component, share in report.shares.items()
+            for component, share in report.energies.shares.items()
         },
         "gpu": {
-            **_bound(report.from_raw_samples),
-            "integrated_energy_joules": report.integral_j,
-            **quantity(report.net, "net_of_idle_energy", "joules"),
+            **_bound(report.energies.from_raw_samples),
+            "integrated_energy_joules": report.energies.integral_j,
+            **quantity(report.energies.net, "net_of_idle_energy", "joules"),
         },
         "devices": device_records(report),
         "work": {
-            work.unit: {**_work(work), "estimate": report.headline_estimated}
+            work.unit: {**_work(work), "estimate": report.energies.headline_estimated}
             for work in report.work
         },
         "boundaries": boundary_records(report),

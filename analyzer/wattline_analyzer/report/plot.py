@@ -143,10 +143,12 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
     height_in = figure.get_figheight()
     headline = ""
     if report.headline:
-        headline = f"{units.marked(energy_text(report.headline), report.headline_estimated)} in "
+        headline = (
+            f"{units.marked(energy_text(report.headline), report.energies.headline_estimated)} in "
+        )
     left = 0.018
     figure.text(left, 1 - 0.24 / height_in, report.run_id, size="x-large", weight="bold", va="top")
-    interval = "" if report.headline_estimated else "  ·  intervals: 95 % CI"
+    interval = "" if report.energies.headline_estimated else "  ·  intervals: 95 % CI"
     subtitle = f"{report.workload}  ·  {headline}{units.duration(report.duration_s)}{interval}"
     figure.text(left, 1 - 0.55 / height_in, subtitle, color=theme.quiet, va="top")
     if report.simulated:

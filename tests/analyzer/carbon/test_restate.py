@@ -20,8 +20,7 @@ from tests.analyzer.run_reports import (
 )
 from wattline.contract import metrics as m
 from wattline_analyzer.carbon.fetch import with_energy_counters
-from wattline_analyzer.carbon.restate import restate
-from wattline_analyzer.core import timeline
+from wattline_analyzer.carbon.restate import EnergyOverTime, restate
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
 from wattline_analyzer.core.run_report import UserInputs
 from wattline_analyzer.core.sources.history import HistorySource
@@ -336,15 +335,15 @@ def test_restate_document_has_slots_and_difference(tmp_path):
 
 @pytest.fixture(scope="module")
 def run_energy(tmp_path_factory):
-    """Report, window of the run and energies over time."""
+    """Energies of the run over time."""
     times = scrape_times(60, BEGIN_S - 60, END_S + 60)
     frames = run_frames(tmp_path_factory.mktemp("linear"), run(), gpus=[TWO_POWERS], times=times)
     report = assess(frames)
-    windows = timeline.windows(frames.ledger, frames.run_id)
+    windows = report.times.windows
     tracks = energy_tracks(
         RawSeries(frames.raw, frames.exact), frames.run_id, report.devices, windows
     )
-    return report, windows, tracks
+    return EnergyOverTime(report.energies, windows, tracks, report.carbon_slots)
 
 
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.floats(0, 900))
@@ -353,8 +352,7 @@ def test_restate_is_linear_in_intensity(run_energy, values, extra):
     """The energy of each slot does not depend on the intensity: f(a + b) = f(a) + f(b)."""
 
     def grams(*intensities):
-        report, windows, lines = run_energy
-        return restate(report, windows, lines, past(*intensities)).mass_g
+        return restate(run_energy, past(*intensities)).mass_g
 
     assert grams(*(value + extra for value in values)) == pytest.approx(
         grams(*values) + grams(extra, extra)

@@ -177,7 +177,7 @@ def test_downsampled_run_report_equals_report_of_all_samples(reports):
             if reference.integral_j
             else device.integral_j is None
         )
-    assert close(result.from_raw_samples, expected.from_raw_samples)
+    assert close(result.energies.from_raw_samples, expected.energies.from_raw_samples)
 
 
 def close(bound, reference):

@@ -38,8 +38,8 @@ def test_report_headline_is_ledger_energy_with_squared_half_widths(tmp_path):
 def test_report_energy_from_samples_covers_true_value(tmp_path):
     report = run_report(tmp_path)
 
-    assert report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
-    assert report.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
+    assert report.energies.from_raw_samples.low <= 6_000 <= report.energies.from_raw_samples.high
+    assert report.energies.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
 
 
 @pytest.mark.parametrize("interval_s", [1, 5, 15, 30])
@@ -47,7 +47,7 @@ def test_report_any_scrape_interval_has_ledger_energy(tmp_path, interval_s):
     report = run_report(tmp_path, times=scrape_times(interval_s, START_S - 61.3, START_S + 120))
 
     assert report.headline.value == 6_000
-    assert report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
+    assert report.energies.from_raw_samples.low <= 6_000 <= report.energies.from_raw_samples.high
 
 
 def test_report_work_has_energy_per_unit_and_rate(tmp_path):
@@ -62,13 +62,13 @@ def test_report_idle_window_next_to_run_gives_net_energy(tmp_path):
     report = run_report(tmp_path)
 
     assert report.devices[0].idle_power_w.value == 60
-    assert report.net.value == 4_800  # 6,000 J - 60 W x 20 s
+    assert report.energies.net.value == 4_800  # 6,000 J - 60 W x 20 s
 
 
 def test_report_without_idle_window_has_no_net_energy(tmp_path):
     report = run_report(tmp_path, times=scrape_times(1, START_S - 5.5, START_S + 25))
 
-    assert report.net is None
+    assert report.energies.net is None
 
 
 def test_report_concurrent_run_removes_idle_window_and_shares_cpu(tmp_path):
@@ -76,9 +76,9 @@ def test_report_concurrent_run_removes_idle_window_and_shares_cpu(tmp_path):
 
     report = run_report(tmp_path, run=NodeRun(cpu_j=1_000.0), other_runs=[other])
 
-    assert report.net is None
+    assert report.energies.net is None
     assert all(device.shared for device in report.devices)
-    assert report.whole is None
+    assert report.energies.whole is None
     assert any(
         f.subject == "CPU 0" and "the whole node, also used by neighbour" in f.text
         for f in report.findings
@@ -93,8 +93,8 @@ def test_report_earlier_run_does_not_share_cpu_and_gpu(tmp_path):
     )
 
     assert not any(device.shared for device in report.devices)
-    assert report.whole.value == 7_000
-    assert report.net.value == 4_800  # from the 25 s between the runs
+    assert report.energies.whole.value == 7_000
+    assert report.energies.net.value == 4_800  # from the 25 s between the runs
 
 
 def test_report_emissions_are_from_ledger_and_given_intensity(tmp_path):
@@ -232,7 +232,7 @@ def test_report_run_without_gpus_has_cpu_energy_as_headline(tmp_path):
 
     assert report.headline.value == 1_000
     assert report.work[0].energy_per_unit.value == 1
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     plot = run_plot(report, table)
     assert plot.startswith(b"\x89PNG")
     assert "on CPUs in" in html_page(report, frames, frames.raw, plot)
@@ -260,7 +260,7 @@ def test_report_gap_in_scrapes_is_finding_and_energy_covers_it(tmp_path):
 
     report = run_report(tmp_path, times=times)
 
-    assert report.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
+    assert report.energies.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
     assert any(
         f.code == "gap" and "the longest 8.0 s, 4 s after the start" in f.text
         for f in report.findings

@@ -46,7 +46,7 @@ def test_attribution_shared_gpu_has_energy_and_share_by_policy(tmp_path):
     console(target).print(terminal_report(report))
 
     assert report.headline.value == 6_000  # 300 W x 20 s
-    assert report.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
+    assert report.energies.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
     assert "3,000 J by idle_shared" in target.getvalue()
     assert "idle_apart: its share by load of the power above idle" in target.getvalue()
     assert "Energy attributed to the run" in text
@@ -86,7 +86,7 @@ def test_attribution_finding_differs_for_processes_and_other_runs(tmp_path):
 def test_attribution_run_alone_tolerates_difference_at_edges(tmp_path, idle_shared_j):
     report = run_report(tmp_path, extra=share(idle_shared_j, 4_800.0))
 
-    assert report.shares == {}
+    assert report.energies.shares == {}
     assert "divided" not in finding_codes(report)
 
 
@@ -95,7 +95,7 @@ def test_attribution_short_run_alone_tolerates_sensor_interval(tmp_path):
     gpu = NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 1, 60)])
 
     assert (
-        run_report(tmp_path, run, gpus=[gpu], extra=share(241.0, 200.0)).shares == {}
+        run_report(tmp_path, run, gpus=[gpu], extra=share(241.0, 200.0)).energies.shares == {}
     )  # 300 J less 2 x 0.1 s x 300 W
 
 
@@ -103,7 +103,7 @@ def test_attribution_cpu_share_is_listed_with_node_energy(tmp_path):
     report = run_report(tmp_path, NodeRun(cpu_j=1_000.0), extra=share(400.0, 150.0, CPU))
 
     assert report.energy["cpu"].value == 1_000
-    assert report.shares == {"cpu": {"idle_shared": 400, "idle_apart": 150}}
+    assert report.energies.shares == {"cpu": {"idle_shared": 400, "idle_apart": 150}}
 
 
 def test_attribution_shares_add_only_where_every_gpu_has_one(tmp_path):
@@ -113,14 +113,14 @@ def test_attribution_shares_add_only_where_every_gpu_has_one(tmp_path):
     first_only.mkdir(), both.mkdir()
 
     assert (
-        run_report(first_only, gpus=gpus, extra=share(3_000.0, 2_400.0)).shares == {}
+        run_report(first_only, gpus=gpus, extra=share(3_000.0, 2_400.0)).energies.shares == {}
     )  # the other GPU has no attribution
     report = run_report(
         both,
         gpus=gpus,
         extra=lambda t: [*share(3_000.0, 2_400.0)(t), *share(6_000.0, 4_800.0, second)(t)],
     )
-    assert report.shares == {"gpu": {"idle_shared": 9_000, "idle_apart": 7_200}}
+    assert report.energies.shares == {"gpu": {"idle_shared": 9_000, "idle_apart": 7_200}}
     assert [device.divided for device in report.devices] == [True, False]
 
 

@@ -38,8 +38,8 @@ def is_correct(report, true_j=6_000):
     energy.
     """
     return report.headline.value == true_j and (
-        report.from_raw_samples is None
-        or report.from_raw_samples.low <= true_j <= report.from_raw_samples.high
+        report.energies.from_raw_samples is None
+        or report.energies.from_raw_samples.low <= true_j <= report.energies.from_raw_samples.high
     )
 
 
@@ -146,7 +146,7 @@ def test_bad_samples_late_counter_value_is_no_reset(tmp_path):
 
     assert is_correct(report)
     # 300 W × 19 s, and half of 180 J in the second of each edge, half of which has 60 W
-    assert report.from_raw_samples.value == pytest.approx(5_880)
+    assert report.energies.from_raw_samples.value == pytest.approx(5_880)
     assert finding_texts(report, "counter_reset") == []
 
 
@@ -181,7 +181,7 @@ def test_bad_samples_run_longer_than_retention_uses_ledger(tmp_path):
 
     assert report.headline.value == 120_000
     assert report.duration_s == 400
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     assert report.devices[0].idle_power_w.value == 60  # from the time after the run
     ((_, text),) = finding_texts(report, "begin_missing")
     assert text.startswith("the source's samples start 250 s after the run")
@@ -206,7 +206,7 @@ def test_bad_samples_two_exporters_in_one_series_give_no_bound(tmp_path):
     )
 
     assert is_correct(report)
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     ((_, text),) = finding_texts(report, "clock_mixed")
     assert "or two exporters write one series" in text
 

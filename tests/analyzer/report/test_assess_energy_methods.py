@@ -60,7 +60,7 @@ def test_energy_by_model_is_estimate_without_interval(tmp_path):
     assert device(report, "cpu").estimated
     assert device(report, "cpu").energy.half_width is None  # the exporter reported 1 J
     assert report.energy["cpu"].half_width is None
-    assert report.whole.half_width is None
+    assert report.energies.whole.half_width is None
     assert report.estimated == {"cpu"}
     assert report.headline.half_width == 10.0  # the GPU's is a measurement
     ((subject, text),) = finding_texts(report, "estimate")

@@ -62,8 +62,10 @@ def test_net_energy_of_running_run_below_sensor_lag_is_left_out(tmp_path):
     busy = NodeGpu(POWER_STEPS, utilization=0.0)
     (tmp_path / "busy").mkdir()
 
-    assert running_report(tmp_path, gpus=[idle]).net is None
-    assert running_report(tmp_path / "busy", gpus=[busy]).net.value == pytest.approx(240 * 20)
+    assert running_report(tmp_path, gpus=[idle]).energies.net is None
+    assert running_report(tmp_path / "busy", gpus=[busy]).energies.net.value == pytest.approx(
+        240 * 20
+    )
 
 
 def test_tables_of_running_run_without_interval_have_no_empty_columns(tmp_path):

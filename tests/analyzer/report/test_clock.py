@@ -43,8 +43,8 @@ def test_clock_of_server_an_hour_off_excludes_raw_samples(tmp_path, offset_s):
     report = clock_report(tmp_path, lambda t: (t + offset_s, scrape([RUN_GPU], NodeRun(), t)))
 
     assert ledger_unchanged(report)
-    assert report.from_raw_samples is None
-    assert report.net is None
+    assert report.energies.from_raw_samples is None
+    assert report.energies.net is None
     ((_, text),) = finding_texts(report, "clock_apart")
     assert "by 1 h: a clock is wrong or was set; raw samples are not used" in text
     assert not {"gap", "outside_bound", "clock_set"} & set(finding_codes(report))
@@ -76,7 +76,7 @@ def test_clock_step_in_run_is_reported_and_remote_samples_are_excluded(tmp_path,
     report = clock_report(tmp_path, lambda t: (t, scrape_after_step(t, step_s)))
 
     assert ledger_unchanged(report)
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     ((_, text),) = finding_texts(report, "clock_set")
     assert text.startswith(f"the node's wall clock was set {way} by 1 h during the run")
     assert "clock_apart" in finding_codes(report)
@@ -95,8 +95,8 @@ def test_clock_step_on_server_node_keeps_ledger_and_newest_values(tmp_path, step
     assert report.outcome == "ok"
     assert report.started_at_s == START_S + step_s
     assert (
-        report.from_raw_samples is None
-        or report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
+        report.energies.from_raw_samples is None
+        or report.energies.from_raw_samples.low <= 6_000 <= report.energies.from_raw_samples.high
     )
     ((_, text),) = finding_texts(report, "clock_set")
     assert f"was set {way} by 1 h" in text
@@ -107,7 +107,7 @@ def test_clock_step_with_shifted_history_keeps_bound(tmp_path):
     report = clock_report(tmp_path, lambda t: (t - HOUR_S, scrape_after_step(t, -HOUR_S)))
 
     assert ledger_unchanged(report)
-    assert report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
+    assert report.energies.from_raw_samples.low <= 6_000 <= report.energies.from_raw_samples.high
     assert finding_texts(report, "clock_set")
     assert "clock_apart" not in finding_codes(report)
 
@@ -125,7 +125,7 @@ def test_clock_overlapping_samples_give_no_bound(tmp_path):
     report = assess(load_frames(tmp_path, merge_series(values_at)))
 
     assert ledger_unchanged(report)
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     assert "clock_mixed" in finding_codes(report)
     assert not {"gap", "outside_bound", "counter_reset"} & set(finding_codes(report))
 
@@ -144,7 +144,7 @@ def test_clock_end_before_start_is_reported_without_bound(tmp_path):
     report = clock_report(tmp_path, lambda t: (t, values_at(t)))
 
     assert ledger_unchanged(report)
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     assert "clock_apart" in finding_codes(report)
 
 

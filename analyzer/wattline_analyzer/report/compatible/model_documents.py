@@ -93,7 +93,7 @@ def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     """Return a CycloneDX 1.6 document of the model, with its energy in kWh and emissions in t;
     empty without energy.
     """
-    energy, grams = report.whole or report.headline, _grams(report)
+    energy, grams = report.energies.whole or report.headline, _grams(report)
     if energy is None:
         return {}
     consumption: dict[str, Any] = {
@@ -128,7 +128,7 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     """Return an SPDX 3.0.1 document of the model with its energy in kWh; empty without energy, or
     for other work.
     """
-    energy, activity = report.whole or report.headline, _activity(report)
+    energy, activity = report.energies.whole or report.headline, _activity(report)
     if energy is None or activity not in _SPDX_STAGES:
         return {}
     description = {
@@ -172,7 +172,7 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
 
 def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     """Return the two items on the energy of a training; empty without energy, or for other work."""
-    energy = report.whole or report.headline
+    energy = report.energies.whole or report.headline
     if energy is None or _activity(report) not in ("training", "fine-tuning"):
         return {}
     started, names = (
@@ -253,7 +253,7 @@ def _errors(energy: Figure) -> str:
 
 def _parts(report: Report) -> tuple[str, ...]:
     """Return the components of the energy in the documents."""
-    return tuple(report.energy) if report.whole else tuple(report.energy)[:1]
+    return tuple(report.energy) if report.energies.whole else tuple(report.energy)[:1]
 
 
 def _megawatt_hours(energy_j: float) -> str:

@@ -97,8 +97,8 @@ def energy_table(report: Report) -> Table:
         [
             text_cell(f"{name.upper()}, total"),
             energy_cell(energy, largest_j, estimated=name in report.estimated),
-            bound_cell(report.from_raw_samples if name == "gpu" else None, largest_j),
-            joules_cell(report.integral_j if name == "gpu" else None, largest_j),
+            bound_cell(report.energies.from_raw_samples if name == "gpu" else None, largest_j),
+            joules_cell(report.energies.integral_j if name == "gpu" else None, largest_j),
             *(Cell(), Cell()),
         ]
         for name, energy in sums.items()

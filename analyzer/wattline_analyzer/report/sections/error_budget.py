@@ -98,7 +98,7 @@ def _column_notes(titles: Sequence[str]) -> list[str]:
 def _all_gpus(report: Report) -> UncertaintyBudget | None:
     known = [report.budgets[gpu.key] for gpu in report.gpus if gpu.key in report.budgets]
     return (
-        budget.total_budget(known, is_sampled=report.is_sampled)
+        budget.total_budget(known, is_sampled=report.energies.is_sampled)
         if known and len(known) == len(report.gpus)
         else None
     )

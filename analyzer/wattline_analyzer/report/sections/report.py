@@ -166,7 +166,8 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
             each = units.marked(
-                units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated
+                units.energy_per_unit(work.energy_per_unit, work.unit),
+                report.energies.headline_estimated,
             )
             over = where if work.energy_phases or not work.phases else " over the whole run"
             yield "", f"{each}{over}{_share_text(work)}"
@@ -184,6 +185,7 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
+    energies = report.energies
     shared = {device.component for device in report.devices if device.shared}
     for component, quantity in report.energy.items():
         note = (
@@ -194,36 +196,30 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
         if quantity.bias:
             yield from _error_lines(quantity)
-        for policy, joules in report.shares.get(component, {}).items():
+        for policy, joules in energies.shares.get(component, {}).items():
             yield "  attributed", f"{_marked(report, component, Figure(joules))} by {policy}"
-    if report.whole:
+    if energies.whole:
         names = " + ".join(
             component.upper() for component in report.energy if component in report.estimated
         )
         yield (
             "energy, total",
-            f"{energy_text(report.whole)}{f', of which {names} is an estimate' if names else ''}",
+            energy_text(energies.whole) + (f", of which {names} is an estimate" if names else ""),
         )
-    if report.net:
-        yield "net of idle, GPU", energy_text(report.net)
-    if report.from_raw_samples:
+    if energies.net:
+        yield "net of idle, GPU", energy_text(energies.net)
+    if energies.from_raw_samples:
         of = (
             "limits for samples as old as their exporter allows"
             if report.untagged
             else "cross-check; the limits are wider the farther apart the samples are"
         )
-        yield "from raw samples", f"{bounded_energy_text(report.from_raw_samples)}, {of}"
-    if report.integral_j is not None:
-        yield (
-            "integral of power",
-            (
-                f"{energy_text(Figure(report.integral_j))} (cross-check, less accurate for "
-                "short "
-                "runs)"
-            ),
-        )
+        yield "from raw samples", f"{bounded_energy_text(energies.from_raw_samples)}, {of}"
+    if energies.integral_j is not None:
+        integral = energy_text(Figure(energies.integral_j))
+        yield "integral of power", f"{integral} (cross-check, less accurate for short runs)"
     if report.mean_power_w:
-        power = units.marked(power_text(report.mean_power_w), report.headline_estimated)
+        power = units.marked(power_text(report.mean_power_w), energies.headline_estimated)
         yield (
             "mean power",
             f"{power}{' over the time that the samples cover' if report.covers_part else ''}",
@@ -301,8 +297,8 @@ def count_findings(report: Report) -> str:
 def _energy_sentence(report: Report) -> Iterator[Sentence]:
     energy = report.headline
     if energy:
-        figure = units.marked(energy_text(energy), report.headline_estimated)
-        interval = _interval(energy, report.headline_estimated)
+        figure = units.marked(energy_text(energy), report.energies.headline_estimated)
+        interval = _interval(energy, report.energies.headline_estimated)
         used = "The run used" if report.ended_at_s is not None else "The run has used so far"
         yield Sentence(
             used,
@@ -331,7 +327,9 @@ def _interval(energy: Figure, estimated: bool) -> str:
 
 
 def _work_sentence(report: Report, work: Work, energy: Figure) -> Sentence:
-    figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
+    figure = units.marked(
+        units.energy_per_unit(energy, work.unit), report.energies.headline_estimated
+    )
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
     both = "both" if rate and work.energy_phases else ""
     where = f", {both}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""

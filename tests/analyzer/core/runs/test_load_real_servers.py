@@ -224,7 +224,7 @@ def test_headline_is_the_same_from_all_sources(live, history):
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
 def test_own_figure_at_1_s_scrapes_bounds_true_energy(live, server):
-    bound = assess(live.frames[server]).from_raw_samples
+    bound = assess(live.frames[server]).energies.from_raw_samples
 
     assert bound.low <= live.true_j <= bound.high
     assert bound.high - bound.low < live.true_j

@@ -98,7 +98,7 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
 
     assert start_s + 5 < report.ended_at_s <= now_s
     true_j = node_gpu.energy_j(report.ended_at_s) - node_gpu.energy_j(start_s)
-    assert report.from_raw_samples.low <= true_j <= report.from_raw_samples.high
+    assert report.energies.from_raw_samples.low <= true_j <= report.energies.from_raw_samples.high
     assert report.instances == ("gpu01",)
 
 

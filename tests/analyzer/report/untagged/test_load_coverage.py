@@ -14,7 +14,7 @@ def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
 
     assert report.gpus[0].covered_ratio == pytest.approx(0.49, abs=0.02)
     assert report.energy["gpu"].value == pytest.approx(0.49 * TRUE_ENERGY_J, rel=0.04)
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     assert report.mean_power_w.value == pytest.approx(300, rel=0.02)
     assert "over the time that the samples cover" in terminal_text(report)
     assert "without an estimate for the rest" in finding_texts(report, "uncovered")[0][1]
@@ -44,14 +44,14 @@ def test_idle_power_is_from_idle_time_around_range(report_of):
     report = report_of("dcgm")
 
     assert report.gpus[0].idle_power_w.value == pytest.approx(60.2, abs=0.4)
-    assert is_exact(report.net, TRUE_ENERGY_J - 600 * 60.2)
+    assert is_exact(report.energies.net, TRUE_ENERGY_J - 600 * 60.2)
 
 
 def test_steady_load_without_utilization_is_not_idle(report_of):
     report = report_of("no-utilization")
 
     assert is_exact(report.energy["gpu"], 200 * 600)
-    assert report.net is None
+    assert report.energies.net is None
     assert "idle_unknown" in finding_codes(report)
 
 

@@ -25,8 +25,12 @@ def test_ten_minutes_at_300_w_are_180_kj_from_each_exporter(server, case, reques
 
     assert [device.device for device in report.gpus] == [uuid()]
     assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
-    assert report.from_raw_samples.low <= TRUE_ENERGY_J <= report.from_raw_samples.high
-    assert report.from_raw_samples.value == pytest.approx(report.energy["gpu"].value)
+    assert (
+        report.energies.from_raw_samples.low
+        <= TRUE_ENERGY_J
+        <= report.energies.from_raw_samples.high
+    )
+    assert report.energies.from_raw_samples.value == pytest.approx(report.energy["gpu"].value)
     assert report.untagged
     assert report.run_id == "range-20260910T002640Z-600s"
     assert report.gpus[0].methods == ("counter",)
@@ -102,7 +106,7 @@ def test_power_without_counter_has_integral_with_sampling_interval(report_of):
 
     assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
     assert abs(report.energy["gpu"].value - TRUE_ENERGY_J) <= report.energy["gpu"].half_width
-    assert report.from_raw_samples is None
+    assert report.energies.from_raw_samples is None
     assert report.gpus[0].methods == ("scraped_power",)
     assert report.gpus[0].covered_ratio == pytest.approx(1.0)
     assert "scraped every 15 s" in finding_texts(report, "scraped_power")[0][1]
@@ -121,7 +125,7 @@ def test_all_smi_energy_is_by_scope_without_chassis(report_of):
 
     assert set(report.energy) == {"gpu", "cpu"}
     assert is_exact(report.energy["cpu"], 0.5 * TRUE_ENERGY_J)
-    assert is_exact(report.whole, 1.5 * TRUE_ENERGY_J)
+    assert is_exact(report.energies.whole, 1.5 * TRUE_ENERGY_J)
 
 
 def test_wrapped_counter_is_unwrapped_or_a_finding(report_of):
