@@ -10,7 +10,6 @@ import numpy as np
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
 from wattline.figures import Figure
 from wattline_analyzer.core.conditions import gpu_conditions, highest, work_spans
-from wattline_analyzer.core.run_ledger import parse_ledger
 from wattline_analyzer.core.run_report import IMPORT_LABELS, Report, Work
 from wattline_analyzer.core.sample_table import RunFrames
 from wattline_analyzer.report import clock
@@ -142,14 +141,12 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     energy = report.energy.get("gpu")
     if energy is None:
         raise ValueError("it has no GPU energy")
-    ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
-    offsets = clock.clock_offsets(ledger, frames.raw)
-    raw, windows = offsets.usable(frames.raw), offsets.windows(ledger)
+    raw = clock.clock_offsets(report.facts, frames.raw).usable(frames.raw)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
     spans = {one: work_spans(frames.ledger, frames.run_id, one, busy) for one in report.instances}
     gpus = [
-        gpu_conditions(raw, windows[gpu.instance], gpu.device, spans[gpu.instance])
+        gpu_conditions(raw, report.times.windows[gpu.instance], gpu.device, spans[gpu.instance])
         for gpu in report.gpus
     ]
     busy_s = (

@@ -15,7 +15,6 @@ from wattline_analyzer.core.run_report import Report, with_unit
 from wattline_analyzer.core.sample_table import RunFrames, samples
 from wattline_analyzer.core.samples import sample_median
 from wattline_analyzer.core.sources.base import SampleSource
-from wattline_analyzer.core.timeline import windows
 from wattline_analyzer.report import assess
 from wattline_analyzer.variability.figures import GpuRun
 
@@ -147,7 +146,7 @@ def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict
     """Return medians over the phases of the work, over the whole run if there are none."""
     device, names = report.gpus[0], _working_phases(report)
     where = {"instance": device.instance} if device.instance else {}
-    run_window = windows(frames.ledger, frames.run_id)[device.instance]
+    run_window = report.times.windows[device.instance]
     spans = run_phase_spans(frames.ledger, frames.run_id, device.instance)
     inside = [(span.start_s, span.end_s) for span in spans if span.phase in names]
     inside = inside or [(run_window.start_s, run_window.end_s)]
