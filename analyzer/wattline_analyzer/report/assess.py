@@ -199,8 +199,8 @@ def _run_findings(
         yield Finding("warning", "not_ended", "", f"{cause}: the figures are from its last scrape")
     if frames.requests:
         text = (
-            f"{frames.requests} were reported; their energies: analyzer requests --run-id "
-            f"{ledger.run_id}"
+            f"{frames.requests} were reported; their energies: "
+            f"analyzer requests --run-id {ledger.run_id}"
         )
         yield Finding("note", "requests", "", text)
     headline = energies.headline
@@ -337,10 +337,7 @@ def _check(
 
 
 def _check_gpu(
-    device: ReportDevice,
-    raw: RawSeries,
-    window: Window,
-    signals: Signals,
+    device: ReportDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> tuple[UncertaintyBudget, list[Finding]]:
     findings = list(gpu_findings(device, raw, window, signals))
     suspected = suspicions(raw.table, window, device.instance, device.device)
