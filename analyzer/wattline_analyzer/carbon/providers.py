@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from wattline_exporter.sensors.carbon.provider import (
     Reply,
     TransportError,
     Web,
+    without_overlaps,
 )
 from wattline_exporter.sensors.carbon.providers import (
     TOKEN_VARIABLE,
@@ -105,17 +106,24 @@ async def _past_slots(
     provider: CarbonProvider, web: Web, start_s: float, end_s: float
 ) -> tuple[PastSlot, ...]:
     """Return the slots that touch the time range, fetched in parts of the provider's limit."""
-    found: dict[float, PastSlot] = {}
-    begin_s = start_s
-    while begin_s < end_s:
-        until_s = min(begin_s + provider.longest_past_s, end_s)
-        for slot in await provider.past(web, begin_s, until_s):
-            found[slot.begin_s] = PastSlot(
-                slot.begin_s, slot.end_s, slot.grams_per_kwh, slot.quality
-            )
-        begin_s = until_s
-    ordered = [found[begin_s] for begin_s in sorted(found)]
-    return tuple(slot for slot in ordered if slot.start_s < end_s and slot.end_s > start_s)
+    found = [
+        slot
+        for begin_s, until_s in _parts(start_s, end_s, provider.longest_past_s)
+        for slot in await provider.past(web, begin_s, until_s)
+    ]
+    return tuple(
+        PastSlot(slot.begin_s, slot.end_s, slot.grams_per_kwh, slot.quality)
+        for slot in without_overlaps(found)
+        if slot.begin_s < end_s and slot.end_s > start_s
+    )
+
+
+def _parts(start_s: float, end_s: float, longest_s: float) -> Iterator[tuple[float, float]]:
+    """Yield start and end of each part of a time range."""
+    while start_s < end_s:
+        until_s = min(start_s + longest_s, end_s)
+        yield start_s, until_s
+        start_s = until_s
 
 
 class RequestsTransport:

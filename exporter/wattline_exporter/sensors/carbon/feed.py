@@ -8,9 +8,8 @@ import random
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Protocol
 
 from wattline.contract.metrics import (
@@ -28,6 +27,7 @@ from wattline_exporter.sensors.carbon.provider import (
     HttpStatusError,
     Transport,
     Web,
+    without_overlaps,
 )
 from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
 from wattline_exporter.sensors.readings import Batch, Reading, Slot, SourceError
@@ -225,21 +225,15 @@ class CarbonFeed:
         """Replace known slots by new ones; only an actual replaces an actual. One assignment: other
         threads read.
         """
-        actual = {slot.begin_s for slot in self._slots if slot.quality == "actual"}
-        new = _sort_slots(
-            slot for slot in slots if slot.quality == "actual" or slot.begin_s not in actual
-        )
+        new = without_overlaps(slots)
         starts = [slot.begin_s for slot in new]
 
         def untouched(slot: Slot) -> bool:
             before = bisect_right(starts, slot.begin_s)
-            is_free = (
-                slot.quality == "actual" or not before or new[before - 1].end_s <= slot.begin_s
-            )
-            return is_free and slot.begin_s not in starts
+            return slot.quality == "actual" or not before or new[before - 1].end_s <= slot.begin_s
 
         oldest_s, latest_s = self._now() - KEEP_S, self._now() + AHEAD_S
-        merged = _sort_slots([*new, *(slot for slot in self._slots if untouched(slot))])
+        merged = without_overlaps([*(slot for slot in self._slots if untouched(slot)), *new])
         self._slots = tuple(
             slot for slot in merged if slot.end_s > oldest_s and slot.begin_s < latest_s
         )
@@ -304,18 +298,6 @@ class CarbonFeeds:
         """Return the slots of all feeds, for other exporters."""
         found = {feed.basis: slots for feed in self.feeds if (slots := feed.shared()) is not None}
         return CarbonDocument(feeds=found)
-
-
-def _sort_slots(slots: Iterable[Slot]) -> list[Slot]:
-    """Sort slots without overlaps: the last of those with the same start, each cut at the start of
-    the next.
-    """
-    by_begin = {slot.begin_s: slot for slot in slots}
-    ordered = [by_begin[begin_s] for begin_s in sorted(by_begin)]
-    for n, (slot, following) in enumerate(pairwise(ordered)):
-        if slot.end_s > following.begin_s:
-            ordered[n] = replace(slot, end_s=following.begin_s)
-    return ordered
 
 
 HORIZONS_H = range(1, 49)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -318,9 +319,44 @@ class OptionalEndpoint:
         return None
 
 
-def last_of_each_start(slots: Iterable[Slot]) -> list[Slot]:
-    """Return the slots without those that a later one with the same start replaces."""
-    return list({slot.begin_s: slot for slot in slots}.values())
+def latest_values(slots: Iterable[Slot]) -> list[Slot]:
+    """Return one slot for each start: the last one, except that only an actual value replaces an
+    actual one.
+    """
+    by_start: dict[float, Slot] = {}
+    for slot in slots:
+        known = by_start.get(slot.begin_s)
+        if known is None or known.quality != "actual" or slot.quality == "actual":
+            by_start[slot.begin_s] = slot
+    return list(by_start.values())
+
+
+def without_overlaps(slots: Iterable[Slot]) -> list[Slot]:
+    """Return the `latest_values` by start, without overlaps.
+
+    A slot ends at the start of the next one, but an actual value at that of the next actual one:
+    other values fill only the time that no actual value covers.
+    """
+    ordered = sorted(latest_values(slots), key=lambda slot: slot.begin_s)
+    starts_s = [slot.begin_s for slot in ordered]
+    actual_starts_s = [slot.begin_s for slot in ordered if slot.quality == "actual"]
+    separate: list[Slot] = []
+    covered_s = -math.inf
+    for slot in ordered:
+        is_actual = slot.quality == "actual"
+        next_s = _first_after(actual_starts_s if is_actual else starts_s, slot.begin_s)
+        end_s = min(slot.end_s, next_s)
+        begin_s = max(slot.begin_s, covered_s)
+        if is_actual:
+            covered_s = end_s
+        if begin_s < end_s:
+            separate.append(replace(slot, begin_s=begin_s, end_s=end_s))
+    return separate
+
+
+def _first_after(sorted_s: Sequence[float], t_s: float) -> float:
+    after = bisect_right(sorted_s, t_s)
+    return sorted_s[after] if after < len(sorted_s) else math.inf
 
 
 def extend_with_estimates(

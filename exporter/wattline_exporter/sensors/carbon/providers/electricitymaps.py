@@ -31,7 +31,7 @@ from wattline_exporter.sensors.carbon.provider import (
     Secret,
     Web,
     extend_with_estimates,
-    last_of_each_start,
+    latest_values,
     whole_steps,
 )
 from wattline_exporter.sensors.readings import Slot
@@ -145,7 +145,7 @@ class ElectricityMaps(CarbonProvider):
         slots += self._slots(points, latest.slot_s)
         if not slots:
             raise web.no_intensity(self.region)
-        slots = last_of_each_start(slots)
+        slots = latest_values(slots)
         return extend_with_estimates(slots, now_s, step_s=_EXTEND_STEP_S, within_s=_EXTEND_S)
 
     async def past(self, web: Web, begin_s: float, end_s: float) -> list[Slot]:

@@ -8,7 +8,8 @@ without a forecast has the last known intensity as an estimate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, ClassVar, Self
 from urllib.parse import urlencode
@@ -160,24 +161,15 @@ class EnergyCharts(CarbonProvider):
         return _STATIC_COUNTRIES.get(self.region, self.region)
 
     def parse_slots(self, web: Web, series: SeriesResponse) -> list[Slot]:
-        """Return the actual values, and forecasts where none is known.
-
-        A slot lasts until the next row, an hour at most. Before an invalid row, it lasts as long as
-        the slot before it.
-        """
+        """Return the actual values, and forecasts where none is known."""
         rows = web.valid_items("rows", series.rows(), _Row)
         while disordered := _disordered(rows):
             for position in disordered:
                 web.drop(f"rows.{position}: the times do not increase")
                 del rows[position]
         slots: list[Slot] = []
-        length_s = _SLOT_S
-        for position, row in rows.items():
-            following = rows.get(position + 1)
-            if following:
-                step_s = following.unix_seconds - row.unix_seconds
-                length_s = step_s if step_s <= _MAX_SLOT_S else _SLOT_S
-            end_s = row.unix_seconds + length_s
+        starts_s = {position: row.unix_seconds for position, row in rows.items()}
+        for row, end_s in zip(rows.values(), _ends(starts_s), strict=True):
             if row.co2eq is not None:
                 slots.append(self.slot(row.unix_seconds, end_s, row.co2eq, "actual"))
             elif row.co2eq_forecast is not None:
@@ -198,6 +190,35 @@ def _disordered(rows: Mapping[int, _Row]) -> list[int]:
             for position in (before, after)
         }
     )
+
+
+def _ends(starts_s: Mapping[int, int]) -> Iterator[float]:
+    """Yield the end of the slot of each start, by position in the response.
+
+    A slot lasts until the next one, an hour at most. Where that is missing, it is as long as the
+    slot before it; the first one is as long as the slot after it.
+    """
+    spacing_s = {
+        position: starts_s[position + 1] - start_s
+        for position, start_s in starts_s.items()
+        if position + 1 in starts_s and starts_s[position + 1] - start_s <= _MAX_SLOT_S
+    }
+    length_s = next(iter(spacing_s.values()), _mean_spacing_s(starts_s))
+    following_s = [*starts_s.values(), math.inf][1:]
+    for (position, start_s), next_s in zip(starts_s.items(), following_s, strict=True):
+        length_s = spacing_s.get(position, length_s)
+        yield min(start_s + length_s, next_s)
+
+
+def _mean_spacing_s(starts_s: Mapping[int, int]) -> float:
+    """Return the spacing of starts of which no two are neighbours, a quarter of an hour where it is
+    unknown.
+    """
+    means_s = [
+        (starts_s[after] - starts_s[before]) / (after - before)
+        for before, after in pairwise(starts_s)
+    ]
+    return min((mean_s for mean_s in means_s if mean_s <= _MAX_SLOT_S), default=_SLOT_S)
 
 
 def resolve_country(text: str) -> str:

@@ -31,7 +31,7 @@ from wattline_exporter.sensors.carbon.provider import (
     Secret,
     Web,
     extend_with_estimates,
-    last_of_each_start,
+    latest_values,
 )
 from wattline_exporter.sensors.carbon.providers import TOKEN_VARIABLE
 from wattline_exporter.sensors.readings import Slot
@@ -136,7 +136,7 @@ class WattTime(CarbonProvider):
         if not slots:
             raise web.no_intensity(region)
         step_s = forecast.meta.data_point_period_seconds
-        slots = last_of_each_start(slots)
+        slots = latest_values(slots)
         return extend_with_estimates(slots, now_s, step_s=step_s, within_s=_EXTEND_S)
 
     async def past(self, web: Web, begin_s: float, end_s: float) -> list[Slot]:
