@@ -23,7 +23,6 @@ DIVISION = "exporter/wattline_exporter/requests/division"
 HOMES_OF_SUMS = {
     "workloads/wattline/figures.py": "sums of figures",
     "exporter/wattline_exporter/meter/uncertainty.py": "errors between two marks of one device",
-    "exporter/wattline_exporter/requests/server.py": "arrays of energies that the division reads",
     f"{DIVISION}/divide.py": "errors of the division, in arrays",
     f"{DIVISION}/roles.py": "errors of the division over prefill and decode servers",
     f"{DIVISION}/sums.py": "errors of the division, in arrays",

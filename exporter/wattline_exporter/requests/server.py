@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.device_loads import GpuUse
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
@@ -327,11 +328,11 @@ class Server:
 
     def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the energy of all GPUs from the first edge up to each one, and its half-widths."""
-        joules, half_j = np.zeros(len(edges_s)), np.zeros(len(edges_s))
-        for device, history in self._histories.items():
-            own_j, own_half_j = self._gpu_energy_at(device, history, edges_s)
-            joules, half_j = joules + own_j, half_j + own_half_j
-        return joules, half_j
+        energies = [
+            self._gpu_energy_at(device, history, edges_s)
+            for device, history in self._histories.items()
+        ]
+        return energy_of_gpus(energies, len(edges_s))
 
     def _idle_power_w(self) -> tuple[float | FloatArray, bool]:
         """Return the idle power of all GPUs in each slot, True if it is known; else the lowest
@@ -345,6 +346,24 @@ class Server:
                 return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
             total_w += np.where(edges_s[:-1] >= history.begin_s, own_w, 0.0)
         return total_w, True
+
+
+def energy_of_gpus(
+    energies: Sequence[tuple[FloatArray, FloatArray]], edges: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the sum of the energies of several GPUs up to each edge, and its half-widths.
+
+    `energies` are joules (K,) and half-widths (K,) of each GPU at K edges. Half-widths add, since
+    those of one instant are correlated: the GPUs of a server change their power together, and their
+    sensors may update at the same instant.
+    """
+    of_gpus = [list(map(Figure, joules.tolist(), half_j.tolist())) for joules, half_j in energies]
+    none = [Figure(0.0, 0.0)] * edges  # the energy of a server without GPUs
+    sums = [sum_of_correlated(parts) for parts in zip(none, *of_gpus, strict=True)]
+    return (
+        np.array([one.value for one in sums], np.float64),
+        np.array([one.half_width for one in sums], np.float64),
+    )
 
 
 def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:
