@@ -2,6 +2,7 @@
 one.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from tests.fakes.run_api import RunApi, run_api_server
 from wattline.client.api import Api
 from wattline.contract.run import RunDevice
-from wattline.figures import Figure
+from wattline.figures import Figure, unknown
 from wattline_workloads.slurm import accounting
 from wattline_workloads.slurm.accounting import write_energy
 from wattline_workloads.slurm.job import Job, SlurmError
@@ -51,12 +52,15 @@ def api() -> Iterator[tuple[RunApi, str]]:
 
 
 def measure(api: tuple[RunApi, str], run_id: str, joules: float) -> None:
-    served, address = api
-    calls = Api(address)
+    calls = Api(api[1])
     calls.post("/runs", {"workload": "slurm", "run_id": run_id, "gpus": ["0"]})
     calls.post(f"/runs/{run_id}/end", {"outcome": "ok"})
-    device = RunDevice("gpu", "GPU-1", Figure(joules, 1.0))
-    served.runs[run_id] = replace(served.runs[run_id], devices=(device,))
+    change_device(api, run_id, Figure(joules, 1.0))
+
+
+def change_device(api: tuple[RunApi, str], run_id: str, energy_j: Figure) -> None:
+    device = RunDevice("gpu", "GPU-1", energy_j)
+    api[0].runs[run_id] = replace(api[0].runs[run_id], devices=(device,))
 
 
 def job(address: str, job_id: str = "7", restarts: int = 0) -> Job:
@@ -93,11 +97,12 @@ def test_energy_of_a_task_is_written_to_its_record_only(database, api) -> None:
 
 
 def test_comment_of_another_task_of_the_array_is_not_added(database, api) -> None:
+    """The first attempt of this task has no comment, so that its energy is unknown."""
     measure(api, "slurm-lab-7.2", 100.0)
     other = "wattline: energy_joules=5000.0 uncertainty_joules=1.0 nodes=1/1"
     (database / "records").write_text(f"6|{other}\n7|\n8|{other}\n")
     assert write_energy(job(api[1], restarts=1), print) == (
-        "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=1/1"
+        "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=0/1 attempts=2"
     )
 
 
@@ -111,9 +116,9 @@ def test_attempts_of_a_requeued_job_add_up_once(database, api) -> None:
     assert write_energy(job(api[1], restarts=1), print) == total
 
 
-def test_attempt_without_run_adds_no_energy_of_the_earlier_one(database, api) -> None:
+def test_attempt_without_run_makes_the_sum_a_lower_limit(database, api) -> None:
     """The exporter was down in the prolog of the second attempt, so the latest run belongs to the
-    first one.
+    first one. `nodes=0/1` says that the energy of the second one is not known.
     """
     measure(api, "slurm-lab-7", 100.0)
     first = "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=1/1"
@@ -124,6 +129,59 @@ def test_attempt_without_run_adds_no_energy_of_the_earlier_one(database, api) ->
             "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=0/1 attempts=2"
         )
     assert set(messages) == {"no energy of attempt 2: no node has a run of it"}
+
+
+def test_late_comment_of_the_first_attempt_keeps_that_of_the_second(database, api) -> None:
+    measure(api, "slurm-lab-7", 100.0)
+    second = "wattline: energy_joules=40.0 uncertainty_joules=1.0 nodes=0/1 attempts=2"
+    (database / "records").write_text(f"7|\n7|{second}\n")
+    assert write_energy(job(api[1], restarts=1), print) == second
+    assert not (database / "calls").exists()
+
+
+def test_invalid_comment_of_an_earlier_attempt_is_not_added(database, api) -> None:
+    measure(api, "slurm-lab-7.2", 40.0)
+    (database / "records").write_text("7|wattline: energy_joules=1e999 nodes=1/1\n7|\n")
+    assert write_energy(job(api[1], restarts=1), print) == (
+        "wattline: energy_joules=40.0 uncertainty_joules=1.0 nodes=0/1 attempts=2"
+    )
+
+
+def test_node_of_unknown_energy_writes_nothing(database, api) -> None:
+    measure(api, "slurm-lab-7", 100.0)
+    change_device(api, "slurm-lab-7", unknown("the counter failed"))
+    (database / "records").write_text("7|\n")
+    messages: list[str] = []
+    assert write_energy(job(api[1]), messages.append) is None
+    assert messages == ["no energy of node n1: the counter failed"]
+    assert not (database / "calls").exists()
+
+
+def test_partial_energy_of_a_node_is_a_lower_limit(database, api) -> None:
+    measure(api, "slurm-lab-7", 100.0)
+    partial = Figure(100.0, 1.0, rest=(0.0, math.inf), reason="the GPU was lost")
+    change_device(api, "slurm-lab-7", partial)
+    (database / "records").write_text("7|\n")
+    messages: list[str] = []
+    assert write_energy(job(api[1]), messages.append) == (
+        "wattline: energy_joules=100.0 uncertainty_joules=1.0 nodes=0/1"
+    )
+    assert messages == ["only a part of the energy of node n1: the GPU was lost"]
+
+
+def test_answer_that_is_no_run_is_one_line(database, api, monkeypatch) -> None:
+    measure(api, "slurm-lab-7", 100.0)
+    change_device(api, "slurm-lab-7", Figure(math.inf, 1.0))
+    monkeypatch.setattr(accounting, "WAIT_S", 0.0)
+    messages: list[str] = []
+    assert write_energy(job(api[1]), messages.append) is None
+    assert messages == [
+        (
+            "no energy of node n1: cannot read the exporter's response: "
+            "energy_joules.gpu.GPU-1: not a finite number; install the same version of wattline "
+            "on all nodes and the controller"
+        )
+    ]
 
 
 def test_earlier_attempt_on_another_node_is_not_added_again(database, api) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from wattline import figures
@@ -125,6 +125,16 @@ class RunDevice:
     """
     integrated_j: float | None = None
     """Integrated power of a GPU, as a cross-check."""
+
+    @property
+    def own_energy_j(self) -> Figure:
+        """Energy of the run's part: its share of a device that others used as well, with the
+        half-width of the whole device.
+        """
+        if self.attributed_j is None or self.energy_j.value is None:
+            return self.energy_j
+        share_j = replace(self.energy_j.symmetric(), value=self.attributed_j)
+        return share_j.with_accuracy_of(self.energy_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +266,25 @@ class Run:
         ]
         known_j = [part_j for part_j in parts_j if part_j is not None]
         return math.fsum(known_j) if len(known_j) == len(parts_j) else None
+
+    def own_part(self) -> Run:
+        """Return the run with its own part of the devices that others used as well, and of the
+        emissions of their component.
+        """
+        own = replace(
+            self,
+            devices=tuple(
+                replace(device, energy_j=device.own_energy_j, attributed_j=None)
+                for device in self.devices
+            ),
+        )
+        emissions = []
+        for one in self.emissions:
+            whole_j = self.energy(one.component).value
+            own_j = own.energy(one.component).value
+            ratio = own_j / whole_j if whole_j and own_j is not None else 1.0
+            emissions.append(replace(one, grams=one.grams * ratio))
+        return replace(own, emissions=tuple(emissions))
 
     @property
     def emissions_g(self) -> float | None:

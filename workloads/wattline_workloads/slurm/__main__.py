@@ -45,9 +45,7 @@ def _run(name: str, log: partial[None]) -> None:
             try:
                 run = end_run(job, Api(address, _EPILOG_TIMEOUT_S), log)
                 log(
-                    f"run {run['run_id']} ended: {run['outcome']}"
-                    if run
-                    else "no run of the job is open"
+                    f"run {run.run_id} ended: {run.outcome}" if run else "no run of the job is open"
                 )
             finally:
                 restore_power_limits(log)

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 from wattline.client.api import Api, ExporterError
-from wattline.figures import Figure
-from wattline_workloads.slurm.energy import PREFIX, JobEnergy, sum_runs
+from wattline.contract.run import Run
+from wattline_workloads.slurm.comment import (
+    PREFIX,
+    EnergyComment,
+    sum_of_nodes,
+    unknown_attempts,
+)
 from wattline_workloads.slurm.job import Job, SlurmError, run_command
-from wattline_workloads.slurm.node import find_run
+from wattline_workloads.slurm.node import find_run, parse_run
 
 NODE_URL = "WATTLINE_NODE_URL"
 """Variable with the address of the exporter of a node; `{address}` is the node's address in Slurm.
@@ -37,8 +41,8 @@ _THREADS = 16
 def write_energy(
     job: Job, log: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> str | None:
-    """Write the job's energy over all of its nodes to AdminComment; return the comment, None if no
-    node has a run.
+    """Write the job's energy over all of its nodes to AdminComment; return the comment, None if
+    nothing is known of it.
 
     Raises SlurmError.
     """
@@ -47,16 +51,21 @@ def write_energy(
     runs = _wait_for_runs(
         job, {node: url.format(address=address) for node, address in addresses.items()}, log, sleep
     )
-    attempt = max((job.attempt_of(run["run_id"]) for run in runs.values()), default=0)
-    for node in [node for node, run in runs.items() if job.attempt_of(run["run_id"]) < attempt]:
+    if not runs:
+        return None
+    attempt = max(job.attempt_of(run.run_id) for run in runs.values())
+    for node in [node for node, run in runs.items() if job.attempt_of(run.run_id) < attempt]:
         log(
-            f"no energy of node {node}: its latest run of the job, {runs.pop(node)['run_id']}, is "
+            f"no energy of node {node}: its latest run of the job, {runs.pop(node).run_id}, is "
             "an earlier attempt"
         )
-    energy = sum_runs(runs.values(), len(addresses))
-    if not energy.measured:
-        return None
-    return _write_comment(job, energy, attempt, log, sleep)
+    for node, run in runs.items():
+        energy = run.energy()
+        if energy.state != "known":
+            extent = "no" if energy.value is None else "only a part of the"
+            log(f"{extent} energy of node {node}: {energy.reason}")
+    of_job = sum_of_nodes(list(runs.values()), len(addresses))
+    return _write_comment(job, of_job, attempt, log, sleep)
 
 
 def _node_addresses(job: Job) -> dict[str, str]:
@@ -68,10 +77,10 @@ def _node_addresses(job: Job) -> dict[str, str]:
 
 def _wait_for_runs(
     job: Job, urls: Mapping[str, str], log: Callable[[str], None], sleep: Callable[[float], None]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Run]:
     """Return the ended run of each node that has one, once all have ended, at most after WAIT_S."""
     apis = {node: Api(url, _REQUEST_TIMEOUT_S) for node, url in urls.items()}
-    ended: dict[str, dict[str, Any]] = {}
+    ended: dict[str, Run] = {}
     run_ids: dict[str, str] = {}
     problems: dict[str, str] = {}
     give_up_s = time.monotonic() + WAIT_S
@@ -81,18 +90,19 @@ def _wait_for_runs(
             # the first answer decides which attempt ended: a later one may start before the next
             # poll
             run = (
-                apis[node].get(f"/runs/{run_ids[node]}")
+                parse_run(apis[node].get(f"/runs/{run_ids[node]}"))
                 if node in run_ids
                 else find_run(job, apis[node])
             )
-        except ExporterError as error:
+        except (ExporterError, SlurmError) as error:
             problems[node] = str(error)
             return
         if run is None:
             problems[node] = "the exporter has no run of the job"
             return
-        run_ids[node], problems[node] = run["run_id"], f"the run {run['run_id']} has not ended"
-        if run["state"] == "ended":
+        run_ids[node] = run.run_id
+        problems[node] = f"the run {run.run_id} has not ended"
+        if run.state == "ended":
             ended[node] = run
             del problems[node]
 
@@ -109,7 +119,7 @@ def _wait_for_runs(
 
 def _write_comment(
     job: Job,
-    energy: JobEnergy,
+    energy: EnergyComment,
     attempt: int,
     log: Callable[[str], None],
     sleep: Callable[[float], None],
@@ -132,8 +142,48 @@ def _write_comment(
 
 
 def _write_once(
-    job: Job, energy: JobEnergy, attempt: int, log: Callable[[str], None]
+    job: Job, energy: EnergyComment, attempt: int, log: Callable[[str], None]
 ) -> str | None:
+    comments = _comments(job)
+    before = comments[-1] if comments else ""
+    if before and not before.startswith(PREFIX):
+        stated = "unknown" if energy.energy_j.value is None else energy.text
+        log(
+            f"job {job.id} has an AdminComment of another program, which is kept; its energy: "
+            f"{stated}"
+        )
+        return None
+    written = [found for comment in comments if (found := EnergyComment.parse(comment))]
+    note = ""
+    if attempt == job.restarts and any(found.attempts >= attempt for found in written):
+        # the latest run belongs to an earlier attempt, whose comment exists
+        attempt += 1
+        if any(found.attempts >= attempt for found in written):
+            return before or None
+        note = f"no energy of attempt {attempt}: no node has a run of it"
+        energy = unknown_attempts(energy.nodes)
+    earlier = [found for found in written if found.attempts < attempt]
+    total = energy.after(earlier[-1] if earlier else None, attempt)
+    if total.energy_j.value is None:
+        return None
+    where = ("where", f"jobid={job.database_id}", f"cluster={job.cluster}")
+    run_command(
+        "sacctmgr",
+        "-i",
+        "modify",
+        "job",
+        *where,
+        "set",
+        f"AdminComment={total.text}",
+        timeout_s=_DATABASE_TIMEOUT_S,
+    )
+    if note:
+        log(note)
+    return total.text
+
+
+def _comments(job: Job) -> list[str]:
+    """Return the AdminComment of each attempt's record, the latest one last. Raises SlurmError."""
     words = (
         "sacct",
         "-n",
@@ -147,39 +197,10 @@ def _write_once(
         "-o",
         "jobidraw,admincomment",
     )
-    rows = [
-        line.partition("|")
-        for line in run_command(*words, timeout_s=_DATABASE_TIMEOUT_S).splitlines()
-    ]
-    comments = [
-        comment for number, _, comment in rows if number == job.id
-    ]  # sacct lists the other tasks of an array
-    before = comments[-1] if comments else ""
-    if before and not before.startswith(PREFIX):
-        log(
-            f"job {job.id} has an AdminComment of another program, which is kept; its energy: "
-            f"{energy.comment}"
-        )
-        return None
-    written = [found for comment in comments if (found := JobEnergy.parse(comment))]
-    if attempt == job.restarts and any(found.attempts >= attempt for found in written):
-        log(f"no energy of attempt {attempt + 1}: no node has a run of it")
-        energy = JobEnergy(Figure(0.0, 0.0), None, 0, energy.nodes)
-        attempt += 1
-    sums = [found for found in written if found.attempts < attempt]
-    comment = (energy.after(sums[-1]) if sums else energy).comment
-    where = ("where", f"jobid={job.database_id}", f"cluster={job.cluster}")
-    run_command(
-        "sacctmgr",
-        "-i",
-        "modify",
-        "job",
-        *where,
-        "set",
-        f"AdminComment={comment}",
-        timeout_s=_DATABASE_TIMEOUT_S,
-    )
-    return comment
+    text = run_command(*words, timeout_s=_DATABASE_TIMEOUT_S)
+    rows = [line.partition("|") for line in text.splitlines()]
+    # sacct lists the other tasks of an array
+    return [comment for number, _, comment in rows if number == job.id]
 
 
 @contextmanager

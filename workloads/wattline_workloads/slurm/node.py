@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from wattline.client.api import Api, RejectedRequestError
 from wattline.command_line import module_command, user_state_folder
+from wattline.contract.run import Run, RunFormatError
 from wattline_workloads.slurm.job import Job, JobDetails, Outcome, SlurmError, outcome_of
 
 LEASE_S = 366 * 86_400.0
@@ -37,29 +38,39 @@ def begin_run(job: Job, api: Api, log: Callable[[str], None]) -> str:
     return str(api.post("/runs", body)["run_id"])
 
 
-def end_run(job: Job, api: Api, log: Callable[[str], None]) -> dict[str, Any] | None:
+def end_run(job: Job, api: Api, log: Callable[[str], None]) -> Run | None:
     """End the run of the job with its outcome and return it; None if there is none to end. Raises
-    ExporterError.
+    ExporterError and SlurmError.
 
     A run that ended as `unknown` gets the outcome.
     """
     run = find_run(job, api)
-    if run is None or run["outcome"] not in (None, "unknown"):
+    if run is None or run.outcome not in (None, "unknown"):
         return None
-    return api.post(
-        f"/runs/{run['run_id']}/end", {"outcome": _outcome(job, str(run["run_id"]), log)}
-    )
+    outcome = _outcome(job, run.run_id, log)
+    return parse_run(api.post(f"/runs/{run.run_id}/end", {"outcome": outcome}))
 
 
-def find_run(job: Job, api: Api) -> dict[str, Any] | None:
-    """Return the run of the job that ends now, or None. Raises ExporterError."""
+def find_run(job: Job, api: Api) -> Run | None:
+    """Return the run of the job that ends now, or None. Raises ExporterError and SlurmError."""
     for run_id in job.ending_run_ids():
         try:
-            return api.get(f"/runs/{run_id}")
+            return parse_run(api.get(f"/runs/{run_id}"))
         except RejectedRequestError as error:
             if error.status != _NOT_FOUND:
                 raise
     return None
+
+
+def parse_run(answer: Mapping[str, Any]) -> Run:
+    """Return the run of an exporter's response. Raises SlurmError."""
+    try:
+        return Run.parse(answer)
+    except RunFormatError as error:
+        raise SlurmError(
+            f"cannot read the exporter's response: {error}; install the same version of wattline "
+            "on all nodes and the controller"
+        ) from error
 
 
 def _outcome(job: Job, run_id: str, log: Callable[[str], None]) -> Outcome:

@@ -304,6 +304,31 @@ def test_run_emissions_are_the_sum_over_its_components(emissions, grams):
     assert replace(RUN, emissions=emissions).emissions_g == grams
 
 
+def test_run_own_part_of_shared_device_has_share_of_energy_and_emissions():
+    """GPU-0: 450 of 600 J, so 0.75 of the sensor's limits, and the half-width of the whole device.
+
+    Both GPUs: 850 of 1,000 J, so 0.85 of 0.2 g. The CPU is the run's alone.
+    """
+    own = RUN.own_part()
+    assert own.devices[0].energy_j == Figure(450.0, 1.5, bias=(-13.5, 45.0), covered_ratio=0.75)
+    assert own.devices[1:] == (GPU_1, CPU)
+    assert own.energy("gpu").value == 850.0
+    assert own.energy("gpu").half_width == pytest.approx(math.hypot(1.5, 1.0))
+    assert [one.grams for one in own.emissions] == pytest.approx([0.17, 1.0])
+    assert own.emissions_g == pytest.approx(1.17)
+
+
+def test_run_own_part_of_device_with_unknown_energy_is_unknown():
+    lost = replace(GPU_0, energy_j=unknown("the counter failed"))
+    own = replace(RUN, devices=(lost,)).own_part()
+    assert own.energy() == unknown("the counter failed")
+
+
+def test_run_own_part_with_skewed_interval_has_its_larger_side():
+    skewed = replace(GPU_0, energy_j=Figure(600.0, skewed=(590.0, 604.0)))
+    assert skewed.own_energy_j == Figure(450.0, 10.0)
+
+
 def alone(**changes):
     """Return a run of 30 steps and 600 J on a GPU that nothing else used."""
     gpu = RunDevice("gpu", "GPU-0", Figure(600.0, 1.0))
