@@ -204,7 +204,12 @@ class LiveState:
         return answered + len(self._unattached) >= self.expected_gpus
 
     def source(self, name: str, period_s: float) -> SourceHealth:
-        return self.sources.setdefault(name, SourceHealth(period_s, changed_s=self._clock().s))
+        """Return the source's health, a new one if it has none."""
+        source = self.sources.get(name)
+        if source is None:
+            source = SourceHealth(period_s, changed_s=self._clock().s)
+            self.sources[name] = source
+        return source
 
     def _succeeded(self, name: str, source: SourceHealth) -> None:
         now = self._clock()

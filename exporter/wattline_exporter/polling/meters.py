@@ -97,7 +97,7 @@ class EnergyMeters:
 
     def _push(self, poll: Poll, period_s: float | None, now_at: float) -> None:
         device = poll.device
-        meter = self.meter(device)
+        meter = self.meters.get(device) or self.meter(device)
         last = meter.latest
         if period_s is not None:
             meter.period_s = period_s
@@ -108,16 +108,16 @@ class EnergyMeters:
             if power_w is not None:
                 self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
         self.polled.add(device)
-        latest = meter.latest
         if last is None:
             self._start_emissions(device, self.slots_at(now_at))
-        if last and latest and latest.after_s > last.after_s:
-            if not (latest.counter_j is None and power_w is None):
-                self.power_w[device] = added_j / (latest.after_s - last.after_s)
-            if added_j > 0 and device.component:
-                self._add_emissions(
-                    device, device.component, added_j, now_at, latest.after_s - last.after_s
-                )
+        latest = meter.latest
+        if last is None or latest is None or latest.after_s <= last.after_s:
+            return
+        elapsed_s = latest.after_s - last.after_s
+        if not (latest.counter_j is None and power_w is None):
+            self.power_w[device] = added_j / elapsed_s
+        if added_j > 0 and (component := device.component):
+            self._add_emissions(device, component, added_j, now_at, elapsed_s)
 
     def _add_emissions(
         self, device: Device, component: Component, joules: float, now_at: float, elapsed_s: float
