@@ -50,8 +50,9 @@ LABELS_CUT = "labels_cut"
 DUPLICATE_SAMPLES = "duplicate_samples"
 """Note of an import that left out samples with the time of another one."""
 GPUS_WITHOUT_ENERGY = "gpus_without_energy"
-WHOLE_SECONDS = "whole_seconds"
 """Note of the import of a run on more GPUs than its file has energies of."""
+WHOLE_SECONDS = "whole_seconds"
+"""Note of the import of a file that gives only the second in which it was written."""
 CLAIMED_ENERGY = "claimed_energy_joules"
 WALL_ENERGY = "wall_energy_joules"
 WALL_RATIO = "wall_covered_ratio"
@@ -319,8 +320,8 @@ class RunOrigin:
 class Report:
     """A run and what is known about its figures; `facts` are those that its exporters recorded.
 
-    `budgets` are by device, for those whose uncertainty is known. `boundaries`, `restated`, `sci`
-    and `calibrated` follow from the inputs of the user.
+    `budgets` are by device, for those whose uncertainty is known. `restated`, `sci` and
+    `calibrated` follow from the inputs of the user.
     """
 
     facts: RunLedger

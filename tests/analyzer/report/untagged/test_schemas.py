@@ -67,8 +67,8 @@ def test_repeated_samples_of_fast_scrapes_are_left_out(report_of):
     assert "gap" not in finding_codes(cached)
     assert "impossible_power" not in finding_codes(cached)
     assert (
-        fresh.from_raw_samples.high - fresh.from_raw_samples.low
-        < cached.from_raw_samples.high - cached.from_raw_samples.low
+        fresh.energies.from_raw_samples.high - fresh.energies.from_raw_samples.low
+        < cached.energies.from_raw_samples.high - cached.energies.from_raw_samples.low
     )
 
 
