@@ -279,8 +279,8 @@ def test_option_arguments_true_is_flag_and_list_repeats():
             "name: a\nruns: &all [*all]\n",
             "plan.yaml: invalid value: maximum recursion depth exceeded",
         ),
-        ("- a\n", "plan.yaml:1: a plan is a mapping with name: and runs:"),
-        ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
+        ("- a\n", "plan.yaml:1: the file is no mapping; write name: and runs: as its keys"),
+        ("", "plan.yaml:1: the file is no mapping; write name: and runs: as its keys"),
     ],
 )
 def test_plan_error_names_file_line_key_and_remedy(plan_error, text, expected):
@@ -298,7 +298,9 @@ def test_plan_errors_are_reported_together(plan_error):
 
 def test_plan_missing_file_is_one_line_error(tmp_path):
     with pytest.raises(
-        PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"
+        PlanFileError,
+        match=r"none.yaml: cannot read the plan: No such file or directory; "
+        r"give the path of a plan file$",
     ):
         plan_file.read_plan(tmp_path / "none.yaml")
 

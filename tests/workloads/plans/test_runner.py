@@ -1,5 +1,9 @@
 import os
+import pty
+import re
+import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -82,6 +86,57 @@ def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
     ]
     assert f"failed ({lines[0]['run_id']}): no memory left" in done.stderr
     assert "1 failed, 1 ok" in done.stderr
+
+
+def test_plan_failed_run_without_output_has_its_exit_code(exporter, tmp_path):
+    plan = write_file(tmp_path, "name: a\nruns: [{name: bad, command: [sh, -c, exit 3]}]\n")
+    done = run_plan(exporter, plan)
+
+    (line,) = read_journal(tmp_path / "results")
+    assert f"failed ({line['run_id']}): exit code 3, without output\n" in done.stderr
+    assert done.stdout.count(f"run {line['run_id']} failed in") == 1
+    assert "wattline report" not in done.stderr
+
+
+def test_plan_failed_run_on_terminal_has_all_of_its_summary(exporter, tmp_path):
+    """The live table does not show the output of jobs."""
+    exporter.api.known_gpus = ("GPU-1",)
+    script = write_file(tmp_path, "import sys; sys.exit('no memory left')", "train.py")
+    plan = write_file(
+        tmp_path,
+        f"name: a\nruns: [{{name: {'bad' * 20}, gpus: [0], command: [{sys.executable}, {script}]}}]\n",
+    )
+    command = [sys.executable, "-m", "wattline_workloads", "plan", str(plan)]
+    command += ["--out", str(tmp_path / "results")]
+    terminal, plan_end = pty.openpty()
+    with subprocess.Popen(
+        command, env={**exporter.environment, "COLUMNS": "200"}, stderr=plan_end
+    ) as process:
+        os.close(plan_end)
+        output = b"".join(read_terminal(terminal)).decode()
+        assert process.wait() == 1
+
+    (line,) = read_journal(tmp_path / "results")
+    shown = [text.rpartition("wattline: ")[2].strip() for text in output.splitlines()]
+    at = next(at for at, text in enumerate(shown) if text.endswith(": no memory left"))
+    energy, report = (text for text in shown[at + 1 :] if line["run_id"] in text)
+    assert re.match(
+        rf"run {line['run_id']} failed in [\d.]+ s: 100.0 J of the GPUs \(mean [\d,.]+ W\)$", energy
+    )
+    assert report == f"wattline report {line['run_id']} --source {exporter.address}"
+
+
+def read_terminal(terminal: int) -> Iterator[bytes]:
+    """Yield the output of a terminal until its last program has closed it."""
+    while True:
+        try:
+            data = os.read(terminal, 65_536)
+        except OSError:  # EIO: no program has the terminal
+            break
+        if not data:
+            break
+        yield data
+    os.close(terminal)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +227,7 @@ def test_plan_invalid_file_fails_before_run(exporter, tmp_path):
     done = run_plan(exporter, plan)
 
     assert done.returncode == 2
-    assert done.stderr == f"{plan}:2: repeat: unknown key; did you mean repeats?\n"
+    assert done.stderr == f"wattline: {plan}:2: repeat: unknown key; did you mean repeats?\n"
     assert exporter.api.runs == {}
     assert not (tmp_path / "results").exists()
 

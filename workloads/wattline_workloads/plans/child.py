@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -120,11 +121,23 @@ class ChildRun:
         return new
 
     def last_line(self) -> str:
+        """Return the last line before the run's summary; the exit code if there is none."""
+        lines, _ = self._output_and_summary()
+        return lines[-1] if lines else f"exit code {self.exit_code}, without output"
+
+    def summary(self) -> list[str]:
+        """Return the lines of the run's summary: its energy and the command of its report."""
+        return self._output_and_summary()[1]
+
+    def _output_and_summary(self) -> tuple[list[str], list[str]]:
         path = self._log if self._log.exists() else self.folder / LOG_FILE
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        output = [line.strip().removeprefix("wattline: ") for line in lines if line.strip()]
-        without_summary = [line for line in output if not line.startswith(f"run {self.run_id} ")]
-        return (without_summary or output or ["no output"])[-1]
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = [line.strip().removeprefix("wattline: ") for line in text.splitlines()]
+        lines = [line for line in lines if line]
+        first = re.compile(rf"run {re.escape(self.run_id)} \w+ in [\d.]+ s: ")
+        starts = [at for at, line in enumerate(lines) if first.match(line)]
+        at = starts[-1] if starts else len(lines)
+        return lines[:at], lines[at:]
 
 
 def _visible_gpus(run: PlannedRun) -> dict[str, str]:

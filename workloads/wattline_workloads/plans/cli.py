@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, ExporterError
 from wattline.client.messages import log_message
-from wattline.command_line import PlainHelp
+from wattline.command_line import PlainHelp, as_called
 from wattline_workloads.jobs.base import workload_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ def plan_command(  # a command's options are its arguments
     try:
         read = plan_file.read_plan(path)
     except plan_file.PlanFileError as error:
-        print(error, file=sys.stderr)
+        for line in str(error).splitlines():
+            log_message(line)
         raise typer.Exit(2) from error
     for note in read.notes:
         log_message(f"{path}: {note}")
@@ -367,7 +368,7 @@ def _report_end(
                 str(results.folder),
             ]
         )
-        log_message(f"{left} of {count} steps remain; continue with: {rest}")
+        log_message(as_called(f"{left} of {count} steps remain; continue with: {rest}"))
     elif options.is_sweep and any(entry.outcome == "ok" for entry in results.entries):
         command = [
             "analyzer",
@@ -376,5 +377,5 @@ def _report_end(
             read.plan.name,
             *(["--source", source] if source else []),
         ]
-        log_message(f"for the best setting: {shlex.join(command)}")
+        log_message(as_called(f"for the best setting: {shlex.join(command)}"))
     return 1 if left or any(entry.is_bad for entry in results.entries) else 0

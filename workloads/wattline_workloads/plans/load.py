@@ -36,6 +36,8 @@ _MODELS: Mapping[str, type[BaseModel]] = {
 }
 _KEY_ERRORS = {"extra_forbidden", "missing"}
 _LONGEST_SHOWN = 100
+_FIX = "correct it there or shortly before"
+_NO_MAPPING = "the file is no mapping; write name: and runs: as its keys"
 
 
 def check_plan(plan: WorkloadPlan) -> None:
@@ -108,7 +110,9 @@ def read_plan(path: Path) -> PlanFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise PlanFileError(f"{path}: cannot be read: {error.strerror}") from error
+        raise PlanFileError(
+            f"{path}: cannot read the plan: {error.strerror}; give the path of a plan file"
+        ) from error
     return parse_plan(content, str(path))
 
 
@@ -121,7 +125,7 @@ def parse_plan(content: bytes, path: str) -> PlanFile:
     node = _compose(text, path)
     document = _constructed(node, path)
     if not isinstance(document, dict):
-        raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
+        raise PlanFileError(f"{path}:1: {_NO_MAPPING}")
     is_seeds = multitenant_format.is_multitenant_file(document)
     try:
         if is_seeds:
@@ -143,11 +147,12 @@ def _compose(text: str, path: str) -> yaml.MappingNode:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise PlanFileError(f"{path}:{line}: invalid YAML: {error.problem}") from error
+        raise PlanFileError(f"{path}:{line}: invalid YAML: {error.problem}; {_FIX}") from error
     except yaml.YAMLError as error:
-        raise PlanFileError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
+        text = " ".join(str(error).split())
+        raise PlanFileError(f"{path}: invalid YAML: {text}; {_FIX}") from error
     if not isinstance(node, yaml.MappingNode):
-        raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
+        raise PlanFileError(f"{path}:1: {_NO_MAPPING}")
     return node
 
 

@@ -116,6 +116,11 @@ class PlanStatus:
 class ProgressDisplay(Protocol):
     """Display of a plan's progress."""
 
+    @property
+    def shows_output(self) -> bool:
+        """True where the jobs' output is shown, with the summaries of their runs."""
+        ...
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -142,6 +147,10 @@ class ProgressLog:
     def __init__(self) -> None:
         self._shown_text = ""
         self._shows_output = True
+
+    @property
+    def shows_output(self) -> bool:
+        return self._shows_output
 
     def __enter__(self) -> Self:
         return self
@@ -193,6 +202,8 @@ class LiveReadings:
 
 class LiveTable:
     """Table on stderr; the jobs' output goes only to their folders."""
+
+    shows_output = False
 
     def __init__(
         self,

@@ -286,6 +286,9 @@ class PlanRunner:
                 self._context.progress.say(
                     f"{step.title}: {child.run.title} {entry.outcome} ({entry.run_id}): {reason}"
                 )
+                if not self._context.progress.shows_output:
+                    for line in child.summary():
+                        self._context.progress.say(line)
 
     def _left_s(self, count: int) -> float | None:
         return statistics.fmean(self._took_s) * count if self._took_s else None
