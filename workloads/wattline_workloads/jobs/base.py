@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,17 @@ MODULES: Mapping[str, str] = {
 }
 """Module of each job, imported when the job is used."""
 
+_INTERPRETER = re.compile(r"(i?python|pypy)[\d.]*|(ba|da|k|z)?sh")
+_OPTIONS_WITH_VALUE = frozenset({"-X", "-W", "-o"})
+"""Options of Python and of shells whose value is the next word."""
+_MODULE = re.compile(r"-[A-Za-z]*m")
+_CODE = re.compile(r"-[A-Za-z]*c|-")
+"""Option of code as text, and the name of stdin."""
+_LAUNCHERS = frozenset({"accelerate", "deepspeed", "torchrun", "uv"})
+"""Programs that run the script among their arguments."""
+_LAUNCHER_MODULES = frozenset(
+    {"accelerate.commands.launch", "torch.distributed.launch", "torch.distributed.run"}
+)
 _MAX_WORKLOAD_CHARS = 128
 
 
@@ -164,18 +176,44 @@ def job_command(name: str, arguments: list[str]) -> list[str]:
 
 
 def workload_of(command: Sequence[str]) -> str:
-    """Return the name of the command, or of the script or module that Python runs."""
+    """Return the name of the command: of the script or module that an interpreter or a launcher
+    runs, else of the program.
+    """
     name = PurePath(command[0]).name
-    if not name.startswith("python"):
-        return name[:_MAX_WORKLOAD_CHARS]
-    arguments = iter(command[1:])
-    for argument in arguments:
-        if argument == "-m":
-            return next(arguments, name)[:_MAX_WORKLOAD_CHARS]
-        if argument in {"-X", "-W"}:
-            next(arguments, None)
-        elif argument == "-c":
-            break
-        elif not argument.startswith("-"):
-            return PurePath(argument).name[:_MAX_WORKLOAD_CHARS]
-    return name
+    arguments = command[1:]
+    if name == "env":
+        rest = list(itertools.dropwhile(_is_environment, arguments))
+        found = workload_of(rest) if rest else name
+    elif _INTERPRETER.fullmatch(name):
+        found = _script(arguments) or name
+    elif name in _LAUNCHERS:
+        found = _first_script(arguments) or name
+    else:
+        found = name
+    return found[:_MAX_WORKLOAD_CHARS]
+
+
+def _is_environment(word: str) -> bool:
+    return word.startswith("-") or "=" in word
+
+
+def _script(arguments: Sequence[str]) -> str | None:
+    """Return the script or module of an interpreter's command line; None for code and stdin."""
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            return PurePath(word).name
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif _CODE.fullmatch(word):
+            return None
+        elif _MODULE.fullmatch(word):
+            module = next(words, None)
+            is_launcher = module in _LAUNCHER_MODULES
+            return (_first_script(list(words)) if is_launcher else None) or module
+    return None
+
+
+def _first_script(arguments: Sequence[str]) -> str | None:
+    """Return the first Python script: the options of a launcher, and their values, precede it."""
+    return next((PurePath(word).name for word in arguments if word.endswith(".py")), None)
