@@ -119,7 +119,7 @@ def test_exporter_address_invalid_is_one_line_error(exporter):
     assert done.returncode == 1
     assert (
         done.stderr
-        == "wattline: 'ftp://node' is not an exporter address; use the form http://127.0.0.1:9847\n"
+        == "wattline: 'ftp://node' of --exporter is not an exporter address; use the form http://127.0.0.1:9847\n"
     )
 
 

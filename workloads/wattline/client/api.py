@@ -18,7 +18,7 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 DEFAULT_ADDRESS = "http://127.0.0.1:9847"
 EXPORTER = "WATTLINE_EXPORTER"
@@ -40,6 +40,8 @@ _REMEDY_OF_CERTIFICATE = {
     62: _OTHER_NAME,
     64: _OTHER_NAME,
 }
+# OpenSSL's reasons for a record that does not begin as TLS does; the second one is of version 3.2.
+_PLAIN_ANSWERS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _MAX_TOKEN_BYTES = 10_000
 ANSWER_WITHIN_S = 2.0
 """Longest wait of a job for an answer, except at the start and the end of a run."""
@@ -92,11 +94,33 @@ class Api:
     address: str
     timeout_s: float = 10.0
     token_file: str | None = field(default_factory=lambda: os.environ.get(TOKEN_FILE))
+    origin: str = ""
+    """Option or variable that has the address, for messages."""
+
+    @classmethod
+    def configured(
+        cls,
+        environ: Mapping[str, str],
+        given: str | None = None,
+        *,
+        option: str = "exporter",
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Return the API at the address that the user gave by `option`, else at that of
+        WATTLINE_EXPORTER, else at the default one.
+        """
+        named = {option: given, EXPORTER: environ.get(EXPORTER)}
+        origin, address = next(
+            ((name, value) for name, value in named.items() if value), ("", DEFAULT_ADDRESS)
+        )
+        if timeout_s is None:
+            return cls(address, origin=origin)
+        return cls(address, timeout_s, origin=origin)
 
     @property
     def public_address(self) -> str:
         """Address without user name and password, for messages."""
-        url = _parse(self.address)
+        url = self._url()
         if url.scheme == "unix":
             return self.address  # `geturl` drops the two slashes of unix://
         return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
@@ -108,6 +132,38 @@ class Api:
         """
         is_default = self.address == DEFAULT_ADDRESS or self.address.startswith("unix:")
         return None if is_default else self.public_address
+
+    def _url(self) -> urllib.parse.SplitResult:
+        address = self.address
+        try:
+            url = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
+            _ = url.port  # raises ValueError if it is not a number
+        except ValueError as error:
+            raise self._address_error(str(error)) from error
+        is_socket = url.scheme == "unix" and not url.netloc and url.path.startswith("/")
+        if not is_socket and (url.scheme not in {"http", "https"} or not url.hostname):
+            raise self._address_error("")
+        return url
+
+    def _address_error(self, cause: str) -> AddressError:
+        """Return the error of an address of another form."""
+        cause = f" ({cause})" if cause else ""
+        return AddressError(
+            f"{self.address!r}{self._of_origin} is not an exporter address{cause}; use the form "
+            f"{DEFAULT_ADDRESS}"
+        )
+
+    @property
+    def _of_origin(self) -> str:
+        return f" of {self.origin}" if self.origin else ""
+
+    def _scheme_error(self, speaks: str, scheme: str) -> AddressError:
+        other = self._url()._replace(scheme=scheme)
+        public = other._replace(netloc=other.netloc.rpartition("@")[2]).geturl()
+        return AddressError(
+            f"cannot use {self.public_address}{self._of_origin}: the server there {speaks}; use "
+            f"{public}"
+        )
 
     def get(self, path: str) -> dict[str, Any]:
         return dict(self._json("GET", f"/api/v1{path}", None))
@@ -161,7 +217,7 @@ class Api:
     def _exchange(
         self, method: str, path: str, body: bytes | None
     ) -> tuple[int, bytes, float | None]:
-        url = _parse(self.address)
+        url = self._url()
         for attempt in range(1, _ATTEMPTS + 1):
             connection = _connection(url, self.timeout_s)
             try:
@@ -169,7 +225,10 @@ class Api:
                     method, _prefix(url) + path, body, _headers(url, self.token_file)
                 )
                 response = connection.getresponse()
-                return response.status, response.read(), _retry_after_s(response)
+                content = response.read()
+                if url.scheme == "http" and expects_tls(response.status, content):
+                    raise self._scheme_error("expects TLS", "https")
+                return response.status, content, _retry_after_s(response)
             except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected) as error:
                 if attempt == _ATTEMPTS:
                     raise self._unreachable(error) from error
@@ -179,11 +238,9 @@ class Api:
                 connection.close()
         raise AssertionError
 
-    def _unreachable(self, error: Exception) -> AccessDeniedError | UnreachableError:
-        reason = (
-            (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        )
+    def _unreachable(self, error: Exception) -> ExporterError:
         if isinstance(error, PermissionError):
+            reason = error.strerror or "Permission denied"
             return AccessDeniedError(
                 f"cannot open {self.public_address}: {reason}; join the socket's group (see ls -l)"
             )
@@ -192,7 +249,34 @@ class Api:
                 f"cannot verify the certificate of {self.public_address}: {error.verify_message}; "
                 f"{_REMEDY_OF_CERTIFICATE.get(error.verify_code, 'renew it on that host')}"
             )
+        if isinstance(error, ssl.SSLError) and speaks_plain_http(error):
+            return self._scheme_error("has no TLS", "http")
+        reason = _reason(error, is_plain=self._url().scheme == "http")
         return UnreachableError(f"cannot reach an exporter at {self.public_address}: {reason}")
+
+
+def _reason(error: Exception, *, is_plain: bool) -> str:
+    """Return why there is no answer; `is_plain` for an address without TLS."""
+    if is_plain and isinstance(error, http.client.RemoteDisconnected):
+        return "it closed the connection without an answer, as servers with TLS do on http://"
+    if is_plain and isinstance(error, http.client.BadStatusLine):
+        return "its answer is not HTTP, like that of servers with TLS on http://"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def speaks_plain_http(error: ssl.SSLError) -> bool:
+    """Return True for the error of a TLS handshake with a server that answers without TLS."""
+    # Python's own errors have no reason, only those of OpenSSL have
+    return getattr(error, "reason", None) in _PLAIN_ANSWERS
+
+
+def expects_tls(status: int, content: bytes) -> bool:
+    """Return True for the response of servers such as nginx, and those in Go, to a request without
+    TLS: `Client sent an HTTP request to an HTTPS server`.
+    """
+    return status == http.HTTPStatus.BAD_REQUEST and b"HTTPS " in content
 
 
 def is_temporary(error: ExporterError | None) -> bool:
@@ -255,22 +339,6 @@ def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
     """Return the seconds of Retry-After; None without it, or with a date."""
     value = response.getheader("Retry-After", "")
     return float(value) if value.isdecimal() else None
-
-
-def _parse(address: str) -> urllib.parse.SplitResult:
-    try:
-        url = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
-        _ = url.port  # raises ValueError if it is not a number
-    except ValueError as error:
-        raise AddressError(
-            f"{address!r} is not an exporter address ({error}); use the form {DEFAULT_ADDRESS}"
-        ) from error
-    is_socket = url.scheme == "unix" and not url.netloc and url.path.startswith("/")
-    if not is_socket and (url.scheme not in {"http", "https"} or not url.hostname):
-        raise AddressError(
-            f"{address!r} is not an exporter address; use the form {DEFAULT_ADDRESS}"
-        )
-    return url
 
 
 def _connection(url: urllib.parse.SplitResult, timeout_s: float) -> http.client.HTTPConnection:

@@ -181,7 +181,7 @@ class ServedRequests:
 
 
 def _exporter() -> Api:
-    return Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
+    return Api.configured(os.environ, timeout_s=_TIMEOUT_S)
 
 
 def _run_of_server(name: str) -> ActiveRun:

@@ -56,7 +56,7 @@ class RunLifecycle:
         self._request = RunRequest(workload, dict(labels), option_text(gpus), known_run)
         self._unit = unit
         self._quiet = quiet or environ.get(QUIET) == "1"
-        self._api = JobApi(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS)
+        self._api = JobApi.configured(environ, exporter)
         self._leads = ranks.is_node_leader(environ)
         self._created_by = os.getpid()
         self._started_by = 0

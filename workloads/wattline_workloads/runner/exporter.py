@@ -16,7 +16,6 @@ import psutil
 
 from wattline.client.api import (
     DEFAULT_ADDRESS,
-    EXPORTER,
     AccessDeniedError,
     Api,
     ExporterError,
@@ -62,19 +61,17 @@ def find_exporter(option: str | None, environ: Mapping[str, str]) -> ExporterCon
 
     Raises ExporterError, also if a configured exporter does not answer.
     """
-    configured = option or environ.get(EXPORTER)
-    if not configured:
+    api = Api.configured(environ, option, option="--exporter")
+    if not api.origin:
         return find_or_start_exporter(DEFAULT_ADDRESS, environ)
-    api = Api(configured)
     try:
         api.readiness()
     except AccessDeniedError as error:
-        raise AccessDeniedError(f"{error} ({'--exporter' if option else EXPORTER})") from error
+        raise AccessDeniedError(f"{error} ({api.origin})") from error
     except UnreachableError as error:
-        origin = "--exporter" if option else EXPORTER
         raise UnreachableError(
-            f"{error} ({origin}); start it on that host with exporter serve, or omit {origin} to "
-            "start one here"
+            f"{error} ({api.origin}); start it on that host with exporter serve, or omit "
+            f"{api.origin} to start one here"
         ) from error
     return ExporterConnection(api, api.analyzer_source)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from functools import partial
 
-from wattline.client.api import DEFAULT_ADDRESS, EXPORTER, Api, ExporterError
+from wattline.client.api import Api, ExporterError
 from wattline_workloads.slurm.job import Job, SlurmError
 
 _TIMEOUT_S = 2.0
@@ -33,17 +33,18 @@ def main() -> None:
 
 def _run(name: str, log: partial[None]) -> None:
     job = Job.of(os.environ)
-    address = os.environ.get(EXPORTER) or DEFAULT_ADDRESS
     match name:
         case "prolog":
             from wattline_workloads.slurm.node import begin_run
 
-            log(f"run {begin_run(job, Api(address, _TIMEOUT_S), log)} began")
+            log(
+                f"run {begin_run(job, Api.configured(os.environ, timeout_s=_TIMEOUT_S), log)} began"
+            )
         case "epilog":
             from wattline_workloads.slurm.node import end_run, restore_power_limits
 
             try:
-                run = end_run(job, Api(address, _EPILOG_TIMEOUT_S), log)
+                run = end_run(job, Api.configured(os.environ, timeout_s=_EPILOG_TIMEOUT_S), log)
                 log(
                     f"run {run.run_id} ended: {run.outcome}" if run else "no run of the job is open"
                 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from http.client import RemoteDisconnected
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -13,11 +15,13 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
+from wattline.client.api import expects_tls, speaks_plain_http
 from wattline_analyzer.core.sources.base import Access, FetchError
 
 CONNECTIONS = 8
 """Maximum number of requests to a server at the same time."""
 _Result = TypeVar("_Result")
+_Error = TypeVar("_Error", bound=BaseException)
 PATHS = "for a VictoriaMetrics cluster …/select/0/prometheus, for Mimir …/prometheus"
 
 
@@ -78,16 +82,19 @@ def translate_errors(name: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except requests.exceptions.SSLError as error:
-        raise FetchError(
-            f"cannot connect to {name}: its TLS certificate is not trusted",
-            "give --ca-file the authority that signed it, or use http:// if the server has no TLS",
-        ) from error
+        raise _tls_error(name, error) from error
     except requests.Timeout as error:
         raise FetchError(
             f"no response from {name} within {timeout_s:.0f} s",
             "check its load, and firewalls on the way",
         ) from error
     except requests.ConnectionError as error:
+        if name.startswith("http://") and _cause(error, RemoteDisconnected):
+            raise FetchError(
+                f"no response from {name}: it closed the connection, as servers with TLS do on "
+                "http://",
+                "use https:// in --source if it has TLS, else check that it is running",
+            ) from error
         raise FetchError(
             f"cannot connect to {name}", "check that it is running, and the address in --source"
         ) from error
@@ -95,6 +102,36 @@ def translate_errors(name: str, timeout_s: float) -> Iterator[None]:
         raise FetchError(
             f"cannot read from {name}: {error}", "check the address in --source"
         ) from error
+
+
+def _tls_error(name: str, error: requests.exceptions.SSLError) -> FetchError:
+    """Return the error of a TLS handshake that failed."""
+    cause = _cause(error, ssl.SSLError)
+    if cause is None or isinstance(cause, ssl.SSLCertVerificationError):
+        return FetchError(
+            f"cannot connect to {name}: its TLS certificate is not trusted",
+            "give --ca-file the authority that signed it",
+        )
+    if speaks_plain_http(cause):
+        return FetchError(
+            f"cannot connect to {name}: the server there has no TLS", "use http:// in --source"
+        )
+    return FetchError(
+        f"cannot connect to {name}: the TLS handshake failed: {cause.strerror or cause}",
+        "check the TLS settings of that server",
+    )
+
+
+def _cause(error: BaseException, kind: type[_Error]) -> _Error | None:
+    """Return the error of this kind that requests and urllib3 have wrapped, None without one."""
+    pending = [error]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, kind):
+            return each
+        wrapped = (*each.args, getattr(each, "reason", None), each.__cause__)
+        pending += [one for one in wrapped if isinstance(one, BaseException)]
+    return None
 
 
 def access_denied(name: str, response: requests.Response) -> FetchError:
@@ -114,6 +151,8 @@ def not_json(name: str, response: requests.Response) -> FetchError:
             f"{name} returned HTTP {response.status_code} {response.reason or ''}".rstrip(),
             "it is overloaded or failing; try again later, and see its log",
         )
+    if name.startswith("http://") and expects_tls(response.status_code, response.content):
+        return FetchError(f"{name} expects TLS", "use https:// in --source")
     kind = response.headers.get("Content-Type", "nothing").partition(";")[0]
     return FetchError(
         f"{name} returned HTTP {response.status_code} with {kind} instead of Prometheus's JSON",

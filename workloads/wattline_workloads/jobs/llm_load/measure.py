@@ -18,7 +18,6 @@ from typing import Any, Literal
 import aiohttp
 
 import wattline
-from wattline.client import api as run_api
 from wattline.client.api import Api
 from wattline.client.barrier import BarrierError
 from wattline.client.contributor import contributor_name
@@ -123,9 +122,7 @@ def _measure(
     run.phase("measure")
     numbers = itertools.count()
     sender.name_run(run.run_id)
-    reports = RequestReports(
-        run, Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _API_TIMEOUT_S)
-    )
+    reports = RequestReports(run, Api.configured(os.environ, timeout_s=_API_TIMEOUT_S))
 
     def report(answer: RequestOutcome) -> None:
         if not answer.failure:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import psutil
 
 import wattline
-from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.contributor import processes_body
 from wattline.client.messages import log_message
@@ -154,7 +153,7 @@ def _other_job(run_id: str, pids: list[int]) -> str | None:
     """
     namespace = processes_body().get("pid_namespace", "")
     query = "&".join(f"pid={pid}" for pid in pids)
-    api = Api(os.environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
+    api = Api.configured(os.environ, timeout_s=_TIMEOUT_S)
     try:
         runs = api.get_list(f"/runs?state=running&pid_namespace={namespace}&{query}")
     except ExporterError:
