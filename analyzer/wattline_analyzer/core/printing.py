@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NoReturn
 
 from wattline.command_line import as_called, called_program
@@ -51,6 +52,27 @@ def exists(path: Path) -> bool:
         return False
 
 
+def require_folder(folder: Path) -> None:
+    """Exit with an error unless files can be written to the folder, which may be missing; leave it
+    as it was.
+    """
+    created = [path for path in (folder, *folder.parents) if not exists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+        for path in created:
+            path.rmdir()
+    except OSError as error:
+        _exit_unwritable(folder, error)
+
+
+def _exit_unwritable(folder: Path, error: OSError) -> NoReturn:
+    exit_with_error(
+        f"cannot write to {folder}: {error.strerror}; give --out a folder with write permission"
+    )
+
+
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files by their names, create missing folders, and print the paths, with the files that
     were replaced.
@@ -62,9 +84,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     except OSError as error:
-        exit_with_error(
-            f"cannot write to {folder}: {error.strerror}; give --out a folder with write permission"
-        )
+        _exit_unwritable(folder, error)
     earlier = f"; replaced the earlier {', '.join(replaced)}" if replaced else ""
     print_message(f"wrote {', '.join(str(folder / name) for name in contents)}{earlier}")
 

@@ -27,6 +27,7 @@ from wattline_analyzer.core.printing import (
     exists,
     exit_with_error,
     print_message,
+    require_folder,
     write_files,
 )
 from wattline_analyzer.core.window_options import PolicyOption, policy_option
@@ -243,13 +244,18 @@ def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[floa
 
 
 def _check_out(out: Path) -> None:
-    """Exit for a file that exists, for an unknown format, and for a folder with files of something
-    else.
+    """Exit for a file that exists, for an unknown format, for a folder with files of something
+    else, and for one that cannot be written.
     """
     if out.suffix in _ROW_SUFFIXES:
         if exists(out):
             exit_with_error(
                 f"cannot write {out}: it exists and is not overwritten; give another --out"
+            )
+        if out.suffix == ".parquet" and not find_spec("pyarrow"):
+            exit_with_error(
+                f"cannot write {out}: pyarrow is not installed; install 'wattline[parquet]', or "
+                "give a .csv"
             )
     elif not exists(out):
         if out.suffix[1:].isalpha():
@@ -263,6 +269,7 @@ def _check_out(out: Path) -> None:
         exit_with_error(
             f"cannot write to {out}: it has files of something else; give a new folder as --out"
         )
+    require_folder(out.parent if out.suffix in _ROW_SUFFIXES else out)
 
 
 def _check_labels(names: Sequence[str], known: Sequence[str]) -> None:
@@ -315,11 +322,6 @@ def _write(report: RequestReport, out: Path, *, simulated: bool) -> None:
             out, {"requests.html": page, "requests.png": requests_plot(report), rows_file: rows}
         )
         return
-    if parquet and not find_spec("pyarrow"):
-        exit_with_error(
-            f"cannot write {out}: pyarrow is not installed; install 'wattline[parquet]', or give a "
-            ".csv"
-        )
     content = frame.to_parquet(index=False) if parquet else frame.to_csv(index=False).encode()
     try:
         with out.open("xb") as file:

@@ -265,7 +265,7 @@ def test_report_misspelled_run_names_the_similar_run(analyzer, steady_history):
     assert completed.stderr.count("\n") == 1
 
 
-def test_report_unwritable_folder_is_one_line(analyzer, steady_history, tmp_path):
+def test_report_unwritable_folder_is_one_line_before_the_report(analyzer, steady_history, tmp_path):
     (tmp_path / "file").write_text("")
 
     completed = analyzer(
@@ -276,6 +276,17 @@ def test_report_unwritable_folder_is_one_line(analyzer, steady_history, tmp_path
     assert completed.stderr.startswith(
         f"analyzer: cannot write to {tmp_path}/file/folder: Not a directory; give --out"
     )
+    assert completed.stderr.count("\n") == 1
+    assert completed.stdout == ""
+
+
+def test_report_of_unknown_run_leaves_no_folder(analyzer, steady_history, tmp_path):
+    completed = analyzer(
+        "report", "--run-id", "no", "--source", steady_history, "--out", tmp_path / "new" / "out"
+    )
+
+    assert completed.returncode == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_source_can_come_from_environment(analyzer, steady_history):

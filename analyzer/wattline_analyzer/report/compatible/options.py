@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wattline_analyzer.core.printing import exists, print_message
+from wattline_analyzer.core.printing import exists, print_message, require_folder
 from wattline_analyzer.report.compatible import tool_names
 
 if TYPE_CHECKING:
@@ -46,11 +46,15 @@ SweepToolsOption = Annotated[
 
 
 def check_out_options(tools: list[RunTool] | list[SweepTool] | None, out: Path | None) -> None:
-    """Raise typer.BadParameter if there is no folder for the files, or a file in its place."""
+    """Raise typer.BadParameter if there is no folder for the files, or a file in its place; exit
+    with an error if the folder cannot be written.
+    """
     if tools and out is None:
         raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
     if out is not None and exists(out) and not out.is_dir():
         raise typer.BadParameter(f"--out: {out} is not a folder; give a new or existing folder")
+    if out is not None:
+        require_folder(out)
 
 
 def compatible_samples(
