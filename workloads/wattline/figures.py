@@ -440,11 +440,11 @@ def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
     return f"{value} {unit} ({low} to {high})"
 
 
-def power_text(figure: Figure) -> str:
-    """Return a power in W or kW."""
+def power_text(figure: Figure, *, half: bool = True) -> str:
+    """Return a power in W or kW; the value alone without `half`, with the digits that are known."""
     if _size(figure) >= 10_000:
-        return _with_unit(figure.scaled(1e-3), "kW")
-    return _with_unit(figure, "W")
+        return _with_unit(figure.scaled(1e-3), "kW", half=half)
+    return _with_unit(figure, "W", half=half)
 
 
 def mass_text(figure: Figure, largest_g: float | None = None, *, half: bool = True) -> str:

@@ -175,10 +175,11 @@ def bound_cell(bound: Figure | None, largest: float | None = None) -> Cell:
     )
 
 
-def power_cell(power: Figure | None, *, estimated: bool = False) -> Cell:
+def power_cell(power: Figure | None, *, estimated: bool = False, shows_half: bool = True) -> Cell:
     if power is None:
         return Cell()
-    return Cell(units.marked(power_text(power), estimated), power.value, "W", power.half_width)
+    text = units.marked(power_text(power, half=shows_half), estimated)
+    return Cell(text, power.value, "W", power.half_width)
 
 
 def watts_cell(value_w: float | None) -> Cell:

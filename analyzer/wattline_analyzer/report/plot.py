@@ -16,6 +16,7 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
@@ -30,11 +31,8 @@ from wattline_analyzer.report.timeseries import DeviceSeries
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
 _POINTS = 1_600
-_GAUGES: tuple[tuple[str, Metric, dict[str, str], float], ...] = (
-    ("GPU utilization, %", m.GPU_UTILIZATION, {"engine": "gpu"}, 100.0),
-    ("GPU temperature, °C", m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0),
-    ("GPU memory in use, GiB", m.GPU_MEMORY_USED, {}, 2.0**-30),
-)
+_GAUGE_STEPS = 4
+"""Largest number of steps of a gauge's axis, which is low."""
 _NEAR_LIMIT = 0.7
 """Smallest ratio of the highest power to the power limit with which the plot includes the limit."""
 _FEW = 30
@@ -53,6 +51,24 @@ class Theme:
     warning: str
     series: tuple[str, ...]
 
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    """Panel of a metric, in another unit by `factor`."""
+
+    title: str
+    metric: Metric
+    labels: dict[str, str]
+    factor: float
+    top: float | None = None
+    """Upper end of the axis; None for that of the samples."""
+
+
+_GAUGES = (
+    _Gauge("GPU utilization, %", m.GPU_UTILIZATION, {"engine": "gpu"}, 100.0, 100.0),
+    _Gauge("GPU temperature, °C", m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0),
+    _Gauge("GPU memory in use, GiB", m.GPU_MEMORY_USED, {}, 2.0**-30),
+)
 
 LIGHT = Theme(
     "#ffffff",
@@ -87,9 +103,8 @@ def run_plot(
         heights = [lines_in, *[gauge_in] * len(gauges), bars_in]
         lines, *others, bars = figure.subplots(len(heights), 1, height_ratios=heights)
         _draw_power(lines, report, power, theme)
-        for axes, (title, series) in zip(others, gauges, strict=True):
-            _draw_lines(axes, report, series, theme)
-            axes.set_title(title, loc="left", size="medium", weight="bold")
+        for axes, (gauge, series) in zip(others, gauges, strict=True):
+            _draw_gauge(axes, report, gauge, series, theme)
         below = [lines, *others][-1]
         unit = _time_unit(report.duration_s)[1]
         below.set_xlabel(
@@ -103,16 +118,19 @@ def run_plot(
     return target.getvalue()
 
 
-def _gauges(report: Report, sensors: SampleTable) -> Iterator[tuple[str, list[DeviceSeries]]]:
-    """Yield title and lines of each further panel that has samples of the run."""
-    for title, metric, labels, factor in _GAUGES:
+def _gauges(report: Report, sensors: SampleTable) -> Iterator[tuple[_Gauge, list[DeviceSeries]]]:
+    """Yield each gauge that has samples of the run, and its lines."""
+    for gauge in _GAUGES:
         found = []
         for gpu in report.gpus:
-            series = samples(sensors, metric, instance=gpu.instance, uuid=gpu.device, **labels)
+            series = samples(
+                sensors, gauge.metric, instance=gpu.instance, uuid=gpu.device, **gauge.labels
+            )
             if len(series.between(report.started_at_s, report.started_at_s + report.duration_s)):
-                found.append(DeviceSeries(gpu, metric, Samples(series.t, series.value * factor)))
+                scaled = Samples(series.t, series.value * gauge.factor)
+                found.append(DeviceSeries(gpu, gauge.metric, scaled))
         if found:
-            yield title, found
+            yield gauge, found
 
 
 def plot_style(theme: Theme) -> Any:
@@ -181,6 +199,16 @@ def _draw_power(axes: Axes, report: Report, power: Sequence[DeviceSeries], theme
         axes.text(
             0.5, 0.5, "no power samples", transform=axes.transAxes, ha="center", color=theme.quiet
         )
+
+
+def _draw_gauge(
+    axes: Axes, report: Report, gauge: _Gauge, series: Sequence[DeviceSeries], theme: Theme
+) -> None:
+    highest = _draw_lines(axes, report, series, theme)
+    top = 1.08 * (gauge.top or highest or 1.0)
+    axes.set_ylim(-0.03 * top, top)  # so that a line at zero is visible
+    axes.yaxis.set_major_locator(MaxNLocator(_GAUGE_STEPS, steps=[1, 2, 2.5, 5, 10]))
+    axes.set_title(gauge.title, loc="left", size="medium", weight="bold")
 
 
 def _draw_lines(

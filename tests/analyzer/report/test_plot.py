@@ -1,5 +1,7 @@
 """Panels of a run's plot."""
 
+import re
+
 import pytest
 
 from tests.analyzer.node import NodeGpu
@@ -20,3 +22,15 @@ def test_run_plot_has_panels_of_sensors_and_a_near_power_limit(tmp_path, limit_w
     assert "<!-- GPU utilization, % -->" in plot
     assert "GPU temperature" not in plot  # no samples of it
     assert ("(dashed: power limit)" in plot) == is_drawn
+
+
+@pytest.mark.parametrize("utilization", [0.0, 0.3, 1.0])
+def test_run_plot_utilization_axis_is_from_0_to_100_percent(tmp_path, utilization):
+    frames = run_frames(tmp_path, gpus=[NodeGpu(POWER_STEPS, utilization=utilization)])
+    report = assess(frames)
+
+    plot = run_plot(report, power_samples(frames, report), frames.raw, form="svg").decode()
+
+    gauge = plot.partition('id="axes_2"')[2].partition('id="axes_3"')[0]
+    axis = gauge.partition('id="matplotlib.axis_4"')[2]
+    assert re.findall(r"<!-- (\d+) -->", axis) == ["0", "50", "100"]

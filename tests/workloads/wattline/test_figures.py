@@ -438,6 +438,8 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.mass_text(Figure(5.0), 2_000.0, half=False), "0.005000 kg CO₂eq"),
         (figures.power_text(Figure(312.4, 3.0)), "312 ± 3 W"),
         (figures.power_text(Figure(12_345, 20)), "12.345 ± 0.020 kW"),
+        (figures.power_text(Figure(70.0312, 3.0), half=False), "70 W"),
+        (figures.power_text(Figure(12_345, 20), half=False), "12.345 kW"),
         (figures.money_text(Figure(5.0991e-5)), "0.00005099"),
         (figures.money_text(Figure(5.0991e-5, 4e-6)), "0.000051"),
         (figures.money_text(Figure(12.345)), "12.35"),

@@ -166,7 +166,7 @@ def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
         replace(energy, note=shared if device.shared else ""),
         bound_cell(device.from_raw_samples, largest_j),
         joules_cell(device.integral_j, largest_j),
-        replace(watts_cell(idle.value), half=idle.half_width) if idle else Cell(),
+        power_cell(idle, shows_half=False),
         energy_cell(device.net, largest_j),
         power_cell(device.mean_power_w, estimated=device.estimated),
         watts_cell(device.max_power_w),
