@@ -514,6 +514,18 @@ def proportional_text(value: float, whole: Figure | None) -> str:
     return short_text(value)
 
 
+def part_text(joules: float, whole: Figure) -> str:
+    """Return `450.0 J`, a part of the energy `whole`, with as many digits as that has."""
+    if whole.relative_half_width:
+        return f"{proportional_text(joules, whole)} J"
+    return joules_text(Figure(joules))
+
+
+def mean_power_text(energy: Figure, duration_s: float) -> str:
+    """Return `mean 78.0 W` of a known energy, with as many digits as that has."""
+    return f"mean {proportional_text(energy.number / duration_s, energy)} W"
+
+
 def short_text(value: float) -> str:
     """Return at most four significant digits without trailing zeros, or all digits of a larger
     number.

@@ -17,7 +17,8 @@ from wattline.figures import (
     Figure,
     joules_errors_text,
     joules_text,
-    proportional_text,
+    mean_power_text,
+    part_text,
     small_energy_text,
 )
 
@@ -63,13 +64,15 @@ class EnergySoFar:
         )
 
     def __str__(self) -> str:
-        half_j = self.total_uncertainty_joules or self.uncertainty_joules
-        return joules_text(Figure(self.joules, half_j))
+        return joules_text(self._energy)
 
     def metrics(self) -> dict[str, float]:
         """Return the known figures by name with unit."""
-        half_j = self.total_uncertainty_joules or self.uncertainty_joules
-        return _metrics(self.joules, half_j, self.emissions_grams, self.duration_seconds)
+        return _metrics(self._energy, self.emissions_grams, self.duration_seconds)
+
+    @property
+    def _energy(self) -> Figure:
+        return _with_all_errors(self.joules, self.uncertainty_joules, self.total_uncertainty_joules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +117,27 @@ class RunResult:
             {one.unit: one.name for one in per_unit},
         )
 
+    @property
+    def energy_j(self) -> Figure | None:
+        """Energy in joules with the half-width of all errors together; None where it is
+        unknown.
+        """
+        if self.energy_joules is None:
+            return None
+        return _with_all_errors(
+            self.energy_joules, self.uncertainty_joules, self.total_uncertainty_joules
+        )
+
     def metrics(self) -> dict[str, float]:
         """Return the known figures by name with unit, for trackers:
         `mlflow.log_metrics(result.metrics())`.
 
         Empty if nothing was measured.
         """
-        if self.energy_joules is None:
+        energy = self.energy_j
+        if energy is None:
             return {}
-        half_j = self.total_uncertainty_joules or self.uncertainty_joules
-        known = _metrics(self.energy_joules, half_j, self.emissions_grams, self.duration_seconds)
+        known = _metrics(energy, self.emissions_grams, self.duration_seconds)
         names = {
             unit: self.unit_names.get(unit, unit).replace(" ", "_") for unit in self.joules_per_unit
         }
@@ -132,13 +146,16 @@ class RunResult:
         }
 
 
-def _metrics(
-    energy_j: float, half_j: float | None, grams: float | None, duration_s: float | None
-) -> dict[str, float]:
+def _with_all_errors(joules: float, random_j: float | None, total_j: float | None) -> Figure:
+    """Return an energy with the half-width of all errors, else of the random ones."""
+    return Figure(joules, total_j or random_j)
+
+
+def _metrics(energy: Figure, grams: float | None, duration_s: float | None) -> dict[str, float]:
     values = {
-        "energy_joules": energy_j,
-        "energy_uncertainty_joules": half_j,
-        "mean_power_watts": energy_j / duration_s if duration_s else None,
+        "energy_joules": energy.number,
+        "energy_uncertainty_joules": energy.half_width,
+        "mean_power_watts": energy.number / duration_s if duration_s else None,
         "emissions_grams": grams,
         "duration_seconds": duration_s,
     }
@@ -189,7 +206,7 @@ def summary_lines(run: Run, outcome: str, source: str | None) -> Iterator[str]:
         return
     report = f"wattline report {run.run_id}" + (f" --source {source}" if source else "")
     energies = [_energy_text(run, name) for name in run.components]
-    emissions = [] if run.emissions_g is None else [f"{run.emissions_g:.3g} g CO2eq"]
+    emissions = [] if run.emissions_g is None else [emissions_text(run.emissions_g)]
     derived = [*emissions, *_primary(run)]
     line = f"{first}{', '.join([*energies, *derived])}; {report}"
     if len(energies) == 1 and len(line) <= _LONGEST_LINE:
@@ -209,20 +226,15 @@ def _energy_text(run: Run, component: str) -> str:
     if energy.value is None:
         return f"energy of the {devices} unknown ({energy.reason})"
     whole = f"{joules_text(energy)} of the {devices}"
-    mean = ""
-    if run.duration_s > 0:
-        mean = f"mean {proportional_text(energy.value / run.duration_s, energy)} W"
+    mean = mean_power_text(energy, run.duration_s) if run.duration_s > 0 else ""
     share_j = run.attributed_j(component)
-    share = "" if share_j is None else f"{_share_text(share_j, energy)} attributed to this run"
+    share = "" if share_j is None else f"{part_text(share_j, energy)} attributed to this run"
     details = "; ".join(filter(None, (joules_errors_text(energy), mean, share)))
     return whole + (f" ({details})" if details else "")
 
 
-def _share_text(share_j: float, energy: Figure) -> str:
-    """Return the run's part of an energy, with as many digits as the energy has."""
-    if energy.relative_half_width:
-        return f"{proportional_text(share_j, energy)} J"
-    return joules_text(Figure(share_j))
+def emissions_text(grams: float) -> str:
+    return f"{grams:.3g} g CO2eq"
 
 
 def _each(run: Run, one: UnitEnergy, joules: float) -> str:

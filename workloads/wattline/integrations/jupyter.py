@@ -12,7 +12,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 import wattline
-from wattline.client.summary import EnergySoFar, RunResult, outcome_of
+from wattline.client.summary import RunResult, emissions_text, outcome_of
+from wattline.figures import joules_text, mean_power_text
 
 
 def energy_magic(shell: Any, line: str, cell: str) -> Any:
@@ -78,16 +79,13 @@ def _summary(result: RunResult) -> str:
     """Return the line below a cell."""
     duration_s = result.duration_seconds
     parts = [] if duration_s is None else [f"{duration_s:.1f} s"]
-    if result.energy_joules is None:
+    energy = result.energy_j
+    if energy is None:
         parts.append("no energy was measured; exporter check lists what this machine can measure")
     else:
-        parts.append(
-            str(
-                EnergySoFar(
-                    result.energy_joules, result.uncertainty_joules, result.total_uncertainty_joules
-                )
-            )
-        )
-        parts += [f"mean {result.energy_joules / duration_s:.4g} W"] if duration_s else []
-    parts += [] if result.emissions_grams is None else [f"{result.emissions_grams:.3g} g CO2eq"]
+        parts.append(joules_text(energy))
+        if duration_s:
+            parts.append(mean_power_text(energy, duration_s))
+    if result.emissions_grams is not None:
+        parts.append(emissions_text(result.emissions_grams))
     return ", ".join(parts) + ("" if result.run_id is None else f"; run {result.run_id}")

@@ -54,17 +54,20 @@ class Budget:
         """Compare the result of the run with the limits. A limit is exceeded if the whole interval
         is above it.
         """
-        if result.energy_joules is None:
+        if result.energy_j is None:
             return
-        from wattline.client.summary import EnergySoFar
-        from wattline.figures import small_energy_text
+        from wattline.figures import Figure, joules_text, small_energy_text
 
+        self.used = joules_text(result.energy_j)
+        low_j = Figure(result.energy_joules, result.uncertainty_joules).low
+        if low_j is None:
+            self.used += ", whose uncertainty is unknown: not compared with the budget"
+            return
         self.is_measured = True
-        half_j = result.uncertainty_joules or 0.0
-        self.used = str(EnergySoFar(result.energy_joules, half_j, result.total_uncertainty_joules))
-        low_ratio = max(0.0, 1 - half_j / result.energy_joules) if result.energy_joules else 0.0
-        if self.joules is not None and result.energy_joules * low_ratio > self.joules:
-            self.problems.append(f"{self.used}, more than the budget of {self.joules:g} J")
+        if self.joules is not None and low_j > self.joules:
+            limit = small_energy_text(self.joules)
+            self.problems.append(f"{self.used}, more than the budget of {limit}")
+        low_ratio = max(0.0, low_j / result.energy_joules) if result.energy_joules else 0.0
         for unit, limit_j in self.joules_per_unit.items():
             used_j = result.joules_per_unit.get(unit)
             if used_j is None:
@@ -75,7 +78,8 @@ class Budget:
             each = f"{small_energy_text(used_j)} per {result.unit_names.get(unit, unit)}"
             self.used += f", {each}"
             if used_j * low_ratio > limit_j:
-                self.problems.append(f"{each}, more than the budget of {limit_j:g} J")
+                limit = small_energy_text(limit_j)
+                self.problems.append(f"{each}, more than the budget of {limit}")
 
 
 _BUDGET = pytest.StashKey[Budget]()

@@ -10,6 +10,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from tests.daemon import daemon
+from wattline.client.summary import RunResult
+from wattline.integrations.jupyter import _summary
 
 NOTEBOOK = Path(__file__).parents[4] / "workloads/docs/examples/notebook.ipynb"
 IDLE_W, G_PER_KWH, J_PER_KWH = 78, 400, 3.6e6
@@ -56,6 +58,20 @@ def test_cell_prints_the_energy_power_and_emissions_of_its_run(shell, node, caps
     assert abs(float(mean_w) - IDLE_W) * run["duration_seconds"] < 2 * float(half_j)
     assert float(duration_s) >= 1.5
     assert float(grams) == pytest.approx(float(energy_j) / J_PER_KWH * G_PER_KWH, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("half_j", "total_j", "text"),
+    [
+        (1.8, None, "20.0 s, 2,806.0 ± 1.8 J, mean 140.30 W, 0.3 g CO2eq; run r"),
+        (1.8, 140.0, "20.0 s, 2,810 ± 140 J, mean 140 W, 0.3 g CO2eq; run r"),
+        (None, None, "20.0 s, 2,806 J, mean 140.3 W, 0.3 g CO2eq; run r"),
+    ],
+)
+def test_line_below_a_cell_has_the_digits_that_are_known(half_j, total_j, text):
+    """2,806 J in 20 s are 140.30 W, ± 0.09 W or, with the accuracy of the sensor, ± 7 W."""
+    result = RunResult("r", "ok", 20.0, 2_806.0, half_j, 0.3, total_uncertainty_joules=total_j)
+    assert _summary(result) == text
 
 
 def test_cell_that_raises_fails_and_ends_its_run_as_failed(shell, node, capsys):

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from wattline.client.summary import RunResult
+from wattline.integrations.pytest_plugin import Budget
+
 HEAD = "import time\nimport pytest\n\n"
 
 
@@ -59,11 +62,53 @@ def test_budget_that_is_exceeded_fails_with_both_figures(session):
     assert ", more than the budget of 20 J" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("joules", "half_j", "text", "problems"),
+    [
+        (
+            1_200_500.0,
+            400.0,
+            "1,200,500 ± 400 J, 12 J per sample",
+            [
+                "1,200,500 ± 400 J, more than the budget of 1,200,000 J",
+                "12 J per sample, more than the budget of 500 mJ",
+            ],
+        ),
+        (
+            1_200_500.0,
+            600.0,
+            "1,200,500 ± 600 J, 12 J per sample",
+            ["12 J per sample, more than the budget of 500 mJ"],
+        ),
+    ],
+)
+def test_budget_is_exceeded_by_the_lower_end_of_the_interval(joules, half_j, text, problems):
+    """1,200,100 J is above the budget, 1,199,900 J is not."""
+    budget = Budget(joules=1.2e6, joules_per_unit={"samples": 0.5})
+    budget.check(
+        RunResult(
+            "r",
+            energy_joules=joules,
+            uncertainty_joules=half_j,
+            joules_per_unit={"samples": 12.0},
+            unit_names={"samples": "sample"},
+        )
+    )
+    assert (budget.is_measured, budget.used, budget.problems) == (True, text, problems)
+
+
+def test_budget_with_unknown_uncertainty_is_not_compared():
+    budget = Budget(joules=1.0)
+    budget.check(RunResult("r", energy_joules=300.0))
+    assert budget.used == ("300.0 J, whose uncertainty is unknown: not compared with the budget")
+    assert (budget.is_measured, budget.problems) == (False, [])
+
+
 def test_budget_per_unit_uses_the_reported_work(session):
     body = "energy_run.work(samples=100); time.sleep(1)"
     done = session(budget("joules_per_unit={'samples': 0.1}, gpus='all'", body, "energy_run"))
     assert done.returncode == 1  # 78 J or more for 100 samples
-    assert "J per sample, more than the budget of 0.1 J" in done.stdout
+    assert "J per sample, more than the budget of 100 mJ" in done.stdout
     done = session(budget("joules_per_unit={'samples': 5}, gpus='all'", body, "energy_run"))
     assert done.returncode == 0, done.stdout
 

@@ -17,6 +17,7 @@ import wattline
 from wattline.client.messages import log_message, log_message_once
 from wattline.client.summary import outcome_of
 from wattline.contract.run import Run
+from wattline.figures import JOULES_PER_KWH
 from wattline.integrations.codecarbon.emissions_data import (
     NAN,
     EmissionsData,
@@ -26,7 +27,6 @@ from wattline.integrations.codecarbon.emissions_data import (
 )
 from wattline.runs.measured_function import measured, name_of
 
-JOULES_PER_KWH = 3.6e6
 _USED = {
     "project_name",
     "output_dir",
