@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from wattline.commands import all_commands, command_groups
 
@@ -59,27 +60,45 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
         remedy = "in the clone of Wattline, run: pip install '.[all]'"
         print(f"wattline: the Python package typer is not installed; {remedy}", file=sys.stderr)
         return 1
-    from wattline.cli import completion, manual
+    from wattline.cli import completion
 
     usage = {
         "completion": f"wattline completion {'|'.join(completion.SHELLS)}",
         "man": "wattline man FOLDER",
     }[name]
-    is_help = bool({"--help", "-h"} & set(arguments))
-    if is_help or not _is_valid(name, arguments):
-        print(
-            f"Usage: {usage}\n\n  {all_commands()[name].help}",
-            file=sys.stdout if is_help else sys.stderr,
-        )
-        return 0 if is_help else 2
+    if {"--help", "-h"} & set(arguments):
+        print(f"Usage: {usage}\n\n  {all_commands()[name].help}")
+        return 0
+    if not _is_valid(name, arguments):
+        print(f"wattline {name}: expected one argument; use the form {usage}", file=sys.stderr)
+        return 2
     if name == "completion":
         print(completion.script(arguments[0]), end="")
         return 0
+    return _write_manual(arguments[0])
+
+
+def _write_manual(folder: str) -> int:
+    """Write the manual pages; return the exit code."""
+    from wattline.cli import manual
+
+    if folder in all_commands() and not Path(folder).exists():
+        print(
+            f"wattline man: {folder} is a command, not a folder; for its options: "
+            f"wattline {folder} --help",
+            file=sys.stderr,
+        )
+        return 2
     try:
-        manual.write_pages(arguments[0])
+        count = manual.write_pages(folder)
     except OSError as error:
-        print(f"wattline man: cannot write to {arguments[0]}: {error.strerror}", file=sys.stderr)
+        print(
+            f"wattline man: cannot write to {folder}: {error.strerror}; give a folder with write "
+            "permission",
+            file=sys.stderr,
+        )
         return 1
+    print(f"wrote {count} manual pages to {folder}; read one with: man -l {folder}/wattline.1")
     return 0
 
 

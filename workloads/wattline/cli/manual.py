@@ -19,12 +19,14 @@ def pages() -> dict[str, str]:
     return found
 
 
-def write_pages(folder: str) -> None:
-    """Write the pages to a folder, new or existing. Raises OSError."""
+def write_pages(folder: str) -> int:
+    """Write the pages to a folder, new or existing, and return their number. Raises OSError."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
+    found = pages()
+    for name, text in found.items():
         (path / name).write_text(text)
+    return len(found)
 
 
 def _page_name(command: CommandDefinition) -> str:

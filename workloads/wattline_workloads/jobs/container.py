@@ -234,7 +234,7 @@ def _list_images(host: str | None) -> int:
         print(f"{image.name:<{width}}  {image.bytes / 1_000_000:>8,.1f} MB  {image.created}")
     if not images:
         print(
-            "the engine has no images; build one with "
+            "container: the engine has no images; build one with "
             "workloads/wattline_workloads/jobs/containers/images/build.sh dummy",
             file=sys.stderr,
         )

@@ -111,7 +111,39 @@ def test_man_unknown_option_writes_no_file(tmp_path, arguments):
     done = wattline("man", *arguments, folder=tmp_path)
 
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
-    assert done.stderr.startswith("Usage: wattline man FOLDER")
+    assert done.stderr == (
+        "wattline man: expected one argument; use the form wattline man FOLDER\n"
+    )
+
+
+def test_man_name_of_a_command_is_no_folder(tmp_path):
+    done = wattline("man", "report", folder=tmp_path)
+
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert done.stderr == (
+        "wattline man: report is a command, not a folder; for its options: wattline report --help\n"
+    )
+
+
+def test_man_says_where_its_pages_are(tmp_path):
+    done = wattline("man", "man1", folder=tmp_path)
+
+    count = len(list((tmp_path / "man1").iterdir()))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        f"wrote {count} manual pages to man1; read one with: man -l man1/wattline.1\n"
+    )
+
+
+def test_man_unwritable_folder_names_cause_and_remedy(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = wattline("man", "file/man1", folder=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "wattline man: cannot write to file/man1: Not a directory; give a folder with write "
+        "permission\n"
+    )
 
 
 @pytest.mark.parametrize("module", ["serve", "codecarbon"])

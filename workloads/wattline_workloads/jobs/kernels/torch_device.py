@@ -21,7 +21,10 @@ def require_modules(*modules: str) -> None:
     if missing:
         from wattline.command_line import install
 
-        sys.exit(f"{' and '.join(missing)} cannot be imported; {install('torch')}")
+        sys.exit(
+            f"wattline: cannot run the job: {' and '.join(missing)} cannot be imported; "
+            f"{install('torch')}"
+        )
 
 
 def torch_devices() -> list[torch.device]:
