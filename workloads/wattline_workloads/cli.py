@@ -47,7 +47,10 @@ Gpus = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option(metavar="WORKLOAD", help="Name of the workload; default: name of the command."),
+    typer.Option(
+        metavar="WORKLOAD",
+        help="Name of the workload; default: name of the command, or of the script that it runs.",
+    ),
 ]
 JobWorkload = Annotated[
     str | None,
