@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from wattline.contract.work import is_useful, most_common_first, primary_first
-from wattline.figures import Figure, sum_of_independent
+from wattline.figures import Figure, sum_of_independent, unknown
 from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup, unequal_work
 from wattline_analyzer.core.group_ratios import FEWEST_PAIRS
 from wattline_analyzer.core.statistics import FloatArray, student_quantile
@@ -26,6 +26,7 @@ FALSE_ALARM = 0.01
 FALSE_PASS = 0.05
 """Largest probability of `pass` where the energy increased by the largest allowed increase."""
 FEWEST_REPEATS = 2
+NO_UNCERTAINTY = "the measurement uncertainty is unknown"
 _SPENDING_POWER = 2.0
 """The part of an error probability that a repeat gets rises with this power of its number."""
 
@@ -61,6 +62,8 @@ class GateResult:
     repeats: int
     planned: int
     paired: bool
+    without_uncertainty: tuple[str, ...] = ()
+    """Runs whose measurement uncertainty is unknown: the limits contain only that of the others."""
 
 
 def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure:
@@ -140,24 +143,19 @@ def judge(
     values = [
         np.array([one.figures[figure].value for one in column[:planned]]) for column in columns
     ]
-    halves = [
-        np.array([one.figures[figure].half_width or 0.0 for one in column[:planned]])
-        for column in columns
-    ]
     longest = min(len(group) for group in values)
     decision = _Decision(Verdict.CANNOT_TELL, math.log(values[1][0] / values[0][0]), None, None)
     repeats = 1
     for repeats in range(FEWEST_REPEATS, longest + 1):
         logs = [np.log(group[:repeats]) for group in values]
         measured = sum_of_independent(
-            _relative_mean(half[:repeats] / value[:repeats])
-            for half, value in zip(halves, values, strict=True)
+            _relative_mean([one.figures[figure] for one in column[:repeats]]) for column in columns
         )
         spread = _standard_error(logs[0], logs[1], paired=bool(pairs))
         decision = _test(
             logs,
             spread,
-            measured.half_width or 0.0,
+            measured.half_width,
             math.log1p(max_increase),
             _part(repeats, planned),
         )
@@ -178,6 +176,12 @@ def judge(
         repeats,
         planned,
         bool(pairs),
+        tuple(
+            one.run_id
+            for column in columns
+            for one in column[:repeats]
+            if one.figures[figure].half_width is None
+        ),
     )
 
 
@@ -192,14 +196,16 @@ class _Decision:
 def _test(
     logs: Sequence[FloatArray],
     spread: tuple[float, float],
-    measured: float,
+    measured: float | None,
     limit: float,
     part: float,
 ) -> _Decision:
+    """Return the decision at one repeat; without `measured`, its limits are the scatter alone."""
     error, freedom = spread
     log = float(np.mean(logs[1]) - np.mean(logs[0]))
-    low = log - max(student_quantile(freedom, 1 - FALSE_ALARM * part) * error, measured)
-    high = log + max(student_quantile(freedom, 1 - FALSE_PASS * part) * error, measured)
+    least = [] if measured is None else [measured]
+    low = log - max([student_quantile(freedom, 1 - FALSE_ALARM * part) * error, *least])
+    high = log + max([student_quantile(freedom, 1 - FALSE_PASS * part) * error, *least])
     if high < limit:
         return _Decision(Verdict.PASS, log, low, high)
     # an increase that is certain, but closer to 0 than to the limit, is no regression yet
@@ -226,9 +232,17 @@ def _standard_error(first: FloatArray, second: FloatArray, *, paired: bool) -> t
     return math.sqrt(total), total**2 / spread if spread > 0 else 2.0 * (n - 1)
 
 
-def _relative_mean(relative_halves: FloatArray) -> Figure:
-    """Return a mean as a ratio to itself, 1, with the measurement uncertainty of each run."""
-    runs = [Figure(1.0, half) for half in relative_halves.tolist()]
+def _relative_mean(values: Sequence[Figure]) -> Figure:
+    """Return a mean as a ratio to itself, with the measurement uncertainty of the runs.
+
+    It is partial where that of a run is unknown: its half-width contains the others only.
+    """
+    runs = [
+        unknown(NO_UNCERTAINTY)
+        if value.half_width is None
+        else Figure(1.0, value.half_width / value.number)
+        for value in values
+    ]
     return sum_of_independent(runs).scaled(1 / len(runs))
 
 

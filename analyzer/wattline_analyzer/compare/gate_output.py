@@ -36,10 +36,17 @@ def gate_output(
         "max_repeats": result.planned,
         "paired": result.paired,
     }
+    without = {"runs_without_uncertainty": list(result.without_uncertainty)}
     names = [
         {"name": group.name, "runs": [one.run_id for one in group.members]} for group in groups
     ]
-    document = {"version": 1, **record, "groups": names, "warnings": list(warnings)}
+    document = {
+        "version": 1,
+        **record,
+        **without,
+        "groups": names,
+        "warnings": list(warnings),
+    }
     parts = [*_lines(result, groups, max_increase), *(f"warning: {text}" for text in warnings)]
     return CommandOutput(["\n".join(parts)], document, [record])
 
@@ -100,6 +107,12 @@ def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) 
         "the change is above "
         f"the lower one, {100 * (1 - FALSE_PASS):g} % that it is below the upper one."
     )
+    if result.without_uncertainty:
+        yield (
+            "The measurement uncertainty is unknown for "
+            f"{', '.join(result.without_uncertainty)}: the limits contain the scatter of the "
+            "repeats, and the uncertainty of the other runs only."
+        )
     if not _interleaved(groups):
         yield (
             "The runs were not interleaved, so a drift between baseline and candidate counts as "

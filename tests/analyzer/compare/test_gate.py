@@ -117,6 +117,30 @@ def test_gate_measurement_uncertainty_larger_than_scatter_cannot_tell():
     assert np.log(result.high) == pytest.approx(0.1 * np.sqrt(2 / 8))
 
 
+def test_gate_unknown_uncertainty_is_named_and_not_zero():
+    # the means of four are 1, one ± 10 % / 4 * √3 with a run of unknown uncertainty, one ± 5 %
+    main = group("main", [500.0] * 4, half=50.0)
+    unknown = group("main", [500.0] * 4).members[2]
+    main = RunGroup("main", (*main.members[:2], unknown, *main.members[3:]))
+    result = judge([main, group("change", [500.0] * 4, half=50.0)], ENERGY, LIMIT, 4)
+    assert result.without_uncertainty == ("main-2",)
+    assert np.log(result.high) == pytest.approx(0.1 * np.sqrt(3 + 4) / 4)
+
+
+def test_gate_without_any_uncertainty_has_the_limits_of_the_scatter():
+    result = verdict([500.0, 505.0], [500.0, 505.0])
+    assert result.without_uncertainty == ("main-0", "main-1", "change-0", "change-1")
+    # standard error ln(1.01) / √2 with two degrees of freedom, whose quantile has a closed form;
+    # this repeat gets 2² of 2² + 3² + … + 8² = 203 parts of the 5 %
+    p = 1 - 0.05 * 4 / 203
+    quantile = (2 * p - 1) / np.sqrt(2 * p * (1 - p))
+    assert np.log(result.high) == pytest.approx(quantile * np.log(1.01) / np.sqrt(2))
+
+
+def test_gate_with_all_uncertainties_names_no_run():
+    assert verdict([500.0] * 8, [500.0] * 8, half=5.0).without_uncertainty == ()
+
+
 def test_gate_repeats_beyond_the_planned_are_not_used():
     rng = np.random.default_rng(3)
     baseline, candidate = 500 * np.exp(rng.normal(0, 0.05, (2, 30)))

@@ -88,3 +88,12 @@ def test_gate_missing_runs_exit_one(analyzer, history):
     result = gate(analyzer, history, "variant=none")
     assert (result.returncode, result.stdout) == (1, "")
     assert "no run with variant=none at" in result.stderr
+
+
+def test_gate_names_runs_of_unknown_uncertainty(analyzer, history):
+    options = ("--figure", "duration_seconds", "--format", "json")
+    document = json.loads(gate(analyzer, history, "variant=same", *options).stdout)
+    text = gate(analyzer, history, "variant=same", *options[:2]).stdout
+    runs = document["runs_without_uncertainty"]
+    assert {"main-0", "same-0"} <= set(runs)
+    assert f"The measurement uncertainty is unknown for {', '.join(runs)}: the limits" in text
