@@ -421,6 +421,21 @@ def small_energy_text(joules: float, whole: Figure | None = None) -> str:
     return f"{proportional_text(joules / factor, whole)} {unit}"
 
 
+def short_joules_text(joules: float) -> str:
+    """Return `420.5 J` or `12,346 J`, for messages: the digits of `short_text`."""
+    return f"{short_text(joules)} J"
+
+
+def signed_joules_text(joules: float) -> str:
+    """Return `+610 J`, with the digits of `signed_text`."""
+    return f"{signed_text(joules)} J"
+
+
+def kilowatt_hours_text(joules: float) -> str:
+    """Return `1.81116 kWh`, with six digits, for the sums above a table in kWh."""
+    return f"{joules / JOULES_PER_KWH:,.6g} kWh"
+
+
 def energy_parts(figure: Figure) -> tuple[str, str, str]:
     """Return value, half-width of all errors together (empty where unknown) and unit, as texts."""
     unit, joules = energy_unit(figure.number)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from wattline.contract.work import unit_of_one
-from wattline.figures import Figure, energy_of_one_text, significant_text
+from wattline.figures import Figure, energy_of_one_text, short_text, significant_text
 from wattline_analyzer.core.times import local_time
 
 _LARGE = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -36,8 +36,7 @@ def energy_per_unit(
 def amount(value: float, unit: str) -> str:
     """Return `1,234 generated tokens` or `1.5 Tflop`."""
     factor, prefix = next(((f, p) for f, p in _LARGE if abs(value) >= 10 * f), (1.0, ""))
-    number = f"{value / factor:,.4g}" if abs(value / factor) < 9_999.5 else f"{value / factor:,.0f}"
-    return f"{number} {prefix}{unit.replace('_', ' ')}"
+    return f"{short_text(value / factor)} {prefix}{unit.replace('_', ' ')}"
 
 
 def rate(value: float, unit: str) -> str:

@@ -235,6 +235,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _energy_text(run: ImportedRun) -> str:
+    from wattline.figures import short_joules_text
     from wattline_analyzer.core.devices import ESTIMATE
 
     if not run.energies:
@@ -245,9 +246,9 @@ def _energy_text(run: ImportedRun) -> str:
         name = f"{energy.component.upper()} {gpus.get(energy.device, energy.device)}"
         known = {"counter": "its counter", ESTIMATE: "estimated from utilization"}
         how = known.get(energy.method) or f"power every {energy.spacing_s:.3g} s"
-        parts.append(f"{name} {energy.energy_j:.1f} J ({how})")
+        parts.append(f"{name} {short_joules_text(energy.energy_j)} ({how})")
     if run.wall is not None:
-        parts.append(f"wall {run.wall.energy_j:.1f} J ({run.wall.device})")
+        parts.append(f"wall {short_joules_text(run.wall.energy_j)} ({run.wall.device})")
     return ", ".join(parts)
 
 

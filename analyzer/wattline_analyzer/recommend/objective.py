@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from wattline.contract.work import unit_of_one
-from wattline.figures import Figure
+from wattline.figures import Figure, short_joules_text
 from wattline_analyzer.core.statistics import CONFIDENCE
 from wattline_analyzer.recommend.sweep import Setting, Sweep, SweepRun
 
@@ -155,7 +155,8 @@ def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float
         energy_j = host.energy.number if host else run.energy.number
         if energy_j <= 0 or run.duration_s <= 0:
             raise QuestionError(
-                f"{run.run_id}: energy is {energy_j:g} J; exclude the run with --run-id"
+                f"{run.run_id}: energy is {short_joules_text(energy_j)}; "
+                "exclude the run with --run-id"
             )
         return energy_j, run.duration_s
     work = run.work[unit]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from wattline.figures import Figure
+from wattline.figures import Figure, short_joules_text
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.run_report import (
@@ -153,8 +153,9 @@ def _claimed(results: Mapping[str, float], energy: Figure | None) -> list[Findin
         else "wrong"
     )
     text = (
-        f"the file's own total of {claimed_j:.0f} J uses the nominal interval and is {apart}: "
-        f"with its timestamps it is {energy.value:.0f} J, the figure of this report"
+        f"the file's own total of {short_joules_text(claimed_j)} uses the nominal interval and is "
+        f"{apart}: with its timestamps it is {short_joules_text(energy.number)}, the figure of "
+        "this report"
     )
     return [Finding("warning", "nominal_time", "", text)]
 
@@ -175,15 +176,15 @@ def _wall(results: Mapping[str, float], energy: Mapping[str, Figure]) -> list[Fi
     parts = " + ".join(component.upper() for component in energy)
     if sensed_j > wall_j:
         text = (
-            f"the sensors ({parts}) count {sensed_j:.0f} J, more than the wall meter's "
-            f"{wall_j:.0f} J: at least one "
-            "sensor is inaccurate"
+            f"the sensors ({parts}) count {short_joules_text(sensed_j)}, more than the "
+            f"wall meter's {short_joules_text(wall_j)}: at least one sensor is inaccurate"
         )
         return [Finding("bad", "wall_meter_below", "", text)]
     missed_j, sensed_percent = wall_j - sensed_j, 100 * sensed_j / wall_j
     text = (
-        f"the wall meter counted {wall_j:.0f} J; the sensors ({parts}) {sensed_j:.0f} J, "
+        f"the wall meter counted {short_joules_text(wall_j)}; the sensors ({parts}) "
+        f"{short_joules_text(sensed_j)}, "
         f"{sensed_percent:.1f} % of it: "
-        f"{missed_j:.0f} J ({100 - sensed_percent:.1f} %) are not included"
+        f"{short_joules_text(missed_j)} ({100 - sensed_percent:.1f} %) are not included"
     )
     return [Finding("note", "wall_meter", "", text)]

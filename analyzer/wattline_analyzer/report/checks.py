@@ -8,6 +8,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_limits_j, systematic_band
+from wattline.figures import short_joules_text, short_text
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, ReportDevice
 from wattline_analyzer.core.run_report import Finding
@@ -328,8 +329,8 @@ def _outside_findings(device: ReportDevice) -> list[Finding]:
     if energy_j + half_j >= low_j and energy_j - half_j <= high_j:
         return []
     text = (
-        f"the ledger's {energy_j:.0f} J are outside of the limits from raw samples ({low_j:.0f} to "
-        f"{high_j:.0f} J); "
+        f"the ledger's {short_joules_text(energy_j)} are outside of the limits from raw samples "
+        f"({short_text(low_j)} to {short_joules_text(high_j)}); "
         "check whether the clocks of exporter and server agree"
     )
     return [Finding("warning", "outside_bound", device.label, text)]

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, short_joules_text, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
 from wattline_analyzer.core.run_ledger import LedgerDevice
@@ -20,7 +20,7 @@ from wattline_analyzer.core.timeline import other_runs
 from wattline_analyzer.requests.client_runs import AnalyzedRequests, RunRequests
 from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, measured_energy
 from wattline_analyzer.requests.loaded_run import no_samples_error
-from wattline_analyzer.requests.notes import gap_notes, joules_text, run_notes, server_note
+from wattline_analyzer.requests.notes import gap_notes, run_notes, server_note
 from wattline_analyzer.requests.other_work import working_runs
 from wattline_analyzer.requests.part import MeasuredPart
 from wattline_analyzer.requests.shares import fetch_runs_on_gpu
@@ -109,7 +109,7 @@ def fetch_server_energy(
     if known and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (
         span_s[1] - span_s[0]
     ):
-        sums = f"the samples give {joules_text(total_j)}, the run {joules_text(run_j)}"
+        sums = f"the samples give {short_joules_text(total_j)}, the run {short_joules_text(run_j)}"
         notes.append(f"{sums}: the energies of the samples are scaled to that of the run")
     names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
     simulated = any(one.startswith(SIMULATED) for one in names)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wattline.figures import Figure
+from wattline.figures import Figure, short_joules_text
 from wattline_analyzer.core.fetch import Place, TimeRange
 from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.samples import FloatArray
@@ -94,7 +94,8 @@ def attributed_notes(client: str, attributed_j: float, divided: Figure) -> list[
     if abs(attributed_j - divided.number) <= (divided.half_width or 0.0):
         return []
     share = "the share of its processes beside those of all other runs"
-    figure = f"{joules_text(attributed_j)} are attributed to run {client}, as in analyzer report"
+    attributed = short_joules_text(attributed_j)
+    figure = f"{attributed} are attributed to run {client}, as in analyzer report"
     return [f"{figure}: {share}; the figures above divide the energy of the server at its time"]
 
 
@@ -107,7 +108,8 @@ def _silent_warning(
     own_j, attributed = gpus_share_j(ledger), ""
     if divided_j is not None and reporter == ledger.run_id and own_j is not None:
         attributed = (
-            f" ({joules_text(divided_j)}, of which {joules_text(own_j)} are attributed to this run)"
+            f" ({short_joules_text(divided_j)}, of which {short_joules_text(own_j)} are "
+            "attributed to this run)"
         )
     return (
         f"GPUs also used by {_names(silent)}, without requests: all energy of the GPUs is divided "
@@ -116,11 +118,6 @@ def _silent_warning(
         "is in progress; "
         "report the requests of all servers on these GPUs, or give this server its own GPUs"
     )
-
-
-def joules_text(joules: float) -> str:
-    """Return an energy with four digits, without an exponent."""
-    return f"{joules:,.0f} J" if joules >= 1_000 else f"{joules:.4g} J"
 
 
 def gap_notes(gaps_s: FloatArray, *within_s: TimeRange | None) -> list[str]:

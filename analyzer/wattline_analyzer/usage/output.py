@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wattline.contract.work import unit_of_one
-from wattline.figures import JOULES_PER_KWH, Figure
+from wattline.figures import JOULES_PER_KWH, Figure, kilowatt_hours_text, signed_joules_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.tables import (
@@ -158,8 +158,7 @@ def _kinds(fleet: Fleet) -> dict[tuple[str, str], None]:
 
 def _headline(fleet: Fleet) -> str:
     parts = ", ".join(
-        f"{name.upper()} {joules / JOULES_PER_KWH:,.6g} kWh"
-        for name, joules in fleet.devices.items()
+        f"{name.upper()} {kilowatt_hours_text(joules)}" for name, joules in fleet.devices.items()
     )
     nodes = len(fleet.nodes.names)
     of_nodes = f" of {nodes:,} node{'s' if nodes > 1 else ''}" if nodes else ""
@@ -181,7 +180,7 @@ def _notes(fleet: Fleet, price: Price | None) -> Iterator[str]:
         size = (
             f"{100 * remainder_j / fleet.device_j:+.2g} %"
             if fleet.device_j
-            else f"{remainder_j:+.3g} J of 0 J"
+            else f"{signed_joules_text(remainder_j)} of 0 J"
         )
         yield f"{warning}remainder {size} of the devices' energy: {cause}"
     if price:

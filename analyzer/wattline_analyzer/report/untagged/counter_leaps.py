@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.figures import short_joules_text
 from wattline_analyzer.core.integrate import power_range
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.samples import Samples
@@ -116,9 +117,8 @@ def repair_meter(meter: Meter, start_s: float, end_s: float) -> tuple[Meter, lis
         )
     if within_j:
         texts.append(
-            f"it rose by {math.fsum(within_j.values()):.4g} J more than any GPU can draw: scraped "
-            "power replaces "
-            "that time, and the interval includes every power there"
+            f"it rose by {short_joules_text(math.fsum(within_j.values()))} more than any GPU can "
+            "draw: scraped power replaces that time, and the interval includes every power there"
         )
     findings = [
         Finding("warning", "counter_leap", meter.name, f"faulty energy counter: {'; '.join(texts)}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from wattline.counter_arrays import counter_steps
 from wattline.counters import CounterLimits
+from wattline.figures import short_joules_text
 from wattline_analyzer.core.downsample import near_edges
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.samples import FloatArray, Samples
@@ -71,7 +72,10 @@ def _wrap_findings(
     wraps = int(((unwrapped.wraps_s > start_s) & (unwrapped.wraps_s <= end_s)).sum())
     found = []
     if wraps:
-        text = f"its RAPL counter wrapped {_times(wraps)} at {range_j:,.0f} J, which is corrected"
+        text = (
+            f"its RAPL counter wrapped {_times(wraps)} at {short_joules_text(range_j)}, which is "
+            "corrected"
+        )
         found.append(Finding("note", "rapl_wrap", meter.name, text))
     spans_s, steps_j = np.diff(unwrapped.series.t), np.diff(unwrapped.series.value)
     rising = steps_j > 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.figures import short_joules_text
 from wattline_analyzer.core.devices import SCRAPED
 from wattline_analyzer.core.integrate import PowerRange, counter_energy, power_range
 from wattline_analyzer.core.run_report import Finding
@@ -92,8 +93,8 @@ def check_against_power(
     if difference_j <= max(_FAR * max(counted_j, integral_j), by_chance_j):
         return energy, None
     text = (
-        f"its counter rose by {counted_j:.0f} J, the integral of scraped power is {integral_j:.0f} "
-        "J, more than the "
+        f"its counter rose by {short_joules_text(counted_j)}, the integral of scraped power is "
+        f"{short_joules_text(integral_j)}, more than the "
         "scrape interval explains: the counter stops, has a wrong speed or another unit; the "
         "interval includes both, "
         "do not use this energy, and check whether another exporter has the GPU (--schema)"

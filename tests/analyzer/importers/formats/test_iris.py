@@ -44,7 +44,7 @@ def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path)
 
     assert set(memory.value) == {32_768 * 2**20}
     assert component_energy_j(report) == pytest.approx(162 * 377.6, rel=1e-6)  # 61,171 J
-    assert "19116 J" in finding_texts_of(report, "nominal_time")[0]
+    assert "19,116 J" in finding_texts_of(report, "nominal_time")[0]
     assert "3.2 times too low" in finding_texts_of(report, "nominal_time")[0]
     assert report.workload == "synthetic_regression"
 

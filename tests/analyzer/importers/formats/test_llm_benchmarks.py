@@ -60,7 +60,7 @@ def test_aiperf_gpu_of_two_endpoints_with_one_uuid_is_counted_once(call, tmp_pat
     code, stdout, stderr = call("import", path, "--out", tmp_path / "h.sqlite", "--timezone", "UTC")
 
     assert code == 0
-    assert "GPU 0 5000.0 J" in stdout
+    assert "GPU 0 5,000 J" in stdout
     assert "GPU GPU-a is in two endpoints; its energy is counted once" in stderr
 
 

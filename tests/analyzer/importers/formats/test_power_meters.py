@@ -24,8 +24,8 @@ def test_wall_meter_shows_power_missed_by_sensors(imported, tmp_path):
 
     assert component_energy_j(report) == pytest.approx(9_000)
     text = finding_texts_of(report, "wall_meter")[0]
-    assert "12000 J" in text
-    assert "3000 J (25.0 %)" in text
+    assert "12,000 J" in text
+    assert "3,000 J (25.0 %)" in text
 
 
 def write_plug(path, offsets_s, watts):
@@ -48,8 +48,8 @@ def test_wall_meters_of_one_time_are_added(call, imported, tmp_path, names):
         "import", log, *plugs, "--out", tmp_path / "other.sqlite", "--timezone", "UTC"
     )
 
-    assert "the wall meter counted 15000 J" in finding_texts_of(report, "wall_meter")[0]
-    assert "wall 15000.0 J (sum of " in stdout
+    assert "the wall meter counted 15,000 J" in finding_texts_of(report, "wall_meter")[0]
+    assert "wall 15,000 J (sum of " in stdout
 
 
 def test_wall_meter_logs_of_two_times_are_one_meter(imported, tmp_path):
@@ -64,7 +64,7 @@ def test_wall_meter_logs_of_two_times_are_one_meter(imported, tmp_path):
 
     report = single_report(imported(log, *plugs))
 
-    assert "the wall meter counted 12000 J" in finding_texts_of(report, "wall_meter")[0]
+    assert "the wall meter counted 12,000 J" in finding_texts_of(report, "wall_meter")[0]
 
 
 def test_wall_meter_of_another_time_is_named(call, tmp_path):

@@ -52,8 +52,8 @@ def test_ptdaemon_shows_power_missed_by_sensors(imported, gpu_log, tmp_path):
 
     assert component_energy_j(report) == pytest.approx(9_000)
     (text,) = finding_texts_of(report, "wall_meter")
-    assert "12000 J" in text
-    assert "3000 J (25.0 %)" in text
+    assert "12,000 J" in text
+    assert "3,000 J (25.0 %)" in text
 
 
 def test_ptdaemon_log_has_messages_and_samples_of_two_measurements(
@@ -81,7 +81,7 @@ def test_ptdaemon_log_has_messages_and_samples_of_two_measurements(
         "import", gpu_log, log, "--out", tmp_path / "other.sqlite", "--timezone", "UTC"
     )
 
-    assert "the wall meter counted 12000 J" in finding_texts_of(report, "wall_meter")[0]
+    assert "the wall meter counted 12,000 J" in finding_texts_of(report, "wall_meter")[0]
     assert f"{log}: left out 30 samples in ranging mode" in stderr
     assert f"{log}: warnings and errors of PTDaemon: 1, the first: Uncertainty 1.20%" in stderr
 
@@ -128,4 +128,4 @@ def test_ptdaemon_direct_current_has_no_power_factor(imported, gpu_log, tmp_path
 
     report = single_report(imported(gpu_log, write(tmp_path / "meter.txt", lines)))
 
-    assert "the wall meter counted 12000 J" in finding_texts_of(report, "wall_meter")[0]
+    assert "the wall meter counted 12,000 J" in finding_texts_of(report, "wall_meter")[0]
