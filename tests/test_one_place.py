@@ -1,10 +1,14 @@
-"""Rules that have one home: no second place may add half-widths or choose a counter's increase."""
+"""Rules that have one home: sums of half-widths, increases of counters, texts of joules, constants.
+
+Each search reads the syntax trees of the product. It cannot follow a unit through a variable.
+"""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +34,27 @@ HOMES_OF_SUMS = {
 HOMES_OF_COUNTERS = {
     "workloads/wattline/counter_arrays.py": "steps of counters in arrays",
 }
+HOMES_OF_TEXTS = {
+    "workloads/wattline/figures.py": "texts of figures",
+    "workloads/wattline/client/summary.py": "share of a run, with the digits of its energy",
+    "workloads/wattline/integrations/pytest_plugin.py": "budget, as the user wrote it",
+    "analyzer/wattline_analyzer/report/compatible/model_documents.py": "MWh of the EU's form",
+}
+HOMES_OF_CONSTANTS = {
+    "workloads/wattline/figures.py": "factors of energies and of normal distributions",
+    "workloads/wattline/integrations/codecarbon/tracker.py": "public name of codecarbon",
+    "analyzer/wattline_analyzer/core/sources/promql.py": "milliseconds of an hour",
+    "exporter/wattline_exporter/storage/sample_store.py": "milliseconds of an hour",
+}
+_UNIT = r"(?:[kMGmµ]?J|[kMG]?Wh)\b"
+STARTS_WITH_UNIT = re.compile(rf"[ \u00a0]?{_UNIT}")
+TEMPLATE_WITH_UNIT = re.compile(
+    rf"(?:\{{[^{{}}]*\}}|%(?:\(\w+\))?[-+ #0-9.*]*[diouxXeEfFgGsr])[ \u00a0]?{_UNIT}"
+)
+"""Field of `str.format`, of `%` or of a log message, followed by a unit."""
+CONSTANTS = (3.6e6, 1 / 3.6e6, 1.96, 1.4826)
+"""Joules per kWh, its inverse, half-width of a 95 % interval, standard deviation by the MAD."""
+OF_ENERGY = re.compile(r"(?:^|_)(?:j|wh|kwh|joules?|energy)$")
 
 
 @cache
@@ -84,9 +109,99 @@ def choices_of_increase(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def formats_of_energy(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that write a number with a unit of energy behind it."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            found = _fields_with_unit(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_template = TEMPLATE_WITH_UNIT.search(node.value) is not None
+            found = is_template and id(node) not in docstrings
+        elif isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Add):
+            found = _starts_with_unit(node.right if isinstance(node, ast.BinOp) else node.value)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            found = any(map(_starts_with_unit, _later_items([node.right])))
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            parts = {
+                "join": _later_items(node.args),
+                "format": node.args[1:],
+                "print": node.args[1:],
+            }
+            found = any(map(_starts_with_unit, parts.get(called, [])))
+        else:
+            found = False
+        if found and isinstance(node, ast.expr | ast.stmt):
+            yield node.lineno
+
+
+def _later_items(nodes: Sequence[ast.expr]) -> list[ast.expr]:
+    """Return the items of lists and tuples without the first one of each."""
+    lists = [node for node in nodes if isinstance(node, ast.List | ast.Tuple)]
+    return [item for one in lists for item in one.elts[1:]]
+
+
+def _fields_with_unit(text: ast.JoinedStr) -> bool:
+    """Return True for `{joules} J` and `{joules} {'J'}`."""
+    after_field = False
+    for part in text.values:
+        constant = part.value if isinstance(part, ast.FormattedValue) else part
+        if after_field and _starts_with_unit(constant):
+            return True
+        is_space = isinstance(part, ast.Constant) and not str(part.value).strip()
+        after_field = isinstance(part, ast.FormattedValue) or (after_field and is_space)
+    return False
+
+
+def _starts_with_unit(node: ast.AST) -> bool:
+    if isinstance(node, ast.JoinedStr):
+        return bool(node.values) and _starts_with_unit(node.values[0])
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    return STARTS_WITH_UNIT.match(node.value) is not None
+
+
+def repeated_constants(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines with a constant that has a home, also as a product or a quantile."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr):
+            continue
+        number = _number(node)
+        if number is not None and any(math.isclose(number, one, rel_tol=1e-3) for one in CONSTANTS):
+            yield node.lineno
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+            sides = node.left, node.right
+            if any(_number(side) == 3_600 for side in sides) and any(
+                OF_ENERGY.search(name) for side in sides for name in names_in(side)
+            ):
+                yield node.lineno
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "attr", "") in {"inv_cdf", "ppf"}
+            and any(_number(argument) == 0.975 for argument in node.args)
+        ):
+            yield node.lineno
+
+
+def _number(node: ast.AST) -> float | None:
+    """Return the number of a constant, or of a product or quotient of constants."""
+    if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
+        return float(node.value) if isinstance(node.value, int | float) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+        left = _number(node.left)
+        right = _number(node.right)
+        if left is None or not right:
+            return None
+        return left * right if isinstance(node.op, ast.Mult) else left / right
+    return None
+
+
 RULES = [
     pytest.param(sums_of_half_widths, HOMES_OF_SUMS, id="sum-of-half-widths"),
     pytest.param(choices_of_increase, HOMES_OF_COUNTERS, id="increase-of-a-counter"),
+    pytest.param(formats_of_energy, HOMES_OF_TEXTS, id="text-of-joules"),
+    pytest.param(repeated_constants, HOMES_OF_CONSTANTS, id="constant"),
 ]
 
 
@@ -109,13 +224,46 @@ def test_rule_stands_in_its_homes_only(
         (sums_of_half_widths, "half_j = math.sqrt(a.uncertainty**2 + b**2)"),
         (choices_of_increase, "step = np.where(fell, now, now - before)"),
         (choices_of_increase, "step = raw - before if raw >= before else raw"),
+        (formats_of_energy, 'text = f"used {energy_j:,.1f} J of it"'),
+        (formats_of_energy, 'text = f"{energy_j / 3.6:.3g}\u00a0Wh"'),
+        (formats_of_energy, "text = f\"{energy_j} {'kWh'}\""),
+        (formats_of_energy, 'text = f"{value} ± {half} mJ per token"'),
+        (formats_of_energy, 'text = "{:.0f} J".format(energy_j)'),
+        (formats_of_energy, 'text = "{name} kJ".format_map(fields)'),
+        (formats_of_energy, 'text = "%.1f MJ" % energy'),
+        (formats_of_energy, 'text = "%(energy)s Wh" % fields'),
+        (formats_of_energy, 'log.info("used %d J", energy_j)'),
+        (formats_of_energy, 'text = " ".join([str(energy_j), "J"])'),
+        (formats_of_energy, 'text = "".join((value, " kWh"))'),
+        (formats_of_energy, 'text = format(energy_j, ".2f") + " J"'),
+        (formats_of_energy, 'text = str(energy_j) + f" J of {name}"'),
+        (formats_of_energy, 'text = str(energy_j); text += " J"'),
+        (formats_of_energy, 'text = "{} {}".format(energy_j, "J")'),
+        (formats_of_energy, 'text = "%s %s" % (energy_j, "Wh")'),
+        (formats_of_energy, 'print(energy_j, "J")'),
+        (repeated_constants, "energy_kwh = energy_j / 3_600_000"),
+        (repeated_constants, "KWH_J = 3.6e6"),
+        (repeated_constants, "energy_kwh = energy_j * 2.7778e-7"),
+        (repeated_constants, "KWH_J = 1_000 * 3_600"),
+        (repeated_constants, "energy_wh = run.energy / 3600.0"),
+        (repeated_constants, "half = 1.959964 * error"),
+        (repeated_constants, "half = NormalDist().inv_cdf(0.975) * error"),
+        (repeated_constants, "sigma = 1.4826 * mad"),
     ],
 )
 def test_search_notices_second_place(search: Callable[[ast.AST], Iterator[int]], line: str) -> None:
     assert list(search(ast.parse(f"import math\n{line}\n"))) == [2]
 
 
-@pytest.mark.parametrize("search", [sums_of_half_widths, choices_of_increase])
+@pytest.mark.parametrize("search", [rule.values[0] for rule in RULES])
 def test_search_ignores_call_of_home(search: Callable[[ast.AST], Iterator[int]]) -> None:
-    calls = "half_j = sum_of_independent([a, b]).half_width\nstep = counter_step(before, raw)\n"
+    calls = """
+half_j = sum_of_independent([a, b]).half_width
+step = counter_step(before, raw)
+text = f"used {short_joules_text(energy_j)} in {hours:.1f} h, {intensity:g} gCO2eq/kWh"
+column = Column("J", "kWh")
+energy_kwh = energy_j / JOULES_PER_KWH
+hours = seconds / 3_600
+half = NORMAL_95 * error
+"""
     assert list(search(ast.parse(calls))) == []

@@ -17,6 +17,10 @@ State = Literal["known", "partial", "unknown"]
 
 JOULES_PER_WH = 3_600.0
 JOULES_PER_KWH = 3.6e6
+NORMAL_95 = 1.96
+"""Half-width of the 95 % interval of a normal distribution, in standard deviations."""
+MAD_TO_SIGMA = 1.4826
+"""Standard deviation of a normal distribution, in median absolute deviations."""
 NOTHING_MEASURED = "nothing was measured"
 """Reason of a sum without parts."""
 _UNLIMITED_REST: Limits = (0.0, math.inf)

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from wattline.figures import (
     JOULES_PER_KWH,
+    NORMAL_95,
     Figure,
     sum_of_correlated,
     sum_of_independent,
@@ -32,7 +33,6 @@ from wattline_analyzer.core.run_report import RunEnergies
 from wattline_analyzer.core.timeline import EnergyTrack, EnergyTracks, Window
 
 _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
-_Z_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def _emissions(
         errors_g = [division_g.get((component, quality), 0.0)]
         if with_sigma:
             by_intensity_g = math.fsum(
-                energy.number / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0)
+                energy.number / JOULES_PER_KWH * NORMAL_95 * (slot.sigma_g_per_kwh or 0.0)
                 for energy, slot in parts
             )
             errors_g.append(by_intensity_g)

@@ -17,12 +17,13 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from wattline.figures import MAD_TO_SIGMA
+
 FloatArray = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
 FEWEST_FOR_OUTLIERS = 5
 OUTLIER_SCALES = 3.5
-MAD_TO_SIGMA = 1.4826
 _MEAN_DEVIATION_TO_SIGMA = 1.2533
 _PRIOR_FREEDOM = 2.0
 """Weight of the common variance: few repeats of a setting do not show its own."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wattline.contract.power_sensors import gpu_limits_j
-from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import NORMAL_95, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.samples import (
@@ -27,7 +27,6 @@ from wattline_analyzer.core.samples import (
 from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.aliasing import Beat, updates
 
-_COVERAGE_FACTOR = 1.96
 _FASTEST = 6.0
 _SLOW = 1e-3
 """Loss of autocorrelation below which jumps are rare."""
@@ -140,7 +139,7 @@ def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | N
 
 
 def _half_width_j(jumps_squared: float, correlation: float) -> float:
-    return _COVERAGE_FACTOR * math.sqrt(_variance_factor(correlation) * jumps_squared / 12)
+    return NORMAL_95 * math.sqrt(_variance_factor(correlation) * jumps_squared / 12)
 
 
 def _correlation(jumps_w: FloatArray) -> float:

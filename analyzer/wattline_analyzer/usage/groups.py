@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from wattline.contract.work import is_amount
+from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.usage.fleet import (
     COMPONENTS,
     GIVEN,
@@ -19,7 +20,6 @@ from wattline_analyzer.usage.fleet import (
     Sums,
 )
 
-_KWH_J = 3.6e6
 _COVERED = 0.99
 """Least ratio of a group's energy with a known uncertainty for which the group has one."""
 
@@ -46,7 +46,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         )  # none of it was attributed to the runs
         grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
         if grams_per_kwh is not None:
-            grams = {GIVEN: sum(components.values()) / _KWH_J * grams_per_kwh}
+            grams = {GIVEN: sum(components.values()) / JOULES_PER_KWH * grams_per_kwh}
         done = {
             what[0]: GroupWork(
                 amount, *(each.get(keys, {}).get(what, 0.0) for each in (working, unmeasured))
@@ -75,7 +75,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         (what[0], what[1]): value for what, value in device_grams.items() if what not in unknown
     }
     if grams_per_kwh is not None:
-        total_grams = {GIVEN: sum(devices.values()) / _KWH_J * grams_per_kwh}
+        total_grams = {GIVEN: sum(devices.values()) / JOULES_PER_KWH * grams_per_kwh}
     return Fleet(
         by,
         policy,
@@ -119,7 +119,7 @@ def _unattributed_groups(
         joules = {what[0]: value for what, value in parts.items()}
         grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
         if grams_per_kwh is not None:
-            grams = {GIVEN: sum(joules.values()) / _KWH_J * grams_per_kwh}
+            grams = {GIVEN: sum(joules.values()) / JOULES_PER_KWH * grams_per_kwh}
         groups.append(
             FleetGroup(keys, joules, grams=grams, gpu_seconds=seconds.get(keys, {}).get(()))
         )

@@ -17,11 +17,10 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from wattline.figures import Figure
+from wattline.figures import MAD_TO_SIGMA, NORMAL_95, Figure
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.statistics import (
     CONFIDENCE,
-    MAD_TO_SIGMA,
     OUTLIER_SCALES,
     gpu_outliers,
     highest_share,
@@ -29,7 +28,6 @@ from wattline_analyzer.core.statistics import (
 )
 
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
-_NORMAL = 1.96
 _WHISKER = 1.5
 _FEWEST = 5
 """GPUs below which there is no CI."""
@@ -264,7 +262,7 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Fi
         return Figure(0.0, skewed=(0.0, 0.0))
     deviations = inner - _trimmed_mean(inner, 1 / (2 * math.sqrt(n - 4)))
     kurtosis = n * float((deviations**4).sum()) / float(((inner - inner.mean()) ** 2).sum()) ** 2
-    inflated = n / (n - _NORMAL)
+    inflated = n / (n - NORMAL_95)
     error = inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
     if len(values) >= _FEWEST_FOR_A_BOOTSTRAP:
         error = max(error, _bootstrap_error(values))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from wattline.figures import Figure, sum_of_independent
+from wattline.figures import NORMAL_95, Figure, sum_of_independent
 
 OLDEST_S = 1.1
 """Longest age of the energy in a sample: exporters poll an idle GPU once a second, and sensors
 update each 0.1 s.
 """
-_COVERAGE_FACTOR = 1.96
 _REPORTED_RATIO = 0.02
 """Half-width of the exporter's idle power as a ratio, if it is the mean of one window of 10 s only.
 """
@@ -28,7 +27,7 @@ def edges_half_j(power_w: float, spans: int) -> float:
     The energy at each end of a span is up to `OLDEST_S` old. The difference of two such ages,
     independent and uniform, has the variance `OLDEST_S`² / 6.
     """
-    return _COVERAGE_FACTOR * OLDEST_S * power_w * math.sqrt(spans / 6)
+    return NORMAL_95 * OLDEST_S * power_w * math.sqrt(spans / 6)
 
 
 def latest_on_lowest_level(values_w: list[float]) -> float:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from wattline.figures import Figure, sum_of_correlated, unknown
-
-_KWH_J = 3.6e6
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, unknown
 
 
 class WasteClass(StrEnum):
@@ -178,7 +176,7 @@ class WasteFinding:
         return any(gpu.ongoing for gpu in self.gpus)
 
     def cost(self, per_kwh: float) -> float | None:
-        return None if self.waste_j is None else self.waste_j / _KWH_J * per_kwh
+        return None if self.waste_j is None else self.waste_j / JOULES_PER_KWH * per_kwh
 
 
 @dataclass(frozen=True, slots=True)

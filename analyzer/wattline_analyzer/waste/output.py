@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wattline.figures import Figure, energy_text, significant_text
+from wattline.figures import JOULES_PER_KWH, Figure, energy_text, significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.tables import (
@@ -104,7 +104,7 @@ def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) 
         return "\n".join([*lines, "no waste found"])
     share = f", {units.percent(idle_j / waste.energy_j)} of all energy" if waste.energy_j else ""
     money = (
-        f", {significant_text(price.per_kwh * idle_j / 3.6e6)} {price.currency}".rstrip()
+        f", {significant_text(price.per_kwh * idle_j / JOULES_PER_KWH)} {price.currency}".rstrip()
         if price
         else ""
     )

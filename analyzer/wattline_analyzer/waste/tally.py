@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from wattline.figures import Figure
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.core.samples import Samples
 from wattline_analyzer.waste import intervals as i
 from wattline_analyzer.waste.classify import NONE, Classified, classify
@@ -30,7 +30,6 @@ from wattline_analyzer.waste.model import (
 )
 from wattline_analyzer.waste.remedies import command_of
 
-_KWH_J = 3.6e6
 _CURRENT_S = 180.0
 """Maximum age of the last sample of a state that is ongoing."""
 _NEGLIGIBLE = 1e-3
@@ -313,7 +312,7 @@ def _sum(each: Intervals, at: slice | np.ndarray, share: np.ndarray) -> _Sum:
     seconds = each.seconds[at] * part
     energy_j = each.energy_j[at] * part
     used = part > 0
-    grams_per_j = each.mean_of(i.INTENSITY)[at] / _KWH_J
+    grams_per_j = each.mean_of(i.INTENSITY)[at] / JOULES_PER_KWH
     limits_w = each.high[i.LIMIT][at]
     return _Sum(
         float(seconds.sum()),

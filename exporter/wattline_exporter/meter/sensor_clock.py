@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from wattline.figures import NORMAL_95
 from wattline_exporter.sensors.readings import Poll
 
 SENSOR_PERIOD_S = 0.1
@@ -237,7 +238,7 @@ def _mean(
     return SensorClock(
         origin + phase_s,
         period_s,
-        1.96 * math.sqrt(max(variance(numbers[0]), variance(numbers[-1]))),
+        NORMAL_95 * math.sqrt(max(variance(numbers[0]), variance(numbers[-1]))),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from wattline.figures import NORMAL_95
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeterTotals
 
@@ -78,7 +79,7 @@ def edges_j(begin: EnergyMark, end: EnergyMark) -> float:
 
 def random_j(begin: EnergyMark, end: EnergyMark) -> float:
     """Return the half-width of independent errors, whose variances add up: 1.96 √(Δ variance)."""
-    return 1.96 * math.sqrt(max(0.0, end.variance_j2 - begin.variance_j2))
+    return NORMAL_95 * math.sqrt(max(0.0, end.variance_j2 - begin.variance_j2))
 
 
 def unmeasured_share_j(begin: EnergyMark, end: EnergyMark) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wattline.counters import CounterTotal
+from wattline.figures import JOULES_PER_KWH
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.emissions import EmissionKey, SlotLookup, split_over_slots
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
@@ -128,7 +129,7 @@ class EnergyMeters:
         grams = self.emissions_grams
         for share, slot in split_over_slots(self.slots_at, now_at, elapsed_s):
             key = (component, device.id, slot.basis, slot.quality)
-            grams[key] = grams.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
+            grams[key] = grams.get(key, 0.0) + share * joules / JOULES_PER_KWH * slot.grams_per_kwh
 
     def start_emissions(self) -> None:
         """Add emissions of 0 for the carbon intensities in force now and in two minutes, where

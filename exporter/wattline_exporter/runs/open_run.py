@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from wattline.contract.api import Outcome, RunGpu
 from wattline.contract.work import is_declaration, is_main
-from wattline.figures import Figure, sum_of_correlated
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
 from wattline_exporter.attribution.owner_counters import Owner
 from wattline_exporter.meter.uncertainty import EnergyMark, MeasuredEnergy, energy_between
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
@@ -320,7 +320,9 @@ def add_segment(
             phase.half_widths_j[device] = total.half_width or 0.0
     for slot in cut.slots:
         for device, energy in energies.items():
-            _emission(emissions, device, slot).grams += energy.joules / 3.6e6 * slot.grams_per_kwh
+            _emission(emissions, device, slot).grams += (
+                energy.joules / JOULES_PER_KWH * slot.grams_per_kwh
+            )
     return phases, emissions
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from wattline.figures import JOULES_PER_KWH, JOULES_PER_WH
 from wattline_analyzer.core.run_report import GPUS_WITHOUT_ENERGY, WHOLE_SECONDS
 from wattline_analyzer.core.times import parse_compact_date, parse_moment
 from wattline_analyzer.importers.content import (
@@ -41,7 +42,7 @@ _SECONDS = {
     "us": 1e-6,
     "ns": 1e-9,
 }
-_JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3.6e3, "kWh": 3.6e6}
+_JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": JOULES_PER_WH, "kWh": JOULES_PER_KWH}
 _LATENCIES = {
     "time_to_first_token": "ttft_seconds",
     "inter_token_latency": "itl_seconds",

@@ -16,6 +16,7 @@ import yaml
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable, last
 from wattline_analyzer.core.samples import FloatArray
@@ -24,7 +25,6 @@ from wattline_analyzer.report.compatible.rows import MIB, text
 from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
 IRIS_TOOL = "iris-gpubench"
-_JOULES_PER_KWH = 3.6e6
 _SERIES = {
     "utilization": "utilization_percent",
     "power": "power_w",
@@ -78,7 +78,7 @@ def _series(gpus: dict[str, dict[str, FloatArray]], at_s: FloatArray) -> str:
 def _metrics(
     report: Report, table: SampleTable, gpus: list[dict[str, FloatArray]]
 ) -> dict[str, Any]:
-    energy_kwh = report.energy["gpu"].number / _JOULES_PER_KWH if "gpu" in report.energy else None
+    energy_kwh = report.energy["gpu"].number / JOULES_PER_KWH if "gpu" in report.energy else None
     carbon_g = _carbon_g(report)
     start = compatible_rows.local(report.started_at_s)
     ended_at_s = report.ended_at_s

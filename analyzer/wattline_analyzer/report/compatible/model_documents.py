@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from wattline.figures import JOULES_PER_KWH, Figure
+from wattline.figures import JOULES_PER_KWH, JOULES_PER_WH, Figure
 from wattline_analyzer.core.devices import SIMULATED_REMARK, ReportDevice
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
@@ -33,7 +33,6 @@ EU_GPAI_TOOL = "eu-gpai"
 CONSTANT_REGION = "custom"
 """Region of a constant carbon intensity, which is no place."""
 _INTEGRAL = "integral"
-_JOULES_PER_WH = 3_600.0
 _JOULES_PER_MWH = 3.6e9
 _GRAMS_PER_TONNE = 1e6
 _COMPONENTS = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}
@@ -76,9 +75,9 @@ def energy_score_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     energy = report.energy.get("gpu")
     if energy is None:
         return {}
-    total_wh = round(energy.number / _JOULES_PER_WH, 2)
+    total_wh = round(energy.number / JOULES_PER_WH, 2)
     phases_wh = {
-        f"{phase.name}_wh": round(phase.energy["gpu"].number / _JOULES_PER_WH, 2)
+        f"{phase.name}_wh": round(phase.energy["gpu"].number / JOULES_PER_WH, 2)
         for phase in report.phases
         if "gpu" in phase.energy
     }

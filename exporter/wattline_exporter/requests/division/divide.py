@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from wattline.figures import MAD_TO_SIGMA, NORMAL_95
 from wattline_exporter.requests.division.fit import (
     SEPARABLE_RATIO,
     SEPARATE_TOKENS,
@@ -34,7 +35,6 @@ from wattline_exporter.requests.division.model import (
 from wattline_exporter.requests.division.pieces import FloatArray, Mask, amounts_at
 from wattline_exporter.requests.division.spans import EnergySlots, QuietPower, RequestSpans
 from wattline_exporter.requests.division.sums import (
-    HALF_WIDTH,
     RequestSums,
     guess_j2,
     variances,
@@ -44,8 +44,6 @@ from wattline_exporter.requests.division.sums import (
 MIN_NOISE_SLOTS = 8
 """Least number of slots without requests that show the noise of the meter."""
 _CHUNK = 1_000_000
-_NORMAL_PER_MEDIAN = 1.4826
-"""Standard deviation of a normal distribution, relative to its median deviation."""
 
 CONTEXT = TERMS.index("context_token")
 Role = Literal["prefill", "decode"]
@@ -191,7 +189,7 @@ def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
     """
     joules = model.fits[:, [CONTEXT]]
     best = float(joules[0, 0])
-    random_j = HALF_WIDTH * math.sqrt(float(variances(joules, model.covariance, model.steps)[0]))
+    random_j = NORMAL_95 * math.sqrt(float(variances(joules, model.covariance, model.steps)[0]))
     part = EnergyPart(best, random_j + other_ratio * best)
     return part if part.joules > 0.0 and part.half_j <= part.joules else None
 
@@ -217,12 +215,12 @@ def _add_guesses(
     for chunk in chunks:
         dynamic_j = divided.prefill_j[chunk] + divided.decode_j[chunk]
         guess = guess_j2(dynamic_j, np.maximum(untimed[chunk], part))
-        half_j[chunk] = np.hypot(half_j[chunk], HALF_WIDTH * np.sqrt(guess))
+        half_j[chunk] = np.hypot(half_j[chunk], NORMAL_95 * np.sqrt(guess))
     parts = np.maximum(quotient(guessed_j, whole_j), part)
     group_j2 = guess_j2(
         np.minimum(whole_j, total_j - whole_j), parts
     )  # of the group and of all others
-    group_half_j[:] = np.hypot(group_half_j, HALF_WIDTH * np.sqrt(group_j2))
+    group_half_j[:] = np.hypot(group_half_j, NORMAL_95 * np.sqrt(group_j2))
 
 
 def _add_whole(
@@ -254,7 +252,7 @@ def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
         return 0.0
     joules, widths_s = slots.joules[quiet], slots.widths_s[quiet]
     left_j = joules - np.median(joules / widths_s) * widths_s
-    variance_j2 = (_NORMAL_PER_MEDIAN * float(np.median(np.abs(left_j)))) ** 2
+    variance_j2 = (MAD_TO_SIGMA * float(np.median(np.abs(left_j)))) ** 2
     if slots.edge_half_j is not None:  # a part of the scatter, which counts separately
         variance_j2 -= 2 * (EDGE_FACTOR * float(np.median(slots.edge_half_j[1:][quiet]))) ** 2
     return math.sqrt(max(variance_j2, 0.0))

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.pace import Pace, PrefillClock, pace_of, union
 from wattline_exporter.requests.division.pieces import (
     Density,
@@ -38,7 +39,7 @@ SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
 """Standard error of a request's energy in a slot, as parts of the difference to the model and, if
 all of its requests begin or end in it, of its mean share.
 """
-EDGE_FACTOR = 1 / 1.96
+EDGE_FACTOR = 1 / NORMAL_95
 """Standard error of the meter at an edge, as a part of its half-width."""
 _LEAST_MODELLED = 1e-4
 """Least part of the energy of a slot that the model has to explain; less may be rounding errors of

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.load import (
     DividedEnergy,
     modelled_slots,
@@ -25,7 +26,7 @@ from wattline_exporter.requests.division.model import OTHER_FIT, EnergyModel
 from wattline_exporter.requests.division.pace import Phases, SlotEdges
 from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, amounts_at
 from wattline_exporter.requests.division.spans import LEAST_PHASE_S, EnergySlots
-from wattline_exporter.requests.division.sums import FLOOR_RATIO, HALF_WIDTH, guess_j2, variances
+from wattline_exporter.requests.division.sums import FLOOR_RATIO, guess_j2, variances
 
 PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
 """Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of
@@ -242,7 +243,7 @@ class SummedEnergy(NamedTuple):
         `guessed` (N,) is the part of guesses of first tokens, see `guess_j2`.
         """
         dynamic_j = self.best.dynamic_j
-        model_j2 = (dynamic_j / HALF_WIDTH) ** 2
+        model_j2 = (dynamic_j / NORMAL_95) ** 2
         if model:
             first_j, *slopes = self.variants_j
             rows = np.array([dynamic_j, first_j, *(dynamic_j + slope for slope in slopes)])
@@ -251,7 +252,7 @@ class SummedEnergy(NamedTuple):
                 + (FLOOR_RATIO * dynamic_j) ** 2
             )
         model_j2 += guess_j2(dynamic_j, guessed)
-        half_j: FloatArray = HALF_WIDTH * np.sqrt(model_j2 + self.scatter_j2 + self.meter_j2)
+        half_j: FloatArray = NORMAL_95 * np.sqrt(model_j2 + self.scatter_j2 + self.meter_j2)
         return half_j
 
 

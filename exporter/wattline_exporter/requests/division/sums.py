@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.fit import SHARED_STEP
 from wattline_exporter.requests.division.load import DividedEnergy, LoadBlock
 from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, amounts_at
@@ -18,8 +19,6 @@ FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.02, 0.04, 0.05
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
 GUESS_RATIO = 0.12
 """Standard error of the energy of a request whose first token is a guess, relative to it."""
-HALF_WIDTH = 1.96
-"""Half-width of a 95 % interval, as a factor of the standard error."""
 
 
 def variances(joules: FloatArray, covariance: FloatArray, steps: FloatArray) -> FloatArray:
@@ -78,7 +77,7 @@ def phase_half_widths_j(
     error of the idle energy, of which each phase has its part.
     """
     phase_j2 = (PHASE_RATIO * totals_j[0, 0]) ** 2
-    half_j = unknown_j + HALF_WIDTH * np.sqrt(variances(totals_j, covariance, steps) + phase_j2)
+    half_j = unknown_j + NORMAL_95 * np.sqrt(variances(totals_j, covariance, steps) + phase_j2)
     prefill_j, decode_j = np.hypot(
         half_j, idle_half_j / max(float(totals_j[0].sum()), 1e-9) * totals_j[0]
     )
@@ -172,7 +171,7 @@ class GroupSums:
         )  # of the group and of all others
         scatter_j2 = np.minimum(self._scatter_j2, self._scatter_j2.sum() - self._scatter_j2)
         model_j2 = variances(self._joules, covariance, steps) + floor_j**2
-        half_j = HALF_WIDTH * np.sqrt(model_j2 + scatter_j2 + self._meter_j2)
+        half_j = NORMAL_95 * np.sqrt(model_j2 + scatter_j2 + self._meter_j2)
         return whole_half_widths_j(
             half_j, dynamic_j, self._idle_j, np.bool_(idle_known), other_ratio
         )
@@ -278,7 +277,7 @@ class RequestSums:
         joules = self._joules[:, chosen]
         model_j2 = variances(joules, self._covariance, self._steps) + (self._floor * joules[0]) ** 2
         scatter_j2, meter_j2 = self._scatter_j2[chosen], self._meter_j2[chosen]
-        self.half_j[self._open[chosen]] = HALF_WIDTH * np.sqrt(model_j2 + scatter_j2 + meter_j2)
+        self.half_j[self._open[chosen]] = NORMAL_95 * np.sqrt(model_j2 + scatter_j2 + meter_j2)
         self._groups.add(self._open[chosen], joules, scatter_j2, meter_j2)
 
     def _keep(self, chosen: IntArray) -> None:
