@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.samples import FloatArray, Samples, sample_median
@@ -74,8 +75,8 @@ def intervals(signals: Signals) -> Intervals:
 
     Intervals longer than a gap, and those in which the counter restarted, are left out.
     """
-    energy = signals.get(ENERGY, _NO_SAMPLES)
-    energy = spaced(energy)
+    counted = _counted(signals.get(ENERGY, _NO_SAMPLES))
+    energy = spaced(counted.total)
     start_s, end_s = energy.t[:-1], energy.t[1:]
     if not len(start_s):
         nothing = np.empty(0)
@@ -83,7 +84,7 @@ def intervals(signals: Signals) -> Intervals:
         return Intervals(nothing, nothing, nothing, gauges, gauges, gauges, {}, nothing)
     longest_s = max(_LONGEST_FACTOR * sample_median(end_s - start_s), _SHORTEST_GAP_S)
     energy_j = np.diff(energy.value)
-    kept = (end_s - start_s <= longest_s) & (energy_j >= 0)
+    kept = (end_s - start_s <= longest_s) & ~counted.restarted_in(start_s, end_s)
     start_s, end_s, energy_j = start_s[kept], end_s[kept], energy_j[kept]
     ranges = {name: _range(signals.get(name), start_s, end_s, longest_s) for name in _GAUGES}
     low, high, first = ({name: parts[at] for name, parts in ranges.items()} for at in range(3))
@@ -98,6 +99,31 @@ def intervals(signals: Signals) -> Intervals:
 
 _NO_SAMPLES = Samples(np.empty(0), np.empty(0))
 _GAUGES = (POWER, UTILIZATION, MEMORY, CLOCK, CLOCK_MAX, LIMIT, DEFAULT_LIMIT, INTENSITY)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CountedSamples:
+    """Total of a counter since its first sample, which never falls, and the N times in which it
+    restarted: from the last sample before each restart, `before_s` (N,), to `after_s` (N,).
+    """
+
+    total: Samples
+    before_s: FloatArray
+    after_s: FloatArray
+
+    def restarted_in(self, start_s: FloatArray, end_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return True for the intervals that overlap with a restart: a part is not counted."""
+        begun = np.searchsorted(self.before_s, end_s, side="left")
+        ended = np.searchsorted(self.after_s, start_s, side="right")
+        return begun > ended
+
+
+def _counted(counter: Samples) -> _CountedSamples:
+    steps = counter_steps(counter.t, counter.value)
+    t_s = counter.t[steps.kept]
+    restarts = np.flatnonzero(steps.restarted)
+    total = Samples(t_s, np.cumsum(steps.increase))
+    return _CountedSamples(total, t_s[restarts - 1], t_s[restarts])
 
 
 def spaced(counter: Samples) -> Samples:
@@ -148,10 +174,14 @@ _SAME_S = 0.5
 
 
 def _rise(counter: Samples, start_s: FloatArray, end_s: FloatArray, oldest_s: float) -> FloatArray:
-    """Return the rise of a counter in each interval, NaN where it fell or has no sample nearby."""
-    if len(counter) < 2:
+    """Return the rise of a counter in each interval, NaN where it restarted or has no sample
+    nearby.
+    """
+    counted = _counted(counter)
+    total = counted.total
+    if len(total) < 2:
         return np.full(len(start_s), np.nan)
-    at = np.interp(np.concatenate([start_s, end_s]), counter.t, counter.value)
+    at = np.interp(np.concatenate([start_s, end_s]), total.t, total.value)
     rise = at[len(start_s) :] - at[: len(start_s)]
-    near = (start_s >= counter.t[0] - _SAME_S) & (end_s <= counter.t[-1] + oldest_s)
-    return np.where(near & (rise >= 0), rise, np.nan)
+    near = (start_s >= total.t[0] - _SAME_S) & (end_s <= total.t[-1] + oldest_s)
+    return np.where(near & ~counted.restarted_in(start_s, end_s), rise, np.nan)
