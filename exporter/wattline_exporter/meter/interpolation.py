@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from wattline_exporter.meter.sensor_clock import SensorClock
 from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
@@ -36,9 +36,11 @@ clocks.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyPoint:
-    """Energy at the time of a sensor update; the time is known to ± `slack_s`."""
+class EnergyPoint(NamedTuple):
+    """Energy at the time of a sensor update; the time is known to ± `slack_s`.
+
+    A tuple, since a view of a meter makes more than 100.
+    """
 
     t_s: float
     joules: float
@@ -51,7 +53,9 @@ class EnergyLine:
     def __init__(self, points: Sequence[EnergyPoint]) -> None:
         self._points = points
         self._times_s = [point.t_s for point in points]
-        self._slopes_w = [_slope(a, b) for a, b in pairwise(points)]
+        self._slopes_w = [
+            (b_j - a_j) / (b_s - a_s) for (a_s, a_j, _), (b_s, b_j, _) in pairwise(points)
+        ]
 
     def at(
         self, t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None
@@ -159,10 +163,6 @@ def _power_bounds_w(
     return low_w, high_w
 
 
-def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
-    return (b.joules - a.joules) / (b.t_s - a.t_s)
-
-
 def counter_points(
     polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float
 ) -> list[EnergyPoint]:
@@ -171,22 +171,33 @@ def counter_points(
     if not counted or counted[0] is not polls[0]:
         counted.insert(0, polls[0])
     points = [_first_point(counted, clock, update_s)]
-    joules = [_counted_j(item) for item in counted]
-    for i in [i for i, (old, new) in enumerate(pairwise(joules), start=1) if old != new]:
-        a, b = counted[i - 1], counted[i]
-        earliest_s, latest_s = a.poll.before_s, b.poll.after_s
-        if clock:
-            if latest_s - earliest_s < 0.75 * clock.period_s:
-                t_s, slack_s = clock.nearest((earliest_s + latest_s) / 2), clock.slack_s
-            else:
-                t_s, slack_s = _update_time(counted, i, clock)
-            t_s = min(max(t_s, earliest_s), latest_s)
-        else:
-            earliest_s = max(earliest_s, b.poll.before_s - update_s)
-            t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
-        if t_s > points[-1].t_s:
-            points.append(EnergyPoint(t_s, joules[i], slack_s))
+    before_j = _counted_j(counted[0])
+    for i, item in enumerate(counted):
+        joules = _counted_j(item)
+        if joules != before_j:
+            t_s, slack_s = _change_time(counted, i, clock, update_s)
+            if t_s > points[-1].t_s:
+                points.append(EnergyPoint(t_s, joules, slack_s))
+        before_j = joules
     return points
+
+
+def _change_time(
+    polls: Sequence[MeteredPoll], i: int, clock: SensorClock | None, update_s: float
+) -> tuple[float, float]:
+    """Return the time of the counter's update between polls `i` - 1 and `i`, and its half-width."""
+    poll = polls[i].poll
+    earliest_s = polls[i - 1].poll.before_s
+    latest_s = poll.after_s
+    if clock is None:
+        earliest_s = max(earliest_s, poll.before_s - update_s)
+        return (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
+    if latest_s - earliest_s < 0.75 * clock.period_s:
+        t_s = clock.nearest((earliest_s + latest_s) / 2)
+        slack_s = clock.slack_s
+    else:
+        t_s, slack_s = _update_time(polls, i, clock)
+    return min(max(t_s, earliest_s), latest_s), slack_s
 
 
 def _counted_j(item: MeteredPoll) -> float:

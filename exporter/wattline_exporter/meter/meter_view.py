@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
 from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from wattline_exporter.meter.sensor_clock import AVERAGING_S
-from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
+from wattline_exporter.meter.totals import MeteredPoll
 from wattline_exporter.meter.uncertainty import EnergyMark, averaging_j, fast_load_j
 
 BRIDGED_S = 1.0
@@ -60,8 +60,7 @@ class MeterView:
         sensors: SensorState,
     ) -> None:
         self._polls, self._doubt_j = polls, doubt_j
-        self._times = [poll_time_s(item) for item in polls]
-        self._powers_w = [item.poll.display_w for item in polls]
+        self._times = [item.poll.after_s for item in polls]
         self._points, self._line = points, EnergyLine(points)
         self._sensors = sensors
         self._curve: PowerCurve | None = None
@@ -72,7 +71,9 @@ class MeterView:
         nearby = slice(
             bisect_left(times, t_s - NEIGHBOURHOOD_S), bisect_right(times, t_s + NEIGHBOURHOOD_S)
         )
-        known_w = [power_w for power_w in self._powers_w[nearby] if power_w is not None]
+        known_w = [
+            power_w for item in polls[nearby] if (power_w := item.poll.display_w) is not None
+        ]
         right = bisect_right(times, t_s)
         before = polls[max(0, right - 1)].totals
         is_silent, is_delayed = self._is_silent(right), t_s > sensors.settled_s

@@ -48,19 +48,22 @@ class SensorClock:
         return self.phase_s + round((t_s - self.phase_s) / self.period_s) * self.period_s
 
 
-def value_changes(polls: Sequence[Poll], *, counter: bool) -> list[tuple[float, float]]:
+def value_changes(polls: Iterable[Poll], *, counter: bool) -> list[tuple[float, float]]:
     """Return the intervals in which the counter, or else the power, changed, between polls close
     enough for a fit.
     """
-    values = [poll.counter_j if counter else poll.integrand_w for poll in polls]
-    return [
-        (a.before_s, b.after_s)
-        for (a, b), (old, new) in zip(pairwise(polls), pairwise(values), strict=True)
-        if b.after_s - a.before_s < SENSOR_PERIOD_S
-        and old is not None
-        and new is not None
-        and old != new
-    ]
+    changes: list[tuple[float, float]] = []
+    value: float | None = None
+    begin_s = -math.inf
+    for poll in polls:
+        before = value
+        value = poll.counter_j if counter else poll.integrand_w
+        end_s = poll.after_s
+        is_changed = before is not None and value is not None and before != value
+        if is_changed and end_s - begin_s < SENSOR_PERIOD_S:
+            changes.append((begin_s, end_s))
+        begin_s = poll.before_s
+    return changes
 
 
 class SensorClockTracker:
@@ -72,13 +75,13 @@ class SensorClockTracker:
 
     def from_power(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
         if now_s >= self._due_s:
-            self.clock = fit_sensor_clock(value_changes(list(polls), counter=False), self.clock)
+            self.clock = fit_sensor_clock(value_changes(polls, counter=False), self.clock)
             self._due_s = now_s + POWER_REFIT_S
         return self.clock
 
     def from_counter(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
         if now_s >= self._due_s:
-            changes = value_changes(list(polls), counter=True)
+            changes = value_changes(polls, counter=True)
             self.clock = fit_sensor_clock(changes, self.clock)
             self._due_s = now_s + COUNTER_REFIT_S * len(changes)
         return self.clock
