@@ -12,22 +12,20 @@ from typing import NamedTuple
 
 from wattline_exporter.meter.sensor_clock import SensorClock
 from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
+from wattline_exporter.meter.uncertainty import (
+    between_updates_j,
+    extrapolation_j,
+    peak_w,
+    power_bounds_w,
+    unread_j,
+    update_time_j,
+)
 
 NEIGHBOURHOOD_S = 1.5
 """Range around an instant in which the smallest and the largest power bound the interpolation."""
 EXTRAPOLATION_S = 0.3
 """Longest extrapolation of the energy beyond the updates; further away, only the half-width grows.
 """
-LONG_SLACK_S = 0.1
-"""Error of an update's time above which the highest nearby power, instead of the slope between two
-points, bounds the power during it.
-"""
-_PEAK_OVER_MEAN = 4.0
-"""Largest assumed ratio of the power to its mean between two polls, of a device without power
-readings.
-"""
-_NOISE = 0.02
-"""Noise of power readings, and of the time of updates, as a share of the power."""
 _JITTER_S = 0.001
 """Scatter of update and call times on a busy machine."""
 _MARGIN_SLACKS = 2.0
@@ -73,24 +71,25 @@ class EnergyLine:
             return 0.0, 0.0
         if len(points) == 1:
             most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
-            return points[0].joules, most_w * (abs(t_s - points[0].t_s) + points[0].slack_s)
+            away_s = abs(t_s - points[0].t_s) + points[0].slack_s
+            return points[0].joules, unread_j(away_s, most_w)
         right = bisect_right(times_s, t_s)
         first = max(
             0, bisect_right(times_s, t_s - NEIGHBOURHOOD_S) - 2
         )  # covers the power before a long gap as well
         slopes_w = self._slopes_w[first : bisect_right(times_s, t_s + NEIGHBOURHOOD_S) + 1]
         slope_w = self._slopes_w[min(max(right, 1), len(points) - 1) - 1]
-        low_w, high_w = _power_bounds_w(min(slope_w, *slopes_w), max(slope_w, *slopes_w), powers_w)
+        low_w, high_w = power_bounds_w(min(slope_w, *slopes_w), max(slope_w, *slopes_w), powers_w)
         step_low_w, step_high_w = low_w, high_w
         if unknown_w is not None:
             low_w, high_w = 0.0, max(high_w, unknown_w)
         elif not powers_w:  # the slopes are means, of a load that may switch faster
-            low_w, high_w = 0.0, _PEAK_OVER_MEAN * high_w
+            low_w, high_w = 0.0, peak_w(high_w)
         if right in (0, len(points)):  # outside of the points
             edge = points[0] if right == 0 else points[-1]
             reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
             beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
-            half_width_j = abs(reach_s) * (high_w - low_w) + (beyond_s + edge.slack_s) * high_w
+            half_width_j = extrapolation_j(abs(reach_s), beyond_s, edge.slack_s, low_w, high_w)
             return edge.joules + slope_w * reach_s, half_width_j
         left, after = points[right - 1], points[right]
         x_s, rest_s = t_s - left.t_s, after.t_s - t_s
@@ -98,8 +97,8 @@ class EnergyLine:
         most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
         joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least), most)
         slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
-        slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
-        return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
+        half_width_j = between_updates_j(joules, least, most)
+        return joules, half_width_j + update_time_j(slack_s, slope_w, high_w)
 
     def _stepwise(self, right: int, t_s: float, low_w: float, high_w: float) -> float:
         """Return the joules at `t_s`, assuming one change of power: from the slope before the
@@ -139,28 +138,6 @@ class EnergyLine:
         if not 1 <= right < len(times_s) or times_s[right] - times_s[right - 1] > 1.5 * span_s:
             return None
         return self._slopes_w[right - 1]
-
-
-def _power_bounds_w(
-    least_w: float, most_w: float, powers_w: Sequence[float]
-) -> tuple[float, float]:
-    """Return the lowest and the highest power that the slopes between updates and the power
-    readings allow.
-
-    The slopes are from `least_w` to `most_w`. Where the readings do not reach a slope, the load
-    switches faster than the sensors show, between powers that neither of them does: the range then
-    extends as far again.
-    """
-    if not powers_w:
-        return least_w, most_w
-    read_low_w, read_high_w = min(powers_w), max(powers_w)
-    low_w, high_w = min(least_w, read_low_w), max(most_w, read_high_w)
-    range_w, noise_w = high_w - low_w, 1.0 + _NOISE * high_w
-    if read_high_w < high_w - noise_w:
-        high_w += range_w
-    if read_low_w > low_w + noise_w:
-        low_w = max(0.0, low_w - range_w)
-    return low_w, high_w
 
 
 def counter_points(

@@ -10,7 +10,14 @@ from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, E
 from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from wattline_exporter.meter.sensor_clock import AVERAGING_S
 from wattline_exporter.meter.totals import MeteredPoll
-from wattline_exporter.meter.uncertainty import EnergyMark, averaging_j, fast_load_j
+from wattline_exporter.meter.uncertainty import (
+    EnergyMark,
+    averaging_j,
+    bridged_instant_j,
+    fast_load_j,
+    raised_j,
+    unplaced_j,
+)
 
 BRIDGED_S = 1.0
 """Longest time between polls that is never a gap: power is interpolated in between."""
@@ -80,13 +87,14 @@ class MeterView:
         placed = None if is_delayed or is_silent else self._placed(t_s)
         unknown_w = sensors.most_w if is_silent or is_delayed else None
         joules, half_width_j = placed or self._line.at(t_s, known_w, unknown_w)
-        short_j = max(0.0, before.energy_j - joules)  # exported totals never fall
-        joules, half_width_j = joules + short_j, half_width_j + short_j
+        short_j = raised_j(joules, before.energy_j)
+        joules += short_j
+        half_width_j += short_j
         half_width_j += self._sensor_error_j(t_s, known_w)
         if t_s > sensors.counted_s:
-            half_width_j += sensors.pending_j + sensors.bridge_error_j
-        if not is_silent:  # unseen energy may lie on either side of this instant
-            half_width_j += polls[self._next_known(right)].totals.unseen_j - before.unseen_j
+            half_width_j += bridged_instant_j(sensors.pending_j, sensors.bridge_error_j)
+        if not is_silent:
+            half_width_j += unplaced_j(before, polls[self._next_known(right)].totals)
         return joules, half_width_j + self._doubt_j(t_s)[0]
 
     def mark(self, t_s: float) -> EnergyMark:

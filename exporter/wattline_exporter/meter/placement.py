@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from wattline_exporter.meter.interpolation import LONG_SLACK_S, EnergyPoint
-from wattline_exporter.meter.uncertainty import TOLERANCE
+from wattline_exporter.meter.interpolation import EnergyPoint
+from wattline_exporter.meter.uncertainty import (
+    LONG_SLACK_S,
+    bridge_tolerance_j,
+    power_shift_j,
+    scaled_step_j,
+    unexplained_step_j,
+    unread_j,
+    update_time_j,
+)
 from wattline_exporter.sensors.readings import Poll
 
 LONG_STEP_S = 0.25
@@ -62,9 +70,9 @@ class PowerCurve(NamedTuple):
             powers.append(self.powers_w[0])
         if last + 1 >= len(self.times_s):
             powers.append(self.powers_w[-1])
-        return (
-            (max(powers) - min(powers)) * max(self.slack_s, max(spacings_s) / 2) if powers else 0.0
-        )
+        if not powers:
+            return 0.0
+        return power_shift_j(max(powers) - min(powers), self.slack_s, max(spacings_s))
 
 
 def power_curve(polls: Sequence[Poll], lag_s: float, slack_s: float) -> PowerCurve | None:
@@ -100,10 +108,13 @@ def place_energy(
     if right == len(points):
         if t_s - left.t_s < LONG_STEP_S:
             return None
-        unknown_j = max(0.0, t_s - curve.known_s) * most_w
-        slack_w = since_j / (t_s - left.t_s) if left.slack_s <= LONG_SLACK_S else most_w
-        slack_j = left.slack_s * slack_w
-        return left.joules + since_j, error_j + slack_j + TOLERANCE * since_j + unknown_j
+        half_width_j = (
+            error_j
+            + update_time_j(left.slack_s, since_j / (t_s - left.t_s), most_w)
+            + bridge_tolerance_j(since_j)
+            + unread_j(max(0.0, t_s - curve.known_s), most_w)
+        )
+        return left.joules + since_j, half_width_j
     if points[right].t_s - left.t_s < LONG_STEP_S:
         return None
     return _place_in_step(left, points[right], t_s, curve, most_w)
@@ -126,15 +137,14 @@ def _place_in_step(
     if (
         max(left.slack_s, after.slack_s) > LONG_SLACK_S
     ):  # the step may be longer or shorter than it seems
+        since_error_j = unread_j(left.slack_s, most_w) + bridge_tolerance_j(since_j) + left_error_j
+        rest_error_j = unread_j(after.slack_s, most_w) + bridge_tolerance_j(rest_j) + right_error_j
         estimates = [
-            (left.joules + since_j, left.slack_s * most_w + TOLERANCE * since_j + left_error_j),
-            (after.joules - rest_j, after.slack_s * most_w + TOLERANCE * rest_j + right_error_j),
+            (left.joules + since_j, since_error_j),
+            (after.joules - rest_j, rest_error_j),
         ]
         joules, half_width_j = min(estimates, key=lambda estimate: estimate[1])
-        if abs(step_j - curve_j) > (left.slack_s + after.slack_s) * most_w + TOLERANCE * curve_j:
-            half_width_j += abs(
-                step_j - curve_j
-            )  # power that no reading shows flowed at an unknown time
+        half_width_j += unexplained_step_j(step_j, curve_j, left.slack_s + after.slack_s, most_w)
         if (
             t_s >= left.t_s + left.slack_s
         ):  # before that, the energy of `left` may not have been reached
@@ -145,6 +155,7 @@ def _place_in_step(
     if not 1 / MAX_RATIO < step_j / max(curve_j, 1e-9) < MAX_RATIO:
         return None
     joules = left.joules + step_j * since_j / curve_j
-    both_j = min(left_error_j, right_error_j) + abs(step_j / curve_j - 1) * min(since_j, rest_j)
     most_j = max(joules - left.joules, after.joules - joules)
-    return joules, min(both_j, most_j) + max(left.slack_s, after.slack_s) * step_w
+    shift_j = min(left_error_j, right_error_j)
+    half_width_j = scaled_step_j(shift_j, step_j / curve_j, since_j, rest_j, most_j)
+    return joules, half_width_j + update_time_j(max(left.slack_s, after.slack_s), step_w, most_w)

@@ -8,12 +8,27 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import add, mul, sub
-from typing import NamedTuple
 
 from wattline_exporter.meter.counter_track import UpdateInterval
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeteredPoll, PowerStep, poll_time_s
-from wattline_exporter.meter.uncertainty import TOLERANCE, DoubtfulWindow, doubt_at_j, stuck_power_j
+from wattline_exporter.meter.uncertainty import (
+    ComparedEnergy,
+    DoubtfulWindow,
+    allowed_difference_j,
+    averaged_slack_j,
+    compared_slack_j,
+    difference_j,
+    disagreement_j,
+    doubt_at_j,
+    outside_range_j,
+    replaced_counter_j,
+    sensor_delays_j,
+    step_variance_j2,
+    stuck_power_j,
+    unaveraged_j,
+    unsampled_j,
+)
 from wattline_exporter.sensors.readings import Poll
 
 MEAN_S = 2.0
@@ -29,8 +44,6 @@ _KEPT_OF_EACH = 3
 """Instants kept for each power of two of their number."""
 WIDENED_S = 5.0
 """Time after a disagreement for which all energy is in doubt."""
-_DEVIATIONS = 5.0
-"""Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
 BASE_S = 10.0
 """Longest window of doubt: after it, a new one starts."""
 STUCK_S = 5.0
@@ -46,26 +59,6 @@ def power_range_w(polls: Iterable[Poll]) -> tuple[float, float]:
         if poll.average_w is not None:
             watts.append(poll.average_w)
     return min(watts, default=0.0), max(watts, default=0.0)
-
-
-class ComparedEnergy(NamedTuple):
-    """Both energies at one instant.
-
-    `sampling_j`: largest energy so far that the power sensor has not measured. `variance_j2`:
-    variance of the integral. `slack_j`: largest difference at this instant that results from update
-    periods and averaging. `lag_s`: longest delay of `power_w` behind the true power. `age_s`: age
-    of the energies at `t_s`.
-    """
-
-    t_s: float
-    counted_j: float
-    integrated_j: float
-    sampling_j: float
-    variance_j2: float
-    slack_j: float
-    power_w: float
-    lag_s: float
-    age_s: float
 
 
 class PowerComparison:
@@ -101,7 +94,7 @@ class PowerComparison:
         """
         worst = max(
             (then for then in self._kept.values() if _disagrees(then, now)),
-            key=lambda then: _difference_j(then, now),
+            key=lambda then: difference_j(then, now),
             default=None,
         )
         last, self._last = self._last, now
@@ -126,7 +119,9 @@ class PowerComparison:
         before_j, detected_s, steps = (
             (known.joules, known.detected_s, known.steps) if known else (0.0, now.t_s, ())
         )
-        joules = max(before_j, _doubt_j(base, last, now)) if now.t_s > base.t_s else before_j
+        joules = before_j
+        if now.t_s > base.t_s:
+            joules = max(before_j, disagreement_j(base, last, now, EVERY_S))
         steps += ((now.t_s, joules - before_j),)
         self._windows.append(DoubtfulWindow(begin_s, now.t_s, joules, detected_s, steps))
         self._base = now if now.t_s - base.t_s > BASE_S else base
@@ -178,38 +173,8 @@ class PowerComparison:
 
 
 def _disagrees(then: ComparedEnergy, now: ComparedEnergy) -> bool:
-    difference_j = _difference_j(then, now)
-    return difference_j > then.slack_j + now.slack_j and difference_j > _allowed_j(then, now)
-
-
-def _difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
-    return abs((now.counted_j - then.counted_j) - (now.integrated_j - then.integrated_j))
-
-
-def _allowed_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
-    """Return the largest difference of two accurate sensors."""
-    most_j = max(now.counted_j - then.counted_j, now.integrated_j - then.integrated_j)
-    lag_j = abs(now.power_w - then.power_w) * max(now.lag_s, then.lag_s)
-    random_j = _DEVIATIONS * math.sqrt(now.variance_j2 - then.variance_j2)
-    return (
-        TOLERANCE * most_j
-        + then.slack_j
-        + now.slack_j
-        + lag_j
-        + random_j
-        + now.sampling_j
-        - then.sampling_j
-    )
-
-
-def _doubt_j(base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy) -> float:
-    """Return the largest error of either energy at present, if the difference grows on as it did
-    since `last`.
-    """
-    difference_j, tail_s = _difference_j(base, now), now.age_s + EVERY_S
-    mean_w = difference_j / max(now.t_s - base.t_s, tail_s)
-    latest_w = _difference_j(last, now) / (now.t_s - last.t_s) if now.t_s > last.t_s else 0.0
-    return difference_j + max(mean_w, latest_w) * tail_s + _allowed_j(base, now)
+    found_j = difference_j(then, now)
+    return found_j > then.slack_j + now.slack_j and found_j > allowed_difference_j(then, now)
 
 
 class StuckPower:
@@ -258,14 +223,12 @@ class SensorComparison:
             return False
         elapsed_s = power.elapsed_s
         if power.risen_w:
-            self._variance_j2 += (power.risen_w * elapsed_s / 2) ** 2 / 3
+            self._variance_j2 += step_variance_j2(power.risen_w, elapsed_s / 2)
         self.power_update.take(poll.after_s, to_w)
         if poll.average_w is None:
-            self.sampling_j += most_w * (
-                max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
-            )
+            self.sampling_j += unsampled_j(most_w, elapsed_s, sensor_share)
         elif elapsed_s > AVERAGING_S:
-            self.sampling_j += most_w * (elapsed_s - AVERAGING_S)
+            self.sampling_j += unaveraged_j(most_w, elapsed_s)
         return poll.after_s - self.result.latest_s >= EVERY_S
 
     def stuck_power_j(self, poll: Poll, most_w: float) -> float:
@@ -294,9 +257,9 @@ class SensorComparison:
             latest.totals.integrated_j + watts * averaging_s / 2,
             self.sampling_j,
             self._variance_j2,
-            slack_j=self._lag_error_j(polls, range_w)
-            + highest_w * self._counter_update.s / 2
-            + unseen_j,
+            slack_j=compared_slack_j(
+                self._delays_j(polls, range_w), highest_w, self._counter_update.s, unseen_j
+            ),
             power_w=watts,
             lag_s=(lag_s := averaging_s + self.power_update.s + self._counter_update.s),
             age_s=lag_s,
@@ -307,16 +270,17 @@ class SensorComparison:
         """Return the largest error of the energy where the power replaces the counter, from the
         delays of both.
         """
-        range_w, highest_w = self._recent_range_w(polls) if polls else (0.0, 0.0)
-        return (
-            self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s if polls else 0.0
-        )
+        if not polls:
+            return 0.0
+        range_w, highest_w = self._recent_range_w(polls)
+        delays_j = self._delays_j(polls, range_w)
+        return replaced_counter_j(delays_j, highest_w, self._counter_update.s)
 
-    def _lag_error_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
+    def _delays_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
         averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
         spacing_s = poll_time_s(polls[-1]) - poll_time_s(polls[-2]) if len(polls) > 1 else 0.0
-        return range_w * (
-            averaging_s / 2 + self.power_update.s + self._counter_update.s + spacing_s
+        return sensor_delays_j(
+            range_w, averaging_s, self.power_update.s, self._counter_update.s, spacing_s
         )
 
     def _recent_range_w(self, polls: Sequence[MeteredPoll]) -> tuple[float, float]:
@@ -336,11 +300,9 @@ class SensorComparison:
         before = polls[_first_since(polls, since_s)]
         if latest.counted_j is None or before.counted_j is None:
             return 0.0
-        elapsed_s, counted_j = (
-            poll_time_s(latest) - poll_time_s(before),
-            latest.counted_j - before.counted_j,
-        )
-        return max(0.0, counted_j - highest_w * elapsed_s, lowest_w * elapsed_s - counted_j)
+        elapsed_s = poll_time_s(latest) - poll_time_s(before)
+        counted_j = latest.counted_j - before.counted_j
+        return outside_range_j(counted_j, lowest_w, highest_w, elapsed_s)
 
     def _averaged(
         self, polls: Sequence[MeteredPoll], now: ComparedEnergy, unseen_j: float
@@ -360,9 +322,14 @@ class SensorComparison:
         lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
         latest = [item.poll for item in items]
         lowest_w, highest_w = power_range_w(latest)
-        slack_j = (
-            (highest_w - lowest_w) * lag_s**2 / 2 + highest_w * update_s**2 / 4 + unseen_j * lag_s
-        ) / mean_s
+        slack_j = averaged_slack_j(
+            highest_w - lowest_w,
+            highest_w,
+            lag_s=lag_s,
+            update_s=update_s,
+            outside_j=unseen_j,
+            mean_s=mean_s,
+        )
         if slack_j >= now.slack_j:
             return None
         counted_j = [item.counted_j for item in items if item.counted_j is not None]

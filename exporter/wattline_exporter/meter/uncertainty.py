@@ -18,6 +18,18 @@ UNRESOLVED_S = 0.025 / 4
 loads that switch faster: the sensor reports only their mean, so they do not widen the range of
 powers.
 """
+LONG_SLACK_S = 0.1
+"""Error of an update's time above which the highest nearby power, instead of the slope between two
+points, bounds the power during it.
+"""
+_PEAK_OVER_MEAN = 4.0
+"""Largest assumed ratio of the power to its mean between two polls, of a device without power
+readings.
+"""
+_NOISE = 0.02
+"""Noise of power readings, and of the time of updates, as a share of the power."""
+_DEVIATIONS = 5.0
+"""Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,261 @@ def averaging_j(powers_w: Sequence[float]) -> float:
     A mean over a window is off by at most an eighth of the window times the largest step.
     """
     return (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+
+
+def raised_j(joules: float, total_j: float) -> float:
+    """Return the error of an energy below the exported total, to which it is raised.
+
+    Exported totals never fall. Formula: max(0, total_j - joules).
+    """
+    return max(0.0, total_j - joules)
+
+
+def bridged_instant_j(pending_j: float, instant_j: float) -> float:
+    """Return the error of an instant after the counter's latest trusted value.
+
+    `pending_j` is the error of the bridge so far, `instant_j` that of the delayed power at one
+    instant.
+    """
+    return pending_j + instant_j
+
+
+def unplaced_j(before: MeterTotals, after: MeterTotals) -> float:
+    """Return the unseen energy between two polls, which may lie on either side of an instant
+    between them: Δ `unseen_j`.
+    """
+    return after.unseen_j - before.unseen_j
+
+
+# -- contributions to the half-width between two updates of a sensor
+
+
+def unread_j(seconds: float, most_w: float) -> float:
+    """Return the largest energy of a time without a reading, in which up to `most_w` may flow."""
+    return seconds * most_w
+
+
+def update_time_j(slack_s: float, mean_w: float, most_w: float) -> float:
+    """Return the energy within the error of an update's time: slack_s · mean_w.
+
+    Where `slack_s` is above LONG_SLACK_S, the power during it may be far from the mean: it is up
+    to `most_w`.
+    """
+    return slack_s * (mean_w if slack_s <= LONG_SLACK_S else most_w)
+
+
+def between_updates_j(joules: float, least_j: float, most_j: float) -> float:
+    """Return the larger distance of an energy from its bounds, the energies at the lowest and at
+    the highest power.
+    """
+    return max(most_j - joules, joules - least_j, 0.0)
+
+
+def extrapolation_j(
+    reach_s: float, beyond_s: float, slack_s: float, low_w: float, high_w: float
+) -> float:
+    """Return the error of an energy outside of the updates.
+
+    For `reach_s` the energy follows the latest slope, and the power is between `low_w` and
+    `high_w`. For `beyond_s` after that, and for the error of the update's time, it may be `high_w`.
+    Formula: reach_s · (high_w - low_w) + (beyond_s + slack_s) · high_w.
+    """
+    return reach_s * (high_w - low_w) + (beyond_s + slack_s) * high_w
+
+
+def power_bounds_w(least_w: float, most_w: float, powers_w: Sequence[float]) -> tuple[float, float]:
+    """Return the lowest and the highest power that the slopes between updates and the power
+    readings allow.
+
+    The slopes are from `least_w` to `most_w`. Where the readings do not reach a slope, the load
+    switches faster than the sensors show, between powers that neither of them does: the range then
+    extends as far again.
+    """
+    if not powers_w:
+        return least_w, most_w
+    read_low_w = min(powers_w)
+    read_high_w = max(powers_w)
+    low_w = min(least_w, read_low_w)
+    high_w = max(most_w, read_high_w)
+    range_w = high_w - low_w
+    noise_w = 1.0 + _NOISE * high_w
+    if read_high_w < high_w - noise_w:
+        high_w += range_w
+    if read_low_w > low_w + noise_w:
+        low_w = max(0.0, low_w - range_w)
+    return low_w, high_w
+
+
+def peak_w(mean_w: float) -> float:
+    """Return the highest power of a device without power readings: four times its mean power
+    between two polls, since the load may switch faster.
+    """
+    return _PEAK_OVER_MEAN * mean_w
+
+
+# -- contributions to the half-width within a long step of a counter
+
+
+def power_shift_j(range_w: float, slack_s: float, spacing_s: float) -> float:
+    """Return the error of an integral of power whose changes have unknown times.
+
+    A change lies anywhere between two readings, and each reading's time is known to ± `slack_s`.
+    Formula: range_w · max(slack_s, spacing_s / 2).
+    """
+    return range_w * max(slack_s, spacing_s / 2)
+
+
+def unexplained_step_j(step_j: float, power_j: float, slack_s: float, most_w: float) -> float:
+    """Return the energy of a counter's step that the power readings do not show, which flowed at
+    an unknown time.
+
+    It is 0 up to the accuracy of both: 5 %, and `slack_s`, the errors of both updates' times, at
+    `most_w`.
+    """
+    difference_j = abs(step_j - power_j)
+    return difference_j if difference_j > slack_s * most_w + TOLERANCE * power_j else 0.0
+
+
+def scaled_step_j(
+    shift_j: float, ratio: float, since_j: float, rest_j: float, most_j: float
+) -> float:
+    """Return the error of an energy within a step, placed as the power flowed.
+
+    The power is scaled by `ratio` so that its energy is the step's; that error grows with the
+    distance from the nearer end, `since_j` or `rest_j` away. The error is at most `most_j`, the
+    distance to the farther end. Formula: min(shift_j + |ratio - 1| · min(since_j, rest_j), most_j).
+    """
+    return min(shift_j + abs(ratio - 1) * min(since_j, rest_j), most_j)
+
+
+# -- bounds of the difference of a counter and the power
+
+
+class ComparedEnergy(NamedTuple):
+    """Both energies at one instant.
+
+    `sampling_j`: largest energy so far that the power sensor has not measured. `variance_j2`:
+    variance of the integral. `slack_j`: largest difference at this instant that results from update
+    periods and averaging. `lag_s`: longest delay of `power_w` behind the true power. `age_s`: age
+    of the energies at `t_s`.
+    """
+
+    t_s: float
+    counted_j: float
+    integrated_j: float
+    sampling_j: float
+    variance_j2: float
+    slack_j: float
+    power_w: float
+    lag_s: float
+    age_s: float
+
+
+def difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the difference of both energies between two instants."""
+    return abs((now.counted_j - then.counted_j) - (now.integrated_j - then.integrated_j))
+
+
+def allowed_difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest difference of two accurate sensors.
+
+    It is 5 % of the larger energy, the slacks of both instants, the delay of a changed power, five
+    standard deviations of the integral, and the energy that was not sampled.
+    """
+    most_j = max(now.counted_j - then.counted_j, now.integrated_j - then.integrated_j)
+    lag_j = abs(now.power_w - then.power_w) * max(now.lag_s, then.lag_s)
+    deviations_j = _DEVIATIONS * math.sqrt(now.variance_j2 - then.variance_j2)
+    return (
+        TOLERANCE * most_j
+        + then.slack_j
+        + now.slack_j
+        + lag_j
+        + deviations_j
+        + now.sampling_j
+        - then.sampling_j
+    )
+
+
+def disagreement_j(
+    base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy, next_s: float
+) -> float:
+    """Return the largest error of either energy until the next comparison in `next_s`.
+
+    The difference since `base` may grow on as it did since then, or since `last`, for the age of
+    the energies and `next_s`.
+    """
+    since_base_j = difference_j(base, now)
+    tail_s = now.age_s + next_s
+    mean_w = since_base_j / max(now.t_s - base.t_s, tail_s)
+    latest_w = difference_j(last, now) / (now.t_s - last.t_s) if now.t_s > last.t_s else 0.0
+    return since_base_j + max(mean_w, latest_w) * tail_s + allowed_difference_j(base, now)
+
+
+def sensor_delays_j(
+    range_w: float,
+    averaging_s: float,
+    power_update_s: float,
+    counter_update_s: float,
+    spacing_s: float,
+) -> float:
+    """Return the difference of both energies at one instant that results from their delays.
+
+    Power in a range of `range_w` is late by half of its averaging window, its update period, the
+    counter's, and the time between two polls.
+    """
+    return range_w * (averaging_s / 2 + power_update_s + counter_update_s + spacing_s)
+
+
+def replaced_counter_j(delays_j: float, highest_w: float, update_s: float) -> float:
+    """Return the error where power replaces a counter: the delays of both, and the energy since
+    the counter's latest update, up to `update_s` ago. Formula: delays_j + highest_w · update_s.
+    """
+    return delays_j + highest_w * update_s
+
+
+def compared_slack_j(delays_j: float, highest_w: float, update_s: float, outside_j: float) -> float:
+    """Return the largest difference of both energies at one instant.
+
+    The counter is half an update period old on average. Formula: delays_j
+    + highest_w · update_s / 2 + outside_j.
+    """
+    return delays_j + highest_w * update_s / 2 + outside_j
+
+
+def averaged_slack_j(  # noqa: PLR0913  # both sensors' delays, and the window of the mean
+    range_w: float,
+    highest_w: float,
+    *,
+    lag_s: float,
+    update_s: float,
+    outside_j: float,
+    mean_s: float,
+) -> float:
+    """Return the largest difference of both energies averaged over `mean_s`.
+
+    A change of power shifts the energies for `lag_s`, by range_w · lag_s / 2 on average; an update
+    of the counter is late for `update_s`, by highest_w · update_s / 4. Each counts for its share of
+    the mean. Formula: (range_w · lag_s² / 2 + highest_w · update_s² / 4 + outside_j · lag_s)
+    / mean_s.
+    """
+    return (range_w * lag_s**2 / 2 + highest_w * update_s**2 / 4 + outside_j * lag_s) / mean_s
+
+
+def outside_range_j(counted_j: float, lowest_w: float, highest_w: float, elapsed_s: float) -> float:
+    """Return the energy by which a counter left the range of the powers in `elapsed_s`."""
+    return max(0.0, counted_j - highest_w * elapsed_s, lowest_w * elapsed_s - counted_j)
+
+
+def unsampled_j(most_w: float, elapsed_s: float, share: float) -> float:
+    """Return the energy that instantaneous power does not show: in the time above an update
+    period, and in the share of the time that its window does not cover.
+    """
+    return most_w * (max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - share) * elapsed_s)
+
+
+def unaveraged_j(most_w: float, elapsed_s: float) -> float:
+    """Return the energy that averaged power does not show: in the time above its window."""
+    return most_w * max(0.0, elapsed_s - AVERAGING_S)
 
 
 def silence_j(most_w: float, silent_s: float) -> float:

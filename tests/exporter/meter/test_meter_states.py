@@ -194,6 +194,63 @@ def test_lost_bridge_error_becomes_unseen():
     assert meter_of(polls).totals.unseen_j == pytest.approx(300.0 + 0.05 * 300.0 * 61.0)
 
 
+def test_lost_bridge_keeps_each_step_of_a_rising_power():
+    # 300 W until 60 s, then 400, 600 and 900 W a second later each; the counter is lost at 62 s.
+    # Trapezoids of 350, 500 and 750 J follow the 18,000 J
+    meter = meter_of([poll(0.0, 100.0, 300.0), *seconds_of(1, 60, instant_w=300.0)])
+    assert meter.totals.energy_j == pytest.approx(18_000.0)
+
+    steps_j = []
+    states = []
+    for t, watts in ((61.0, 400.0), (62.0, 600.0), (63.0, 900.0)):
+        steps_j.append(meter.push(poll(t, None, watts)))
+        states.append(type(meter.state))
+
+    assert states == [Bridging, Integrating, Integrating]
+    assert steps_j == pytest.approx([350.0, 500.0, 750.0])
+    assert meter.totals.energy_j == pytest.approx(19_600.0)
+    assert meter.totals.integrated_j == pytest.approx(19_600.0)
+    assert meter.totals.covered_s == pytest.approx(63.0)
+
+
+def test_lost_bridge_error_is_added_once():
+    # 300 J of the counter's delay and 915 J of the bridge at 62 s; the power adds none after that
+    polls = [poll(0.0, 100.0, 300.0), *seconds_of(1, 64, instant_w=300.0)]
+    meter = meter_of(polls)
+
+    assert meter.totals.unseen_j == pytest.approx(300.0 + 915.0)
+    assert meter.state.pending_j == 0.0
+
+
+def test_lost_bridge_after_a_late_counter_has_caught_up():
+    # the counter shows nothing of 300 W for 2 s, then it is missing: the bridge makes up for the
+    # 600 J before the counter is lost
+    polls = [poll(float(t), 100.0, 300.0) for t in range(3)]
+    meter = meter_of([*polls, *seconds_of(3, 66, instant_w=300.0)])
+
+    assert isinstance(meter.state, Integrating)
+    assert meter.totals.energy_j == pytest.approx(300.0 * 66.0)
+
+
+@pytest.mark.parametrize(
+    ("back_s", "joules"),
+    [(61, 310.0 * 61.0), (62, 300.0 * 62.0)],
+    ids=["the counter corrects the bridge", "the counter is a new one"],
+)
+def test_lost_bridge_begins_after_60_s(back_s, joules):
+    # the counter measures 310 W, the power 300 W. The counter is back after a bridge of 60 or 61 s,
+    # and counts from there
+    bridge = seconds_of(1, back_s - 1, instant_w=300.0)
+    meter = meter_of([poll(0.0, 100.0, 300.0), *bridge])
+
+    meter.push(poll(float(back_s), 100.0 + 310.0 * back_s, 300.0))
+    assert isinstance(meter.state, Counting)
+    assert meter.totals.energy_j == pytest.approx(joules)
+
+    meter.push(poll(back_s + 1.0, 100.0 + 310.0 * (back_s + 1), 300.0))
+    assert meter.totals.energy_j == pytest.approx(joules + 310.0)
+
+
 def test_restarted_counter_error_is_two_updates_at_the_limit():
     # 5 % of the 500 J of the power, and two updates of up to a second at 700 W
     meter = DeviceMeter()

@@ -2,28 +2,52 @@
 
 import pytest
 
+from wattline_exporter.meter.totals import MeterTotals
 from wattline_exporter.meter.uncertainty import (
+    ComparedEnergy,
     DoubtfulWindow,
     EnergyMark,
+    allowed_difference_j,
+    averaged_slack_j,
     averaging_j,
+    between_updates_j,
     bridge_tolerance_j,
+    bridged_instant_j,
+    compared_slack_j,
     counter_delay_j,
+    difference_j,
+    disagreement_j,
     doubt_at_j,
     edges_j,
     end_until_j,
     energy_between,
     expired_lease_j,
+    extrapolation_j,
     fast_load_j,
     late_doubt_j,
     long_interval_j,
+    outside_range_j,
+    peak_w,
+    power_bounds_w,
+    power_shift_j,
+    raised_j,
     random_j,
+    replaced_counter_j,
+    scaled_step_j,
+    sensor_delays_j,
     silence_j,
     since_report_j,
     step_variance_j2,
     stuck_power_j,
+    unaveraged_j,
+    unexplained_step_j,
     unknown_power_j,
     unmeasured_share_j,
+    unplaced_j,
+    unread_j,
+    unsampled_j,
     unseen_j,
+    update_time_j,
     with_doubt,
     with_uncertain_end,
 )
@@ -125,6 +149,182 @@ def test_fast_load_error_is_a_quarter_of_the_window(uses_instant_power, half_wid
 
 def test_averaging_error_is_an_eighth_of_a_second_of_the_largest_step():
     assert averaging_j((100.0, 300.0, 500.0)) == 50.0
+
+
+def test_raised_energy_error_is_its_distance_to_the_exported_total():
+    assert raised_j(990.0, 1_000.0) == 10.0
+    assert raised_j(1_000.0, 990.0) == 0.0
+
+
+def test_bridged_instant_errors_of_bridge_and_instant_add_up():
+    assert bridged_instant_j(315.0, 40.0) == 355.0
+
+
+def test_unplaced_energy_is_the_unseen_energy_between_two_polls():
+    assert unplaced_j(MeterTotals(unseen_j=200.0), MeterTotals(unseen_j=275.0)) == 75.0
+
+
+def test_unread_time_may_be_at_the_limit():
+    assert unread_j(2.0, 700.0) == 1_400.0
+
+
+@pytest.mark.parametrize(
+    ("slack_s", "half_width_j"),
+    [(0.05, 15.0), (0.1, 30.0), (0.125, 87.5)],
+    ids=["mean power", "longest slack of the mean", "limit"],
+)
+def test_update_time_error_has_the_mean_power_or_the_limit(slack_s, half_width_j):
+    # a mean of 300 W, at most 700 W
+    assert update_time_j(slack_s, 300.0, 700.0) == half_width_j
+
+
+@pytest.mark.parametrize(
+    ("least_j", "most_j", "half_width_j"),
+    [(100.0, 180.0, 50.0), (140.0, 190.0, 40.0), (151.0, 149.0, 0.0)],
+)
+def test_between_updates_error_reaches_the_farther_bound(least_j, most_j, half_width_j):
+    assert between_updates_j(150.0, least_j, most_j) == half_width_j
+
+
+def test_extrapolation_error_is_the_range_then_the_highest_power():
+    # 0.25 s between 100 and 500 W: 100 J. 2 s, and 0.5 s of the update's time, at 500 W: 1,250 J
+    assert extrapolation_j(0.25, 2.0, 0.5, 100.0, 500.0) == 1_350.0
+
+
+@pytest.mark.parametrize(
+    ("powers_w", "bounds_w"),
+    [
+        ([], (100.0, 300.0)),
+        ([90.0, 310.0], (90.0, 310.0)),
+        ([200.0], (0.0, 500.0)),  # no reading within 1 W and 2 % of a slope: 200 W further
+        ([107.0, 293.0], (100.0, 300.0)),  # both within 1 + 6 W
+        ([107.5, 292.5], (0.0, 500.0)),
+    ],
+)
+def test_power_bounds_extend_where_no_reading_reaches_a_slope(powers_w, bounds_w):
+    assert power_bounds_w(100.0, 300.0, powers_w) == bounds_w
+
+
+def test_power_bounds_lowest_power_falls_by_the_range():
+    # slopes of 400 to 500 W, a reading of 450 W: 100 W further on either side
+    assert power_bounds_w(400.0, 500.0, [450.0]) == (300.0, 600.0)
+
+
+def test_peak_power_is_four_times_the_mean():
+    assert peak_w(300.0) == 1_200.0
+
+
+@pytest.mark.parametrize(("spacing_s", "half_width_j"), [(0.25, 100.0), (1.0, 200.0)])
+def test_power_shift_is_the_slack_or_half_the_spacing(spacing_s, half_width_j):
+    # 400 W higher, at a time known to ± 0.25 s, or between two readings
+    assert power_shift_j(400.0, 0.25, spacing_s) == half_width_j
+
+
+def test_unexplained_step_is_what_the_accuracy_of_both_does_not_explain():
+    # 0.1 s at 700 W and 5 % of 700 J explain 105 J
+    assert unexplained_step_j(1_000.0, 700.0, 0.1, 700.0) == 300.0
+    assert unexplained_step_j(400.0, 700.0, 0.1, 700.0) == 300.0
+    assert unexplained_step_j(804.0, 700.0, 0.1, 700.0) == 0.0
+    assert unexplained_step_j(806.0, 700.0, 0.1, 700.0) == 106.0
+
+
+def test_scaled_step_error_grows_from_the_nearer_end():
+    # 10 J of shifted power, and 25 % of the 40 J to the nearer end
+    assert scaled_step_j(10.0, 1.25, 100.0, 40.0, 200.0) == 20.0
+    assert scaled_step_j(10.0, 0.75, 40.0, 100.0, 200.0) == 20.0
+
+
+def test_scaled_step_error_is_at_most_the_farther_end():
+    assert scaled_step_j(10.0, 1.25, 100.0, 40.0, 15.0) == 15.0
+
+
+def compared(t_s, counted_j, integrated_j, **values):
+    fields = {
+        "sampling_j": 0.0,
+        "variance_j2": 0.0,
+        "slack_j": 0.0,
+        "power_w": 300.0,
+        "lag_s": 1.0,
+        "age_s": 1.0,
+    }
+    return ComparedEnergy(t_s, counted_j, integrated_j, **(fields | values))
+
+
+def test_difference_is_that_of_both_increases():
+    then = compared(0.0, 5_000.0, 4_000.0)
+
+    assert difference_j(then, compared(10.0, 6_000.0, 4_900.0)) == 100.0
+    assert difference_j(then, compared(10.0, 5_900.0, 5_000.0)) == 100.0
+
+
+def test_allowed_difference_is_the_sum_of_all_contributions():
+    # 5 % of 1,000 J, slacks of 10 and 15 J, 200 W more for a delay of 1 s, 5 standard deviations of
+    # 2 J, and 30 J that were not sampled
+    then = compared(0.0, 0.0, 0.0, slack_j=10.0, power_w=100.0, lag_s=0.5, sampling_j=20.0)
+    now = compared(10.0, 1_000.0, 900.0, slack_j=15.0, variance_j2=4.0, sampling_j=50.0)
+
+    assert allowed_difference_j(then, now) == pytest.approx(50 + 10 + 15 + 200 + 10 + 30)
+    lower = now._replace(counted_j=900.0, integrated_j=1_000.0)
+    assert allowed_difference_j(then, lower) == allowed_difference_j(then, now)
+
+
+@pytest.mark.parametrize(
+    ("base_s", "last", "grown_j"),
+    [
+        (0.0, (8.0, 400.0, 360.0), 60.0),  # 60 J more in the last 2 s: 30 W for 2 s
+        (0.0, (8.0, 900.0, 800.0), 20.0),  # no more since: 100 J in 10 s, 10 W for 2 s
+        (0.0, (10.0, 1_000.0, 900.0), 20.0),  # the first comparison since the base
+        (9.5, (9.5, 950.0, 850.0), 100.0),  # 100 J in 0.5 s count as 100 J in 2 s
+    ],
+)
+def test_disagreement_grows_until_the_next_comparison(base_s, last, grown_j):
+    # 100 J between both, which may grow for an age of 1 s and 1 s more, and 5 % of 1,000 J
+    base = compared(base_s, 0.0, 0.0)
+    now = compared(10.0, 1_000.0, 900.0)
+
+    doubt_j = disagreement_j(base, compared(*last), now, 1.0)
+
+    assert doubt_j == pytest.approx(100.0 + grown_j + 50.0)
+
+
+def test_sensor_delays_are_half_the_window_the_updates_and_the_spacing():
+    # 400 W for 0.5 s of a window of 1 s, updates of 0.125 and 0.25 s, and 0.0625 s between polls
+    assert sensor_delays_j(400.0, 1.0, 0.125, 0.25, 0.0625) == 375.0
+
+
+def test_replaced_counter_error_has_its_latest_update_at_the_highest_power():
+    # 375 J of delays, and 700 W for an update of 0.25 s
+    assert replaced_counter_j(375.0, 700.0, 0.25) == 550.0
+
+
+def test_compared_slack_has_half_an_update_of_the_counter():
+    # 375 J of delays, 700 W for half of 0.25 s, and 20 J outside of the range of powers
+    assert compared_slack_j(375.0, 700.0, 0.25, 20.0) == 482.5
+
+
+def test_averaged_slack_is_the_share_of_the_delays_in_the_mean():
+    # 400 W · 0.25 s² / 2 = 50 J·s, 800 W · 0.25² s² / 4 = 12.5 J·s and 30 J · 0.5 s = 15 J·s in 2 s
+    slack_j = averaged_slack_j(400.0, 800.0, lag_s=0.5, update_s=0.25, outside_j=30.0, mean_s=2.0)
+
+    assert slack_j == 38.75
+
+
+@pytest.mark.parametrize(("counted_j", "outside_j"), [(150.0, 25.0), (20.0, 5.0), (60.0, 0.0)])
+def test_outside_range_is_the_energy_beyond_the_powers(counted_j, outside_j):
+    # 0.25 s between 100 and 500 W: 25 to 125 J
+    assert outside_range_j(counted_j, 100.0, 500.0, 0.25) == outside_j
+
+
+def test_unsampled_energy_is_above_an_update_and_outside_of_the_window():
+    # 0.3 s: 0.2 s above an update of 0.1 s, and 3/4 of 0.3 s, at 700 W
+    assert unsampled_j(700.0, 0.3, 0.25) == pytest.approx(140.0 + 157.5)
+    assert unsampled_j(700.0, 0.05, 1.0) == 0.0
+
+
+def test_unaveraged_energy_is_above_the_window():
+    # 3 s: 2 s above a window of 1 s, at 700 W
+    assert unaveraged_j(700.0, 3.0) == 1_400.0
+    assert unaveraged_j(700.0, 0.5) == 0.0
 
 
 def test_silence_is_the_limit_since_the_last_update_that_a_poll_may_show():
