@@ -39,6 +39,7 @@ from wattline_exporter.meter.power_comparison import SensorComparison, power_ran
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
 from wattline_exporter.meter.totals import (
     ZERO_TOTALS,
+    LastPoll,
     MeteredPoll,
     MeterTotals,
     PowerStep,
@@ -605,6 +606,28 @@ class DeviceMeter:
         if self.has_counter or self.latest is None:
             return 2.2 * self._update_s
         return self._power_clock.lag_s(self.latest) + 0.1
+
+    def last_poll(self) -> LastPoll | None:
+        """Return the latest poll as a later exporter needs it; None before the first one.
+
+        A counter's value dates from the last update before the call, an integral of power lags by
+        the delay of the power.
+        """
+        latest = self.latest
+        if latest is None:
+            return None
+        if not self.has_counter:
+            delay_s = self.settling_s()
+        elif self._update_s >= SENSOR_PERIOD_S:
+            delay_s = self.counter.update.s
+        else:
+            delay_s = self._update_s
+        return LastPoll(
+            latest.after_s,
+            self.max_w / LIMIT_MARGIN,
+            latest.before_s - delay_s,
+            self.state.pending_j,
+        )
 
     def mark(self, t_s: float) -> EnergyMark:
         """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time

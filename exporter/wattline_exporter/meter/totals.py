@@ -91,12 +91,16 @@ ZERO_TOTALS = MeterTotals()
 
 
 class LastPoll(NamedTuple):
-    """Time of a device's last poll (CLOCK_BOOTTIME), and the power that the device cannot
-    exceed.
-    """
+    """Last poll of a device before its exporter stopped. Times are CLOCK_BOOTTIME."""
 
     t_s: float
     most_w: float
+    """Power that the device cannot exceed."""
+    shown_s: float
+    """Time up to which the poll shows the energy: its values may be older than the poll."""
+    pending_j: float = 0.0
+    """Largest error of the energy at that time, which a later value of the counter would correct.
+    """
 
 
 class MeteredPoll(NamedTuple):

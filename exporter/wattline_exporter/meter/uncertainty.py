@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from wattline.figures import NORMAL_95
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
-from wattline_exporter.meter.totals import MeterTotals
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
 
 TOLERANCE = 0.05
 """Largest relative difference between the energies of two accurate sensors."""
@@ -441,12 +441,13 @@ def unaveraged_j(most_w: float, elapsed_s: float) -> float:
     return most_w * max(0.0, elapsed_s - AVERAGING_S)
 
 
-def silence_j(most_w: float, silent_s: float) -> float:
-    """Return the largest energy since the last poll of an exporter that stopped `silent_s` ago.
+def silence_j(last: LastPoll, most_w: float, t_s: float) -> float:
+    """Return the largest error at `t_s` of the energy at the last poll of an exporter that stopped.
 
-    The poll's values may be one update of the sensor old.
+    Since `shown_s` any power up to `most_w` may have flowed. Before the poll, its energy may be
+    from after `t_s`. Formula: most_w · max(t_s - shown_s, polled_s - t_s) + pending_j.
     """
-    return most_w * (silent_s + SENSOR_PERIOD_S)
+    return most_w * max(t_s - last.shown_s, last.t_s - t_s) + last.pending_j
 
 
 def end_until_j(end: EnergyMark, latest: EnergyMark) -> float:

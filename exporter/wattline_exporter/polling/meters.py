@@ -60,6 +60,7 @@ class EnergyMeters:
         """Devices that were polled at least once by this process."""
         self.slots_at = slots_at
         self._clock = clock
+        self._saved_polls = {} if saved.saved_s is None else dict(saved.polls)
         self._power_samples: list[PowerSample] = []
         self._period_s = SLOW_S
 
@@ -156,11 +157,16 @@ class EnergyMeters:
                 yield device, meter.totals.energy_j, meter.latest.after_s
 
     def last_polls(self) -> dict[Device, LastPoll]:
-        return {
-            device: LastPoll(meter.latest.after_s, meter.max_w / LIMIT_MARGIN)
-            for device, meter in self.meters.items()
-            if meter.latest
-        }
+        """Return the last poll of each device that this exporter or the one before it polled."""
+        polls = {}
+        for device, meter in self.meters.items():
+            last = meter.last_poll()
+            saved = self._saved_polls.get(device)
+            if last and saved and last.t_s <= saved.t_s:
+                last = saved
+            if last:
+                polls[device] = last
+        return polls
 
     def drain_power_samples(self) -> Collection[PowerSample]:
         """Return the GPUs' power samples since the last call, and forget them."""

@@ -349,7 +349,7 @@ class Ledger:
             self._live.counters.take_changed(),
             self.attribution.energies.take_changes(),
             self.attribution.energies.idle_w,
-            self._clock().s,
+            self._clock(),
             self._live.energy.last_polls(),
         )
 

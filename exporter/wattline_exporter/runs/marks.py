@@ -119,26 +119,25 @@ def mark_end(run: RunRecord, meters: Meters) -> None:
 
 
 def marks_of_totals(
-    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll], saved_s: float
+    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll]
 ) -> Callable[[float], Marks]:
     """Return the marks at any instant, from the last totals of a previous exporter.
 
-    Up to its limit, a device may have used any power between its last poll and the instant.
+    Up to its limit, a device may have used any power between its last poll and the instant. A
+    device that was not polled has no mark: its energy is unknown.
     """
-    known = {
-        device: (total, polls.get(device, LastPoll(saved_s, total.peak_w)))
-        for device, total in totals.items()
-    }
 
     def at(t_s: float) -> Marks:
-        return {
-            device: replace(
-                mark_at_totals(total),
-                half_width_j=silence_j(last.most_w, abs(t_s - last.t_s)),
-                most_w=last.most_w,
+        marks = {}
+        for device, total in totals.items():
+            last = polls.get(device)
+            if last is None:
+                continue
+            most_w = max(last.most_w, total.peak_w)
+            marks[device] = replace(
+                mark_at_totals(total), half_width_j=silence_j(last, most_w, t_s), most_w=most_w
             )
-            for device, (total, last) in known.items()
-        }
+        return marks
 
     return at
 

@@ -61,7 +61,7 @@ class Shutdown(NamedTuple):
 
 
 def last_shutdown(saved: SavedState) -> Shutdown:
-    marks_at = marks_of_totals(saved.totals, saved.polls, saved.saved_s)
+    marks_at = marks_of_totals(saved.totals, saved.polls)
     return Shutdown(saved.saved_s, saved.saved_at, marks_at)
 
 

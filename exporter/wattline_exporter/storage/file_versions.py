@@ -13,7 +13,7 @@ from wattline.contract.history import HISTORY_FILE, REQUESTS_FILE, SCHEMA_VERSIO
 from wattline.contract.requests.stored import REQUESTS_SCHEMA_VERSION
 from wattline_exporter.config.values import OperationError
 
-STATE_SCHEMA_VERSION = 3
+STATE_SCHEMA_VERSION = 4
 FILE_SCHEMAS = {
     STATE_FILE: STATE_SCHEMA_VERSION,
     HISTORY_FILE: SCHEMA_VERSION,

@@ -11,7 +11,7 @@ from wattline_exporter.attribution.policy import AttributedKey, AttributionChang
 from wattline_exporter.meter.emissions import EmissionKey
 from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.sensors.exported_counters import SeriesKey
-from wattline_exporter.sensors.readings import Device, ReadingKey
+from wattline_exporter.sensors.readings import ClockReading, Device, ReadingKey
 
 
 class StoredRun(NamedTuple):
@@ -61,5 +61,6 @@ class StateChanges:
     counters: dict[SeriesKey, CounterTotal | None]
     attributed: AttributionChanges
     idle_w: dict[Device, float]
-    now_s: float
+    now: ClockReading
+    """Instant of the changes, which may be written later."""
     polls: dict[Device, LastPoll] = field(default_factory=dict)

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import sqlite3
-import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from importlib.metadata import version
@@ -66,7 +65,7 @@ CREATE TABLE IF NOT EXISTS idle (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS last_poll (
     kind TEXT NOT NULL, id TEXT NOT NULL, t_s REAL NOT NULL, most_w REAL NOT NULL,
-    PRIMARY KEY (kind, id)
+    shown_s REAL NOT NULL, pending_j REAL NOT NULL, PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS run (
     run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, running INTEGER NOT NULL,
@@ -180,10 +179,8 @@ class StateFile:
             float(meta.get("saved_at", 0)),
             float(meta.get("saved_s", 0)),
             {
-                Device(kind, identity): LastPoll(t_s, most_w)
-                for kind, identity, t_s, most_w in read("SELECT * FROM last_poll")
-                if meta.get("polls_saved_s")
-                == meta.get("saved_s")  # not after a version that does not save them
+                Device(kind, identity): LastPoll(*poll)
+                for kind, identity, *poll in read("SELECT * FROM last_poll")
             },
             {
                 (name, tuple(json.loads(labels))): OwnerAmount(amount, bool(is_shown))
@@ -246,8 +243,9 @@ class StateFile:
                 "INSERT OR REPLACE INTO idle VALUES (?, ?, ?)",
                 [(d.kind, d.id, watts) for d, watts in snapshot.idle_w.items()],
             )
+            self._connection.execute("DELETE FROM last_poll")  # those of an earlier exporter
             self._write(
-                "INSERT OR REPLACE INTO last_poll VALUES (?, ?, ?, ?)",
+                "INSERT INTO last_poll VALUES (?, ?, ?, ?, ?, ?)",
                 [(d.kind, d.id, *poll) for d, poll in snapshot.polls.items()],
             )
             self._write("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?)", snapshot.runs)
@@ -257,15 +255,15 @@ class StateFile:
                     ("schema_version", str(STATE_SCHEMA_VERSION)),
                     ("wattline_version", self._program),
                     ("boot_id", self._boot_id),
-                    ("saved_at", repr(time.time())),
-                    ("saved_s", repr(snapshot.now_s)),
-                    ("polls_saved_s", repr(snapshot.now_s)),
+                    ("saved_at", repr(snapshot.now.at)),
+                    ("saved_s", repr(snapshot.now.s)),
                 ],
             )
 
-        if not 0 <= snapshot.now_s - self._archived_s < ARCHIVE_EVERY_S:
+        now_s = snapshot.now.s
+        if not 0 <= now_s - self._archived_s < ARCHIVE_EVERY_S:
             is_done = archive_runs(self._connection) < ARCHIVED_AT_ONCE
-            self._archived_s = snapshot.now_s if is_done else -math.inf
+            self._archived_s = now_s if is_done else -math.inf
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         if rows:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.exporter.meter.polls import GPU, counter_polls, meter_of, poll
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
-from wattline_exporter.meter.totals import KEPT_S
+from wattline_exporter.meter.totals import KEPT_S, LastPoll
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.sensors.readings import Poll
 
@@ -128,3 +128,46 @@ def test_mark_delayed_call_interval_contains_the_true_energy(delay_s):
 
     energy = energy_between(meter.mark(5.0), end)
     assert abs(energy.joules - 350.0 * (5.03 + delay_s)) <= energy.half_width_j
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "shown_s"),
+    [
+        pytest.param({"counter_j": 1_000.0}, {}, 8.8, id="counter: an unknown update, 1 s"),
+        pytest.param(
+            {"counter_j": 1_000.0}, {"update_s": 0.001}, 9.799, id="RAPL: one update of 1 ms"
+        ),
+        pytest.param(
+            {"average_w": 300.0}, {}, 9.15, id="mean power: (0.1 + 1.0) / 2 s, a reading of 0.1 s"
+        ),
+        pytest.param(
+            {"instant_w": 300.0}, {}, 9.6, id="instant power: (0.1 + 0.1) / 2 s, as old again"
+        ),
+    ],
+)
+def test_last_poll_shows_the_energy_up_to_its_call_less_the_delay(values, options, shown_s):
+    # a call of the driver that takes from 9.8 s to 10 s
+    meter = meter_of([Poll(GPU, 9.8, 10.0, **values)], **options)
+    meter.max_w = LIMIT_MARGIN * 700.0
+
+    assert meter.last_poll() == LastPoll(10.0, pytest.approx(700.0), pytest.approx(shown_s), 0.0)
+
+
+def test_last_poll_of_a_counter_with_a_known_update_is_one_update_old():
+    # the counter changes at each poll, every 0.1 s; the last one is at 10 s
+    meter = meter_of([poll(k / 10, counter_j=30.0 * k) for k in range(101)], period_s=0.1)
+
+    assert meter.last_poll().shown_s == pytest.approx(9.9)
+
+
+def test_last_poll_has_the_error_of_power_that_replaces_the_counter():
+    counted = [poll(k / 10, counter_j=30.0 * k, instant_w=300.0) for k in range(101)]
+    bridged = [poll(10.1, instant_w=300.0), poll(10.2, instant_w=300.0)]
+    meter = meter_of([*counted, *bridged], period_s=0.1)
+
+    # one update of 0.1 s at 300 W, and 5 % of 30 J at each of two polls
+    assert meter.last_poll().pending_j == pytest.approx(30.0 + 2 * 1.5)
+
+
+def test_last_poll_without_a_poll_is_none():
+    assert DeviceMeter().last_poll() is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattline_exporter.meter.totals import MeterTotals
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.meter.uncertainty import (
     ComparedEnergy,
     DoubtfulWindow,
@@ -327,9 +327,13 @@ def test_unaveraged_energy_is_above_the_window():
     assert unaveraged_j(700.0, 0.5) == 0.0
 
 
-def test_silence_is_the_limit_since_the_last_update_that_a_poll_may_show():
-    # 700 W for 10 s, and for the 0.1 s by which the last values may be old
-    assert silence_j(700.0, 10.0) == pytest.approx(7_070.0)
+def test_silence_is_the_limit_since_the_time_that_the_last_poll_shows():
+    # polled at 100 s, values of 99.9 s, 3 J pending: 700 W x 10.1 s + 3 J at 110 s
+    last = LastPoll(100.0, 700.0, 99.9, 3.0)
+
+    assert silence_j(last, 700.0, 110.0) == pytest.approx(7_073.0)
+    # at 98 s the values may have all the energy of the 2 s until the poll
+    assert silence_j(last, 700.0, 98.0) == pytest.approx(1_403.0)
 
 
 def test_end_until_is_the_energy_to_the_latest_end_and_its_error():

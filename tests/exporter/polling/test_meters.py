@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.totals import LastPoll, MeterTotals
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
 from wattline_exporter.sensors.readings import ClockReading, Device, Poll, Slot
 
+SAVED = LastPoll(49.0, 700.0, 48.8, 12.0)
 GPU, CORE = Device("gpu", "GPU-0"), Device("core", "0")
 AVERAGE = ("gpu", GPU.id, "average")
 START_AT = 1_790_000_000.0
@@ -72,12 +75,27 @@ def test_emissions_of_another_quality_start_at_zero_before_its_slot() -> None:
 
 def test_restored_meter_keeps_the_power_limit_until_it_is_read_again() -> None:
     saved = SavedTotals(
-        {GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0, polls={GPU: LastPoll(49.0, 700.0)}
+        {GPU: MeterTotals(1_000.0, raw_j=1_000.0)}, saved_s=50.0, polls={GPU: SAVED}
     )
     live = LiveState(saved, slots_at=lambda _: ())
 
     assert live.energy.meter(GPU).most_w == 700.0
-    assert live.energy.last_polls()[GPU].most_w == 700.0
+
+
+def test_last_poll_is_the_saved_one_until_this_exporter_polls() -> None:
+    totals = {GPU: MeterTotals(1_000.0, raw_j=1_000.0)}
+    live = LiveState(SavedTotals(totals, saved_s=50.0, polls={GPU: SAVED}), slots_at=lambda _: ())
+    assert live.energy.last_polls() == {GPU: SAVED}
+
+    live.energy.push([Poll(GPU, 51.0, 51.2, counter_j=1_100.0)])
+    # the counter's update interval is not known yet: at most 1 s before the call at 51 s
+    assert live.energy.last_polls() == {GPU: LastPoll(51.2, 700.0, pytest.approx(50.0))}
+
+
+def test_last_poll_of_another_boot_is_forgotten() -> None:
+    saved = SavedTotals({GPU: MeterTotals(1_000.0)}, saved_s=None, polls={GPU: SAVED})
+
+    assert LiveState(saved, slots_at=lambda _: ()).energy.last_polls() == {}
 
 
 def test_restored_meter_whose_limit_was_unknown_takes_the_first_one() -> None:

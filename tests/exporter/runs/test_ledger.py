@@ -40,7 +40,8 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
             {},
             AttributionChanges({}, set()),
             {},
-            node.now_s,
+            node.now(),
+            node.live.energy.last_polls(),
         )
     )
     saved = state.load()

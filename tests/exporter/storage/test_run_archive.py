@@ -8,6 +8,7 @@ import pytest
 
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.attribution.policy import AttributionChanges
+from wattline_exporter.sensors.readings import ClockReading
 from wattline_exporter.storage.run_archive import KEPT_RUNS
 from wattline_exporter.storage.saved_state import StateChanges, StoredRun
 from wattline_exporter.storage.state_file import StateFile
@@ -38,7 +39,9 @@ def final(number):
 
 
 def changes(now_s, runs):
-    return StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, now_s)
+    return StateChanges(
+        {}, {}, runs, {}, AttributionChanges({}, set()), {}, ClockReading(now_s, now_s, now_s)
+    )
 
 
 @pytest.fixture

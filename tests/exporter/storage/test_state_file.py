@@ -1,7 +1,6 @@
 """State file: last polls of the devices, and a disk without space."""
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,13 @@ import pytest
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.totals import LastPoll
-from wattline_exporter.sensors.readings import Device
-from wattline_exporter.storage.saved_state import StateChanges, StoredRun
+from wattline_exporter.sensors.readings import ClockReading, Device
+from wattline_exporter.storage.saved_state import SavedState, StateChanges, StoredRun
 from wattline_exporter.storage.state_file import StateFile
 
-GPU = Device("gpu", "GPU-0")
+GPU, OTHER = Device("gpu", "GPU-0"), Device("gpu", "GPU-1")
+LAST = LastPoll(99.95, 700.0, 99.8, 2.5)
+NOW = ClockReading(100.0, 1_790_000_000.0, 90.0)
 
 
 def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
 
     def save_run(body: str) -> None:
         runs = [StoredRun("run", 0.0, is_open=True, is_final=False, request="", body=body)]
-        file.save(StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, 100.0))
+        file.save(StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, NOW))
 
     for _ in range(20):
         save_run("short")
@@ -40,32 +41,35 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
     assert left_bytes == 0
 
 
-def save(folder: Path) -> None:
+def save(folder: Path, polls: dict[Device, LastPoll]) -> None:
     file = StateFile(folder)
-    file.save(
-        StateChanges(
-            {}, {}, [], {}, AttributionChanges({}, set()), {}, 100.0, {GPU: LastPoll(99.95, 700.0)}
-        )
-    )
+    file.save(StateChanges({}, {}, [], {}, AttributionChanges({}, set()), {}, NOW, polls))
     file.close()
 
 
-def load_polls(folder: Path) -> dict[Device, LastPoll]:
+def load(folder: Path) -> SavedState:
     file = StateFile(folder)
-    polls = file.load().polls
+    state = file.load()
     file.close()
-    return polls
+    return state
 
 
 def test_last_polls_are_restored(tmp_path: Path) -> None:
-    save(tmp_path)
+    save(tmp_path, {GPU: LAST})
 
-    assert load_polls(tmp_path) == {GPU: LastPoll(99.95, 700.0)}
+    assert load(tmp_path).polls == {GPU: LAST}
 
 
-def test_last_polls_are_ignored_after_a_version_that_does_not_save_them(tmp_path: Path) -> None:
-    save(tmp_path)
-    with closing(sqlite3.connect(tmp_path / STATE_FILE)) as connection, connection:
-        connection.execute("UPDATE meta SET value = '200.0' WHERE key = 'saved_s'")
+def test_last_poll_is_removed_with_the_device(tmp_path: Path) -> None:
+    save(tmp_path, {GPU: LAST, OTHER: LAST})
+    save(tmp_path, {OTHER: LAST})
 
-    assert load_polls(tmp_path) == {}
+    assert load(tmp_path).polls == {OTHER: LAST}
+
+
+def test_save_time_is_the_instant_of_the_changes(tmp_path: Path) -> None:
+    """A disk that is slow for a second must not look like a step of the wall clock."""
+    save(tmp_path, {})
+    state = load(tmp_path)
+
+    assert (state.saved_s, state.saved_at) == (100.0, 1_790_000_000.0)
