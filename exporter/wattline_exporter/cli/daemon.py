@@ -39,12 +39,12 @@ from wattline_exporter.push.client import PushClient
 from wattline_exporter.push.config import PushTarget, push_target
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
-from wattline_exporter.runs.discovery.job_mapping import JobMappingFolder
 from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.runs.discovery.owners import ProcessOwners
 from wattline_exporter.runs.discovery.pending_cgroups import PendingCgroups
 from wattline_exporter.runs.discovery.pods import PodDirectory
 from wattline_exporter.runs.discovery.service import DiscoveryService
+from wattline_exporter.runs.discovery.slurm import JobMappingFolder
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits

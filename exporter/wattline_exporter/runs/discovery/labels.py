@@ -6,28 +6,20 @@ Sources of labels: the environment of a Slurm job, the pod's, the unit, the user
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattline.contract.api import OWNER_LABELS
 from wattline.contract.identity import owner_run_id
 from wattline_exporter.runs.discovery.pods import KnownPod
+from wattline_exporter.runs.discovery.slurm import SLURM_CONF, describe_job
 from wattline_exporter.sensors.processes.cgroup_paths import PREFIX_LENGTH, CgroupOwner
 from wattline_exporter.sensors.processes.procfs import PROC
 from wattline_exporter.sensors.processes.procfs import login_name as find_login_name
 from wattline_exporter.sensors.readings import printable
 
 MAX_VALUE = 128
-SLURM_CONF = Path("/etc/slurm/slurm.conf")
-_DEFAULT_CLUSTER = "cluster"
-_SLURM_LABELS = {
-    "user": "SLURM_JOB_USER",
-    "account": "SLURM_JOB_ACCOUNT",
-    "partition": "SLURM_JOB_PARTITION",
-    "job_name": "SLURM_JOB_NAME",
-    "array_id": "SLURM_ARRAY_JOB_ID",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +69,9 @@ class OwnerLabels:
         some_gpus: tuple[str, ...] = ()
         match owner.kind:
             case "slurm":
-                environment = _environment(pid, self._proc) if pid else {}
-                labels = {
-                    name: environment.get(variable, "") for name, variable in _SLURM_LABELS.items()
-                }
-                cluster = environment.get("SLURM_CLUSTER_NAME") or _cluster_name(self._slurm_conf)
-                # srun alone sets the GPUs of its step only; both name GPUs as NVML does, not as the
-                # job's cgroup
-                gpus, some_gpus = (
-                    _listed(environment, name) for name in ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
-                )
-                restarts = environment.get("SLURM_RESTART_COUNT", "")
-                attempt = int(restarts) + 1 if restarts.isdecimal() else 1
-                run_id = owner_run_id(
-                    "slurm", cluster, owner.id if attempt == 1 else f"{owner.id}.{attempt}"
-                )
+                job = describe_job(owner.id, pid, self._proc, self._slurm_conf)
+                run_id, labels = job.run_id, job.labels
+                gpus, some_gpus = job.gpus, job.some_gpus
             case "kubernetes":
                 run_id = f"pod-{owner.id}"
                 pod = self._find_pod(owner.id, seen_on)
@@ -113,26 +93,3 @@ class OwnerLabels:
             if text and name in self._allowed
         }
         return Description(run_id, {"discovered": owner.kind, **kept}, gpus, some_gpus)
-
-
-def _listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(filter(None, environment.get(name, "").split(",")))
-
-
-def _environment(pid: int, proc: Path) -> Mapping[str, str]:
-    """Return the environment of a process at its start; empty without the permission to read it."""
-    try:
-        content = (proc / str(pid) / "environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (item.decode(errors="replace").partition("=") for item in content.split(b"\0"))
-    return {name: value for name, _, value in pairs if name}
-
-
-def _cluster_name(conf: Path) -> str:
-    try:
-        text = conf.read_text(errors="replace")
-    except OSError:
-        return _DEFAULT_CLUSTER
-    match = re.search(r"^\s*ClusterName\s*=\s*(\S+)", text, re.IGNORECASE | re.MULTILINE)
-    return match[1] if match else _DEFAULT_CLUSTER

@@ -36,6 +36,14 @@ class OwnedProcess:
     unresolved: Unresolved | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AssignedGpus:
+    """GPUs that a scheduler assigned to an owner whose cgroup exists, by index or UUID."""
+
+    owner: CgroupOwner
+    gpus: tuple[str, ...]
+
+
 @dataclass
 class GpuUse:
     """Processes of an owner that are on GPUs, and the UUIDs of these; `shared`: those with other

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from wattline_exporter.runs.discovery.job_mapping import AssignedJob
+from wattline_exporter.runs.discovery.owners import AssignedGpus
 from wattline_exporter.sensors.kubernetes.pod_gpus import PodGpus
 from wattline_exporter.sensors.kubernetes.pods import Pod
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
@@ -252,7 +252,7 @@ class PodDirectory(Service):
         self.request()
         return True
 
-    def assigned(self, known: Iterable[CgroupOwner]) -> dict[CgroupOwner, AssignedJob]:
+    def assigned(self, known: Iterable[CgroupOwner]) -> dict[CgroupOwner, AssignedGpus]:
         """Return the pods that hold GPUs and have a cgroup: those `known` as they are, others as
         they were found.
         """
@@ -263,7 +263,7 @@ class PodDirectory(Service):
         holders = {
             owner: self._pods[uid].gpus for uid, owner in owners.items() if uid in self._pods
         }
-        return {owner: AssignedJob(owner, gpus) for owner, gpus in holders.items() if gpus}
+        return {owner: AssignedGpus(owner, gpus) for owner, gpus in holders.items() if gpus}
 
     async def ended(self, uid: str, until_s: float) -> KnownPod | None:
         """Return a pod whose processes have ended once its status has an outcome, or will have

@@ -15,10 +15,10 @@ from wattline.contract.metrics import DISCOVERY_SOURCE_UP, DISCOVERY_UNRESOLVED,
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.admission import assigned_gpus
 from wattline_exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
-from wattline_exporter.runs.discovery.job_mapping import AssignedJob, JobMappingFolder
 from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.runs.discovery.outcomes import Outcomes
 from wattline_exporter.runs.discovery.owners import (
+    AssignedGpus,
     GpuUse,
     OwnedProcess,
     ProcessOwners,
@@ -27,6 +27,7 @@ from wattline_exporter.runs.discovery.owners import (
 )
 from wattline_exporter.runs.discovery.pending_cgroups import attach_cgroup
 from wattline_exporter.runs.discovery.pods import PodDirectory, PodProcesses
+from wattline_exporter.runs.discovery.slurm import JobMappingFolder
 from wattline_exporter.runs.lifecycle import has_living_process
 from wattline_exporter.runs.open_run import RunRecord
 from wattline_exporter.runs.service import RunService
@@ -196,7 +197,7 @@ class DiscoveryService(Service):
         self._processes.pop(owner, None)
         self._last_exit_s.pop(owner, None)
 
-    def _begin(self, owner: CgroupOwner, use: GpuUse, job: AssignedJob | None) -> None:
+    def _begin(self, owner: CgroupOwner, use: GpuUse, job: AssignedGpus | None) -> None:
         now = self._clock()
         known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
         first = min(known, key=lambda process: process.started_s, default=None)
@@ -226,7 +227,7 @@ class DiscoveryService(Service):
                 *_named(owner),
             )
 
-    def _begin_or_fold(self, owner: CgroupOwner, use: GpuUse, job: AssignedJob | None) -> None:
+    def _begin_or_fold(self, owner: CgroupOwner, use: GpuUse, job: AssignedGpus | None) -> None:
         """Begin the owner's run; while too many runs are open, add the GPUs and processes that were
         seen since.
         """
