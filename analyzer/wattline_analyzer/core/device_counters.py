@@ -56,6 +56,15 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
     return Increase(bound, len(restart_spans_s), partial)
 
 
+def without_restarts(counter: Samples) -> Samples:
+    """Return the samples that count, raised at each restart by the value before it, so that they
+    never fall.
+    """
+    steps = counter_steps(counter.t, counter.value)
+    kept = steps.kept
+    return Samples(counter.t[kept], counter.value[kept[:1]].sum() + steps.increase.cumsum())
+
+
 def _fastest(line: Samples, steps: CounterSteps) -> float:
     """Return the highest rate between two samples, 0 with one sample."""
     if len(line) < 2:

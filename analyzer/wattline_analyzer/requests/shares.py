@@ -12,6 +12,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY
+from wattline_analyzer.core.device_counters import without_restarts
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch, fetch_states
 from wattline_analyzer.core.sample_table import rows_of, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
@@ -61,7 +62,7 @@ class OwnEnergy(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class RunUse:
     """Energy of a run that is open from `open_s[0]` to `open_s[1]`; its requests have a part of the
-    GPU `from_s` on.
+    GPU `from_s` on. `used` never falls.
     """
 
     from_s: float
@@ -206,8 +207,11 @@ def by_loads(
 
     `by_load` has the energies of all runs on the GPU, which begin at 0 with the run and with a
     restart of the exporter, and `read_at` the times up to which they are known, in the same
-    samples. Attribution has the loads before.
+    samples. Attribution has the loads before. `attributed` and `meter` are counters, which may
+    restart.
     """
+    attributed = {name: without_restarts(one) for name, one in attributed.items()}
+    meter = without_restarts(meter)
     at_s, first = np.unique(read_at.value, return_index=True)
     readings = {name: _at_readings(one, read_at.t[first], at_s) for name, one in by_load.items()}
     if len(at_s) < 2 or not readings:
@@ -272,7 +276,7 @@ def _largest_around(values: FloatArray) -> FloatArray:
 
 def _steps(one: Samples, times_s: FloatArray) -> FloatArray:
     """Return the energy between consecutive times, 0 before the first sample and after the last
-    one.
+    one. The samples never fall; only rounding of the interpolation may be below 0.
     """
     if not len(one):
         return np.zeros(len(times_s) - 1)

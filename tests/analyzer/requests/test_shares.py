@@ -185,9 +185,22 @@ def test_energy_by_loads_is_attributed_over_a_restart_to_more_energy():
 
 def test_energy_without_loads_is_the_attributed_one():
     """A history of an earlier version has no energies by load."""
-    attributed = {"a": used(100.0)}
+    found = by_loads({"a": used(100.0)}, {}, NOTHING, METER)
 
-    assert by_loads(attributed, {}, NOTHING, METER) is attributed
+    assert energy_at(found["a"], 0.0, 50.0, 100.0) == pytest.approx([5_000.0, 5_000.0])
+
+
+def test_attributed_energy_counts_from_zero_after_a_restart():
+    """The state folder was new at about 25 s; 5 J are known at 30 s. The sample at 40 s is late."""
+    counter = Samples(
+        np.array([10.0, 20.0, 30.0, 40.0, 50.0]), np.array([1_000.0, 2_000.0, 5.0, 4.5, 105.0])
+    )
+
+    found = by_loads({"a": counter, "b": NOTHING}, {}, NOTHING, METER)
+
+    run = RunUse(0.0, (-np.inf, np.inf), found["a"])
+    assert len(found["b"]) == 0
+    assert run.powers(np.array([10.0, 20.0, 30.0, 50.0])) == pytest.approx([100.0, 0.5, 5.0])
 
 
 @pytest.mark.parametrize(
