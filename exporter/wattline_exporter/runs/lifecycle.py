@@ -302,7 +302,9 @@ def note_doubts(run: RunRecord, live: LiveState, now_s: float | None = None) -> 
 def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
     """Update the maximum power of each of the run's GPUs with the samples within the run."""
     own = {device.id for device in run.devices if device.kind == "gpu"}
+    highest_w = run.power_max_w
     for device_id, t_s, power_w in samples:
-        is_within = run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s)
-        if device_id in own and is_within and power_w > run.power_max_w.get(device_id, 0.0):
-            run.power_max_w[device_id] = power_w
+        if power_w <= highest_w.get(device_id, 0.0) or device_id not in own:
+            continue
+        if run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s):
+            highest_w[device_id] = power_w
