@@ -15,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-import bcrypt
-
 from wattline.contract.secret_file import SecretFileError, read_secret
 from wattline_exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 
@@ -53,6 +51,13 @@ class VerdictCache:
             self._keys.popitem(last=False)
 
 
+def _matches_hash(password: bytes, hashed: bytes) -> bool:
+    """Return whether the hash is that of the password. Raises ValueError for an invalid hash."""
+    import bcrypt  # 0.4 MB of memory, only where clients have passwords
+
+    return bcrypt.checkpw(password, hashed)
+
+
 class PasswordChecker:
     """Checker of passwords in threads, with a cache of verdicts.
 
@@ -62,7 +67,7 @@ class PasswordChecker:
     users exist.
     """
 
-    def __init__(self, check: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
+    def __init__(self, check: Callable[[bytes, bytes], bool] = _matches_hash) -> None:
         self._check = check
         self._secret = secrets.token_bytes(32)
         self._good, self._bad = VerdictCache(), VerdictCache()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from wattline_exporter.config.reloadable_file import ConfigFileError, ReloadableFile
@@ -121,6 +120,8 @@ def _text(path: Path) -> str:
 
 
 def _parse(text: str) -> _File:
+    import yaml  # 0.9 MB of memory, only where there is such a file
+
     try:
         # BaseLoader returns each scalar as text, which the models convert; other loaders fail in
         # many ways, and libyaml's crashes the process on deep nesting.
