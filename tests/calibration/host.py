@@ -18,7 +18,7 @@ from tests.calibration.coverage import Draw, Kind, from_half_width
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
 from wattline_exporter.runs import marks as run_marks
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.readings import ClockReading, Device, Poll
 
 Part = Literal["package", "dram"]

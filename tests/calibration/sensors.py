@@ -21,7 +21,7 @@ from wattline_analyzer.carbon.emissions import ledger_emissions
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
-from wattline_exporter.runs.open_run import Cut
+from wattline_exporter.runs.run_record import Cut
 from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot
 from wattline_exporter.simulation import (
     Constant,

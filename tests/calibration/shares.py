@@ -21,7 +21,7 @@ from wattline_exporter.attribution.cpu_time import (
     CpuUsageReader,
     NodeCpuUsage,
     RunCpuUsage,
-    RunProcesses,
+    ScannedRun,
 )
 from wattline_exporter.attribution.policy import POLICIES, Attribution, Policy
 from wattline_exporter.polling.health import GpuHealth
@@ -29,7 +29,7 @@ from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SLOW_S
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.holders import DeviceHolders
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import ClockReading, Device, GpuInfo, GpuProcess, Poll
 
@@ -197,7 +197,7 @@ class _Node(CpuUsageReader):
                 found.append(GpuProcess(run.pid, 1 << 30, round(100 * used) / 100))
         return tuple(found)
 
-    def read(self, runs: Mapping[str, RunProcesses]) -> NodeCpuUsage:
+    def read(self, runs: Mapping[str, ScannedRun]) -> NodeCpuUsage:
         """Return the CPU time of the runs; those that have ended have no processes."""
         self._reads_s.append(self.now_s)
         usage = {}

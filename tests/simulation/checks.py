@@ -13,7 +13,7 @@ from tests.simulation.gpus import SimulatedGpu
 from wattline.contract.metrics import OWNER_ENERGY
 from wattline.contract.run import Run
 from wattline_exporter.attribution.policy import POLICIES
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.readings import RunError
 
 SILENT_S = 5.0

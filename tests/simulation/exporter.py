@@ -26,7 +26,7 @@ from wattline_exporter.push.client import PushClient
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.runs.service import RunService
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
 from wattline_exporter.sensors.processes.procfs import ProcessKey
@@ -35,7 +35,7 @@ from wattline_exporter.storage.history import History
 from wattline_exporter.storage.state_file import StateFile, read_boot_id
 from wattline_exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
 from wattline_exporter.web.metrics_page import MetricsRenderer, SavedMetrics
-from wattline_exporter.web.series import Collector, ReadingSource
+from wattline_exporter.web.series import ReadingSource, SeriesCollector
 
 CPU_W, CPU_RANGE_J = 120.0, 65_536.0
 CPU = Device("package", "0")
@@ -184,7 +184,7 @@ class Life:
         worker = WorkerSupervisor(["wattline_exporter.sensors.nvml.worker"], live.take_worker)
         hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0, has_run_energy=True)], worker)
         self.with_metrics: list[ReadingSource] = [health, *self.push]
-        self.collector = Collector("0", live, ledger, self.with_metrics)
+        self.collector = SeriesCollector("0", live, ledger, self.with_metrics)
         self.storage = StateWriter(self.file, ledger, health, history, self.collector.second)
         self.stopping = asyncio.Event()
         self.runs = RunService(

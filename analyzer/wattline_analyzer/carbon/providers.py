@@ -13,8 +13,8 @@ import requests
 from wattline.contract.secret_file import SecretFileError
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
 from wattline_exporter.sensors.carbon.provider import (
-    Access,
     CarbonProvider,
+    ProviderAccess,
     ProviderError,
     Reply,
     TransportError,
@@ -88,13 +88,13 @@ def _region(kind: type[CarbonProvider], run_regions: list[str]) -> str:
     )
 
 
-def _access(kind: type[CarbonProvider], request: PastIntensityRequest) -> Access:
+def _access(kind: type[CarbonProvider], request: PastIntensityRequest) -> ProviderAccess:
     if kind.secret is not None and not re.fullmatch(kind.secret.pattern, request.token):
         raise PastIntensityError(
             f"{kind.name} needs {kind.secret.form}; add --carbon-token-file FILE, or set "
             f"{TOKEN_VARIABLE}"
         )
-    return Access(
+    return ProviderAccess(
         request.base_url or kind.base_url,
         request.token,
         timeout_s=request.timeout_s,
@@ -130,7 +130,12 @@ class RequestsTransport:
     """HTTP client of the analyzer."""
 
     async def get(
-        self, url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        access: ProviderAccess,
+        *,
+        follow_redirects: bool,
     ) -> Reply:
         """Return the response; it blocks. Raises TimeoutError, or TransportError."""
         try:
@@ -145,7 +150,9 @@ class RequestsTransport:
             raise TransportError(str(error) or type(error).__name__) from error
 
 
-def _get(url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool) -> Reply:
+def _get(
+    url: str, headers: Mapping[str, str], access: ProviderAccess, *, follow_redirects: bool
+) -> Reply:
     with requests.get(
         url,
         headers=dict(headers),

@@ -35,7 +35,7 @@ from wattline_exporter.sensors.readings import boottime
 
 
 @dataclass(frozen=True, slots=True)
-class RunProcesses:
+class ScannedRun:
     """Processes of a run, which include their descendants, and the path of its cgroup."""
 
     processes: tuple[ProcessKey, ...] = ()
@@ -106,7 +106,7 @@ class CpuUsageReader:
         kernel's ticks.
         """
 
-    def read(self, runs: Mapping[str, RunProcesses]) -> NodeCpuUsage:
+    def read(self, runs: Mapping[str, ScannedRun]) -> NodeCpuUsage:
         """Return the CPU usage of these runs. Raises OSError if /proc/stat cannot be read."""
         at_s = self._clock()
         self._since_s = {run_id: self._since_s.get(run_id, at_s) for run_id in runs}
@@ -133,7 +133,7 @@ class CpuUsageReader:
             at_s, node_busy_s(self._proc), self._by_run(runs, groups, living, owners)
         )
 
-    def _scan(self, runs: Mapping[str, RunProcesses]) -> dict[ProcessKey, _ScannedProcess]:
+    def _scan(self, runs: Mapping[str, ScannedRun]) -> dict[ProcessKey, _ScannedProcess]:
         """Return the processes of all trees, each after its parent: ancestors have earlier start
         times.
         """
@@ -170,7 +170,7 @@ class CpuUsageReader:
         return processes
 
     def _open_claims(
-        self, runs: Mapping[str, RunProcesses], process: ProcessKey
+        self, runs: Mapping[str, ScannedRun], process: ProcessKey
     ) -> tuple[_Claim, ...]:
         """Return the process's trees at the last scan, of the runs that are still open."""
         last = self._scanned.get(process)
@@ -192,7 +192,7 @@ class CpuUsageReader:
         return _ScannedProcess(stat, parent, claims, is_orphan)
 
     def _growth(
-        self, runs: Mapping[str, RunProcesses], groups: _Groups, used: Mapping[CpuOwner, float]
+        self, runs: Mapping[str, ScannedRun], groups: _Groups, used: Mapping[CpuOwner, float]
     ) -> dict[str, float]:
         """Return the CPU seconds of each run since the last scan."""
         grown: dict[str, float] = defaultdict(float)
@@ -212,7 +212,7 @@ class CpuUsageReader:
         self._ahead_s = exclusive
         return grown
 
-    def _cgroups_growth(self, runs: Mapping[str, RunProcesses]) -> dict[str, float]:
+    def _cgroups_growth(self, runs: Mapping[str, ScannedRun]) -> dict[str, float]:
         """Return the growth of each cgroup's counter, which includes the cgroups below it."""
         before, self._counter_s = self._counter_s, {}
         growth: dict[str, float] = {}
@@ -236,7 +236,7 @@ class CpuUsageReader:
 
     def _by_run(
         self,
-        runs: Mapping[str, RunProcesses],
+        runs: Mapping[str, ScannedRun],
         groups: _Groups,
         living: Mapping[int, _ScannedProcess],
         owners: Mapping[int, str],
@@ -267,7 +267,7 @@ class _Groups:
     its own.
     """
 
-    def __init__(self, runs: Mapping[str, RunProcesses], root: Path) -> None:
+    def __init__(self, runs: Mapping[str, ScannedRun], root: Path) -> None:
         paths = {run_id: run.cgroup.rstrip("/") for run_id, run in runs.items() if run.cgroup}
         inwards = sorted(
             paths, key=lambda run_id: paths[run_id].count("/")

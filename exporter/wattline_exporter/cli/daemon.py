@@ -63,7 +63,7 @@ from wattline_exporter.storage.state_file import StateError, StateFile, read_boo
 from wattline_exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
 from wattline_exporter.web.metrics_page import MetricsRenderer, SavedMetrics
 from wattline_exporter.web.routes import Endpoints, web_application
-from wattline_exporter.web.series import Collector, ReadingSource
+from wattline_exporter.web.series import ReadingSource, SeriesCollector
 from wattline_exporter.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def make_daemon(
         *push,
         carbon_service,
     ]
-    collector = Collector(version("wattline"), live, ledger, with_metrics)
+    collector = SeriesCollector(version("wattline"), live, ledger, with_metrics)
     storage = StateWriter(file, ledger, health, history, collector.second)
     kinds = settings.discovered_kinds()
     runs = RunService(

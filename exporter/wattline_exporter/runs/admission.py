@@ -28,7 +28,7 @@ from wattline.contract.api import (
 from wattline_exporter.meter.totals import poll_time_s
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.marks import Meters, time_text
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.cgroups import (
     MissingCgroupError,

@@ -18,7 +18,7 @@ from wattline_exporter.attribution.nesting import (
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.admission import RunStart, new_run
 from wattline_exporter.runs.lifecycle import find_login
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.cgroups import pids_in_cgroup
 from wattline_exporter.sensors.processes.procfs import ProcessKey

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from wattline.contract.api import OTHER_RUNS
 from wattline.contract.work import SHARE_POLICY
-from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, RunProcesses
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, ScannedRun
 from wattline_exporter.attribution.device_loads import (
     DeviceLoads,
     GpuLoadPeriod,
@@ -22,7 +22,7 @@ from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks
 from wattline_exporter.runs.discovered import nesting_rank, run_families
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.readings import Device, Reading
 
 LINGER_S = 2.0
@@ -81,7 +81,7 @@ class DeviceHolders:
 
     async def _scan(self, running: Iterable[RunRecord]) -> None:
         runs = {
-            run.run_id: RunProcesses(tuple(run.processes), run.cgroup, nesting_rank(run))
+            run.run_id: ScannedRun(tuple(run.processes), run.cgroup, nesting_rank(run))
             for run in running
             if _has_processes(run)
         }

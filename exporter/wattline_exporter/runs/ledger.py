@@ -18,7 +18,7 @@ from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.lookup import RunLookup
 from wattline_exporter.runs.marks import LateDoubts
 from wattline_exporter.runs.measure import measure
-from wattline_exporter.runs.open_run import STORED, Cut, RunArchive, RunRecord
+from wattline_exporter.runs.run_record import STORED, Cut, RunArchive, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, read_clocks
 from wattline_exporter.storage.saved_state import SavedState, StateChanges, StoredRun

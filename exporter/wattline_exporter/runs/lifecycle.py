@@ -11,7 +11,7 @@ from wattline_exporter.meter.plausibility import REASON_TEXTS
 from wattline_exporter.polling.health import GpuHealth
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import PowerSample
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.cgroups import is_cgroup_populated, pids_in_cgroup
 from wattline_exporter.sensors.processes.exits import ProcessExits
 from wattline_exporter.sensors.processes.procfs import (

@@ -12,7 +12,7 @@ from wattline.contract.metrics import (
     RUN_INTEGRATED_ENERGY,
 )
 from wattline.contract.work import SHARE_POLICY
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.readings import Reading, RunError
 
 

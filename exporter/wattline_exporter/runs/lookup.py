@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from wattline.contract.api import MAX_ID_LENGTH
 from wattline.contract.run import Run
 from wattline_exporter.runs.admission import RunStart
-from wattline_exporter.runs.open_run import RunArchive, RunRecord
+from wattline_exporter.runs.run_record import RunArchive, RunRecord
 from wattline_exporter.sensors.readings import RunError
 from wattline_exporter.storage.saved_state import StoredRun
 

@@ -24,7 +24,7 @@ from wattline_exporter.meter.uncertainty import (
     with_doubt,
     with_uncertain_end,
 )
-from wattline_exporter.runs.open_run import Cut, Marks, RunRecord
+from wattline_exporter.runs.run_record import Cut, Marks, RunRecord
 from wattline_exporter.sensors.readings import Device
 
 SETTLED_S = 5.0

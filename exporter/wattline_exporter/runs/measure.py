@@ -13,7 +13,7 @@ from wattline.figures import Figure, sum_of_one_job
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
 from wattline_exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
-from wattline_exporter.runs.open_run import (
+from wattline_exporter.runs.run_record import (
     Cut,
     Marks,
     PhaseTotal,

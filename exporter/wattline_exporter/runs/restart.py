@@ -15,7 +15,7 @@ from wattline_exporter.runs.marks import (
     raise_marks,
     time_text,
 )
-from wattline_exporter.runs.open_run import Marks, RunRecord
+from wattline_exporter.runs.run_record import Marks, RunRecord
 from wattline_exporter.sensors.readings import ClockReading
 from wattline_exporter.storage.saved_state import SavedState
 

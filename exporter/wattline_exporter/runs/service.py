@@ -23,7 +23,7 @@ from wattline_exporter.runs.admission import (
 from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.lifecycle import became_empty_s, watch_exits
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.exits import ProcessExits
 from wattline_exporter.sensors.processes.procfs import ProcessKey

@@ -233,7 +233,7 @@ class _EndedRun:
     shown: RenderedSeries
 
 
-class Collector:
+class SeriesCollector:
     """Takes snapshots of sensors, attribution, runs and `services`."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
-from wattline_exporter.attribution.cpu_time import CpuUsageReader, RunProcesses
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, ScannedRun
 from wattline_exporter.sensors.processes.procfs import find_process
 
 
@@ -16,7 +16,7 @@ class Node:
         self.groups = CgroupTree(folder / "cgroup")
         self.now_s = 100.0
         self.usage = CpuUsageReader(self.proc.root, self.groups.root, clock=lambda: self.now_s)
-        self.runs: dict[str, RunProcesses] = {}
+        self.runs: dict[str, ScannedRun] = {}
 
     def read(self):
         self.proc.show()
@@ -28,6 +28,6 @@ class Node:
 
     def run(self, run_id, *pids, cgroup=None, is_discovered=False):
         found = [find_process(pid, self.proc.root) for pid in pids]
-        self.runs[run_id] = RunProcesses(
+        self.runs[run_id] = ScannedRun(
             tuple(process for process in found if process), cgroup, 0 if is_discovered else 2
         )

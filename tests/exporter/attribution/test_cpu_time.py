@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.exporter.attribution.cpu_usage_node import Node
-from wattline_exporter.attribution.cpu_time import CpuUsageReader, RunProcesses
+from wattline_exporter.attribution.cpu_time import CpuUsageReader, ScannedRun
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 
 
@@ -223,7 +223,7 @@ def test_cpu_usage_of_real_processes_equals_rusage():
         return shell.stdout.readline().strip()
 
     usage = CpuUsageReader()
-    runs = {"a": RunProcesses((find_process(shell.pid),))}
+    runs = {"a": ScannedRun((find_process(shell.pid),))}
     try:
         assert usage.read(runs).runs["a"].pids == {shell.pid}
         busy_s = usage.read(runs).busy_s
@@ -243,5 +243,5 @@ def test_cpu_usage_of_real_processes_equals_rusage():
 
 
 def test_cpu_usage_of_dead_processes_is_0():
-    result = CpuUsageReader().read({"a": RunProcesses((ProcessKey(os.getpid(), 0.0),))})
+    result = CpuUsageReader().read({"a": ScannedRun((ProcessKey(os.getpid(), 0.0),))})
     assert (result.runs["a"].cpu_s, result.runs["a"].pids) == (0.0, frozenset())

@@ -17,7 +17,7 @@ from tests.fakes.carbon_api import CarbonApi
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
 from tests.polling import eventually
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
-from wattline_exporter.sensors.carbon.provider import Access
+from wattline_exporter.sensors.carbon.provider import ProviderAccess
 from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
 from wattline_exporter.sensors.carbon.providers.static import StaticIntensity
 from wattline_exporter.sensors.carbon.transport import AiohttpTransport
@@ -71,7 +71,7 @@ def test_outage_uses_forecast_then_static_mean_then_provider(fault):
     feed = CarbonFeed(GbCarbonIntensity(), now=clock, fallback=StaticIntensity("GBR"))
 
     async def refresh(session, url: str, timeout_s: float) -> None:
-        feed._access = Access(url, timeout_s=timeout_s)
+        feed._access = ProviderAccess(url, timeout_s=timeout_s)
         await feed.refresh(AiohttpTransport(session))
 
     async def run() -> None:
@@ -104,7 +104,7 @@ def test_retry_after_is_respected(fault):
 
     async def run() -> None:
         async with aiohttp.ClientSession() as session, failing(fault) as url:
-            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=Access(url))
+            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=ProviderAccess(url))
             with pytest.raises(SourceError):
                 await feed.refresh(AiohttpTransport(session))
             assert NOON_S + 600 <= feed.due_s <= NOON_S + 660

@@ -14,7 +14,7 @@ from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.lifecycle import note_doubts
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.nvml.message_writer import MessageWriter

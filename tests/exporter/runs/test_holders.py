@@ -9,7 +9,7 @@ from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.health import GpuHealth
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.holders import DeviceHolders
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, GpuInfo, GpuProcess, Poll

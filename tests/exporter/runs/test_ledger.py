@@ -13,7 +13,7 @@ from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.totals import MeterTotals
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.runs.admission import RunEnd, RunStart
-from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.runs.run_record import STORED
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll, RunError
 from wattline_exporter.storage.saved_state import StateChanges, StoredRun

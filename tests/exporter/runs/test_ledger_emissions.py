@@ -10,7 +10,7 @@ from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
-from wattline_exporter.runs.open_run import Cut
+from wattline_exporter.runs.run_record import Cut
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import ClockReading, Slot
 from wattline_exporter.storage.state_file import StateFile

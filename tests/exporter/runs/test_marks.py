@@ -8,7 +8,7 @@ import pytest
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.runs import marks as run_marks
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.readings import Device, Poll, Slot
 
 GPU = Device("gpu", "GPU-0")

@@ -6,7 +6,7 @@ from tests.exporter.runs.ledger_node import GPU, POWER_W, LedgerNode
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.hub import PollingDemand
 from wattline_exporter.runs.marks import DOUBTED_S
-from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.runs.run_record import STORED
 from wattline_exporter.storage.state_file import StateFile
 
 

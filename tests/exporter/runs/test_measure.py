@@ -11,7 +11,7 @@ from wattline_exporter.meter.totals import ZERO_TOTALS, MeterTotals
 from wattline_exporter.meter.uncertainty import mark_at_totals
 from wattline_exporter.runs import marks
 from wattline_exporter.runs.measure import measure
-from wattline_exporter.runs.open_run import Cut, RunRecord
+from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll
 

@@ -20,7 +20,7 @@ from wattline_exporter.sensors.readings import (
     Slot,
 )
 from wattline_exporter.storage.state_file import StateFile
-from wattline_exporter.web.series import Collector
+from wattline_exporter.web.series import SeriesCollector
 
 UUIDS = ("GPU-1", "GPU-2")
 SCRAPE_S = 15.0
@@ -61,7 +61,7 @@ class TwoGpuNode:
             limits=self.limits,
         )
         self.ledger.restore(state, same_boot=True)
-        self.collector = Collector("1", self.live, self.ledger, clock=self.clock)
+        self.collector = SeriesCollector("1", self.live, self.ledger, clock=self.clock)
         gpus = tuple(
             GpuInfo(str(i), uuid, "NVIDIA H200", "Hopper", f"00000000:0{i}:00.0", "570.00")
             for i, uuid in enumerate(UUIDS)

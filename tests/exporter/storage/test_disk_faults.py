@@ -17,7 +17,7 @@ import pytest
 from tests.daemon import begin, daemon, end, environment, start, wait_until_it_serves
 from tests.polling import eventually
 from wattline.contract.history import HISTORY_FILE, STATE_FILE
-from wattline_exporter.runs.open_run import STORED
+from wattline_exporter.runs.run_record import STORED
 from wattline_exporter.runs.service import NOT_SAVED
 from wattline_exporter.simulation import Constant
 from wattline_exporter.storage.history import History

@@ -23,7 +23,7 @@ from wattline_exporter.sensors.readings import (
     XidError,
     XidReporting,
 )
-from wattline_exporter.web.series import Collector
+from wattline_exporter.web.series import SeriesCollector
 
 START_S, START_AT = 1_000.0, 1_790_000_000.0
 PERIOD_S = 0.125
@@ -155,7 +155,7 @@ class GoldenNode:
         self.ledger = Ledger(
             self.live, attribution, EmptyArchive(), clock=self.clock, is_alive=lambda _: True
         )
-        self.collector = Collector(
+        self.collector = SeriesCollector(
             "1.2.3", self.live, self.ledger, [FixedServices()], clock=self.clock
         )
 

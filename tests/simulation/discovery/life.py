@@ -13,7 +13,7 @@ from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.runs.discovery.outcomes import Outcomes, ReportedEnd
 from wattline_exporter.runs.discovery.owners import OwnedProcess, ProcessOwners
 from wattline_exporter.runs.discovery.service import DiscoveryService
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.exits import ProcessExits
 from wattline_exporter.sensors.processes.procfs import ProcessKey

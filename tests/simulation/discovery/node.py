@@ -24,7 +24,7 @@ from wattline.contract.metrics import RUNS_FOLDED
 from wattline.contract.run import Run
 from wattline_exporter.attribution.device_loads import NO_RUN
 from wattline_exporter.runs.limits import RunLimits
-from wattline_exporter.runs.open_run import STORED, RunRecord
+from wattline_exporter.runs.run_record import STORED, RunRecord
 from wattline_exporter.sensors.readings import RunError
 
 FAULTS = ("kill", "restart", "kill worker", "stop", "clock", "cpu")

@@ -15,7 +15,7 @@ from wattline.client import values as numbers
 from wattline.client.api import Api, JobApi, RejectedRequestError, UnreachableError
 from wattline.client.contributor import CGROUP, RunMembership, processes_body
 from wattline.client.messages import log_message_once
-from wattline.runs.run_end import RunEnd
+from wattline.runs.end_report import EndReport
 
 _begun: collections.Counter[str] = collections.Counter()
 
@@ -101,7 +101,7 @@ def _begin(api: JobApi, request: RunRequest, run_id: str) -> BegunRun:
         started = _post_begin(api, body, is_hint=bool(choice.gpus) and not choice.is_explicit)
     except UnreachableError as error:
         if isinstance(error.__cause__, TimeoutError):  # the exporter may begin the run later
-            RunEnd(api, run_id, "interrupted").post_or_repeat()
+            EndReport(api, run_id, "interrupted").post_or_repeat()
         raise
     has_process = "pids" in body and not os.environ.get(CGROUP)
     return BegunRun(

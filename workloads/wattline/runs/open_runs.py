@@ -14,7 +14,7 @@ from typing import Protocol
 
 from wattline.client import recorder
 from wattline.client.summary import outcome_of
-from wattline.runs.run_end import await_late_ends
+from wattline.runs.end_report import await_late_ends
 
 
 class OpenRun(Protocol):

@@ -23,7 +23,7 @@ from wattline.client.request_queue import FLUSH_WITHIN_S
 from wattline.client.summary import EnergySoFar, RunResult
 from wattline.contract import run as contract
 from wattline.contract.api import MAX_RESULTS
-from wattline.runs.lifecycle import RunLifecycle
+from wattline.runs.base_run import BaseRun
 from wattline.runs.phases import Phases
 
 # One per process and run, however often the run is joined.
@@ -31,7 +31,7 @@ _phases: dict[tuple[int, str, str], Phases] = {}
 _request_numbers = itertools.count(1)
 
 
-class ActiveRun(RunLifecycle):
+class ActiveRun(BaseRun):
     """Run to which this process and its children report; each child counts its own work.
 
     A forked child inherits the object, a spawned child receives it: `Process(target=work,

@@ -111,7 +111,7 @@ class SlotEdges:
 
 
 @dataclass(frozen=True, slots=True)
-class Phases:
+class RequestPhases:
     """Phases of N requests in seconds since an edge, and their loads per second. Only what follows
     a cut counts.
 
@@ -131,7 +131,7 @@ class Phases:
     is_cut: Mask
 
     @classmethod
-    def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> Phases:
+    def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> RequestPhases:
         """Return the phases since an edge of requests, by their columns (11 or more, N).
 
         The first ones are the columns of `RequestSpans`, the begin of the prefill, the cut, and on
@@ -170,7 +170,7 @@ class Phases:
         cut_s = held[7] - edge_s
         return np.maximum(held[0] - edge_s, cut_s), np.maximum(held[2] - edge_s, cut_s)
 
-    def until(self, edges: SlotEdges) -> Phases:
+    def until(self, edges: SlotEdges) -> RequestPhases:
         """Return the phases up to the last edge."""
         end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
         return replace(

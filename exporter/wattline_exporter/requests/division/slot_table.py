@@ -23,7 +23,7 @@ from wattline_exporter.requests.division.load import (
     union_s,
 )
 from wattline_exporter.requests.division.model import OTHER_FIT, EnergyModel
-from wattline_exporter.requests.division.pace import Phases, SlotEdges
+from wattline_exporter.requests.division.pace import RequestPhases, SlotEdges
 from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, amounts_at
 from wattline_exporter.requests.division.spans import LEAST_PHASE_S, EnergySlots
 from wattline_exporter.requests.division.sums import FLOOR_RATIO, guess_j2, variances
@@ -92,7 +92,7 @@ class _Points:
     An instant is in the same slot on both clocks: that of decode is slower, but does not stop.
     """
 
-    def __init__(self, phases: Phases, edges: SlotEdges) -> None:
+    def __init__(self, phases: RequestPhases, edges: SlotEdges) -> None:
         width_s = edges.real_s[1] if edges.count else 1.0
 
         def at(t_s: FloatArray) -> _Instants:
@@ -106,7 +106,7 @@ class _Points:
         self.decode_ended = _Instants(phases.decode_ended_s, edges.paced_s, self.ended.slot)
 
 
-def slot_loads(phases: Phases, edges: SlotEdges) -> FloatArray:
+def slot_loads(phases: RequestPhases, edges: SlotEdges) -> FloatArray:
     """Return the loads (8, K) of requests that end before the last edge of K slots."""
     at = _Points(phases, edges)
     rate, at_edge, slope = (
@@ -272,7 +272,7 @@ class RunningIntegrals:
         self._moments = np.concatenate([none[:_VARIANTS], moments], axis=1)
         self._is_used = [bool(each.any()) for each in rates]
 
-    def energy(self, phases: Phases, idle_j: FloatArray) -> SummedEnergy:
+    def energy(self, phases: RequestPhases, idle_j: FloatArray) -> SummedEnergy:
         """Return the energies of requests that ended before the last edge; `idle_j` (N,) are their
         idle energies.
         """

@@ -15,7 +15,7 @@ from wattline_exporter.requests.division.model import FIT_SLOTS, EnergyModel, Es
 from wattline_exporter.requests.division.pace import (
     UNKNOWN_PACE,
     DecodeClock,
-    Phases,
+    RequestPhases,
     SlotEdges,
     pace_of,
 )
@@ -54,8 +54,8 @@ PACE_SAMPLES = 2
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
 _COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
-"""Number of columns: those of `Phases.of`, the joules estimated at the report, or NaN, the idle
-energy so far, and 1 if the first token is a guess, else 0.
+"""Number of columns: those of `RequestPhases.of`, the joules estimated at the report, or NaN, the
+idle energy so far, and 1 if the first token is a guess, else 0.
 """
 
 
@@ -248,9 +248,9 @@ class StreamingDivision:
         paced_s = self._decode.paced_s(begin_s + real_s)
         return SlotEdges(real_s, paced_s - paced_s[0], self._pace)
 
-    def _phases(self, chosen: slice, edge_s: float) -> Phases:
+    def _phases(self, chosen: slice, edge_s: float) -> RequestPhases:
         paced_edge_s = float(self._decode.paced_s(np.array([edge_s]))[0])
-        return Phases.of(self._held.values[:, chosen], edge_s, paced_edge_s)
+        return RequestPhases.of(self._held.values[:, chosen], edge_s, paced_edge_s)
 
     def _count_loads(self, until_s: float, slots: int) -> None:
         """Add the load of new requests that arrived until then to the slots from the first one that
@@ -282,7 +282,7 @@ class StreamingDivision:
         loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
         edges = self._slot_edges(self.divided_s, len(slots.joules))
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
-        flights_s = Phases.flights_s(self._held.values[:, : self._counted], self.divided_s)
+        flights_s = RequestPhases.flights_s(self._held.values[:, : self._counted], self.divided_s)
         covered = covered_s(loads, flights_s, edges)
         slots = self._quiet.add(slots, busy)
         dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)

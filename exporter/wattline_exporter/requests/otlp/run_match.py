@@ -14,7 +14,7 @@ from wattline_exporter.requests.otlp.attributes import (
     RUN_ID,
     Values,
 )
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import parse_cgroup_path
 from wattline_exporter.sensors.processes.cgroups import pids_in_cgroup
 from wattline_exporter.sensors.processes.procfs import read_stat

@@ -45,7 +45,7 @@ class AssignedGpus:
 
 
 @dataclass
-class GpuUse:
+class GpuProcesses:
     """Processes of an owner that are on GPUs, and the UUIDs of these; `shared`: those with other
     owners' processes.
     """
@@ -57,9 +57,9 @@ class GpuUse:
 
 def users_of_gpus(
     pids_on: Mapping[str, Collection[int]], owned: Mapping[int, OwnedProcess]
-) -> dict[CgroupOwner, GpuUse]:
+) -> dict[CgroupOwner, GpuProcesses]:
     """Return the use of GPUs by owner, from the pids on each GPU."""
-    using: dict[CgroupOwner, GpuUse] = defaultdict(GpuUse)
+    using: dict[CgroupOwner, GpuProcesses] = defaultdict(GpuProcesses)
     for uuid, pids in pids_on.items():
         found = [
             (each.owner, each.process)

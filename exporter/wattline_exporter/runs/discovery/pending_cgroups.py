@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.runs.service import RunService
 from wattline_exporter.sensors.processes.cgroups import is_cgroup_populated, resolve_cgroup
 from wattline_exporter.sensors.readings import Service, boottime

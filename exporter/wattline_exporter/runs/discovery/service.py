@@ -19,7 +19,7 @@ from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.runs.discovery.outcomes import Outcomes
 from wattline_exporter.runs.discovery.owners import (
     AssignedGpus,
-    GpuUse,
+    GpuProcesses,
     OwnedProcess,
     ProcessOwners,
     Unresolved,
@@ -29,7 +29,7 @@ from wattline_exporter.runs.discovery.pending_cgroups import attach_cgroup
 from wattline_exporter.runs.discovery.pods import PodDirectory, PodProcesses
 from wattline_exporter.runs.discovery.slurm import JobMappingFolder
 from wattline_exporter.runs.lifecycle import has_living_process
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.runs.service import RunService
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.cgroups import is_cgroup_populated, pids_in_cgroup
@@ -137,7 +137,7 @@ class DiscoveryService(Service):
                 self._runs.add_discovered_processes(running[owner], alive)
         for owner in assigned.keys() - using.keys() - running.keys():
             if self._has_process(owner):
-                self._begin(owner, GpuUse(), assigned[owner])
+                self._begin(owner, GpuProcesses(), assigned[owner])
         self._outcomes.watch(running.keys())
         self._watch_exits()
         self._unfold(self._folded.keys() - using.keys())
@@ -150,7 +150,7 @@ class DiscoveryService(Service):
 
     def _note_uses(
         self,
-        using: Mapping[CgroupOwner, GpuUse],
+        using: Mapping[CgroupOwner, GpuProcesses],
         running: Mapping[CgroupOwner, RunRecord],
         seen_s: float,
     ) -> None:
@@ -197,7 +197,7 @@ class DiscoveryService(Service):
         self._processes.pop(owner, None)
         self._last_exit_s.pop(owner, None)
 
-    def _begin(self, owner: CgroupOwner, use: GpuUse, job: AssignedGpus | None) -> None:
+    def _begin(self, owner: CgroupOwner, use: GpuProcesses, job: AssignedGpus | None) -> None:
         now = self._clock()
         known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
         first = min(known, key=lambda process: process.started_s, default=None)
@@ -227,7 +227,9 @@ class DiscoveryService(Service):
                 *_named(owner),
             )
 
-    def _begin_or_fold(self, owner: CgroupOwner, use: GpuUse, job: AssignedGpus | None) -> None:
+    def _begin_or_fold(
+        self, owner: CgroupOwner, use: GpuProcesses, job: AssignedGpus | None
+    ) -> None:
         """Begin the owner's run; while too many runs are open, add the GPUs and processes that were
         seen since.
         """

@@ -13,7 +13,12 @@ from wattline_exporter.config.values import OperationError, UsageError, check_ur
 from wattline_exporter.sensors.carbon.cache import CarbonCache
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, CarbonFeeds, IntensitySource
 from wattline_exporter.sensors.carbon.options import CarbonOptions
-from wattline_exporter.sensors.carbon.provider import Access, CarbonProvider, ProviderError, Web
+from wattline_exporter.sensors.carbon.provider import (
+    CarbonProvider,
+    ProviderAccess,
+    ProviderError,
+    Web,
+)
 from wattline_exporter.sensors.carbon.providers import (
     TOKEN_VARIABLE,
     load_provider,
@@ -30,7 +35,7 @@ class ChosenProvider:
     """A provider, the access to it, and the yearly mean that replaces it in an outage."""
 
     source: IntensitySource
-    access: Access
+    access: ProviderAccess
     fallback: StaticIntensity | None
 
 
@@ -64,7 +69,7 @@ async def list_regions(options: CarbonOptions) -> list[str]:
     """Return one line per region of `options.provider`. Raises UsageError and OperationError."""
     provider = _known_provider(str(options.provider), "--carbon.provider")
     secret = provider.secret
-    access = Access(
+    access = ProviderAccess(
         check_url(options.url, "--carbon.url") or provider.base_url,
         _secret(provider, options, is_needed=bool(secret and secret.is_needed_for_regions)),
     )
@@ -131,7 +136,7 @@ def _constant(options: CarbonOptions, grams_per_kwh: float) -> ChosenProvider:
             f"--carbon.intensity is a constant; remove --carbon.provider{named} and --carbon.region"
         )
     try:
-        return ChosenProvider(ConstantIntensity(grams_per_kwh), Access(), None)
+        return ChosenProvider(ConstantIntensity(grams_per_kwh), ProviderAccess(), None)
     except ValueError as error:
         raise UsageError(f"--carbon: {error}") from error
 
@@ -181,7 +186,7 @@ def _choose(provider: CarbonProvider, options: CarbonOptions, url: str | None) -
     fallback = _country_mean(provider)
     if options.shared is None:
         secret = _secret(type(provider), options, is_needed=provider.secret is not None)
-        return ChosenProvider(provider, Access(url or provider.base_url, secret), fallback)
+        return ChosenProvider(provider, ProviderAccess(url or provider.base_url, secret), fallback)
     if is_url(options.shared):
         check_url(options.shared, "--carbon.shared")
     if url is not None:
@@ -189,7 +194,7 @@ def _choose(provider: CarbonProvider, options: CarbonOptions, url: str | None) -
             "--carbon.shared replaces the requests to the provider; remove the URL of the provider"
         )
     shared = SharedIntensities(provider, options.shared)
-    return ChosenProvider(shared, Access(options.shared), fallback)
+    return ChosenProvider(shared, ProviderAccess(options.shared), fallback)
 
 
 def _country_mean(provider: CarbonProvider) -> StaticIntensity | None:

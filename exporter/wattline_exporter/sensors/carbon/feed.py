@@ -22,9 +22,9 @@ from wattline.contract.metrics import (
 from wattline_exporter.sensors.carbon.cache import CachedSlots, CarbonCache, CarbonDocument
 from wattline_exporter.sensors.carbon.provider import (
     DAY_S,
-    Access,
     Basis,
     HttpStatusError,
+    ProviderAccess,
     Transport,
     Web,
     without_overlaps,
@@ -75,7 +75,7 @@ class CarbonFeed:
         provider: IntensitySource,
         now: Callable[[], float] = time.time,
         *,
-        access: Access | None = None,
+        access: ProviderAccess | None = None,
         fallback: StaticIntensity | None = None,
         cache: CarbonCache | None = None,
         chance: Callable[[], float] = random.random,
@@ -84,7 +84,7 @@ class CarbonFeed:
         self.basis = provider.basis
         self.fetched_s: float | None = None
         """Unix time of the last successful request."""
-        self._access = access or Access(provider.base_url)
+        self._access = access or ProviderAccess(provider.base_url)
         self._now = now
         self._chance = chance
         self._fallback = fallback

@@ -142,7 +142,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ProviderAccess:
     """Address and secret of a provider, and the limits of each response."""
 
     base_url: str = ""
@@ -155,7 +155,12 @@ class Transport(Protocol):
     """HTTP client: aiohttp in the exporter, requests in the analyzer."""
 
     async def get(
-        self, url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        access: ProviderAccess,
+        *,
+        follow_redirects: bool,
     ) -> Reply:
         """Return the response within the limits of `access`.
 
@@ -166,7 +171,7 @@ class Transport(Protocol):
 class Web:
     """Requests to the API of one provider. `dropped` counts the invalid items of its responses."""
 
-    def __init__(self, transport: Transport, access: Access) -> None:
+    def __init__(self, transport: Transport, access: ProviderAccess) -> None:
         self._transport = transport
         self._access = access
         self.dropped = 0

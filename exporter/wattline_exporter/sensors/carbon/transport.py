@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from wattline_exporter.sensors.carbon.provider import Access, Reply, TransportError
+from wattline_exporter.sensors.carbon.provider import ProviderAccess, Reply, TransportError
 
 
 class AiohttpTransport:
@@ -18,7 +18,12 @@ class AiohttpTransport:
         self._session = session
 
     async def get(
-        self, url: str, headers: Mapping[str, str], access: Access, *, follow_redirects: bool
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        access: ProviderAccess,
+        *,
+        follow_redirects: bool,
     ) -> Reply:
         """Return the response. Raises TimeoutError, or TransportError."""
         try:

@@ -11,7 +11,7 @@ from tests.exporter.requests.division.server import serve
 from wattline_exporter.requests.division.fit import SEPARATE_TOKENS, SHARED_STEP
 from wattline_exporter.requests.division.load import load_blocks, slot_variance_j2
 from wattline_exporter.requests.division.model import fit_model
-from wattline_exporter.requests.division.pace import DecodeClock, Pace, Phases, SlotEdges
+from wattline_exporter.requests.division.pace import DecodeClock, Pace, RequestPhases, SlotEdges
 from wattline_exporter.requests.division.slot_table import (
     COUNT,
     FLIGHT_S,
@@ -54,7 +54,7 @@ def test_energies_equal_those_of_blocks_of_slots(traffic, load):
     expected = [block.divide(slots, each) for each in model.fits]
 
     clock, edges = clock_and_edges(spans, 0.0, len(slots.joules))
-    phases = Phases.of(
+    phases = RequestPhases.of(
         held_since(spans, 0.0, clock), 0.0, float(clock.paced_s(np.zeros(1))[0])
     ).until(edges)
     loads = slot_loads(phases, edges)
@@ -95,7 +95,7 @@ def test_load_before_the_cut_does_not_count():
         clock, edges = clock_and_edges(spans, begin_s, slots)
         paced_s = float(clock.paced_s(np.array([begin_s]))[0])
         loads[begin_s] = slot_loads(
-            Phases.of(held_since(spans, begin_s, clock), begin_s, paced_s), edges
+            RequestPhases.of(held_since(spans, begin_s, clock), begin_s, paced_s), edges
         )
 
     assert loads[10.0] == pytest.approx(loads[0.0][:, 40:], rel=1e-6, abs=1e-6)

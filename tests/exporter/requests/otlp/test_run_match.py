@@ -6,7 +6,7 @@ import pytest
 
 from tests.exporter.api import sleeper
 from wattline_exporter.requests.otlp.run_match import NoRunError, RunMatcher, process_ancestors
-from wattline_exporter.runs.open_run import RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 

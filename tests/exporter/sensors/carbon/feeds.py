@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import web_api
 from tests.fakes.web_api import WebApi
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
-from wattline_exporter.sensors.carbon.provider import Access, Web
+from wattline_exporter.sensors.carbon.provider import ProviderAccess, Web
 from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.readings import Slot, SourceError
 
@@ -30,7 +30,7 @@ def visit(api: WebApi, body: Visit, secret: str = "") -> None:
 
     async def run() -> None:
         async with web_api.serve(api), aiohttp.ClientSession() as session:
-            await body(api, Web(AiohttpTransport(session), Access(api.url, secret)))
+            await body(api, Web(AiohttpTransport(session), ProviderAccess(api.url, secret)))
 
     asyncio.run(run())
 

@@ -22,7 +22,7 @@ from tests.exporter.sensors.carbon.feeds import (
 from tests.fakes import web_api
 from tests.fakes.carbon_api import CarbonApi
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
-from wattline_exporter.sensors.carbon.provider import Access, Transport
+from wattline_exporter.sensors.carbon.provider import ProviderAccess, Transport
 from wattline_exporter.sensors.carbon.providers.gb import GbCarbonIntensity
 from wattline_exporter.sensors.carbon.transport import AiohttpTransport
 from wattline_exporter.sensors.readings import SourceError
@@ -117,7 +117,7 @@ def follow(body: Callable[[CarbonApi, Clock, CarbonFeed, Transport], Awaitable[N
     async def run() -> None:
         async with web_api.serve(CarbonApi(NOON)) as api, aiohttp.ClientSession() as session:
             clock = Clock()
-            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=Access(api.url))
+            feed = CarbonFeed(GbCarbonIntensity(), now=clock, access=ProviderAccess(api.url))
             await body(api, clock, feed, AiohttpTransport(session))
 
     asyncio.run(run())

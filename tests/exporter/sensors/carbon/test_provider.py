@@ -17,8 +17,8 @@ from tests.fakes import web_api
 from tests.fakes.web_api import WebApi
 from wattline_exporter.sensors.carbon.provider import (
     TIMEOUT_S,
-    Access,
     HttpStatusError,
+    ProviderAccess,
     ProviderError,
     Web,
     parse_retry_after,
@@ -44,7 +44,7 @@ class Plain(WebApi):
         raise web.HTTPFound("/")
 
 
-def get(access: Access) -> None:
+def get(access: ProviderAccess) -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
             await Web(AiohttpTransport(session), access).get("/", Anything)
@@ -106,7 +106,7 @@ def test_slow_api_times_out():
             web_api.serve(Plain(NOON, fault="slow")) as api,
             aiohttp.ClientSession() as session,
         ):
-            web = Web(AiohttpTransport(session), Access(api.url, timeout_s=0.05))
+            web = Web(AiohttpTransport(session), ProviderAccess(api.url, timeout_s=0.05))
             with pytest.raises(
                 ProviderError, match=r"no response within 0\.05 s; check with: curl"
             ):
@@ -118,7 +118,7 @@ def test_slow_api_times_out():
 def test_silent_connection_times_out():
     async def run() -> None:
         async with web_api.unresponsive_server() as url, aiohttp.ClientSession() as session:
-            web = Web(AiohttpTransport(session), Access(url, timeout_s=0.05))
+            web = Web(AiohttpTransport(session), ProviderAccess(url, timeout_s=0.05))
             with pytest.raises(ProviderError, match=r"no response within 0\.05 s"):
                 await web.get("/", Anything)
 
@@ -138,7 +138,7 @@ def test_silent_connection_times_out():
 )
 def test_unreachable_address_is_one_line(url):
     with pytest.raises(ProviderError, match=r"cannot fetch .*; check with: curl -i ") as caught:
-        get(Access(url))
+        get(ProviderAccess(url))
     assert "\n" not in str(caught.value)
 
 
@@ -153,7 +153,7 @@ def test_non_http_server_is_one_line():
         server = await asyncio.start_server(speak, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, aiohttp.ClientSession() as session:
-            web = Web(AiohttpTransport(session), Access(url, timeout_s=5))
+            web = Web(AiohttpTransport(session), ProviderAccess(url, timeout_s=5))
             with pytest.raises(ProviderError, match="cannot fetch") as caught:
                 await web.get("/", Anything)
         assert str(caught.value).isprintable()
@@ -168,7 +168,7 @@ def test_secret_is_not_sent_to_redirects_nor_shown():
             await web.get("/elsewhere", Anything, credentials=credentials)
         await web.get("/", Anything, credentials=credentials)
         assert api.seen["auth-token"] == "s3cret"
-        assert "s3cret" not in repr(Access(api.url, "s3cret"))
+        assert "s3cret" not in repr(ProviderAccess(api.url, "s3cret"))
 
     visit(Plain(NOON), body)
 
@@ -200,7 +200,7 @@ def test_proxy_of_environment_is_used(monkeypatch):
     async def run() -> None:
         async with web_api.serve(Plain(NOON)) as proxy, aiohttp.ClientSession() as session:
             monkeypatch.setenv("http_proxy", proxy.url)
-            web = Web(AiohttpTransport(session), Access("http://provider.invalid"))
+            web = Web(AiohttpTransport(session), ProviderAccess("http://provider.invalid"))
             await web.get("/", Anything)
             assert proxy.seen["Host"] == "provider.invalid"
 

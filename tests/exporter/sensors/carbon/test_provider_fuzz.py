@@ -16,7 +16,7 @@ from wattline_exporter.sensors.carbon.cache import CarbonCache
 from wattline_exporter.sensors.carbon.feed import CarbonFeed, carbon_readings
 from wattline_exporter.sensors.carbon.provider import (
     MAX_GRAMS_PER_KWH,
-    Access,
+    ProviderAccess,
     Web,
     extend_with_estimates,
     parse_body,
@@ -116,7 +116,7 @@ def test_response_deep_or_long_body_is_one_line(model, body):
 
 @given(st.lists(PERIOD, max_size=4))
 def test_gb_any_periods_are_valid_slots(periods):
-    web = Web(None, Access())
+    web = Web(None, ProviderAccess())
     try:
         answer = parse_body(
             "http://api", json.dumps({"data": periods}).encode(), gb.NationalResponse
@@ -149,7 +149,7 @@ def test_energy_charts_any_series_is_valid_slots(data):
         )
     except SourceError:
         return
-    slots = EnergyCharts("de").parse_slots(Web(None, Access()), series)
+    slots = EnergyCharts("de").parse_slots(Web(None, ProviderAccess()), series)
     assert_can_be(slots)
     if slots:
         assert (

@@ -143,8 +143,8 @@ def test_run_without_exporter_logs_once_and_continues(exporter, script, closed_a
 def test_run_exporter_lost_continues(exporter, script):
     job = script("""
         import wattline.client.api
-        import wattline.runs.run_end
-        wattline.runs.run_end.EXIT_WITHIN_S = 0
+        import wattline.runs.end_report
+        wattline.runs.end_report.EXIT_WITHIN_S = 0
         with wattline.run("train") as run:
             run._api = run._contributor()._api = wattline.client.api.JobApi("http://127.0.0.1:1")
             run.work(steps=1)

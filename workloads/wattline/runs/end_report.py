@@ -25,10 +25,10 @@ _ENDS_WITHIN_S = 5.0
 _REPEATS_WAIT_S = 5.0
 _MISSING_ANSWERS = 3
 _lock = threading.Lock()
-_late: list[RunEnd] = []
+_late: list[EndReport] = []
 
 
-class RunEnd:
+class EndReport:
     """End of a run at the time of its creation.
 
     `send_rest` posts work and requests and returns the results of the run; `take` receives the
@@ -123,7 +123,7 @@ class RunEnd:
         )
 
 
-def _pending() -> list[RunEnd]:
+def _pending() -> list[EndReport]:
     """Return the ends of this process that the exporter has not accepted; a forked child has none
     of its parent's.
     """

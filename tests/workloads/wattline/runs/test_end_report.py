@@ -7,7 +7,7 @@ import pytest
 import wattline
 from tests.fakes.run_api import ProblemError, RunApi, run_api_server
 from tests.polling import eventually
-from wattline.runs import lifecycle
+from wattline.runs import base_run
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_end_of_unknown_run_is_not_repeated(api, capfd):
 
 
 def test_begin_without_an_answer_leaves_no_run_open(api, monkeypatch, capfd):
-    monkeypatch.setattr(lifecycle, "_BEGIN_WITHIN_S", 0.1)
+    monkeypatch.setattr(base_run, "_BEGIN_WITHIN_S", 0.1)
     with run_api_server(api) as address:
         api.responds.clear()
         run = wattline.start("train", exporter=address)

@@ -21,7 +21,7 @@ from wattline.client.summary import RunResult, log_summary, outcome_of
 from wattline.contract import run as contract
 from wattline.runs import open_runs
 from wattline.runs.begin import BegunRun, RunRequest, begin_or_choose, register_this_process
-from wattline.runs.run_end import RunEnd
+from wattline.runs.end_report import EndReport
 
 QUIET = "WATTLINE_QUIET"
 """With the value 1, runs print no summary at their end."""
@@ -34,7 +34,7 @@ _contributors: dict[_Key, Contributor] = {}
 _request_queues: dict[_Key, RequestQueue] = {}
 
 
-class RunLifecycle:
+class BaseRun:
     """Start and end of a run, with the work and the requests of this process."""
 
     def __init__(  # noqa: PLR0913  # the options of a run
@@ -69,7 +69,7 @@ class RunLifecycle:
         self.simulation: str | None = environ.get(run_api.SIMULATION)
         """State file of simulated GPUs; None with real GPUs."""
         self._ended: contract.Run | None = None
-        self._end: RunEnd | None = None
+        self._end: EndReport | None = None
 
     @property
     def gpus(self) -> str | None:
@@ -160,7 +160,7 @@ class RunLifecycle:
             if outcome == "ok" and ranks.is_launched(os.environ):
                 ranks.await_other_ranks(self.run_id)
             take = functools.partial(self._take_figures, self.run_id, outcome)
-            self._end = RunEnd(self._api, self.run_id, outcome, send_rest, take)
+            self._end = EndReport(self._api, self.run_id, outcome, send_rest, take)
             self._end.post_or_repeat()
         else:
             results = send_rest()
