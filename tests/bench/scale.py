@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
 from tests.bench.wattline import Exporter, start_exporter
-from wattline_exporter.sensors.nvml.wire import decode_items, encode_order, read_frames
+from wattline_exporter.sensors.nvml.messages import decode_items, encode_order, read_frames
 from wattline_exporter.sensors.readings import Poll, SamplingOrder
 from wattline_exporter.simulation import clock_s
 

@@ -21,14 +21,14 @@ from tests.simulation.virtual_time import VirtualTime
 from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
 from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone, is_unloaded
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
-from wattline_exporter.sensors.nvml.polling_threads import WITHOUT_COUNTER_S, PolledGpu
-from wattline_exporter.sensors.nvml.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
-from wattline_exporter.sensors.nvml.wire import (
+from wattline_exporter.sensors.nvml.messages import (
     EXIT_NO_DRIVER,
     decode_order,
     encode_items,
     read_frames,
 )
+from wattline_exporter.sensors.nvml.polling_threads import WITHOUT_COUNTER_S, PolledGpu
+from wattline_exporter.sensors.nvml.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,

@@ -14,8 +14,8 @@ from wattline.command_line import module_command
 from wattline_exporter.cli import idle_power
 from wattline_exporter.cli.sources import simulated_file, worker_arguments
 from wattline_exporter.config.settings import Settings
+from wattline_exporter.sensors.nvml.messages import decode_items, next_frame
 from wattline_exporter.sensors.nvml.supervisor import cannot_run
-from wattline_exporter.sensors.nvml.wire import decode_items, next_frame
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,

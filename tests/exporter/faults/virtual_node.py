@@ -17,7 +17,7 @@ from wattline_exporter.runs.lifecycle import note_doubts
 from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
-from wattline_exporter.sensors.nvml.message_writer import MessageWriter
+from wattline_exporter.sensors.nvml.messages import MessageWriter
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
 from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
 from wattline_exporter.sensors.readings import (

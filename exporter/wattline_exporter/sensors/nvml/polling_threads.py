@@ -15,9 +15,8 @@ import pynvml
 
 from wattline_exporter.sensors.nvml.card import driver_is_gone, is_unloaded
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
-from wattline_exporter.sensors.nvml.message_writer import MessageWriter
+from wattline_exporter.sensors.nvml.messages import EXIT_NO_DRIVER, MessageWriter
 from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
-from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuFailure,

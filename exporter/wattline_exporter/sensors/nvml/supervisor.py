@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from wattline.command_line import module_command
-from wattline_exporter.sensors.nvml.wire import (
+from wattline_exporter.sensors.nvml.messages import (
     MAX_BYTES,
     FrameTooLongError,
     InvalidFrameError,

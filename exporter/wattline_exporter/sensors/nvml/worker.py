@@ -18,10 +18,14 @@ import pynvml
 from wattline_exporter.sensors.nvml.card import driver_is_gone, is_unloaded
 from wattline_exporter.sensors.nvml.driver import Nvml, XidWatch
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
-from wattline_exporter.sensors.nvml.message_writer import MessageWriter
+from wattline_exporter.sensors.nvml.messages import (
+    EXIT_NO_DRIVER,
+    MessageWriter,
+    decode_order,
+    read_frames,
+)
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu, PollingThreads
 from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
-from wattline_exporter.sensors.nvml.wire import EXIT_NO_DRIVER, decode_order, read_frames
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from wattline.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from wattline_exporter.sensors.nvml.message_writer import MessageWriter
+from wattline_exporter.sensors.nvml.messages import MessageWriter
 from wattline_exporter.sensors.nvml.polling_threads import (
     MAX_GPUS_PER_THREAD,
     PolledGpu,

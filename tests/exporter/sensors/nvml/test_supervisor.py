@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from tests.polling import eventually
+from wattline_exporter.sensors.nvml.messages import MAX_BYTES, encode_items
 from wattline_exporter.sensors.nvml.supervisor import WorkerSupervisor
-from wattline_exporter.sensors.nvml.wire import MAX_BYTES, encode_items
 from wattline_exporter.sensors.readings import DriverGone, GpuCount
 
 REPORTS_AND_STAYS = """
