@@ -6,8 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from wattline.contract.api import NO_GPU_FOUND
-from wattline.contract.power_sensors import gpu_limits_j
-from wattline.contract.run import COMPONENTS, SIMULATED, Emissions, Run, RunDevice, RunPhase
+from wattline.contract.run import (
+    COMPONENTS,
+    Emissions,
+    Run,
+    RunDevice,
+    RunPhase,
+    sensor_limits_j,
+)
 from wattline.contract.work import is_shared
 from wattline.figures import Figure, sum_of_one_job
 from wattline_exporter.meter.meter import DeviceMeter
@@ -95,7 +101,9 @@ def _devices(
             energy_j=Figure(
                 energy.joules,
                 energy.half_width_j if has_intervals else None,
-                bias=_sensor_limits_j(run, device, energy),
+                bias=sensor_limits_j(run.gpus[device.id], energy.joules)
+                if device.kind == "gpu"
+                else None,
                 covered_ratio=_ratio(energy.covered_s, observed_s),
             ),
             attributed_j=run.attributed_j[device] if is_divided else None,
@@ -169,16 +177,6 @@ def _emissions_so_far(run: RunRecord, meters: Meters, now_s: float) -> list[RunE
         }
         _, emissions = add_segment(replace(run, emissions=emissions), cut, cut.t_s, energies)
     return emissions
-
-
-def _sensor_limits_j(
-    run: RunRecord, device: Device, energy: MeasuredEnergy
-) -> tuple[float, float] | None:
-    """Return the limits of the systematic error of a GPU's energy; simulated sensors have none."""
-    if device.kind != "gpu" or run.gpus[device.id].name.startswith(SIMULATED):
-        return None
-    gpu = run.gpus[device.id]
-    return gpu_limits_j(energy.joules, gpu.name, gpu.architecture)
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:

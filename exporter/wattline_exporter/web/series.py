@@ -20,30 +20,9 @@ from wattline.contract.metrics import (
     GPU_UP,
     HWMON_ENERGY,
     RUN_ATTRIBUTED_ENERGY,
-    RUN_COVERED_RATIO,
-    RUN_DURATION,
-    RUN_EMISSIONS,
-    RUN_END,
-    RUN_ENERGY,
-    RUN_ENERGY_BEFORE_USE,
-    RUN_ENERGY_UNCERTAINTY,
-    RUN_GPU_INFO,
-    RUN_INFO,
-    RUN_INTEGRATED_ENERGY,
-    RUN_OUTCOME,
-    RUN_PHASE_ENERGY,
-    RUN_PHASE_ENERGY_UNCERTAINTY,
-    RUN_PHASE_SECONDS,
-    RUN_PHASE_START,
-    RUN_PHASE_WORK,
-    RUN_POWER_MAX,
-    RUN_RESULT,
-    RUN_START,
-    RUN_WORK,
-    RUN_WORK_TIMESTAMP,
-    RUN_WORK_UNIT,
 )
 from wattline.contract.run import Run
+from wattline.contract.run_series import to_rows
 from wattline_exporter.meter.plausibility import REASONS
 from wattline_exporter.polling.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
 from wattline_exporter.polling.live_state import LiveState
@@ -120,64 +99,17 @@ def _device_readings(snapshot: DeviceSnapshot) -> Iterator[Reading]:
 
 
 def run_readings(run: Run) -> Iterator[Reading]:
-    """Yield the series of one run."""
-    identity = (run.run_id,)
-    labels = tuple((f"label_{name}", value) for name, value in run.labels.items())
-    yield Reading(RUN_INFO, (run.run_id, run.workload), 1.0, labels)
-    yield Reading(RUN_START, identity, run.started_at)
-    yield Reading(RUN_DURATION, identity, run.duration_s)
-    if run.ended_at is not None:
-        yield Reading(RUN_END, identity, run.ended_at)
-        yield Reading(RUN_OUTCOME, (run.run_id, run.outcome or "interrupted"), 1.0)
-    yield from _run_energy_readings(run)
-    for emission in run.emissions:
-        labels_of = (run.run_id, emission.component, emission.basis, emission.quality)
-        yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
-    for unit, amount in run.work.items():
-        yield Reading(RUN_WORK, (run.run_id, unit), amount)
-    if run.work_unit is not None:
-        yield Reading(RUN_WORK_UNIT, (run.run_id, run.work_unit), 1.0)
-    if run.work_reported_at is not None:
-        yield Reading(RUN_WORK_TIMESTAMP, identity, run.work_reported_at)
-    for name, value in run.results.items():
-        yield Reading(RUN_RESULT, (run.run_id, name), value)
-    yield from _phase_readings(run)
+    """Yield the series of one run, except the attributed energies.
 
-
-def _phase_readings(run: Run) -> Iterator[Reading]:
-    for phase in run.phases:
-        yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_s)
-        if phase.last_started_at is not None:
-            yield Reading(RUN_PHASE_START, (run.run_id, phase.name), phase.last_started_at)
-        for component, energy in phase.energies_j.items():
-            labels = (run.run_id, phase.name, component)
-            if energy.value is not None:
-                yield Reading(RUN_PHASE_ENERGY, labels, energy.value)
-            if energy.half_width is not None:
-                yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, labels, energy.half_width)
-        for unit, amount in phase.work.items():
-            yield Reading(RUN_PHASE_WORK, (run.run_id, phase.name, unit), amount)
-
-
-def _run_energy_readings(run: Run) -> Iterator[Reading]:
-    integrated_j = {device.device_id: device.integrated_j for device in run.devices}
-    for gpu in run.gpus:
-        labels = (run.run_id, gpu.gpu, gpu.uuid)
-        yield Reading(RUN_GPU_INFO, labels, 1.0)
-        if (gpu_integrated_j := integrated_j.get(gpu.uuid)) is not None:
-            yield Reading(RUN_INTEGRATED_ENERGY, labels, gpu_integrated_j)
-        if gpu.uuid in run.power_max_w:
-            yield Reading(RUN_POWER_MAX, labels, run.power_max_w[gpu.uuid])
-    for device in run.devices:
-        labels = (run.run_id, device.component, device.device_id)
-        energy = device.energy_j
-        if energy.value is not None:
-            yield Reading(RUN_ENERGY, labels, energy.value)
-        if device.before_use_j > 0:
-            yield Reading(RUN_ENERGY_BEFORE_USE, labels, device.before_use_j)
-        if energy.half_width is not None:
-            yield Reading(RUN_ENERGY_UNCERTAINTY, labels, energy.half_width)
-        yield Reading(RUN_COVERED_RATIO, labels, energy.covered_ratio)
+    These are the attribution's own counters, which also exist for devices that nothing else uses.
+    """
+    for metric, labels, value in to_rows(run):
+        if metric is not RUN_ATTRIBUTED_ENERGY:
+            own = tuple(labels[name] for name in metric.labels)
+            extra = tuple(
+                (name, text) for name, text in labels.items() if name not in metric.labels
+            )
+            yield Reading(metric, own, value, extra)
 
 
 class ReadingSource(Protocol):

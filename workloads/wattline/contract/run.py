@@ -8,12 +8,13 @@ component and device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from wattline import figures
-from wattline.contract.api import GpuJson, Outcome, RunGpu, RunState
+from wattline.contract.api import OUTCOMES, GpuJson, Outcome, RunGpu, RunState
 from wattline.contract.json_values import (
     as_amounts,
     as_labels,
@@ -25,6 +26,7 @@ from wattline.contract.json_values import (
     as_texts,
     optional,
 )
+from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.work import (
     SHORTEST_PHASE_S,
     is_useful,
@@ -32,7 +34,7 @@ from wattline.contract.work import (
     primary_first,
     unit_of_one,
 )
-from wattline.figures import Figure, sum_of_one_job, unknown
+from wattline.figures import Figure, Limits, sum_of_one_job, unknown
 
 Component = Literal["gpu", "cpu", "dram"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
@@ -42,7 +44,7 @@ SIMULATED = "SIMULATED"
 
 
 class RunFormatError(ValueError):
-    """JSON that is no run; the message names the field."""
+    """JSON or series of no run; the message names the field or metric."""
 
 
 class PhaseJson(TypedDict):
@@ -125,6 +127,12 @@ class RunDevice:
     """
     integrated_j: float | None = None
     """Integrated power of a GPU, as a cross-check."""
+    node: str = ""
+    """Instance of the exporter that measured the device; empty where only one is known."""
+    shares_j: Mapping[str, float] = field(default_factory=dict)
+    """Counters of the run's share by policy, without `before_use_j`, also of a device that nothing
+    else used; the run API has `attributed_j` only.
+    """
 
     @property
     def own_energy_j(self) -> Figure:
@@ -190,7 +198,7 @@ class UnitEnergy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as every program sees it."""
+    """A run as every program sees it, on one node or on several ones; see `combine`."""
 
     run_id: str
     workload: str
@@ -405,6 +413,127 @@ class Run:
             return _parse(_Fields(as_object("the run", document)))
         except ValueError as error:
             raise RunFormatError(str(error)) from error
+
+
+def sensor_limits_j(gpu: RunGpu, energy_j: float) -> Limits | None:
+    """Return the limits of the systematic error of a GPU's energy in joules; simulated sensors have
+    none.
+    """
+    if gpu.name.startswith(SIMULATED):
+        return None
+    return gpu_limits_j(energy_j, gpu.name, gpu.architecture)
+
+
+# One run on several nodes
+
+
+def node_aliases(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Return the nodes that are one exporter under a second address, each with the first one.
+
+    `runs` are the parts of one run by node. Aliases have the same GPUs, or, without GPUs, the same
+    start to the microsecond.
+    """
+    first_nodes: dict[str | float, str] = {}
+    aliases = {}
+    for node, run in sorted(runs.items()):
+        marks: list[str | float] = [gpu.uuid for gpu in run.gpus] or [run.started_at]
+        for mark in marks:
+            first = first_nodes.setdefault(mark, node)
+            if first != node:
+                aliases[node] = first
+    return aliases
+
+
+def combine(runs: Sequence[Run]) -> Run:
+    """Return the run of the parts that different nodes measured; one part is the run itself.
+
+    Durations of the run and of its phases are the longest ones, since the clocks of nodes may
+    disagree. The outcome is the worst. Energies of a phase add as those of one job; work and
+    emissions add. The parts must not have a device in common: see `node_aliases`.
+
+    Raises ValueError without parts.
+    """
+    if not runs:
+        raise ValueError("a run needs at least one part")
+    if len(runs) == 1:
+        return runs[0]
+    ends = [run.ended_at for run in runs if run.ended_at is not None]
+    is_ended = len(ends) == len(runs)
+    reports = [run.work_reported_at for run in runs if run.work_reported_at is not None]
+    settled = [run.settled_until for run in runs if run.settled_until is not None]
+    outcomes = {run.outcome for run in runs}
+    return Run(
+        run_id=runs[0].run_id,
+        workload=runs[0].workload,
+        state="ended" if is_ended else "running",
+        started_at=min(run.started_at for run in runs),
+        duration_s=max(run.duration_s for run in runs),
+        outcome=next((outcome for outcome in OUTCOMES if outcome in outcomes), None),
+        ended_at=max(ends) if is_ended else None,
+        labels={name: text for run in runs for name, text in run.labels.items()},
+        gpus=tuple(gpu for run in runs for gpu in run.gpus),
+        devices=tuple(device for run in runs for device in run.devices),
+        phases=_combined_phases(runs),
+        work=_summed(run.work for run in runs),
+        work_unit=_most_declared(runs),
+        work_reported_at=max(reports, default=None),
+        results={name: value for run in runs for name, value in run.results.items()},
+        settled_until=min(settled, default=None),
+        emissions=_combined_emissions(runs),
+        power_max_w={uuid: watts for run in runs for uuid, watts in run.power_max_w.items()},
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        simulation=next((run.simulation for run in runs if run.simulation), None),
+    )
+
+
+def _combined_phases(runs: Sequence[Run]) -> tuple[RunPhase, ...]:
+    """Return the phases in the order of their first starts."""
+    by_name: defaultdict[str, list[RunPhase]] = defaultdict(list)
+    for run in runs:
+        for phase in run.phases:
+            by_name[phase.name].append(phase)
+    combined = [_combined_phase(parts) for parts in by_name.values()]
+    return tuple(sorted(combined, key=lambda phase: phase.started_at))
+
+
+def _combined_phase(parts: Sequence[RunPhase]) -> RunPhase:
+    last_starts = [part.last_started_at for part in parts if part.last_started_at is not None]
+    components = dict.fromkeys(component for part in parts for component in part.energies_j)
+    return RunPhase(
+        name=parts[0].name,
+        started_at=min(part.started_at for part in parts),
+        duration_s=max(part.duration_s for part in parts),
+        energies_j={
+            component: sum_of_one_job(
+                part.energies_j[component] for part in parts if component in part.energies_j
+            )
+            for component in components
+        },
+        work=_summed(part.work for part in parts),
+        last_started_at=max(last_starts, default=None),
+    )
+
+
+def _combined_emissions(runs: Sequence[Run]) -> tuple[Emissions, ...]:
+    grams: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for run in runs:
+        for one in run.emissions:
+            grams[one.component, one.basis, one.quality].append(one.grams)
+    return tuple(Emissions(*kind, math.fsum(parts)) for kind, parts in grams.items())
+
+
+def _most_declared(runs: Sequence[Run]) -> str | None:
+    """Return the primary unit of most parts, of equally many the first by name."""
+    declared = Counter(run.work_unit for run in runs if run.work_unit is not None)
+    return max(sorted(declared), key=lambda unit: declared[unit], default=None)
+
+
+def _summed(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for each in amounts:
+        for unit, amount in each.items():
+            parts[unit].append(amount)
+    return {unit: math.fsum(values) for unit, values in parts.items()}
 
 
 def _is_known(figure: Figure | None) -> bool:

@@ -17,6 +17,8 @@ from wattline.contract.run import (
     RunFormatError,
     RunPhase,
     UnitEnergy,
+    combine,
+    node_aliases,
 )
 from wattline.figures import Figure, unknown
 
@@ -379,3 +381,137 @@ def test_energy_per_unit_without_gpu_is_of_the_cpus():
 
 def test_energy_per_unit_of_running_run_is_not_known_yet():
     assert replace(RUN, state="running").energy_per_unit() == ()
+
+
+# A run on several nodes
+
+NODE_A = replace(
+    RUN,
+    labels={"rank": "0", "model": "gpt2"},
+    devices=(RunDevice("gpu", "GPU-0", Figure(600.0, 3.0), node="a"),),
+    gpus=RUN.gpus[:1],
+    notes=("a note",),
+)
+NODE_B = replace(
+    RUN,
+    started_at=1.8e9 + 1,
+    duration_s=4.0,
+    ended_at=1.8e9 + 5,
+    outcome="failed",
+    gpus=(RunGpu("0", "GPU-9", "NVIDIA H100", "Hopper"),),
+    devices=(
+        RunDevice("gpu", "GPU-9", Figure(400.0, 4.0), node="b"),
+        RunDevice("cpu", "0", Figure(50.0, 0.25), node="b"),
+    ),
+    phases=(
+        RunPhase("load", 1.8e9 + 1, 0.5, {"gpu": Figure(100.0)}),
+        RunPhase("measure", 1.8e9 + 2, 2.5, {"gpu": Figure(300.0, 4.0)}, {"steps": 10.0}),
+    ),
+    work={"steps": 10.0, "images": 5.0},
+    work_reported_at=1.8e9 + 4,
+    results={"accuracy": 0.75},
+    emissions=(
+        Emissions("gpu", "average", "actual", 0.5),
+        Emissions("gpu", "average", "forecast", 0.125),
+    ),
+    power_max_w={"GPU-9": 300.0},
+    notes=("a note", "another note"),
+)
+
+
+def test_combine_one_part_is_the_run_itself():
+    assert combine([NODE_A]) is NODE_A
+
+
+def test_combine_without_parts_is_refused():
+    with pytest.raises(ValueError, match="at least one part"):
+        combine([])
+
+
+def test_combine_adds_energy_work_and_emissions():
+    """√(3² + 4²) J = 5 J; 30 + 10 steps; 0.2 + 0.5 g of one kind."""
+    run = combine([NODE_A, NODE_B])
+
+    assert run.energy("gpu") == Figure(1_000.0, 5.0)
+    assert run.energy("cpu") == Figure(50.0, 0.25)
+    assert [device.node for device in run.devices] == ["a", "b", "b"]
+    assert [gpu.uuid for gpu in run.gpus] == ["GPU-0", "GPU-9"]
+    assert run.power_max_w == {"GPU-0": 350.0, "GPU-9": 300.0}
+    assert run.work == {"steps": 40.0, "images": 5.0}
+    assert run.emissions == (
+        Emissions("gpu", "average", "actual", 0.7),
+        Emissions("cpu", "average", "actual", 1),
+        Emissions("gpu", "average", "forecast", 0.125),
+    )
+
+
+def test_combine_has_first_start_last_end_and_longest_duration():
+    """Node a measured 2 s, node b 4 s."""
+    run = combine([NODE_A, NODE_B])
+
+    assert (run.started_at, run.ended_at, run.duration_s) == (1.8e9, 1.8e9 + 5, 4.0)
+    assert (run.state, run.outcome) == ("ended", "failed")
+    assert run.work_reported_at == 1.8e9 + 4
+
+
+def test_combine_joins_labels_results_and_notes():
+    run = combine([NODE_A, NODE_B])
+
+    assert run.labels == {"rank": "0", "model": "gpt2"}
+    assert run.results == {"loss": 0.5, "accuracy": 0.75}
+    assert run.notes == ("a note", "another note")
+
+
+def test_combine_phase_has_longest_duration_and_energy_of_all():
+    """√(3² + 4²) J = 5 J; a phase of one node only comes after an earlier one."""
+    run = combine([NODE_A, NODE_B])
+
+    assert run.phases == (
+        RunPhase(
+            "measure",
+            1.8e9,
+            2.5,
+            {"gpu": Figure(1_000.0, 5.0), "cpu": Figure(40.0, 0.5)},
+            {"steps": 40.0},
+            1.8e9 + 0.25,
+        ),
+        RunPhase("load", 1.8e9 + 1, 0.5, {"gpu": Figure(100.0)}),
+    )
+
+
+def test_combine_is_running_until_all_parts_have_ended():
+    open_part = replace(
+        NODE_A, state="running", ended_at=None, outcome=None, settled_until=1.8e9 + 1
+    )
+
+    run = combine([open_part, NODE_B])
+
+    assert (run.state, run.ended_at, run.settled_until) == ("running", None, 1.8e9 + 1)
+
+
+@pytest.mark.parametrize(
+    ("units", "primary"),
+    [
+        (("steps", "images", "images"), "images"),
+        (("steps", "images"), "images"),  # the first by name
+        (("steps", None), "steps"),
+        ((None, None), None),
+    ],
+)
+def test_combine_primary_unit_is_that_of_most_parts(units, primary):
+    parts = [replace(NODE_A, work_unit=unit) for unit in units]
+
+    assert combine(parts).work_unit == primary
+
+
+def test_node_aliases_have_a_gpu_in_common():
+    runs = {"b:1": NODE_A, "a:1": NODE_A, "c:1": NODE_B}
+
+    assert node_aliases(runs) == {"b:1": "a:1"}
+
+
+def test_node_aliases_without_gpus_have_the_same_start():
+    a = replace(NODE_A, gpus=())
+    runs = {"a:1": a, "b:1": replace(a, gpus=()), "c:1": replace(a, started_at=1.8e9 + 1e-6)}
+
+    assert node_aliases(runs) == {"b:1": "a:1"}

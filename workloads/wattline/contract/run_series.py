@@ -1,0 +1,301 @@
+"""Series of a run: what the exporter shows, importers write and the analyzer reads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from wattline.contract import metrics as m
+from wattline.contract.api import Outcome, RunGpu
+from wattline.contract.metrics import Metric
+from wattline.contract.run import (
+    COMPONENTS,
+    Component,
+    Emissions,
+    Run,
+    RunDevice,
+    RunFormatError,
+    RunPhase,
+    sensor_limits_j,
+)
+from wattline.contract.work import SHARE_POLICY, is_shared
+from wattline.figures import Figure, unknown
+
+_LABEL = "label_"
+"""Prefix of a run's own labels."""
+_NO_SERIES = "the exporter has no series of this energy"
+
+
+class SeriesRow(NamedTuple):
+    """Sample of a metric, with the labels of its series; its source has their other labels."""
+
+    metric: Metric
+    labels: Mapping[str, str]
+    value: float
+
+
+def to_rows(run: Run) -> Iterator[SeriesRow]:
+    """Yield the series of a run on one node. An unknown figure has none."""
+    own = {"run_id": run.run_id}
+    labels = {f"{_LABEL}{name}": text for name, text in run.labels.items()}
+    yield SeriesRow(m.RUN_INFO, {**own, "workload": run.workload, **labels}, 1.0)
+    yield SeriesRow(m.RUN_START, own, run.started_at)
+    yield SeriesRow(m.RUN_DURATION, own, run.duration_s)
+    if run.ended_at is not None:
+        yield SeriesRow(m.RUN_END, own, run.ended_at)
+    if run.outcome is not None:
+        yield SeriesRow(m.RUN_OUTCOME, {**own, "outcome": run.outcome}, 1.0)
+    yield from _gpu_rows(run)
+    for device in run.devices:
+        yield from _device_rows(run.run_id, device)
+    for one in run.emissions:
+        kind = {"component": one.component, "basis": one.basis, "quality": one.quality}
+        yield SeriesRow(m.RUN_EMISSIONS, {**own, **kind}, one.grams)
+    for unit, amount in run.work.items():
+        yield SeriesRow(m.RUN_WORK, {**own, "unit": unit}, amount)
+    if run.work_unit is not None:
+        yield SeriesRow(m.RUN_WORK_UNIT, {**own, "unit": run.work_unit}, 1.0)
+    if run.work_reported_at is not None:
+        yield SeriesRow(m.RUN_WORK_TIMESTAMP, own, run.work_reported_at)
+    for name, value in run.results.items():
+        yield SeriesRow(m.RUN_RESULT, {**own, "name": name}, value)
+    for phase in run.phases:
+        yield from _phase_rows(run.run_id, phase)
+
+
+def _gpu_rows(run: Run) -> Iterator[SeriesRow]:
+    integrated_j = {
+        device.device_id: device.integrated_j
+        for device in run.devices
+        if device.component == "gpu"
+    }
+    for gpu in run.gpus:
+        labels = {"run_id": run.run_id, "gpu": gpu.gpu, "uuid": gpu.uuid}
+        yield SeriesRow(m.RUN_GPU_INFO, labels, 1.0)
+        gpu_integrated_j = integrated_j.get(gpu.uuid)
+        if gpu_integrated_j is not None:
+            yield SeriesRow(m.RUN_INTEGRATED_ENERGY, labels, gpu_integrated_j)
+        if gpu.uuid in run.power_max_w:
+            yield SeriesRow(m.RUN_POWER_MAX, labels, run.power_max_w[gpu.uuid])
+
+
+def _device_rows(run_id: str, device: RunDevice) -> Iterator[SeriesRow]:
+    labels = {"run_id": run_id, "component": device.component, "device": device.device_id}
+    energy = device.energy_j
+    if energy.value is not None:
+        yield SeriesRow(m.RUN_ENERGY, labels, energy.value)
+    if device.before_use_j > 0:
+        yield SeriesRow(m.RUN_ENERGY_BEFORE_USE, labels, device.before_use_j)
+    if energy.half_width is not None:
+        yield SeriesRow(m.RUN_ENERGY_UNCERTAINTY, labels, energy.half_width)
+    yield SeriesRow(m.RUN_COVERED_RATIO, labels, energy.covered_ratio)
+    shares_j = device.shares_j
+    if not shares_j and device.attributed_j is not None:
+        shares_j = {SHARE_POLICY: device.attributed_j - device.before_use_j}
+    for policy, share_j in shares_j.items():
+        yield SeriesRow(m.RUN_ATTRIBUTED_ENERGY, {**labels, "policy": policy}, share_j)
+
+
+def _phase_rows(run_id: str, phase: RunPhase) -> Iterator[SeriesRow]:
+    own = {"run_id": run_id, "phase": phase.name}
+    yield SeriesRow(m.RUN_PHASE_SECONDS, own, phase.duration_s)
+    if phase.last_started_at is not None:
+        yield SeriesRow(m.RUN_PHASE_START, own, phase.last_started_at)
+    for component, energy in phase.energies_j.items():
+        labels = {**own, "component": component}
+        if energy.value is not None:
+            yield SeriesRow(m.RUN_PHASE_ENERGY, labels, energy.value)
+        if energy.half_width is not None:
+            yield SeriesRow(m.RUN_PHASE_ENERGY_UNCERTAINTY, labels, energy.half_width)
+    for unit, amount in phase.work.items():
+        yield SeriesRow(m.RUN_PHASE_WORK, {**own, "unit": unit}, amount)
+
+
+def from_rows(rows: Iterable[SeriesRow], node: str = "") -> Run:
+    """Return the run of the newest samples of its series on one node.
+
+    The rows may have several starts of a phase, in the order of time, and those of GPU_INFO, from
+    which the names of the GPUs and the limits of their sensors are known. Devices and phases have
+    the order of their first rows.
+
+    Series do not say all of a run. `notes`, `simulation`, `settled_until` and reasons are lost. An
+    energy without a value is unknown, and one of a phase is left out. A partial energy is known,
+    with its covered ratio; an interval that is not symmetric is unknown. Without starts of a phase,
+    it has that of the run. `attributed_j` is decided by `is_shared` where `shares_j` has a share.
+
+    Raises RunFormatError for rows without the start of the run.
+    """
+    return _SeriesReader(rows).run(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceKey:
+    component: Component
+    device_id: str
+
+
+class _SeriesReader:
+    """Rows of one run on one node, by metric."""
+
+    def __init__(self, rows: Iterable[SeriesRow]) -> None:
+        self._rows: defaultdict[str, list[SeriesRow]] = defaultdict(list)
+        devices: dict[_DeviceKey, None] = {}
+        phases: dict[str, None] = {}
+        for row in rows:
+            self._rows[row.metric.name].append(row)
+            if row.metric in (m.RUN_ENERGY, m.RUN_COVERED_RATIO):
+                devices[_device_key(row)] = None
+            if row.metric in (m.RUN_PHASE_START, m.RUN_PHASE_SECONDS):
+                phases[row.labels["phase"]] = None
+        self._devices = tuple(devices)
+        self._phases = tuple(phases)
+
+    def run(self, node: str) -> Run:
+        starts = self._rows[m.RUN_START.name]
+        if not starts:
+            raise RunFormatError(f"{m.RUN_START.name}: no series of the run")
+        started_at = starts[-1].value
+        ended_at = self._only(m.RUN_END)
+        duration_s = self._only(m.RUN_DURATION)
+        if duration_s is None:
+            duration_s = 0.0 if ended_at is None else ended_at - started_at
+        info = {
+            name: text for row in self._rows[m.RUN_INFO.name] for name, text in row.labels.items()
+        }
+        power_max_w = self._by(m.RUN_POWER_MAX, "uuid")
+        gpus = self._gpus()
+        return Run(
+            run_id=starts[-1].labels["run_id"],
+            workload=info.get("workload", ""),
+            state="running" if ended_at is None else "ended",
+            started_at=started_at,
+            duration_s=duration_s,
+            outcome=cast("Outcome | None", self._text(m.RUN_OUTCOME, "outcome")),
+            ended_at=ended_at,
+            labels={
+                name.removeprefix(_LABEL): text
+                for name, text in info.items()
+                if name.startswith(_LABEL)
+            },
+            gpus=gpus,
+            devices=tuple(self._device(key, node, duration_s, gpus) for key in self._devices),
+            phases=tuple(self._phase(name, started_at) for name in self._phases),
+            work=self._by(m.RUN_WORK, "unit"),
+            work_unit=self._text(m.RUN_WORK_UNIT, "unit"),
+            work_reported_at=self._only(m.RUN_WORK_TIMESTAMP),
+            results=self._by(m.RUN_RESULT, "name"),
+            emissions=tuple(
+                Emissions(
+                    row.labels["component"], row.labels["basis"], row.labels["quality"], row.value
+                )
+                for row in self._rows[m.RUN_EMISSIONS.name]
+            ),
+            power_max_w=power_max_w,
+        )
+
+    def _gpus(self) -> tuple[RunGpu, ...]:
+        infos = {row.labels["uuid"]: row.labels for row in self._rows[m.GPU_INFO.name]}
+        gpus = {}
+        for row in self._rows[m.RUN_GPU_INFO.name]:
+            uuid = row.labels["uuid"]
+            info = infos.get(uuid, {})
+            name = info.get("name", "")
+            gpus[uuid] = RunGpu(row.labels["gpu"], uuid, name, info.get("architecture", ""))
+        return tuple(gpus.values())
+
+    def _device(
+        self, key: _DeviceKey, node: str, duration_s: float, gpus: tuple[RunGpu, ...]
+    ) -> RunDevice:
+        energy_j = self._energy(key, gpus)
+        before_use_j = self._of_device(m.RUN_ENERGY_BEFORE_USE, key) or 0.0
+        shares_j = {
+            row.labels["policy"]: row.value
+            for row in self._rows[m.RUN_ATTRIBUTED_ENERGY.name]
+            if _device_key(row) == key
+        }
+        attributed_j = None
+        if SHARE_POLICY in shares_j and energy_j.value is not None:
+            share_j = shares_j[SHARE_POLICY] + before_use_j
+            is_divided = is_shared(
+                energy_j.value,
+                share_j,
+                mean_power_w=energy_j.value / duration_s if duration_s > 0 else 0.0,
+                max_power_w=self._by(m.RUN_POWER_MAX, "uuid").get(key.device_id, 0.0),
+                half_j=energy_j.half_width or 0.0,
+            )
+            attributed_j = share_j if is_divided else None
+        is_gpu = key.component == "gpu"
+        integrated_j = self._by(m.RUN_INTEGRATED_ENERGY, "uuid")
+        return RunDevice(
+            component=key.component,
+            device_id=key.device_id,
+            energy_j=energy_j,
+            attributed_j=attributed_j,
+            before_use_j=before_use_j,
+            integrated_j=integrated_j.get(key.device_id) if is_gpu else None,
+            node=node,
+            shares_j=shares_j,
+        )
+
+    def _energy(self, key: _DeviceKey, gpus: tuple[RunGpu, ...]) -> Figure:
+        value = self._of_device(m.RUN_ENERGY, key)
+        if value is None:
+            return unknown(_NO_SERIES)
+        bias = None
+        if key.component == "gpu":
+            named = {gpu.uuid: gpu for gpu in gpus}
+            gpu = named.get(key.device_id, RunGpu("", key.device_id, ""))
+            bias = sensor_limits_j(gpu, value)
+        covered_ratio = self._of_device(m.RUN_COVERED_RATIO, key)
+        return Figure(
+            value,
+            self._of_device(m.RUN_ENERGY_UNCERTAINTY, key),
+            bias=bias,
+            covered_ratio=1.0 if covered_ratio is None else covered_ratio,
+        )
+
+    def _phase(self, name: str, run_started_at: float) -> RunPhase:
+        starts = [row.value for row in self._of_phase(m.RUN_PHASE_START, name)]
+        halves_j = {
+            row.labels["component"]: row.value
+            for row in self._of_phase(m.RUN_PHASE_ENERGY_UNCERTAINTY, name)
+        }
+        seconds = [row.value for row in self._of_phase(m.RUN_PHASE_SECONDS, name)]
+        return RunPhase(
+            name=name,
+            started_at=min(starts, default=run_started_at),
+            duration_s=seconds[-1] if seconds else 0.0,
+            energies_j={
+                row.labels["component"]: Figure(row.value, halves_j.get(row.labels["component"]))
+                for row in self._of_phase(m.RUN_PHASE_ENERGY, name)
+            },
+            work={row.labels["unit"]: row.value for row in self._of_phase(m.RUN_PHASE_WORK, name)},
+            last_started_at=starts[-1] if starts else None,
+        )
+
+    def _of_phase(self, metric: Metric, name: str) -> list[SeriesRow]:
+        return [row for row in self._rows[metric.name] if row.labels["phase"] == name]
+
+    def _of_device(self, metric: Metric, key: _DeviceKey) -> float | None:
+        values = [row.value for row in self._rows[metric.name] if _device_key(row) == key]
+        return values[-1] if values else None
+
+    def _by(self, metric: Metric, label: str) -> dict[str, float]:
+        return {row.labels[label]: row.value for row in self._rows[metric.name]}
+
+    def _only(self, metric: Metric) -> float | None:
+        rows = self._rows[metric.name]
+        return rows[-1].value if rows else None
+
+    def _text(self, metric: Metric, label: str) -> str | None:
+        rows = self._rows[metric.name]
+        return rows[-1].labels[label] if rows else None
+
+
+def _device_key(row: SeriesRow) -> _DeviceKey:
+    component = row.labels["component"]
+    if component not in COMPONENTS:
+        raise RunFormatError(f"{row.metric.name}: component {component!r} is not known")
+    return _DeviceKey(component, row.labels["device"])
