@@ -22,6 +22,7 @@ from wattline.contract.record import (
     StartEvent,
     parse_event,
 )
+from wattline.contract.run import Run
 from wattline_analyzer.core.devices import ESTIMATE
 from wattline_analyzer.core.run_report import GPUS_WITHOUT_ENERGY
 from wattline_analyzer.importers.content import (
@@ -33,7 +34,6 @@ from wattline_analyzer.importers.content import (
     UnreadableError,
 )
 from wattline_analyzer.importers.file_format import FileFormat, FileHead
-from wattline_analyzer.importers.run_series import parse_run
 from wattline_analyzer.importers.text import (
     finite_numbers,
     parse_json_object,
@@ -122,7 +122,7 @@ def _run(
         finite_numbers(metrics).get(name, event.t)
         for name, event in (("started_at", start), ("ended_at", end))
     )
-    record = parse_run(metrics)
+    record = _record(metrics)
     indices = {gpu.uuid: gpu.gpu for gpu in record.gpus} if record else {}
     energies = _energies(metrics, indices, record.notes if record else ())
     measured = {energy.device for energy in energies if energy.component == "gpu"}
@@ -142,6 +142,13 @@ def _run(
         caveats=(GPUS_WITHOUT_ENERGY,) if measured and set(start.gpus) - measured else (),
         record=record,
     )
+
+
+def _record(metrics: Mapping[str, Any]) -> Run | None:
+    """Return the exporter's run, None if the file has only a part of it. Raises RunFormatError."""
+    if "run_id" not in metrics:
+        return None
+    return Run.parse({"state": "ended", **metrics})
 
 
 def _energies(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.run_series import SeriesRow
 from wattline_analyzer.core.fetch import fetch_range_series
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.sample_table import RunFrames, SampleTable, join_tables, last, table_of
@@ -15,7 +16,7 @@ from wattline_analyzer.core.samples import Samples, Series
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.importers.assemble import ImportedRun
 from wattline_analyzer.importers.content import FileRun
-from wattline_analyzer.importers.run_ledger import LedgerRow, ledger_rows
+from wattline_analyzer.importers.run_ledger import ledger_rows
 from wattline_analyzer.importers.series import ImportedGpu
 from wattline_analyzer.report.assess_untagged import RangeQuality
 from wattline_analyzer.report.untagged import device_energy, tokens
@@ -249,7 +250,7 @@ def build_frames(
 
 def _rows(
     energies: Sequence[DeviceEnergy], request: RangeRequest, work: ServerWork | None
-) -> Iterable[tuple[str, LedgerRow]]:
+) -> Iterable[tuple[str, SeriesRow]]:
     """Yield ledger rows by instance; the work of the whole range belongs to its first node."""
     about = {"schema": "+".join(dict.fromkeys(one.meter.schema.name for one in energies))}
     if request.tokens:
@@ -277,7 +278,7 @@ def _rows(
         yield from ((node, row) for row in ledger_rows(run, about))
 
 
-def _frame(rows: Iterable[tuple[str, LedgerRow]], at_s: float) -> SampleTable:
+def _frame(rows: Iterable[tuple[str, SeriesRow]], at_s: float) -> SampleTable:
     return table_of(
         ({"__name__": metric.name, "instance": node, **labels}, np.array([at_s]), np.array([value]))
         for node, (metric, labels, value) in rows

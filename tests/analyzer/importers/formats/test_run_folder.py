@@ -140,6 +140,23 @@ def test_run_folder_shared_gpu_keeps_the_attributed_energy(imported, tmp_path):
     ]
 
 
+def test_run_folder_share_counts_the_energy_before_use_once(imported, tmp_path):
+    """The exporter attributed 3,250 J, 250 J of them from before the first use."""
+    shared = replace(RUN, devices=(replace(GPU, attributed_j=3_250.0, before_use_j=250.0),))
+
+    report = single_report(imported(write_folder(tmp_path / "run", shared)))
+
+    assert report.energies.shares == {"gpu": {"idle_shared": 3_250.0}}
+
+
+def test_run_folder_keeps_the_exporters_highest_power(imported, tmp_path):
+    run = replace(RUN, power_max_w={GPU.device_id: 412.0})
+
+    (device,) = single_report(imported(write_folder(tmp_path / "run", run))).devices
+
+    assert device.max_power_w == 412
+
+
 def test_run_folder_with_invalid_response_is_refused(call, tmp_path):
     folder = write_folder(tmp_path / "run")
     metrics = folder / "metrics.yml"
