@@ -16,6 +16,7 @@ import numpy as np
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
+from wattline.contract.run import Emissions
 from wattline.figures import Figure
 from wattline_analyzer.carbon.emissions import ledger_emissions
 from wattline_exporter.meter.uncertainty import energy_between
@@ -145,7 +146,7 @@ class _PhasedGpu(VirtualGpu):
             for joules, grams in zip(truths_j, self.intensities, strict=True)
         )
         (emission,) = ledger_emissions(
-            {("gpu", "average", "actual"): [mass_g]},
+            [Emissions("gpu", "average", "actual", mass_g)],
             {"gpu": Figure(energy.joules, energy.half_width_j)},
             (),
         )

@@ -10,8 +10,9 @@ the hardware; R is the run, or one unit of its work. Contracts and offsets do no
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from wattline.contract.run import Emissions
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_independent
 from wattline_analyzer.core.emissions import (
     Emission,
@@ -30,25 +31,26 @@ _COMPLETE = 0.99
 
 
 def ledger_emissions(
-    masses_g: Mapping[tuple[str, str, str], list[float]],
+    emissions: Iterable[Emissions],
     energy: Mapping[str, Figure],
     estimated: Collection[str],
 ) -> list[Emission]:
-    """Return the emissions that the exporters counted during the run, added over instances.
+    """Return the emissions that the exporters counted during the run, by component, basis and
+    quality.
 
-    `masses_g` are by component, basis and quality. The relative uncertainty equals that of the
-    energy. `estimated` are the components whose energy was not measured.
+    The relative uncertainty equals that of the energy. `estimated` are the components whose energy
+    was not measured.
     """
     return [
         Emission(
-            component,
-            basis,
-            quality,
+            one.component,
+            one.basis,
+            one.quality,
             "ledger",
-            _with_uncertainty(math.fsum(parts), energy.get(component)),
-            component in estimated,
+            _with_uncertainty(one.grams, energy.get(one.component)),
+            one.component in estimated,
         )
-        for (component, basis, quality), parts in masses_g.items()
+        for one in sorted(emissions, key=lambda one: (one.component, one.basis, one.quality))
     ]
 
 

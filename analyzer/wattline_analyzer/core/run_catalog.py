@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from wattline.contract import metrics as m
-from wattline.contract.api import OUTCOMES
-from wattline.contract.work import SHARE_POLICY, is_shared
-from wattline.figures import Figure, sum_of_one_job
+from wattline.contract.run import RunDevice
+from wattline.figures import Figure
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.run_ledger import run_aliases
-from wattline_analyzer.core.sample_table import Row, SampleTable, last
+from wattline_analyzer.core.recorded_run import read_run
+from wattline_analyzer.core.sample_table import Row, SampleTable
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
@@ -41,14 +39,6 @@ class RunEntry:
     """True if others than the run used a part of that energy."""
 
 
-def gpu_models(table: SampleTable) -> dict[str, GpuModel]:
-    """Return the models of the GPUs that the table shows, by UUID."""
-    return {
-        row.labels["uuid"]: GpuModel(row.labels.get("name", ""), row.labels.get("architecture", ""))
-        for row in last(table, m.GPU_INFO)
-    }
-
-
 def run_entry(
     ledger: SampleTable,
     run_id: str,
@@ -58,83 +48,34 @@ def run_entry(
 ) -> RunEntry:
     """Return the entry of a run from its own series.
 
-    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID.
+    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID. Raises
+    RunFormatError for a run without a start.
     """
-    aliases = run_aliases(ledger, run_id)
-    if aliases:
-        ledger = ledger.take(~ledger.where("instance", aliases))
-    starts = last(ledger, m.RUN_START, run_id=run_id)
-    labels = {
-        name: text
-        for row in last(ledger, m.RUN_INFO, run_id=run_id)
-        for name, text in row.labels.items()
-    }
-    outcomes = [row.labels["outcome"] for row in last(ledger, m.RUN_OUTCOME, run_id=run_id)]
-    ended = len(last(ledger, m.RUN_END, run_id=run_id)) >= len(starts)
-    worst = next((outcome for outcome in OUTCOMES if outcome in outcomes), "ended")
-    halves_j = {
-        (row.instance, row.labels["device"]): row.value
-        for row in last(ledger, m.RUN_ENERGY_UNCERTAINTY, run_id=run_id, component="gpu")
-    }
-    whole_j = {
-        (row.instance, row.labels["device"]): row.value
-        for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
-    }
-    energies = [
-        models.get(gpu[1], UNKNOWN_GPU).with_accuracy(Figure(joules, halves_j.get(gpu)))
-        for gpu, joules in whole_j.items()
-    ]
-    duration_s = max(
-        (row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0
-    )
-    shares_j = _shares_j(ledger, run_id)
-    highest_w = {
-        (row.instance, row.labels["uuid"]): row.value
-        for row in last(ledger, m.RUN_POWER_MAX, run_id=run_id)
-    }
-    shared = any(
-        is_shared(
-            joules,
-            shares_j[gpu],
-            mean_power_w=joules / duration_s if duration_s > 0 else 0.0,
-            max_power_w=highest_w.get(gpu, 0.0),
-            half_j=halves_j.get(gpu, 0.0),
-        )
-        for gpu, joules in whole_j.items()
-        if gpu in shares_j
-    )
-    known = bool(whole_j) and whole_j.keys() <= shares_j.keys()
+    run = read_run(ledger, run_id, models).run
+    gpus = [device for device in run.devices if device.component == "gpu"]
+    unended = "running" if fresh else "unfinished"
     return RunEntry(
         run_id,
-        labels.get("workload", ""),
-        {
-            name.removeprefix("label_"): text
-            for name, text in labels.items()
-            if name.startswith("label_")
-        },
-        worst if ended else "running" if fresh else "unfinished",
-        min(row.value for row in starts),
-        duration_s,
-        sum_of_one_job(energies) if energies else None,
-        any(models.get(device, UNKNOWN_GPU).simulated for _, device in whole_j),
-        math.fsum(min(shares_j[gpu], joules) for gpu, joules in whole_j.items()) if known else None,
-        shared,
+        run.workload,
+        run.labels,
+        run.outcome or "ended" if run.state == "ended" else unended,
+        run.started_at,
+        run.duration_s,
+        run.energy("gpu") if gpus else None,
+        any(models.get(gpu.device_id, UNKNOWN_GPU).simulated for gpu in gpus),
+        _attributed_j(gpus),
+        any(gpu.attributed_j is not None for gpu in gpus),
     )
 
 
-def _shares_j(ledger: SampleTable, run_id: str) -> dict[tuple[str, str], float]:
-    """Return the attributed energy of each GPU by instance and UUID, with that before its first
-    use.
-    """
-    before_use_j = {
-        (row.instance, row.labels["device"]): row.value
-        for row in last(ledger, m.RUN_ENERGY_BEFORE_USE, run_id=run_id, component="gpu")
-    }
-    rows = last(
-        ledger, m.RUN_ATTRIBUTED_ENERGY, run_id=run_id, component="gpu", policy=SHARE_POLICY
-    )
-    gpus = [((row.instance, row.labels["device"]), row.value) for row in rows]
-    return {gpu: joules + before_use_j.get(gpu, 0.0) for gpu, joules in gpus}
+def _attributed_j(gpus: Sequence[RunDevice]) -> float | None:
+    """Return the run's share of its GPUs, of each at most its energy; None where one is unknown."""
+    shares_j = [
+        min(gpu.share_j, gpu.energy_j.value)
+        for gpu in gpus
+        if gpu.share_j is not None and gpu.energy_j.value is not None
+    ]
+    return math.fsum(shares_j) if gpus and len(shares_j) == len(gpus) else None
 
 
 class SelectionError(ValueError):

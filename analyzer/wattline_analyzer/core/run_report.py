@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from wattline.contract.run import Run
 from wattline.contract.work import SHARE_POLICY
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import (
@@ -26,7 +27,6 @@ from wattline_analyzer.core.emissions import (
     Sci,
     total_emissions,
 )
-from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.timeline import RunTimes
 
 Level = Literal["note", "warning", "bad"]
@@ -318,13 +318,13 @@ class RunOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A run and what is known about its figures; `facts` are those that its exporters recorded.
+    """A run as its exporters recorded it, and what is known about its figures.
 
     `budgets` are by device, for those whose uncertainty is known. `restated`, `sci` and
     `calibrated` follow from the inputs of the user.
     """
 
-    facts: RunLedger
+    run: Run
     origin: RunOrigin
     times: RunTimes
     energies: RunEnergies
@@ -341,23 +341,24 @@ class Report:
 
     @property
     def run_id(self) -> str:
-        return self.facts.run_id
+        return self.run.run_id
 
     @property
     def workload(self) -> str:
-        return self.facts.workload
+        return self.run.workload
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return self.facts.labels
+        return self.run.labels
 
     @property
     def outcome(self) -> str | None:
-        return self.facts.outcome
+        return self.run.outcome
 
     @property
     def results(self) -> Mapping[str, float]:
-        return self.facts.results
+        """The job's results, with the scores and times that it reported as work."""
+        return {**self.run.misreported_work, **self.run.results}
 
     @property
     def source(self) -> str:

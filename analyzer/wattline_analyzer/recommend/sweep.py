@@ -141,7 +141,7 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     energy = report.energy.get("gpu")
     if energy is None:
         raise ValueError("it has no GPU energy")
-    raw = clock.clock_offsets(report.facts, frames.raw).usable(frames.raw)
+    raw = clock.usable_samples(frames.raw, report.times.windows)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
     spans = {one: work_spans(frames.ledger, frames.run_id, one, busy) for one in report.instances}

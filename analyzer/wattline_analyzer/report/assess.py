@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from wattline.contract.metrics import GPU_INFO
 from wattline.contract.power_sensors import sensor_window
+from wattline.contract.run import Run, RunFormatError
 from wattline_analyzer.carbon.best_start import Profile, power_profile
 from wattline_analyzer.carbon.checks import (
     carbon_findings,
@@ -34,7 +35,12 @@ from wattline_analyzer.core.devices import (
     UncertaintyBudget,
 )
 from wattline_analyzer.core.emissions import CarbonSlot, Emission, Hardware, Restatement, Sci
-from wattline_analyzer.core.run_ledger import RunLedger, parse_ledger
+from wattline_analyzer.core.recorded_run import (
+    RecordedRun,
+    RunScrapes,
+    gpu_models,
+    read_run,
+)
 from wattline_analyzer.core.run_report import (
     FORMAT_LABEL,
     NO_INPUTS,
@@ -54,7 +60,7 @@ from wattline_analyzer.report.assess_imported import averaging_s, import_finding
 from wattline_analyzer.report.boundaries import energy_boundaries
 from wattline_analyzer.report.calibration import calibrate, calibration_findings
 from wattline_analyzer.report.checks import coverage_findings, device_findings, gpu_findings
-from wattline_analyzer.report.clock import clock_findings, clock_offsets
+from wattline_analyzer.report.clock import clock_findings, clock_offsets, usable_samples
 from wattline_analyzer.report.devices import (
     DeviceSignals,
     RawSeries,
@@ -79,7 +85,8 @@ class _Measured:
     both.
     """
 
-    facts: RunLedger
+    run: Run
+    scrapes: RunScrapes
     origin: RunOrigin
     times: RunTimes
     raw: RawSeries
@@ -103,7 +110,7 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     measured = _measure(frames)
     energies = measured.energies
     times = measured.times
-    work = tuple(done_work(measured.facts, energies, times))
+    work = tuple(done_work(measured.run, energies, times))
     over_time = _energy_over_time(measured)
     recorded = _recorded_emissions(measured, over_time, inputs.grams_per_kwh)
     restated = tuple(_restated(over_time, recorded, inputs))
@@ -126,7 +133,7 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
         *(sci_findings(sci) if inputs.hardware else []),
     ]
     return Report(
-        facts=measured.facts,
+        run=measured.run,
         origin=measured.origin,
         times=times,
         energies=energies,
@@ -144,36 +151,53 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
 
 
 def _measure(frames: RunFrames) -> _Measured:
-    ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
-    offsets = clock_offsets(ledger, frames.raw)
-    known = offsets.windows(ledger)
-    mean_s = averaging_s(ledger.labels)
-    raw = RawSeries(offsets.usable(frames.raw), frames.exact, frames.age_s, frames.untagged, mean_s)
+    recorded = _read(frames)
+    run = recorded.run
+    scrapes = recorded.scrapes
+    offsets = clock_offsets(scrapes, frames.raw)
+    known = offsets.windows(scrapes)
+    mean_s = averaging_s(run.labels)
+    raw = RawSeries(
+        usable_samples(frames.raw, known), frames.exact, frames.age_s, frames.untagged, mean_s
+    )
     others = other_runs(frames.others, frames.run_id)
     devices = tuple(
-        measure_device(device, raw, known[device.instance], others, several=len(known) > 1)
-        for device in sorted(ledger.devices, key=lambda device: device_order(device, raw))
-        if device.instance in known
+        measure_device(recorded, device, raw, known, others)
+        for device in sorted(run.devices, key=lambda device: device_order(run, device, raw))
+        if device.energy_j.value is not None
     )
-    if not devices and not (known and all(window.ended for window in known.values())):
-        raise NoEnergyError(
-            f"run {frames.run_id} has no energy at {frames.source}: {_missing_energy(frames)}"
-        )
+    if not devices and run.state != "ended":
+        raise _no_energy(frames)
     times = RunTimes(known)
     energies, phase_findings = run_energies(
-        ledger,
+        run,
         [one.device for one in devices],
-        is_sampled=frames.untagged or FORMAT_LABEL in ledger.labels,
+        is_sampled=frames.untagged or FORMAT_LABEL in run.labels,
     )
     findings = (
-        *_run_findings(ledger, times, energies, frames),
-        *import_findings(ledger, energies),
-        *_ledger_findings(ledger),
-        *clock_findings(ledger, offsets, frames.clock_set_s, frames.source),
+        *_run_findings(run, times, energies, frames),
+        *import_findings(run, energies),
+        *_record_findings(recorded),
+        *clock_findings(known, offsets, frames.clock_set_s, frames.source),
         *phase_findings,
     )
     origin = RunOrigin(frames.source, frames.untagged)
-    return _Measured(ledger, origin, times, raw, devices, energies, findings)
+    return _Measured(run, scrapes, origin, times, raw, devices, energies, findings)
+
+
+def _read(frames: RunFrames) -> RecordedRun:
+    """Return the run of its series. Raises NoEnergyError."""
+    models = gpu_models(frames.raw)
+    try:
+        return read_run(frames.ledger, frames.run_id, models, untagged=frames.untagged)
+    except RunFormatError as error:
+        raise _no_energy(frames) from error
+
+
+def _no_energy(frames: RunFrames) -> NoEnergyError:
+    return NoEnergyError(
+        f"run {frames.run_id} has no energy at {frames.source}: {_missing_energy(frames)}"
+    )
 
 
 def _missing_energy(frames: RunFrames) -> str:
@@ -188,7 +212,7 @@ def _missing_energy(frames: RunFrames) -> str:
 
 
 def _run_findings(
-    ledger: RunLedger, times: RunTimes, energies: RunEnergies, frames: RunFrames
+    run: Run, times: RunTimes, energies: RunEnergies, frames: RunFrames
 ) -> Iterator[Finding]:
     if energies.simulated:
         names = sorted({gpu.name for gpu in energies.gpus})
@@ -200,7 +224,7 @@ def _run_findings(
     if frames.requests:
         text = (
             f"{frames.requests} were reported; their energies: "
-            f"analyzer requests --run-id {ledger.run_id}"
+            f"analyzer requests --run-id {run.run_id}"
         )
         yield Finding("note", "requests", "", text)
     headline = energies.headline
@@ -224,31 +248,31 @@ def _run_findings(
         text = (
             "no energy: the imported files hold no power; import them together with a power log of "
             "that time"
-            if FORMAT_LABEL in ledger.labels
+            if FORMAT_LABEL in run.labels
             else f"no energy was measured: {_missing_energy(frames)}; see exporter check on the "
             "node"
         )
         yield Finding("warning", "no_energy", "", text)
-    if ledger.outcome in ("failed", "interrupted"):
-        ended = "failed" if ledger.outcome == "failed" else "was interrupted"
+    if run.outcome in ("failed", "interrupted"):
+        ended = "failed" if run.outcome == "failed" else "was interrupted"
         yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")
 
 
-def _ledger_findings(ledger: RunLedger) -> Iterator[Finding]:
-    for unit in ledger.misreported_work:
+def _record_findings(recorded: RecordedRun) -> Iterator[Finding]:
+    for unit in recorded.run.misreported_work:
         text = (
             f"the run reported {unit} as work: a score or a time is a result, so it has no "
             "energy per unit"
         )
         yield Finding("note", "work_is_result", unit, text)
-    for alias, first in ledger.aliases.items():
+    for alias, first in recorded.scrapes.aliases.items():
         text = f"same GPUs or start as {first}: it is the same node and is not counted again"
         yield Finding("warning", "alias", alias, text)
 
 
 def _energy_over_time(measured: _Measured) -> EnergyOverTime:
     windows = measured.times.windows
-    tracks = energy_tracks(measured.raw, measured.facts.run_id, measured.energies.devices, windows)
+    tracks = energy_tracks(measured.raw, measured.run.run_id, measured.energies.devices, windows)
     windows_s = {instance: (window.start_s, window.end_s) for instance, window in windows.items()}
     slots = tuple(carbon_slots(measured.raw.table, tracks, windows_s))
     return EnergyOverTime(measured.energies, windows, tracks, slots)
@@ -263,9 +287,7 @@ def _recorded_emissions(
     its slots replace them where the intensities are known.
     """
     energies = measured.energies
-    counted = ledger_emissions(
-        measured.facts.emissions_g, energies.by_component, energies.estimated
-    )
+    counted = ledger_emissions(measured.run.emissions, energies.by_component, energies.estimated)
     if measured.times.ended_at_s is None and not measured.origin.untagged:
         by_slot = emissions_by_slot(over_time)
         known = {(one.component, one.basis) for one in by_slot}
@@ -330,7 +352,7 @@ def _check(
                 "that are used with --gpus"
             )
             findings.append(Finding("warning", "unused_gpu", device.label, text))
-    emitting = places_with_intensity(raw.table) if raw.untagged else measured.facts.emitting
+    emitting = places_with_intensity(raw.table) if raw.untagged else measured.scrapes.emitting
     is_given = inputs.grams_per_kwh is not None
     findings += carbon_findings(raw.table, measured.times.windows, slots, emitting, given=is_given)
     return _Checks(budgets, tuple(findings))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from wattline.contract.run import Run
 from wattline.figures import Figure, short_joules_text
 from wattline_analyzer.core.devices import ReportDevice
-from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.run_report import (
     CLAIMED_ENERGY,
     DUPLICATE_SAMPLES,
@@ -35,11 +35,11 @@ _MEAN_COLUMNS = ("power.draw", "power.draw.average")
 _MEAN_S = 1.0
 
 
-def import_findings(ledger: RunLedger, energies: RunEnergies) -> list[Finding]:
-    if FORMAT_LABEL not in ledger.labels:
+def import_findings(run: Run, energies: RunEnergies) -> list[Finding]:
+    if FORMAT_LABEL not in run.labels:
         return []
-    notes = _notes(ledger.labels)
-    found = [Finding("note", "imported", "", _origin(ledger.labels, energies.devices))]
+    notes = _notes(run.labels)
+    found = [Finding("note", "imported", "", _origin(run.labels, energies.devices))]
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
         found.append(Finding("warning", "gpu0_only", "", text))
@@ -75,8 +75,8 @@ def import_findings(ledger: RunLedger, energies: RunEnergies) -> list[Finding]:
     return [
         *found,
         *_uncovered(energies.devices),
-        *_claimed(ledger.results, energies.headline),
-        *_wall(ledger.results, energies.by_component),
+        *_claimed(run.results, energies.headline),
+        *_wall(run.results, energies.by_component),
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core.run_ledger import RunLedger
+from wattline_analyzer.core.recorded_run import RunScrapes
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.sample_table import SampleTable, rows_of
 from wattline_analyzer.core.samples import Samples
@@ -36,24 +36,26 @@ class ClockOffsets:
 
     by_instance: Mapping[str, float]
 
-    def windows(self, ledger: RunLedger) -> dict[str, Window]:
+    def windows(self, scrapes: RunScrapes) -> dict[str, Window]:
         return {
             instance: replace(window, aligned=instance not in self.by_instance)
-            for instance, window in ledger.windows.items()
+            for instance, window in scrapes.windows.items()
         }
 
-    def usable(self, raw: SampleTable) -> SampleTable:
-        """Return the raw samples without those that cannot be compared with the run's times."""
-        if not self.by_instance:
-            return raw
-        timeless = [metric.name for metric in _TIMELESS]
-        return raw.take(~raw.where("instance", self.by_instance) | raw.where("metric", timeless))
+
+def usable_samples(raw: SampleTable, windows: Mapping[str, Window]) -> SampleTable:
+    """Return the raw samples without those that cannot be compared with the run's times."""
+    apart = [instance for instance, window in windows.items() if not window.aligned]
+    if not apart:
+        return raw
+    timeless = [metric.name for metric in _TIMELESS]
+    return raw.take(~raw.where("instance", apart) | raw.where("metric", timeless))
 
 
-def clock_offsets(ledger: RunLedger, raw: SampleTable) -> ClockOffsets:
+def clock_offsets(scrapes: RunScrapes, raw: SampleTable) -> ClockOffsets:
     offsets_s = {
-        instance: _offset_s(ledger.ages[instance], window, raw, instance)
-        for instance, window in ledger.windows.items()
+        instance: _offset_s(scrapes.ages[instance], window, raw, instance)
+        for instance, window in scrapes.windows.items()
     }
     return ClockOffsets(
         {instance: offset_s for instance, offset_s in offsets_s.items() if offset_s is not None}
@@ -99,12 +101,15 @@ def _read_ages_s(raw: SampleTable, instance: str) -> list[float]:
 
 
 def clock_findings(
-    ledger: RunLedger, offsets: ClockOffsets, clock_set_s: Mapping[str, float], source: str
+    windows: Mapping[str, Window],
+    offsets: ClockOffsets,
+    clock_set_s: Mapping[str, float],
+    source: str,
 ) -> Iterator[Finding]:
     """Yield clocks that were set during the run, and those that disagree with the server's."""
-    several = len(ledger.windows) > 1
+    several = len(windows) > 1
     for instance, step_s in clock_set_s.items():
-        if instance in ledger.windows:
+        if instance in windows:
             yield _set_finding(instance if several else "", step_s)
     for instance, offset_s in offsets.by_instance.items():
         yield _offset_finding(instance if several else "", offset_s, source)

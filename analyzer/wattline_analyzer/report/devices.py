@@ -1,4 +1,4 @@
-"""One device's energy from the ledger, figures from raw samples, and the run's share."""
+"""One device's energy from the recorded, figures from raw samples, and the run's share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.run import COMPONENTS, Run, RunDevice
+from wattline.contract.work import SHARE_POLICY
 from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, ReportDevice
-from wattline_analyzer.core.run_ledger import LedgerDevice
+from wattline_analyzer.core.recorded_run import RecordedRun, recorded_key
 from wattline_analyzer.core.sample_table import SampleTable, around, last, rows_of, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, Exact, Samples, median_spacing_s, rests_s
 from wattline_analyzer.core.timeline import OtherRun, Window, free_spans
@@ -91,89 +93,106 @@ class DeviceSignals:
 
 
 def measure_device(
-    ledger: LedgerDevice,
+    recorded_run: RecordedRun,
+    recorded: RunDevice,
     raw: RawSeries,
-    window: Window,
+    windows: Mapping[str, Window],
     others: Sequence[OtherRun],
-    *,
-    several: bool,
 ) -> DeviceSignals:
-    """Measure a device of the ledger; `others` are all other runs, `several` is True for several
-    nodes.
-    """
+    """Measure a recorded device of the run; `others` are all other runs."""
+    run = recorded_run.run
+    has_ratio = recorded_key(recorded) not in recorded_run.scrapes.without_ratio
+    window = windows[recorded.node]
     other_runs = tuple(
-        run for run in others if run.instance == ledger.instance and run.overlaps(window)
+        other for other in others if other.instance == recorded.node and other.overlaps(window)
     )
-    is_gpu = ledger.component == "gpu"
-    info = _gpu_info(ledger, raw) if is_gpu else {}
-    methods = energy_methods(raw.table, window, ledger)
-    signals = _signals(raw, ledger, window) if is_gpu else None
-    energy = _energy(ledger, raw, window, signals, methods)
-    duration_s = window.duration_s * _covered_ratio(ledger, raw, methods)
-    shared = any(not is_gpu or ledger.device in run.gpus for run in other_runs)
-    idle_w = _idle_power_w(ledger, signals, window, others) if signals and not shared else None
+    is_gpu = recorded.component == "gpu"
+    info = _gpu_info(recorded, raw) if is_gpu else {}
+    methods = energy_methods(raw.table, window, recorded)
+    signals = _signals(raw, recorded, window) if is_gpu else None
+    energy = _energy(recorded, raw, window, signals, methods)
+    duration_s = window.duration_s * _covered_ratio(recorded, raw, methods)
+    shared = any(not is_gpu or recorded.device_id in other.gpus for other in other_runs)
+    idle_w = _idle_power_w(recorded, signals, window, others) if signals and not shared else None
     device = ReportDevice(
-        instance=ledger.instance,
-        component=ledger.component,
-        device=ledger.device,
-        label=f"{ledger.instance + ' ' if several else ''}{ledger.component.upper()} "
-        f"{_number(ledger, raw)}",
+        instance=recorded.node,
+        component=recorded.component,
+        device=recorded.device_id,
+        label=_label(run, recorded, raw, several=len(windows) > 1),
         name=info.get("name", ""),
         energy=energy,
         duration_s=duration_s,
-        integral_j=_integral_j(ledger, raw, window, signals, methods),
-        from_raw_samples=_from_raw_samples(ledger, raw, window, signals, methods),
+        integral_j=_integral_j(recorded, raw, window, signals, methods),
+        from_raw_samples=_from_raw_samples(recorded, raw, window, signals, methods),
         idle_power_w=idle_w,
         net=_net(energy, idle_w, duration_s, window) if idle_w else None,
-        max_power_w=_max_power_w(ledger, window, signals),
+        max_power_w=_max_power_w(run.power_max_w.get(recorded.device_id), window, signals),
         power_limit_w=_last_limit_w(signals, window) if signals else None,
-        covered_ratio=ledger.covered_ratio,
+        covered_ratio=recorded.energy_j.covered_ratio if has_ratio else None,
         shared=shared,
         methods=methods,
         architecture=info.get("architecture", ""),
-        attributed_j={
-            policy: ledger.attributed_j[policy]
-            for policy in POLICIES
-            if policy in ledger.attributed_j
-        },
+        attributed_j=_shares_j(recorded),
     )
     return DeviceSignals(device, window, other_runs, signals)
 
 
-def device_order(ledger: LedgerDevice, raw: RawSeries) -> tuple[str, int, int, str]:
+def device_order(run: Run, recorded: RunDevice, raw: RawSeries) -> tuple[str, int, int, str]:
     """Return a sort key: instance, component and number."""
-    component = ("gpu", "cpu", "dram").index(ledger.component)
-    number = _number(ledger, raw)
-    return ledger.instance, component, int(number) if number.isdecimal() else 0, ledger.device
-
-
-def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
-    """Return the GPU's index, or its UUID if the index is unknown; for other components the
-    device.
-    """
-    if ledger.component != "gpu" or ledger.gpu_index is not None:
-        return ledger.gpu_index or ledger.device
-    rows = last(raw.table, m.GPU_INFO, uuid=ledger.device)
-    return next(
-        (row.labels["gpu"] for row in rows if row.instance == ledger.instance), ledger.device
+    component = COMPONENTS.index(recorded.component)
+    number = _number(run, recorded, raw)
+    return (
+        recorded.node,
+        component,
+        int(number) if number.isdecimal() else 0,
+        recorded.device_id,
     )
 
 
-def _gpu_info(ledger: LedgerDevice, raw: RawSeries) -> Mapping[str, str]:
-    rows = last(raw.table, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device)
+def _label(run: Run, recorded: RunDevice, raw: RawSeries, *, several: bool) -> str:
+    """Return the name of a device, with its instance in a run of several nodes."""
+    name = f"{recorded.component.upper()} {_number(run, recorded, raw)}"
+    return f"{recorded.node} {name}" if several else name
+
+
+def _number(run: Run, recorded: RunDevice, raw: RawSeries) -> str:
+    """Return the GPU's index, or its UUID if the index is unknown; for other components the
+    device.
+    """
+    if recorded.component != "gpu":
+        return recorded.device_id
+    gpu = run.gpu(recorded.device_id)
+    if gpu is not None:
+        return gpu.gpu
+    rows = last(raw.table, m.GPU_INFO, instance=recorded.node, uuid=recorded.device_id)
+    return rows[0].labels["gpu"] if rows else recorded.device_id
+
+
+def _shares_j(recorded: RunDevice) -> dict[str, float]:
+    """Return the run's share by policy; that of a shared device includes the energy before the
+    run's first use of it.
+    """
+    shares_j = {
+        policy: recorded.shares_j[policy] for policy in POLICIES if policy in recorded.shares_j
+    }
+    if recorded.share_j is not None:
+        shares_j[SHARE_POLICY] = recorded.share_j
+    return shares_j
+
+
+def _gpu_info(recorded: RunDevice, raw: RawSeries) -> Mapping[str, str]:
+    rows = last(raw.table, m.GPU_INFO, instance=recorded.node, uuid=recorded.device_id)
     return rows[0].labels if rows else {}
 
 
-def _covered_ratio(ledger: LedgerDevice, raw: RawSeries, methods: tuple[str, ...]) -> float:
+def _covered_ratio(recorded: RunDevice, raw: RawSeries, methods: tuple[str, ...]) -> float:
     """Return the part of the run that the energy covers; 1 where an exporter measured it."""
     is_of_samples = raw.untagged or (raw.imported and "integral" in methods)
-    if ledger.covered_ratio is None or not is_of_samples:
-        return 1.0
-    return ledger.covered_ratio
+    return recorded.energy_j.covered_ratio if is_of_samples else 1.0
 
 
 def _energy(
-    ledger: LedgerDevice,
+    recorded: RunDevice,
     raw: RawSeries,
     window: Window,
     signals: Signals | None,
@@ -183,19 +202,19 @@ def _energy(
 
     An estimate has no half-width, since the error of a model is not a sensor's.
     """
-    half_j = None if ESTIMATE in methods else ledger.half_j
+    half_j = None if ESTIMATE in methods else recorded.energy_j.half_width
     if signals is None or half_j is not None or not is_summed(methods, imported=raw.imported):
-        return Figure(ledger.energy_j, half_j)
+        return Figure(recorded.energy_j.number, half_j)
     energy = sum_of_independent(
         [
-            Figure(ledger.energy_j, integral_half_j(signals.power, window)),
+            Figure(recorded.energy_j.number, integral_half_j(signals.power, window)),
             Figure(0.0, averaging_half_j(signals.power, window, raw.mean_s or 0.0)),
         ]
     )
     return Figure(energy.value, energy.half_width or None)
 
 
-def energy_methods(raw: SampleTable, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
+def energy_methods(raw: SampleTable, window: Window, recorded: RunDevice) -> tuple[str, ...]:
     """Return the sources of the device's energy during the run in the order of time; empty where
     unknown.
 
@@ -204,10 +223,10 @@ def energy_methods(raw: SampleTable, window: Window, ledger: LedgerDevice) -> tu
     """
     metric, label = (
         (m.GPU_ENERGY_METHOD, "uuid")
-        if ledger.component == "gpu"
+        if recorded.component == "gpu"
         else (m.CPU_ENERGY_METHOD, "package")
     )
-    rows = rows_of(raw, metric, instance=ledger.instance, **{label: ledger.device})
+    rows = rows_of(raw, metric, instance=recorded.node, **{label: recorded.device_id})
     if window.aligned:
         rows = around(rows, window.start_s, window.end_s)
         known = rows.take(rows.t <= window.end_s)
@@ -225,8 +244,8 @@ def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
     )
 
 
-def _signals(raw: RawSeries, ledger: LedgerDevice, window: Window) -> Signals:
-    signals = raw_signals(raw, ledger.instance, ledger.device)
+def _signals(raw: RawSeries, recorded: RunDevice, window: Window) -> Signals:
+    signals = raw_signals(raw, recorded.node, recorded.device_id)
     possible = signals.power_range
     if possible is not None and not integrate.is_plausible_counter(signals.counter, possible):
         nothing = Samples(np.empty(0), np.empty(0))
@@ -251,16 +270,16 @@ def _missing_s(series: Samples, window: Window) -> float:
 
 
 def _idle_power_w(
-    ledger: LedgerDevice, signals: Signals, window: Window, others: Sequence[OtherRun]
+    recorded: RunDevice, signals: Signals, window: Window, others: Sequence[OtherRun]
 ) -> Figure | None:
     on_gpu = [
-        run for run in others if run.instance == ledger.instance and ledger.device in run.gpus
+        run for run in others if run.instance == recorded.node and recorded.device_id in run.gpus
     ]
     return integrate.idle_power(signals.power, signals.utilization, _free(signals, window, on_gpu))
 
 
 def _integral_j(
-    ledger: LedgerDevice,
+    recorded: RunDevice,
     raw: RawSeries,
     window: Window,
     signals: Signals | None,
@@ -270,21 +289,21 @@ def _integral_j(
     None where the energy is that integral.
     """
     if signals is None:
-        return ledger.integral_j
+        return recorded.integrated_j
     if is_summed(methods, imported=raw.imported):
         return None
-    if ledger.integral_j is not None:
-        return ledger.integral_j
+    if recorded.integrated_j is not None:
+        return recorded.integrated_j
     integral = integrate.trapezoid(
-        signals.power, window.start_s, window.end_s, raw.spacing_at_rest_s(ledger.instance)
+        signals.power, window.start_s, window.end_s, raw.spacing_at_rest_s(recorded.node)
     )
     is_covered = integral.covered_s > 0.999 * (window.end_s - window.start_s)
     return integral.energy_j if is_covered else None
 
 
-def _max_power_w(ledger: LedgerDevice, window: Window, signals: Signals | None) -> float | None:
-    """Return the highest power of ledger and samples; None without any."""
-    peaks_w = [] if ledger.max_power_w is None else [ledger.max_power_w]
+def _max_power_w(recorded_w: float | None, window: Window, signals: Signals | None) -> float | None:
+    """Return the highest power of the record and of the samples; None without any."""
+    peaks_w = [] if recorded_w is None else [recorded_w]
     if signals is not None:
         peaks_w += signals.power.between(window.start_s, window.end_s).value.tolist()
     return max(peaks_w, default=None)
@@ -308,7 +327,7 @@ def _net(energy: Figure, idle_w: Figure, duration_s: float, window: Window) -> F
 
 
 def _from_raw_samples(
-    ledger: LedgerDevice,
+    recorded: RunDevice,
     raw: RawSeries,
     window: Window,
     signals: Signals | None,
@@ -321,7 +340,7 @@ def _from_raw_samples(
         return None
     if signals.missing_s or "integral" in methods:
         return None
-    age_s = raw.age_s.get(ledger.device)
+    age_s = raw.age_s.get(recorded.device_id)
     return integrate.counter_energy(
         signals.counter, window.start_s, window.end_s, signals.power_range, age_s
     )

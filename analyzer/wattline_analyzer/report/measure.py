@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from wattline.contract.run import COMPONENTS, Run
 from wattline.contract.work import SHARE_POLICY, phases_of_work
-from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import GpuModel, ReportDevice
 from wattline_analyzer.core.phases import measurable_phases
-from wattline_analyzer.core.run_ledger import LedgerPhase, RunLedger
 from wattline_analyzer.core.run_report import (
     Finding,
     RunEnergies,
@@ -21,18 +20,15 @@ from wattline_analyzer.core.run_report import (
 )
 from wattline_analyzer.core.timeline import RunTimes
 
-COMPONENTS = ("gpu", "cpu", "dram")
-
 
 def run_energies(
-    ledger: RunLedger, devices: Sequence[ReportDevice], *, is_sampled: bool
+    run: Run, devices: Sequence[ReportDevice], *, is_sampled: bool
 ) -> tuple[RunEnergies, list[Finding]]:
     """Return the energies by ledger and devices, and a finding about phases that are too short."""
     estimated = {device.component for device in devices if device.estimated}
-    phases, findings = measurable_phases(
-        tuple(_phases(ledger.phases, estimated)), devices, ledger.working_phases
-    )
-    by_component = {
+    working = {phase.name for phase in run.phases if any(phase.work.values())}
+    phases, findings = measurable_phases(tuple(_phases(run, estimated)), devices, working)
+    by_component: dict[str, Figure] = {
         component: sum_over_devices(
             (_with_accuracy(device) for device in devices if device.component == component),
             is_sampled=is_sampled,
@@ -63,29 +59,25 @@ def _with_accuracy(device: ReportDevice) -> Figure:
     return GpuModel(device.name, device.architecture).with_accuracy(device.energy)
 
 
-def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Iterator[RunPhase]:
+def _phases(run: Run, estimated: Collection[str]) -> Iterator[RunPhase]:
     """Yield the phases; `estimated` components have no interval, since the error of a model is not
     a sensor's.
     """
-    for phase in ledger:
-        yield RunPhase(
-            phase.name,
-            phase.duration_s,
-            {
-                component: sum_of_one_job(
-                    Figure(j, None if component in estimated else half_j) for j, half_j in parts
-                )
-                for component, parts in phase.energies_j.items()
-            },
-        )
+    for phase in run.phases:
+        energies = {
+            component: replace(energy, half_width=None) if component in estimated else energy
+            for component, energy in phase.energies_j.items()
+        }
+        yield RunPhase(phase.name, phase.duration_s, energies)
 
 
-def done_work(ledger: RunLedger, energies: RunEnergies, times: RunTimes) -> Iterator[Work]:
+def done_work(run: Run, energies: RunEnergies, times: RunTimes) -> Iterator[Work]:
     """Yield the work by unit with its rate and energy per unit."""
     whole = energies.headline
     share_j = energies.shares.get(energies.headline_component, {}).get(SHARE_POLICY)
-    for unit, amount in ledger.work.items():
-        work = _work_of(energies, times, unit, amount, ledger.phase_work.get(unit, {}))
+    for unit, amount in run.amounts.items():
+        done_in = {phase.name: phase.work[unit] for phase in run.phases if unit in phase.work}
+        work = _work_of(energies, times, unit, amount, done_in)
         if share_j is not None and whole and work.energy_per_unit:
             share = Figure(min(share_j, whole.number) / amount).with_accuracy_of(whole)
             work = replace(work, energy_per_unit=share, whole_devices=whole.scaled(1 / amount))

@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.run import RunDevice
 from wattline.figures import Figure, short_joules_text, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
-from wattline_analyzer.core.run_ledger import LedgerDevice
 from wattline_analyzer.core.sample_table import Row, last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.core.timeline import other_runs
@@ -83,7 +83,8 @@ def fetch_server_energy(
     far apart.
     """
     run, span_s = requests.run, requests.time_s
-    frames, ledger, places = run.frames, run.ledger, run.places
+    frames = run.frames
+    places = run.places
     sharer = requests.server or run.run_id
     open_s = {
         (each.instance, each.run_id): (each.start_s, each.end_s)
@@ -91,21 +92,26 @@ def fetch_server_energy(
     }
     open_s |= {
         (instance, run.run_id): (window.start_s, window.end_s)
-        for instance, window in ledger.windows.items()
+        for instance, window in run.windows.items()
     }
     runs_on = partial(fetch_runs_on_gpu, source, sharer, span_s, open_s)
     gpus = {place: runs_on(place) for place in places}
-    devices = {(one.instance, one.device): one for one in ledger.devices if one.component == "gpu"}
+    devices = {
+        (device.node, device.device_id): device
+        for device in run.run.devices
+        if (device.node, device.device_id) in places
+    }
     known = devices if span_s == run.span_s else {}
     measured = measured_energy(source, gpus, span_s, known=known)
     divided_j = float(measured.joules.sum()) if requests.counted is None else None
     beside_s = requests.client_s or requests.part_s or run.span_s
     beside = run.beside(beside_s) - requests.clients - {str(requests.client)}
     beside = working_runs(source, beside, sharer, places, beside_s)
-    warnings, notes = run_notes(gpus, beside, ledger, sharer, divided_j)
+    warnings, notes = run_notes(gpus, beside, run.run, sharer, divided_j)
     notes += [server_note(run.run_id)] if requests.client else []
     notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)
-    run_j, total_j = sum(one.energy_j for one in known.values()), measured.sampled_j
+    run_j = sum(device.energy_j.number for device in known.values())
+    total_j = measured.sampled_j
     if known and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (
         span_s[1] - span_s[0]
     ):
@@ -129,11 +135,11 @@ def fetch_server_energy(
     )
 
 
-def _half_j(devices: Collection[LedgerDevice], gpus: GpuRuns) -> float | None:
+def _half_j(devices: Collection[RunDevice], gpus: GpuRuns) -> float | None:
     """Return the half-width of the run's energy, None where a part is unknown or divided."""
     if any(gpus.values()):
         return None
-    return sum_of_one_job(Figure(one.energy_j, one.half_j) for one in devices).half_width
+    return sum_of_one_job(device.energy_j for device in devices).half_width
 
 
 def fetch_range_energy(

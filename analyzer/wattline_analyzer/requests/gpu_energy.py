@@ -9,9 +9,9 @@ from types import MappingProxyType
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.run import RunDevice
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
 from wattline_analyzer.core.integrate import ANY_POWER, unwrap
-from wattline_analyzer.core.run_ledger import LedgerDevice
 from wattline_analyzer.core.sample_table import last, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
@@ -24,7 +24,7 @@ MAX_SLOT_S = 2.0
 SENSOR_AGE_S = 0.1
 """Longest usual age of a sample: counters are updated every 20 to 100 ms."""
 _LOW_PERCENTILE = 1.0
-_NO_LEDGER: Mapping[Place, LedgerDevice] = MappingProxyType({})
+_NOT_RECORDED: Mapping[Place, RunDevice] = MappingProxyType({})
 GpuRuns = Mapping[Place, RunsOnGpu | None]
 """GPUs with the runs among which their energy is divided; None for a GPU of which all energy
 counts.
@@ -52,7 +52,7 @@ def measured_energy(
     gpus: GpuRuns,
     span_s: TimeRange,
     *,
-    known: Mapping[Place, LedgerDevice] = _NO_LEDGER,
+    known: Mapping[Place, RunDevice] = _NOT_RECORDED,
     within_s: TimeRange | None = None,
 ) -> MeasuredEnergy:
     """Return the energy of GPUs, scaled to the `known` energies of a run.
@@ -90,7 +90,9 @@ def measured_energy(
         part = np.where(own.whole_j > 0.0, quotient(own.joules, own.whole_j), own.idle_ratio)
         sampled_j += float(own.whole_j.sum())
         joules += part * (
-            _with_total(own.whole_j, one.energy_j) if (one := known.get(place)) else own.whole_j
+            _with_total(own.whole_j, one.energy_j.number)
+            if (one := known.get(place))
+            else own.whole_j
         )
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattline.contract.work import SHARE_POLICY
+from wattline.contract.run import Run
 from wattline_analyzer.core.fetch import Place, TimeRange
-from wattline_analyzer.core.run_ledger import RunLedger, parse_ledger
+from wattline_analyzer.core.recorded_run import gpu_models, read_run
 from wattline_analyzer.core.runs.load import Clock, load_run
 from wattline_analyzer.core.sample_table import RunFrames
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.core.timeline import OtherRun, other_runs
+from wattline_analyzer.core.timeline import OtherRun, Window, other_runs
 from wattline_analyzer.core.times import local_time
 
 
@@ -33,23 +33,24 @@ class LoadedRun:
     """
 
     frames: RunFrames
-    ledger: RunLedger
+    run: Run
+    windows: Mapping[str, Window]
     places: Sequence[Place]
     others: Sequence[OtherRun]
 
     @property
     def run_id(self) -> str:
-        return self.ledger.run_id
+        return self.run.run_id
 
     @property
     def attributed_j(self) -> float | None:
         """Energy of its GPUs that is attributed to the run, None if it is not known."""
-        return gpus_share_j(self.ledger)
+        return gpus_share_j(self.run)
 
     @property
     def span_s(self) -> TimeRange:
         """Begin and end of the run in Unix seconds."""
-        windows = self.ledger.windows.values()
+        windows = self.windows.values()
         return min(window.start_s for window in windows), max(window.end_s for window in windows)
 
     def beside(self, part_s: TimeRange | None = None) -> set[str]:
@@ -65,11 +66,9 @@ class LoadedRun:
             raise no_samples_error(part_s)
 
 
-def gpus_share_j(ledger: RunLedger) -> float | None:
+def gpus_share_j(run: Run) -> float | None:
     """Return the energy of the GPUs that is attributed to a run, None if it is not known."""
-    shares_j = [
-        one.attributed_j.get(SHARE_POLICY) for one in ledger.devices if one.component == "gpu"
-    ]
+    shares_j = [device.share_j for device in run.devices if device.component == "gpu"]
     known_j = [each for each in shares_j if each is not None]
     return sum(known_j) if len(known_j) == len(shares_j) else None
 
@@ -78,22 +77,27 @@ def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
     """Load a run. Raises FetchError, also for a run without GPUs."""
     run_id = search.run_id
     frames = load_run(source, run_id, search.since_s, search.clock, search.log)
-    ledger = parse_ledger(frames.ledger, run_id)
-    places = [(one.instance, one.device) for one in ledger.devices if one.component == "gpu"]
+    recorded = read_run(frames.ledger, run_id, gpu_models(frames.raw))
+    windows = recorded.scrapes.windows
+    places = [
+        (device.node, device.device_id)
+        for device in recorded.run.devices
+        if device.component == "gpu" and device.energy_j.value is not None
+    ]
     if not places:
         raise FetchError(
             f"run {run_id} used no GPU",
             "start the run with --gpus, or its server with CUDA_VISIBLE_DEVICES",
         )
     others = [
-        run
-        for run in other_runs(frames.others, run_id)
+        other
+        for other in other_runs(frames.others, run_id)
         if any(
-            run.instance == at and uuid in run.gpus and run.overlaps(ledger.windows[at])
+            other.instance == at and uuid in other.gpus and other.overlaps(windows[at])
             for at, uuid in places
         )
     ]
-    return LoadedRun(frames, ledger, places, others)
+    return LoadedRun(frames, recorded.run, windows, places, others)
 
 
 def no_samples_error(span_s: TimeRange) -> FetchError:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattline.contract.run import Run
 from wattline.figures import Figure, short_joules_text
 from wattline_analyzer.core.fetch import Place, TimeRange
-from wattline_analyzer.core.run_ledger import RunLedger
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.loaded_run import gpus_share_j
 from wattline_analyzer.requests.shares import RunsOnGpu
@@ -31,7 +31,7 @@ class RunNotes(NamedTuple):
 def run_notes(
     gpus: Mapping[Place, RunsOnGpu | None],
     other: Collection[str],
-    ledger: RunLedger,
+    run: Run,
     reporter: str,
     divided_j: float | None,
 ) -> RunNotes:
@@ -42,15 +42,15 @@ def run_notes(
     and the rest, None for a part of the run.
     """
     warnings, notes = [], []
-    if reporter != ledger.run_id:
+    if reporter != run.run_id:
         notes.append(server_note(reporter))
     sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {
-        ledger.run_id,
+        run.run_id,
         reporter,
     }
     if silent := set(other) - sharing - {reporter}:
-        warnings.append(_silent_warning(silent, ledger, reporter, divided_j))
-    if missing := int(ledger.results.get(_NO_USAGE, 0.0)):
+        warnings.append(_silent_warning(silent, run, reporter, divided_j))
+    if missing := int(run.results.get(_NO_USAGE, 0.0)):
         warnings.append(
             f"{missing:,} answers of the server had no numbers of tokens, so they are no requests "
             "here: their energy "
@@ -72,9 +72,9 @@ def run_notes(
             "has a part of its "
             "energy in both: stop one of the reports"
         )
-    if not all(window.ended for window in ledger.windows.values()):
+    if run.state != "ended":
         notes.append(
-            f"run {ledger.run_id} has not ended: with more load, the model is fitted again, so the "
+            f"run {run.run_id} has not ended: with more load, the model is fitted again, so the "
             "energies of its "
             "past requests change, too; those that the exporter states as final do not: GET "
             "/api/v1/requests/ID"
@@ -100,13 +100,13 @@ def attributed_notes(client: str, attributed_j: float, divided: Figure) -> list[
 
 
 def _silent_warning(
-    silent: Collection[str], ledger: RunLedger, reporter: str, divided_j: float | None
+    silent: Collection[str], run: Run, reporter: str, divided_j: float | None
 ) -> str:
     """Return a warning of runs on the GPUs that report no requests, with the energy that is
     attributed to the run.
     """
-    own_j, attributed = gpus_share_j(ledger), ""
-    if divided_j is not None and reporter == ledger.run_id and own_j is not None:
+    own_j, attributed = gpus_share_j(run), ""
+    if divided_j is not None and reporter == run.run_id and own_j is not None:
         attributed = (
             f" ({short_joules_text(divided_j)}, of which {short_joules_text(own_j)} are "
             "attributed to this run)"

@@ -95,7 +95,8 @@ def _since_text(since: str) -> str:
 def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
     from wattline.contract.metrics import GPU_INFO
     from wattline_analyzer.core.fetch import SeriesRequest, fetch, fetch_states, prefetch
-    from wattline_analyzer.core.run_catalog import gpu_models, run_entry
+    from wattline_analyzer.core.recorded_run import gpu_models
+    from wattline_analyzer.core.run_catalog import run_entry
     from wattline_analyzer.core.runs import load
     from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, scrape_timing
 
@@ -145,7 +146,7 @@ def _earlier_models(
     """
     from wattline.contract.metrics import GPU_INFO, RUN_ENERGY, RUN_START
     from wattline_analyzer.core.fetch import SeriesRequest, fetch_states
-    from wattline_analyzer.core.run_catalog import gpu_models
+    from wattline_analyzer.core.recorded_run import gpu_models
     from wattline_analyzer.core.sample_table import last
 
     unknown = [

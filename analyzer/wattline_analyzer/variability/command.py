@@ -67,7 +67,8 @@ def variability_command(
     """
     since_s = duration_option(since)
     from wattline_analyzer.core.printing import print_output
-    from wattline_analyzer.core.run_catalog import Selector, gpu_models
+    from wattline_analyzer.core.recorded_run import gpu_models
+    from wattline_analyzer.core.run_catalog import Selector
     from wattline_analyzer.core.runs.find import find_runs, load_runs
     from wattline_analyzer.core.runs.load import Clock
     from wattline_analyzer.variability.figures import gpu_variability

@@ -22,7 +22,7 @@ from wattline.contract.work import (
 )
 from wattline.figures import Figure, sum_of_one_job
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.run_catalog import gpu_models
+from wattline_analyzer.core.recorded_run import gpu_models
 from wattline_analyzer.core.sample_table import Row, SampleTable, join_tables, last, rows_of
 from wattline_analyzer.watch.model import Device, LiveGpu, LiveNode, LiveRun
 

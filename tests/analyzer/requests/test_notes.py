@@ -1,35 +1,42 @@
 """Warnings and notes on a run whose energy is divided among requests."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from wattline.contract.work import SHARE_POLICY
+from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
 from wattline_analyzer.requests.notes import attributed_notes, run_notes
 
 
-def ledger(*, ended=True, attributed_j=(300.0,), **results):
+def recorded(*, state="ended", attributed_j=(300.0,), **results):
+    """Return a run with the shares of its GPUs, of 1,000 J each."""
     devices = [
-        SimpleNamespace(component="gpu", attributed_j={SHARE_POLICY: each}) for each in attributed_j
+        RunDevice("gpu", f"GPU-{number}", Figure(1_000.0), attributed_j=each)
+        for number, each in enumerate(attributed_j)
     ]
-    windows = {"node": SimpleNamespace(ended=ended)}
-    return SimpleNamespace(run_id="server", results=results, windows=windows, devices=devices)
+    return Run(
+        run_id="server",
+        workload="llm-server",
+        state=state,
+        started_at=1.8e9,
+        duration_s=60.0,
+        devices=tuple(devices),
+        results=results,
+    )
 
 
 def test_ended_run_without_other_runs_has_no_notes():
-    assert run_notes({}, [], ledger(), "server", 1_000.0) == ([], [])
+    assert run_notes({}, [], recorded(), "server", 1_000.0) == ([], [])
 
 
 def test_open_run_has_a_note_that_its_energies_change():
-    _, (note,) = run_notes({}, [], ledger(ended=False), "server", 1_000.0)
+    _, (note,) = run_notes({}, [], recorded(state="running"), "server", 1_000.0)
 
     assert note.startswith("run server has not ended:")
     assert "the energies of its past requests change, too" in note
 
 
 def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
-    (warning,), _ = run_notes({}, [], ledger(requests_without_usage=1_200.0), "server", 1_000.0)
+    (warning,), _ = run_notes({}, [], recorded(requests_without_usage=1_200.0), "server", 1_000.0)
 
     assert warning.startswith("1,200 answers of the server had no numbers of tokens")
     assert '"stream_options": {"include_usage": true}' in warning
@@ -39,12 +46,12 @@ def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
 def test_run_whose_answers_all_have_tokens_has_no_warning(count):
     results = {} if count is None else {"requests_without_usage": count}
 
-    assert not run_notes({}, [], ledger(**results), "server", 1_000.0).warnings
+    assert not run_notes({}, [], recorded(**results), "server", 1_000.0).warnings
 
 
 def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
     (warning,), _ = run_notes(
-        {}, ["training"], ledger(attributed_j=(300.0, 120.5)), "server", 12_345.0
+        {}, ["training"], recorded(attributed_j=(300.0, 120.5)), "server", 12_345.0
     )
 
     assert warning.startswith("GPUs also used by training, without requests")
@@ -67,6 +74,6 @@ def test_client_has_a_note_of_an_attributed_energy_that_differs(attributed_j, no
 
 
 def test_warning_of_a_clients_run_has_no_attributed_energy():
-    (warning,), _ = run_notes({}, ["training"], ledger(), "other", 12_345.0)
+    (warning,), _ = run_notes({}, ["training"], recorded(), "other", 12_345.0)
 
     assert "attributed" not in warning

@@ -28,7 +28,9 @@ from wattline.contract.json_values import (
 )
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.work import (
+    SHARE_POLICY,
     SHORTEST_PHASE_S,
+    is_amount,
     is_useful,
     phases_of_work,
     primary_first,
@@ -144,6 +146,14 @@ class RunDevice:
         share_j = replace(self.energy_j.symmetric(), value=self.attributed_j)
         return share_j.with_accuracy_of(self.energy_j)
 
+    @property
+    def share_j(self) -> float | None:
+        """Counter of the run's share with the energy before its first use, also of a device that
+        nothing else used; None where it is unknown.
+        """
+        counter_j = self.shares_j.get(SHARE_POLICY)
+        return self.attributed_j if counter_j is None else counter_j + self.before_use_j
+
 
 @dataclass(frozen=True, slots=True)
 class RunPhase:
@@ -243,6 +253,26 @@ class Run:
         """Components of the run's devices."""
         present = {device.component for device in self.devices}
         return tuple(component for component in COMPONENTS if component in present)
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """Work by unit, the primary one first, without scores and times, and without a primary unit
+        that was declared only.
+        """
+        return {
+            unit: self.work[unit]
+            for unit in primary_first(self.work, self.work_unit)
+            if is_amount(unit) and (self.work[unit] or unit != self.work_unit)
+        }
+
+    @property
+    def misreported_work(self) -> dict[str, float]:
+        """Scores and times that were reported as work."""
+        return {unit: amount for unit, amount in self.work.items() if not is_amount(unit)}
+
+    def gpu(self, uuid: str) -> RunGpu | None:
+        """Return the GPU of a UUID; None where its index is not known."""
+        return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
 
     def energy(self, component: str | None = None) -> Figure:
         """Return the energy of all devices in joules, or of those of a component; unknown without

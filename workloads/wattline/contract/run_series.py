@@ -67,9 +67,7 @@ def to_rows(run: Run) -> Iterator[SeriesRow]:
 
 def _gpu_rows(run: Run) -> Iterator[SeriesRow]:
     integrated_j = {
-        device.device_id: device.integrated_j
-        for device in run.devices
-        if device.component == "gpu"
+        device.device_id: device.integrated_j for device in run.devices if device.component == "gpu"
     }
     for gpu in run.gpus:
         labels = {"run_id": run.run_id, "gpu": gpu.gpu, "uuid": gpu.uuid}
@@ -164,8 +162,6 @@ class _SeriesReader:
         info = {
             name: text for row in self._rows[m.RUN_INFO.name] for name, text in row.labels.items()
         }
-        power_max_w = self._by(m.RUN_POWER_MAX, "uuid")
-        gpus = self._gpus()
         return Run(
             run_id=starts[-1].labels["run_id"],
             workload=info.get("workload", ""),
@@ -179,8 +175,8 @@ class _SeriesReader:
                 for name, text in info.items()
                 if name.startswith(_LABEL)
             },
-            gpus=gpus,
-            devices=tuple(self._device(key, node, duration_s, gpus) for key in self._devices),
+            gpus=self._gpus(),
+            devices=tuple(self._device(key, node, duration_s) for key in self._devices),
             phases=tuple(self._phase(name, started_at) for name in self._phases),
             work=self._by(m.RUN_WORK, "unit"),
             work_unit=self._text(m.RUN_WORK_UNIT, "unit"),
@@ -192,23 +188,23 @@ class _SeriesReader:
                 )
                 for row in self._rows[m.RUN_EMISSIONS.name]
             ),
-            power_max_w=power_max_w,
+            power_max_w=self._by(m.RUN_POWER_MAX, "uuid"),
         )
 
     def _gpus(self) -> tuple[RunGpu, ...]:
-        infos = {row.labels["uuid"]: row.labels for row in self._rows[m.GPU_INFO.name]}
-        gpus = {}
-        for row in self._rows[m.RUN_GPU_INFO.name]:
-            uuid = row.labels["uuid"]
-            info = infos.get(uuid, {})
-            name = info.get("name", "")
-            gpus[uuid] = RunGpu(row.labels["gpu"], uuid, name, info.get("architecture", ""))
+        gpus = {
+            row.labels["uuid"]: self._gpu(row.labels["uuid"], row.labels["gpu"])
+            for row in self._rows[m.RUN_GPU_INFO.name]
+        }
         return tuple(gpus.values())
 
-    def _device(
-        self, key: _DeviceKey, node: str, duration_s: float, gpus: tuple[RunGpu, ...]
-    ) -> RunDevice:
-        energy_j = self._energy(key, gpus)
+    def _gpu(self, uuid: str, index: str) -> RunGpu:
+        infos = [row.labels for row in self._rows[m.GPU_INFO.name] if row.labels["uuid"] == uuid]
+        info: Mapping[str, str] = infos[-1] if infos else {}
+        return RunGpu(index, uuid, info.get("name", ""), info.get("architecture", ""))
+
+    def _device(self, key: _DeviceKey, node: str, duration_s: float) -> RunDevice:
+        energy_j = self._energy(key)
         before_use_j = self._of_device(m.RUN_ENERGY_BEFORE_USE, key) or 0.0
         shares_j = {
             row.labels["policy"]: row.value
@@ -239,15 +235,13 @@ class _SeriesReader:
             shares_j=shares_j,
         )
 
-    def _energy(self, key: _DeviceKey, gpus: tuple[RunGpu, ...]) -> Figure:
+    def _energy(self, key: _DeviceKey) -> Figure:
         value = self._of_device(m.RUN_ENERGY, key)
         if value is None:
             return unknown(_NO_SERIES)
         bias = None
         if key.component == "gpu":
-            named = {gpu.uuid: gpu for gpu in gpus}
-            gpu = named.get(key.device_id, RunGpu("", key.device_id, ""))
-            bias = sensor_limits_j(gpu, value)
+            bias = sensor_limits_j(self._gpu(key.device_id, ""), value)
         covered_ratio = self._of_device(m.RUN_COVERED_RATIO, key)
         return Figure(
             value,

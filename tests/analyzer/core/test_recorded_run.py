@@ -1,0 +1,138 @@
+"""A run read from the samples of its series on several instances."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from wattline.contract import metrics as m
+from wattline.contract.api import RunGpu
+from wattline.contract.run import Run, RunDevice, RunFormatError, RunPhase
+from wattline.contract.run_series import to_rows
+from wattline.figures import Figure
+from wattline_analyzer.core.devices import DeviceKey, GpuModel
+from wattline_analyzer.core.recorded_run import read_run
+from wattline_analyzer.core.sample_table import table_of
+
+START_S = 1.8e9
+SIMULATED = {"GPU-a": GpuModel("SIMULATED NVIDIA H100", "Hopper")}
+RUN = Run(
+    run_id="r-1",
+    workload="train",
+    state="ended",
+    started_at=START_S,
+    duration_s=60.0,
+    outcome="ok",
+    ended_at=START_S + 60,
+    gpus=(RunGpu("0", "GPU-a", "SIMULATED NVIDIA H100", "Hopper"),),
+    devices=(RunDevice("gpu", "GPU-a", Figure(6_000.0, 30.0), node="a"),),
+    work={"steps": 30.0},
+)
+OTHER = replace(
+    RUN,
+    started_at=START_S + 1,
+    gpus=(),
+    devices=(RunDevice("cpu", "0", Figure(600.0, 4.0), node="b"),),
+    work={"steps": 20.0},
+)
+
+
+def series(run, instance, at_s=START_S + 62, metrics=m.METRICS):
+    """Return the run's series with one sample each."""
+    return [
+        (
+            {"__name__": row.metric.name, "instance": instance, **row.labels},
+            np.array([at_s]),
+            np.array([row.value]),
+        )
+        for row in to_rows(run)
+        if row.metric in metrics
+    ]
+
+
+def test_read_run_of_one_instance_is_the_recorded_run():
+    recorded = read_run(table_of(series(RUN, "a")), "r-1", SIMULATED)
+
+    assert recorded.run == RUN
+    assert recorded.scrapes.windows["a"].end_s == START_S + 60
+    assert recorded.scrapes.ages["a"].value.tolist() == [60.0]
+    assert not recorded.scrapes.aliases
+
+
+def test_read_run_of_two_instances_adds_them():
+    table = table_of([*series(RUN, "a"), *series(OTHER, "b")])
+
+    run = read_run(table, "r-1", SIMULATED).run
+
+    assert [(one.node, one.component) for one in run.devices] == [("a", "gpu"), ("b", "cpu")]
+    assert run.work == {"steps": 50.0}
+    assert (run.started_at, run.duration_s) == (START_S, 60.0)
+
+
+def test_read_run_counts_the_newest_samples_only():
+    earlier = series(replace(RUN, work={"steps": 10.0}), "a", START_S + 30)
+
+    run = read_run(table_of([*series(RUN, "a"), *earlier]), "r-1", SIMULATED).run
+
+    assert run.work == {"steps": 30.0}
+
+
+def test_read_run_leaves_out_an_alias_but_not_in_a_range():
+    table = table_of([*series(RUN, "a"), *series(RUN, "b")])
+
+    recorded = read_run(table, "r-1", SIMULATED)
+
+    assert recorded.scrapes.aliases == {"b": "a"}
+    assert list(recorded.scrapes.windows) == ["a"]
+    assert recorded.run == RUN
+    assert len(read_run(table, "r-1", SIMULATED, untagged=True).run.devices) == 2
+
+
+def test_read_run_names_devices_without_covered_ratio():
+    known = [metric for metric in m.METRICS if metric is not m.RUN_COVERED_RATIO]
+    table = table_of([*series(RUN, "a"), *series(OTHER, "b", metrics=known)])
+
+    without = read_run(table, "r-1", SIMULATED).scrapes.without_ratio
+
+    assert without == {DeviceKey("b", "cpu", "0")}
+
+
+def test_read_run_phases_have_the_order_of_their_first_starts():
+    """`load` is entered again after `measure`."""
+    phases = tuple(
+        RunPhase(name, start_s, 10.0, {}, {}, start_s)
+        for name, start_s in (("measure", START_S + 10), ("load", START_S + 40))
+    )
+    first = RunPhase("load", START_S, 5.0, {}, {}, START_S)
+    table = table_of(
+        [
+            *series(replace(RUN, phases=(first,)), "a", START_S + 8),
+            *series(replace(RUN, phases=phases), "a"),
+        ]
+    )
+
+    run = read_run(table, "r-1", SIMULATED).run
+
+    assert [(one.name, one.started_at, one.last_started_at) for one in run.phases] == [
+        ("load", START_S, START_S + 40),
+        ("measure", START_S + 10, START_S + 10),
+    ]
+    assert [one.duration_s for one in run.phases] == [10.0, 10.0]
+
+
+def test_read_run_phases_of_one_scrape_have_the_order_of_their_starts():
+    phases = (
+        RunPhase("warmup", START_S, 10.0, {}, {}, START_S),
+        RunPhase("measure", START_S + 10, 20.0, {}, {}, START_S + 10),
+    )
+
+    run = read_run(table_of(series(replace(RUN, phases=phases), "a")), "r-1", SIMULATED).run
+
+    assert run.phases == phases
+
+
+def test_read_run_without_start_is_refused():
+    known = [metric for metric in m.METRICS if metric is not m.RUN_START]
+
+    with pytest.raises(RunFormatError, match="run r-1: no series of its start"):
+        read_run(table_of(series(RUN, "a", metrics=known)), "r-1", {})
