@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from wattline.contract import metrics as m
@@ -118,14 +118,19 @@ def node_runs(table: SampleTable, run_id: str, models: Mapping[str, GpuModel]) -
     for metric in _SERIES:
         for one in last(table, metric, run_id=run_id):
             rows[one.instance].append(SeriesRow(metric, one.labels, one.value))
-    infos = [
-        SeriesRow(
-            m.GPU_INFO, {"uuid": uuid, "name": model.name, "architecture": model.architecture}, 1.0
-        )
-        for uuid, model in models.items()
-    ]
     started = {row.instance for row in last(table, m.RUN_START, run_id=run_id)}
-    return {node: from_rows([*rows[node], *infos], node) for node in sorted(started)}
+    return {
+        node: from_rows([*rows[node], *_model_rows(rows[node], models)], node)
+        for node in sorted(started)
+    }
+
+
+def _model_rows(rows: Iterable[SeriesRow], models: Mapping[str, GpuModel]) -> Iterator[SeriesRow]:
+    """Yield the names of the GPUs that the rows have."""
+    for uuid in {row.labels.get("uuid") or row.labels.get("device", "") for row in rows}:
+        if uuid in models:
+            labels = {"uuid": uuid, **models[uuid]._asdict()}
+            yield SeriesRow(m.GPU_INFO, labels, 1.0)
 
 
 def _phase_rows(table: SampleTable, run_id: str) -> Iterator[tuple[str, SeriesRow]]:

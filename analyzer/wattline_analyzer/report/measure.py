@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from wattline.contract.run import COMPONENTS, Run
-from wattline.contract.work import SHARE_POLICY, phases_of_work
+from wattline.contract.run import COMPONENTS, Run, RunDevice
+from wattline.contract.work import SHARE_POLICY
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import GpuModel, ReportDevice
 from wattline_analyzer.core.phases import measurable_phases
@@ -72,43 +72,50 @@ def _phases(run: Run, estimated: Collection[str]) -> Iterator[RunPhase]:
 
 
 def done_work(run: Run, energies: RunEnergies, times: RunTimes) -> Iterator[Work]:
-    """Yield the work by unit with its rate and energy per unit."""
-    whole = energies.headline
-    share_j = energies.shares.get(energies.headline_component, {}).get(SHARE_POLICY)
-    for unit, amount in run.amounts.items():
-        done_in = {phase.name: phase.work[unit] for phase in run.phases if unit in phase.work}
-        work = _work_of(energies, times, unit, amount, done_in)
-        if share_j is not None and whole and work.energy_per_unit:
-            share = Figure(min(share_j, whole.number) / amount).with_accuracy_of(whole)
-            work = replace(work, energy_per_unit=share, whole_devices=whole.scaled(1 / amount))
-        yield work
-
-
-def _work_of(
-    energies: RunEnergies, times: RunTimes, unit: str, amount: float, done_in: Mapping[str, float]
-) -> Work:
-    """Return the work with its rate and energy per unit.
+    """Yield the work by unit with its rate and energy per unit.
 
     During the run, the amounts by phase lag behind the total.
     """
-    component = energies.headline_component
-    measured = [phase for phase in energies.phases if not component or component in phase.energy]
-    has_ended = times.ended_at_s is not None
-    durations_s = {phase.name: phase.duration_s for phase in measured} if has_ended else {}
-    names = phases_of_work(amount, done_in, durations_s, times.duration_s)
-    duration_s = times.duration_s
-    energy = energies.headline
-    if names:
-        inside = [phase for phase in measured if phase.name in names]
-        duration_s = math.fsum(phase.duration_s for phase in inside)
-        energy = (
-            sum_of_correlated(phase.energy[component] for phase in inside) if component else None
+    measured = _measured_run(run, energies, times)
+    durations_s = {phase.name: phase.duration_s for phase in measured.phases}
+    for unit, amount in run.amounts.items():
+        phases = measured.phases_of_unit(unit, shortest_phase_s=0.0)
+        each = measured.unit_energy(unit, shortest_phase_s=0.0)
+        duration_s = times.duration_s
+        if phases:
+            duration_s = math.fsum(durations_s[name] for name in phases)
+        yield Work(
+            unit,
+            amount,
+            amount / duration_s if duration_s > 0 else None,
+            each.energy if each else None,
+            phases,
+            each.whole_device if each else None,
         )
-        energy = energy and energy.with_accuracy_of(energies.by_component[component])
-    return Work(
-        unit,
-        amount,
-        amount / duration_s if duration_s > 0 else None,
-        energy.scaled(1 / amount) if energy and amount > 0 else None,
-        names,
+
+
+def _measured_run(run: Run, energies: RunEnergies, times: RunTimes) -> Run:
+    """Return the run with the energies of the report.
+
+    Each component is one device, since the sum of its devices depends on how they were measured.
+    Phases that are too short for a sensor have no energy already.
+    """
+    in_phases = {phase.name: phase.energy for phase in energies.phases}
+    return replace(
+        run,
+        state="running" if times.ended_at_s is None else "ended",
+        duration_s=times.duration_s,
+        devices=tuple(
+            RunDevice(
+                component,
+                "",
+                energies.by_component[component],
+                attributed_j=energies.shares.get(component, {}).get(SHARE_POLICY),
+            )
+            for component in COMPONENTS
+            if component in energies.by_component
+        ),
+        phases=tuple(
+            replace(phase, energies_j=in_phases.get(phase.name, {})) for phase in run.phases
+        ),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.run import RunDevice
-from wattline.figures import Figure, short_joules_text, sum_of_one_job
+from wattline.figures import short_joules_text, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
 from wattline_analyzer.core.sample_table import Row, last

@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.api import OUTCOMES
 from wattline.contract.metrics import Metric
-from wattline.contract.work import (
-    SHARE_POLICY,
-    SHORTEST_PHASE_S,
-    is_amount,
-    is_shared,
-    phases_of_work,
-    primary_first,
-)
-from wattline.figures import Figure, sum_of_one_job
-from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.recorded_run import gpu_models
-from wattline_analyzer.core.sample_table import Row, SampleTable, join_tables, last, rows_of
+from wattline.contract.run import combine
+from wattline_analyzer.core.devices import GpuModel
+from wattline_analyzer.core.recorded_run import gpu_models, node_runs
+from wattline_analyzer.core.sample_table import SampleTable, join_tables, last, rows_of
 from wattline_analyzer.watch.model import Device, LiveGpu, LiveNode, LiveRun
 
 _LEAST_EVENT_RATIO = 0.05
@@ -174,105 +166,26 @@ def _run(
     known: tuple[str, str, tuple[str, ...]],
     models: Mapping[str, GpuModel],
 ) -> LiveRun:
-    amounts: dict[str, float] = {}
-    for row in last(of_run, m.RUN_WORK):
-        amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
-    primary = next((row.labels["unit"] for row in last(of_run, m.RUN_WORK_UNIT)), None)
-    done = primary_first(
-        (unit for unit, amount in amounts.items() if amount > 0 and is_amount(unit)), primary
-    )
-    unit = next(iter(done), None)
-    energy = _energies(of_run, models)
-    basis = _work_energy(of_run, known[1], unit, amounts[unit]) if unit and energy else None
+    parts = node_runs(of_run, run_id, models)
+    if not parts:
+        return LiveRun(run_id, *known)
+    run = combine(list(parts.values()))
+    if known[1] in ("running", "stale"):
+        run = replace(run, state="running")
+    unit = next((unit for unit, amount in run.amounts.items() if amount > 0), None)
+    each = run.unit_energy(unit) if unit else None
     return LiveRun(
         run_id,
         *known,
-        max((row.value for row in last(of_run, m.RUN_DURATION)), default=None),
-        energy,
+        run.duration_s,
+        {component: run.energy(component) for component in run.components},
         unit,
-        amounts[unit] if unit else None,
+        run.work[unit] if unit else None,
         _rate(table, run_id, unit) if unit and known[1] == "running" else None,
-        basis.joules / amounts[unit] if unit and basis else None,
-        basis.phases if basis else (),
-        shared=basis.shared if basis else False,
+        each.energy.number if each else None,
+        each.phases if each else (),
+        shared=each is not None and each.whole_device is not None,
     )
-
-
-class _WorkEnergy(NamedTuple):
-    joules: float
-    phases: tuple[str, ...] = ()
-    shared: bool = False
-
-
-def _work_energy(of_run: SampleTable, state: str, unit: str, amount: float) -> _WorkEnergy:
-    """Return the energy of a unit of work, as `wattline.contract.work` defines it."""
-    rows = last(of_run, m.RUN_ENERGY)
-    component = next(
-        one for one in ("gpu", "cpu", "dram") if any(row.labels["component"] == one for row in rows)
-    )
-    whole_j = {_device(row): row.value for row in rows if row.labels["component"] == component}
-    attributed = last(of_run, m.RUN_ATTRIBUTED_ENERGY, component=component, policy=SHARE_POLICY)
-    before_use_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_BEFORE_USE)}
-    shares_j = {_device(row): row.value + before_use_j.get(_device(row), 0.0) for row in attributed}
-    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
-    highest_w = {row.labels["uuid"]: row.value for row in last(of_run, m.RUN_POWER_MAX)}
-    duration_s = max((row.value for row in last(of_run, m.RUN_DURATION)), default=0.0)
-    shared = [
-        is_shared(
-            joules,
-            shares_j[device],
-            mean_power_w=joules / duration_s if duration_s > 0 else 0.0,
-            max_power_w=highest_w.get(device[2], 0.0),
-            half_j=halves_j.get(device, 0.0),
-        )
-        for device, joules in whole_j.items()
-        if device in shares_j
-    ]
-    used_j = sum(whole_j.values())
-    if any(shared) and whole_j.keys() <= shares_j.keys():
-        return _WorkEnergy(min(sum(shares_j[device] for device in whole_j), used_j), shared=True)
-    phases = {} if state in ("running", "stale") else _phases_with_energy(of_run, component)
-    done_in = _by_phase(last(of_run, m.RUN_PHASE_WORK, unit=unit))
-    names = phases_of_work(
-        amount, done_in, {name: seconds for name, (seconds, _) in phases.items()}, duration_s
-    )
-    return _WorkEnergy(sum(phases[name][1] for name in names) if names else used_j, names)
-
-
-def _phases_with_energy(of_run: SampleTable, component: str) -> dict[str, tuple[float, float]]:
-    """Return seconds and joules of the phases that are long enough to have an energy."""
-    rows = last(of_run, m.RUN_PHASE_SECONDS)
-    seconds = {
-        row.labels["phase"]: max(o.value for o in rows if o.labels["phase"] == row.labels["phase"])
-        for row in rows
-    }
-    joules = _by_phase(last(of_run, m.RUN_PHASE_ENERGY, component=component))
-    least_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
-    return {
-        name: (s, joules[name]) for name, s in seconds.items() if name in joules and s >= least_s
-    }
-
-
-def _by_phase(rows: Iterable[Row]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for row in rows:
-        found[row.labels["phase"]] = found.get(row.labels["phase"], 0.0) + row.value
-    return found
-
-
-def _energies(of_run: SampleTable, models: Mapping[str, GpuModel]) -> dict[str, Figure]:
-    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
-    parts: dict[str, list[Figure]] = {}
-    for row in last(of_run, m.RUN_ENERGY):
-        component, energy = row.labels["component"], Figure(row.value, halves_j.get(_device(row)))
-        if component == "gpu":
-            energy = models.get(row.labels["device"], UNKNOWN_GPU).with_accuracy(energy)
-        parts.setdefault(component, []).append(energy)
-    return {component: sum_of_one_job(known) for component, known in parts.items()}
-
-
-def _device(row: Row) -> tuple[str, str, str]:
-    return row.instance, row.labels["component"], row.labels["device"]
 
 
 def _rate(table: SampleTable, run_id: str, unit: str) -> float | None:

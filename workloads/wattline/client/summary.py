@@ -112,7 +112,7 @@ class RunResult:
             energy.value,
             energy.half_width,
             run.emissions_g,
-            {one.unit: one.energy_j for one in per_unit},
+            {one.unit: one.energy.number for one in per_unit},
             energy.total_half_width,
             {one.unit: one.name for one in per_unit},
         )
@@ -237,9 +237,9 @@ def emissions_text(grams: float) -> str:
     return f"{grams:.3g} g CO2eq"
 
 
-def _each(run: Run, one: UnitEnergy, joules: float) -> str:
+def _each(run: Run, one: UnitEnergy, each: Figure) -> str:
     """Return an energy per unit, with as many digits as the energy of its devices has."""
-    return small_energy_text(joules, run.energy(one.component))
+    return small_energy_text(each.number, run.energy(one.component))
 
 
 def _results(run: Run) -> Iterator[str]:
@@ -254,7 +254,7 @@ def _results(run: Run) -> Iterator[str]:
         yield ", ".join(texts[first : first + _SHOWN_PER_LINE])
     energies = list(_energies_per_unit(run))
     per_unit = run.energy_per_unit()
-    if len(energies) > 1 or any(one.phases or one.whole_device_j is not None for one in per_unit):
+    if len(energies) > 1 or any(one.phases or one.whole_device is not None for one in per_unit):
         yield from energies
 
 
@@ -264,18 +264,18 @@ def _primary(run: Run) -> list[str]:
     if not per_unit:
         return []
     first = per_unit[0]
-    share = " attributed to this run" if first.whole_device_j is not None else ""
+    share = " attributed to this run" if first.whole_device is not None else ""
     phases = f" during the phase {' and '.join(first.phases)}" if first.phases else ""
-    return [f"{_each(run, first, first.energy_j)} per {first.name}{phases}{share}"]
+    return [f"{_each(run, first, first.energy)} per {first.name}{phases}{share}"]
 
 
 def _energies_per_unit(run: Run) -> Iterator[str]:
     """Yield the energy per unit of work, the primary one first."""
     for one in run.energy_per_unit():
         devices = DEVICES[one.component]
-        each = _each(run, one, one.energy_j)
-        if one.whole_device_j is not None:
-            whole = _each(run, one, one.whole_device_j)
+        each = _each(run, one, one.energy)
+        if one.whole_device is not None:
+            whole = _each(run, one, one.whole_device)
             yield (
                 f"{each} per {one.name} over the whole run, attributed to it, since others "
                 f"used its {devices} as well ({whole} of the whole {devices})"

@@ -36,7 +36,7 @@ from wattline.contract.work import (
     primary_first,
     unit_of_one,
 )
-from wattline.figures import Figure, Limits, sum_of_one_job, unknown
+from wattline.figures import Figure, Limits, sum_of_correlated, sum_of_one_job, unknown
 
 Component = Literal["gpu", "cpu", "dram"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
@@ -180,29 +180,30 @@ class Emissions:
 
 @dataclass(frozen=True, slots=True)
 class UnitEnergy:
-    """Energy per unit of work over `phases`, over the whole run if there are none; see
+    """Energy per unit of work in joules, over `phases`, over the whole run if there are none; see
     `wattline.contract.work`.
 
-    `energy_j` is the energy of all devices of `component`. On devices that others used as well, it
-    is the run's attributed share, and `whole_device_j` the energy of the whole devices.
+    `energy` is the energy of all devices of `component`. On devices that others used as well, it is
+    the run's attributed share, without a half-width, and `whole_device` the energy of the whole
+    devices.
     """
 
     unit: str
     name: str
     """Words of the unit for an amount of one: `generated token`."""
     component: Component
-    energy_j: float
+    energy: Figure
     phases: tuple[str, ...] = ()
-    whole_device_j: float | None = None
+    whole_device: Figure | None = None
 
     def to_json(self) -> UnitEnergyJson:
         return {
             "unit": self.unit,
             "name": self.name,
             "component": self.component,
-            "joules": self.energy_j,
+            "joules": self.energy.number,
             "phases": list(self.phases),
-            "whole_device_joules": self.whole_device_j,
+            "whole_device_joules": self.whole_device.number if self.whole_device else None,
         }
 
 
@@ -338,52 +339,64 @@ class Run:
         return None
 
     def energy_per_unit(self) -> tuple[UnitEnergy, ...]:
-        """Return the energy of each useful unit of work of an ended run, the primary one first.
+        """Return the energy of each useful unit of work of an ended run, the primary one first."""
+        if self.state != "ended":
+            return ()
+        units = primary_first(filter(is_useful, self.work), self.work_unit)
+        energies = [self.unit_energy(unit) for unit in units]
+        return tuple(energy for energy in energies if energy is not None)
 
-        Empty where the energy of its GPUs, or of its CPUs without GPUs, is not known completely.
-        An amount so small that the energy of one unit is not a finite number is left out.
+    def unit_energy(
+        self, unit: str, *, shortest_phase_s: float = SHORTEST_PHASE_S
+    ) -> UnitEnergy | None:
+        """Return the energy of one unit of work, of an open run of the energy and work so far.
+
+        None without such work, where the energy of the run's GPUs, or of its CPUs without GPUs, is
+        not known completely, and where the energy of one unit is not a finite number.
         """
-        if self.state != "ended" or not self.components:
-            return ()
+        amount = self.work.get(unit, 0.0)
+        if amount <= 0 or not self.components:
+            return None
         component = self.components[0]
-        if self.known_energy(component).value is None:
-            return ()
-        whole_j = self.energy(component).number
-        units = (
-            unit
-            for unit, amount in self.work.items()
-            if amount > 0 and is_useful(unit) and math.isfinite(whole_j / amount)
-        )
-        return tuple(
-            self._unit_energy(unit, component) for unit in primary_first(units, self.work_unit)
-        )
-
-    def _unit_energy(self, unit: str, component: Component) -> UnitEnergy:
-        amount = self.work[unit]
+        whole = self.known_energy(component)
+        if whole.value is None or not math.isfinite(whole.value / amount):
+            return None
         name = unit_of_one(unit)
-        whole_j = self.energy(component).number
+        whole_each = whole.scaled(1 / amount)
         share_j = self.attributed_j(component)
         if share_j is not None:
-            return UnitEnergy(
-                unit, name, component, share_j / amount, whole_device_j=whole_j / amount
-            )
-        names = self._phases_of_work(unit, component)
+            share = Figure(min(share_j, whole.value) / amount).with_accuracy_of(whole)
+            return UnitEnergy(unit, name, component, share, whole_device=whole_each)
+        names = self.phases_of_unit(unit, shortest_phase_s=shortest_phase_s)
         if not names:
-            return UnitEnergy(unit, name, component, whole_j / amount)
-        phases_j = math.fsum(
-            phase.energies_j[component].number for phase in self.phases if phase.name in names
+            return UnitEnergy(unit, name, component, whole_each)
+        inside = sum_of_correlated(
+            phase.energies_j[component] for phase in self.phases if phase.name in names
         )
-        return UnitEnergy(unit, name, component, phases_j / amount, names)
+        in_phases = inside.with_accuracy_of(whole).scaled(1 / amount)
+        return UnitEnergy(unit, name, component, in_phases, names)
 
-    def _phases_of_work(self, unit: str, component: Component) -> tuple[str, ...]:
-        shortest_s = SHORTEST_PHASE_S if component == "gpu" else 0.0
+    def phases_of_unit(
+        self, unit: str, *, shortest_phase_s: float = SHORTEST_PHASE_S
+    ) -> tuple[str, ...]:
+        """Return the phases in which the work of an ended run was done; empty where the whole run
+        counts.
+
+        The energy of the GPUs is not known in phases shorter than `shortest_phase_s`. Without
+        devices, the durations of all phases count.
+        """
+        if self.state != "ended":
+            return ()
+        component = next(iter(self.components), None)
+        shortest_s = shortest_phase_s if component == "gpu" else 0.0
         measured_s = {
             phase.name: phase.duration_s
             for phase in self.phases
-            if _is_known(phase.energies_j.get(component)) and phase.duration_s >= shortest_s
+            if component is None
+            or (_is_known(phase.energies_j.get(component)) and phase.duration_s >= shortest_s)
         }
         done_in = {phase.name: phase.work[unit] for phase in self.phases if unit in phase.work}
-        return phases_of_work(self.work[unit], done_in, measured_s, self.duration_s)
+        return phases_of_work(self.work.get(unit, 0.0), done_in, measured_s, self.duration_s)
 
     def to_json(self) -> RunJson:
         """Return the run as the run API shows it."""

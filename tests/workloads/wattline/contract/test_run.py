@@ -334,7 +334,7 @@ def test_run_own_part_with_skewed_interval_has_its_larger_side():
 def alone(**changes):
     """Return a run of 30 steps and 600 J on a GPU that nothing else used."""
     gpu = RunDevice("gpu", "GPU-0", Figure(600.0, 1.0))
-    return replace(RUN, devices=(gpu, CPU), **changes)
+    return replace(RUN, **{"devices": (gpu, CPU), **changes})
 
 
 def test_energy_per_unit_in_phases_counts_their_energy_only():
@@ -342,7 +342,7 @@ def test_energy_per_unit_in_phases_counts_their_energy_only():
     phase = RunPhase("measure", 0.0, 1.5, {"gpu": Figure(300.0)}, {"steps": 30.0})
 
     assert alone(phases=(phase,)).energy_per_unit() == (
-        UnitEnergy("steps", "step", "gpu", 10.0, ("measure",)),
+        UnitEnergy("steps", "step", "gpu", Figure(10.0), ("measure",)),
     )
 
 
@@ -356,7 +356,86 @@ def test_energy_per_unit_in_phases_counts_their_energy_only():
     ],
 )
 def test_energy_per_unit_without_energy_of_its_phases_is_of_the_run(phase):
-    assert alone(phases=(phase,)).energy_per_unit() == (UnitEnergy("steps", "step", "gpu", 20.0),)
+    assert alone(phases=(phase,)).energy_per_unit() == (
+        UnitEnergy("steps", "step", "gpu", Figure(20.0, pytest.approx(1 / 30))),
+    )
+
+
+def test_unit_energy_in_phases_adds_their_half_widths():
+    """(3 + 4) J of one sensor over 30 steps; the limits of its accuracy as in the whole run: of
+    600 J, -6 and +12 J, so of 300 J, -3 and +6 J.
+    """
+    gpu = RunDevice("gpu", "GPU-0", Figure(600.0, 1.0, bias=(-6.0, 12.0)))
+    phases = (
+        RunPhase("a", 0.0, 1.0, {"gpu": Figure(100.0, 3.0)}, {"steps": 10.0}),
+        RunPhase("rest", 0.0, 2.0, {"gpu": Figure(300.0, 9.0)}),
+        RunPhase("b", 0.0, 1.0, {"gpu": Figure(200.0, 4.0)}, {"steps": 20.0}),
+    )
+    run = replace(RUN, devices=(gpu,), duration_s=4.0, phases=phases)
+
+    assert run.unit_energy("steps") == UnitEnergy(
+        "steps",
+        "step",
+        "gpu",
+        Figure(
+            pytest.approx(10.0),
+            pytest.approx(7 / 30),
+            bias=(pytest.approx(-0.1), pytest.approx(0.2)),
+        ),
+        ("a", "b"),
+    )
+
+
+def test_unit_energy_of_a_share_has_no_half_width_but_that_of_whole_devices():
+    """450 of 600 J and its limits of -18 and +60 J over 30 steps; √(1.5² + 1²) J of both GPUs."""
+    one = replace(RUN, devices=(GPU_0,)).unit_energy("steps")
+    both = RUN.unit_energy("steps")
+
+    assert one.energy == Figure(15.0, bias=(pytest.approx(-0.45), pytest.approx(1.5)))
+    assert both.energy.half_width is None
+    assert both.whole_device.half_width == pytest.approx(1.8027756 / 30)
+
+
+def test_unit_energy_of_a_share_is_at_most_that_of_the_whole_device():
+    gpu = replace(GPU_0, attributed_j=601.0)
+
+    assert replace(RUN, devices=(gpu,)).unit_energy("steps").energy.value == 20.0
+
+
+def test_unit_energy_of_an_open_run_is_of_the_whole_run_so_far():
+    phase = RunPhase("measure", 0.0, 1.5, {"gpu": Figure(300.0)}, {"steps": 30.0})
+
+    assert alone(state="running", phases=(phase,)).unit_energy("steps") == UnitEnergy(
+        "steps", "step", "gpu", Figure(20.0, pytest.approx(1 / 30))
+    )
+
+
+def test_unit_energy_of_an_accompanying_unit_is_known():
+    run = alone(phases=(), work={"requests_failed": 3.0})
+
+    assert run.unit_energy("requests_failed").energy.value == pytest.approx(200.0)
+    assert run.unit_energy("images") is None
+
+
+@pytest.mark.parametrize(("shortest_s", "names"), [(0.5, ("measure",)), (1.0, ())])
+def test_phases_of_unit_are_as_long_as_the_sensor_needs(shortest_s, names):
+    phase = RunPhase("measure", 0.0, 0.9, {"gpu": Figure(300.0)}, {"steps": 30.0})
+
+    assert alone(phases=(phase,)).phases_of_unit("steps", shortest_phase_s=shortest_s) == names
+
+
+def test_phases_of_unit_without_devices_need_no_energy():
+    phase = RunPhase("measure", 0.0, 0.9, {}, {"steps": 30.0})
+
+    assert alone(devices=(), phases=(phase,)).phases_of_unit("steps") == ("measure",)
+
+
+def test_run_amounts_have_no_scores_and_no_unit_that_was_declared_only():
+    run = replace(RUN, work={"images": 3.0, "score": 0.5, "steps": 0.0}, work_unit="steps")
+
+    assert list(run.amounts.items()) == [("images", 3.0)]
+    assert run.misreported_work == {"score": 0.5}
+    assert list(replace(run, work={"images": 3.0, "steps": 1.0}).amounts) == ["steps", "images"]
 
 
 def test_energy_per_unit_of_tiny_amount_is_left_out():
@@ -370,13 +449,19 @@ def test_energy_per_unit_has_declared_unit_first_and_no_results():
     work = {"steps": 30.0, "requests": 3.0, "seconds": 2.0, "requests_failed": 1.0, "images": 0.0}
     found = alone(phases=(), work=work).energy_per_unit()
 
-    assert [(one.unit, one.energy_j) for one in found] == [("steps", 20.0), ("requests", 200.0)]
+    assert [(one.unit, one.energy.number) for one in found] == [
+        ("steps", 20.0),
+        ("requests", 200.0),
+    ]
 
 
 def test_energy_per_unit_without_gpu_is_of_the_cpus():
     (found,) = replace(RUN, devices=(CPU,), phases=()).energy_per_unit()
 
-    assert (found.component, found.energy_j) == ("cpu", 50.0 / 30)
+    assert (found.component, found.energy) == (
+        "cpu",
+        Figure(pytest.approx(50 / 30), pytest.approx(0.25 / 30)),
+    )
 
 
 def test_energy_per_unit_of_running_run_is_not_known_yet():
