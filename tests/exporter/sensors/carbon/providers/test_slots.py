@@ -12,10 +12,10 @@ import pytest
 
 from tests.exporter.sensors.carbon.feeds import NOON_S, Clock, half, slot
 from wattline_exporter.sensors.carbon.feed import CarbonFeed
-from wattline_exporter.sensors.carbon.provider import Access, Reply, Web, without_overlaps
+from wattline_exporter.sensors.carbon.provider import ProviderAccess, Reply, Web, without_overlaps
 from wattline_exporter.sensors.carbon.providers import load_provider, provider_names
 
-ACCESS = Access("http://api", "ada:s3cret")
+ACCESS = ProviderAccess("http://api", "ada:s3cret")
 BAD = -1
 REGIONS = {"electricitymaps": "DE", "energy-charts": "de", "gb": "GB", "watttime": "CAISO_NORTH"}
 Bodies = Mapping[str, Any]
