@@ -15,6 +15,8 @@ from tests.polling import eventually
 from wattline_exporter.simulation import Constant
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+DOWN_S = 2.5
+"""Time without an exporter, in seconds."""
 RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
 
 
@@ -42,7 +44,7 @@ def test_restart_continues_a_run(tmp_path, sign):
         before_restart = first.get(f"/api/v1/runs/{run_id}")[1]
         before = counters(first)
         assert first.stop(sign) == (0 if sign == signal.SIGTERM else -signal.SIGKILL)
-    time.sleep(2.5)
+    time.sleep(DOWN_S)
     with daemon(tmp_path, *OPTIONS) as second:
         after_restart = second.get(f"/api/v1/runs/{run_id}")[1]
         after = counters(second)
@@ -58,14 +60,15 @@ def test_restart_continues_a_run(tmp_path, sign):
     assert set(after) == set(before)
     assert all(after[series] >= value for series, value in before.items())
     assert any("was not running" in note for note in run["notes"])
-    assert run["covered_ratio"]["gpu"][UUIDS[0]] < 0.85
+    watched_s = run["duration_seconds"] - DOWN_S  # at most; starts of exporters are not watched
+    assert 0.0 < run["covered_ratio"]["gpu"][UUIDS[0]] < watched_s / run["duration_seconds"]
     truth = 500.0 * run["duration_seconds"]
     assert (
         abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth)
         <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
     )
     assert run["energy_uncertainty_joules"]["gpu"][UUIDS[0]] < 0.05 * truth
-    assert run["integrated_energy_joules"][UUIDS[0]] < 0.85 * truth
+    assert run["integrated_energy_joules"][UUIDS[0]] < 500.0 * watched_s
 
 
 def test_restart_then_immediate_end_has_all_energy(tmp_path):
@@ -177,6 +180,7 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path, sign, silent_s):
     with daemon(tmp_path, *OPTIONS) as first:
         run_id = begin(first)["run_id"]
         time.sleep(1.5)
+        before_s = time.monotonic()
         before = counters(first)
         (worker,) = first.children()
         if silent_s:
@@ -191,6 +195,7 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path, sign, silent_s):
     with daemon(tmp_path, *OPTIONS) as second:
         run = second.get(f"/api/v1/runs/{run_id}")[1]
         after = counters(second)
+        watched_s = time.monotonic() - before_s
 
     assert (run["state"], run["outcome"]) == ("ended", "interrupted")
     assert run["ended_at"] == pytest.approx(saved_at, abs=0.01)
@@ -200,10 +205,13 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path, sign, silent_s):
     assert abs(error_j) <= half_width_j
     # the GPU may have drawn its limit of 700 W since the time that the last poll shows
     assert half_width_j == pytest.approx(begin_half_j + 700.0 * unseen_s, abs=1.0)
-    assert begin_half_j < 78 * 0.1  # less than one update of the counter
+    assert begin_half_j < 78 * 0.5  # the mark of the start is taken again after 0.5 s
     assert unseen_s > silent_s
     # raw values of different boots cannot be compared: energy of the downtime is not added
-    assert all(value <= after[series] <= value + 78 * 2 for series, value in before.items())
+    assert all(
+        value <= after[series] <= value + 78 * (watched_s + 0.1)  # an update may be 0.1 s late
+        for series, value in before.items()
+    )
 
 
 def test_second_exporter_on_a_state_folder_is_rejected_in_one_line(tmp_path):
