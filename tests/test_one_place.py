@@ -36,13 +36,10 @@ HOMES_OF_COUNTERS = {
 }
 HOMES_OF_TEXTS = {
     "workloads/wattline/figures.py": "texts of figures",
-    "workloads/wattline/client/summary.py": "share of a run, with the digits of its energy",
-    "workloads/wattline/integrations/pytest_plugin.py": "budget, as the user wrote it",
     "analyzer/wattline_analyzer/report/compatible/model_documents.py": "MWh of the EU's form",
 }
 HOMES_OF_CONSTANTS = {
     "workloads/wattline/figures.py": "factors of energies and of normal distributions",
-    "workloads/wattline/integrations/codecarbon/tracker.py": "public name of codecarbon",
     "analyzer/wattline_analyzer/core/sources/promql.py": "milliseconds of an hour",
     "exporter/wattline_exporter/storage/sample_store.py": "milliseconds of an hour",
 }
