@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import add, mul, sub
 
@@ -50,14 +50,10 @@ STUCK_S = 5.0
 """Time after which the same power of a busy device, to the milliwatt, is no measurement."""
 
 
-def power_range_w(polls: Iterable[Poll]) -> tuple[float, float]:
+def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
     """Return the lowest and the highest power of the polls."""
-    watts: list[float] = []
-    for poll in polls:
-        if poll.instant_w is not None:
-            watts.append(poll.instant_w)
-        if poll.average_w is not None:
-            watts.append(poll.average_w)
+    watts = [power_w for poll in polls if (power_w := poll.instant_w) is not None]
+    watts += [power_w for poll in polls if (power_w := poll.average_w) is not None]
     return min(watts, default=0.0), max(watts, default=0.0)
 
 
@@ -341,24 +337,23 @@ class SensorComparison:
         spacings_s = list(map(sub, times_s[1:], times_s))
         if not is_complete or max(spacings_s) > LONGEST_SPACING_S:
             return None
-        spans_s = list(
-            map(add, [0.0, *spacings_s], [*spacings_s, 0.0])
-        )  # twice the weights of a trapezoid
+        # twice the weights of a trapezoid
+        spans_s = list(map(add, [0.0, *spacings_s], [*spacings_s, 0.0]))
         ages_s = [now.t_s - t_s for t_s in times_s]
-        means = [
-            span_s if age_s <= mean_s else 0.0
-            for span_s, age_s in zip(spans_s, ages_s, strict=True)
-        ]
-        filtered = means
+        first = bisect_left(ages_s, True, key=lambda age_s: age_s <= mean_s)
+        means = spans_s[first:]
         if averaging_s:
             filtered = [
                 span_s * (age_s if age_s < MEAN_S / 2 else max(0.0, MEAN_S - age_s))
                 for span_s, age_s in zip(spans_s, ages_s, strict=True)
             ]
+            averaged_j = _mean(filtered, counted_j)
+        else:
+            averaged_j = _mean(means, counted_j[first:])
         return now._replace(
-            counted_j=_mean(filtered, counted_j),
-            integrated_j=_mean(means, [item.totals.integrated_j for item in items]),
-            power_w=_mean(means, powers_w),
+            counted_j=averaged_j,
+            integrated_j=_mean(means, [item.totals.integrated_j for item in items[first:]]),
+            power_w=_mean(means, powers_w[first:]),
             slack_j=slack_j,
             lag_s=lag_s,
             age_s=lag_s + MEAN_S / 2,
