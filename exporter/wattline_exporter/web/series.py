@@ -104,12 +104,14 @@ def run_readings(run: Run) -> Iterator[Reading]:
     These are the attribution's own counters, which also exist for devices that nothing else uses.
     """
     for metric, labels, value in to_rows(run):
-        if metric is not RUN_ATTRIBUTED_ENERGY:
-            own = tuple(labels[name] for name in metric.labels)
-            extra = tuple(
-                (name, text) for name, text in labels.items() if name not in metric.labels
-            )
-            yield Reading(metric, own, value, extra)
+        if metric is RUN_ATTRIBUTED_ENERGY:
+            continue
+        own = tuple([labels[name] for name in metric.labels])
+        if metric.open_labels:
+            extra = {name: text for name, text in labels.items() if name not in metric.labels}
+            yield Reading(metric, own, value, tuple(extra.items()))
+        else:
+            yield Reading(metric, own, value)
 
 
 class ReadingSource(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from wattline.contract import metrics as m
@@ -128,8 +127,7 @@ def from_rows(rows: Iterable[SeriesRow], node: str = "") -> Run:
     return _SeriesReader(rows).run(node)
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceKey:
+class _DeviceKey(NamedTuple):
     component: Component
     device_id: str
 
@@ -139,16 +137,32 @@ class _SeriesReader:
 
     def __init__(self, rows: Iterable[SeriesRow]) -> None:
         self._rows: defaultdict[str, list[SeriesRow]] = defaultdict(list)
-        devices: dict[_DeviceKey, None] = {}
-        phases: dict[str, None] = {}
+        self._of_phase: defaultdict[tuple[str, str], list[SeriesRow]] = defaultdict(list)
+        self._of_device: defaultdict[_DeviceKey, dict[str, float]] = defaultdict(dict)
+        self._shares_j: defaultdict[_DeviceKey, dict[str, float]] = defaultdict(dict)
+        self._devices: dict[_DeviceKey, None] = {}
+        self._phases: dict[str, None] = {}
         for row in rows:
-            self._rows[row.metric.name].append(row)
-            if row.metric in (m.RUN_ENERGY, m.RUN_COVERED_RATIO):
-                devices[_device_key(row)] = None
-            if row.metric in (m.RUN_PHASE_START, m.RUN_PHASE_SECONDS):
-                phases[row.labels["phase"]] = None
-        self._devices = tuple(devices)
-        self._phases = tuple(phases)
+            self._add(row)
+        self._infos = {row.labels["uuid"]: row.labels for row in self._rows[m.GPU_INFO.name]}
+        self._integrated_j = self._by(m.RUN_INTEGRATED_ENERGY, "uuid")
+        self._power_max_w = self._by(m.RUN_POWER_MAX, "uuid")
+
+    def _add(self, row: SeriesRow) -> None:
+        metric = row.metric
+        self._rows[metric.name].append(row)
+        if "phase" in metric.labels:
+            phase = row.labels["phase"]
+            self._of_phase[metric.name, phase].append(row)
+            if metric in (m.RUN_PHASE_START, m.RUN_PHASE_SECONDS):
+                self._phases[phase] = None
+        elif metric is m.RUN_ATTRIBUTED_ENERGY:
+            self._shares_j[_device_key(row)][row.labels["policy"]] = row.value
+        elif "device" in metric.labels and "run_id" in metric.labels:
+            key = _device_key(row)
+            self._of_device[key][metric.name] = row.value
+            if metric in (m.RUN_ENERGY, m.RUN_COVERED_RATIO):
+                self._devices[key] = None
 
     def run(self, node: str) -> Run:
         starts = self._rows[m.RUN_START.name]
@@ -188,7 +202,7 @@ class _SeriesReader:
                 )
                 for row in self._rows[m.RUN_EMISSIONS.name]
             ),
-            power_max_w=self._by(m.RUN_POWER_MAX, "uuid"),
+            power_max_w=self._power_max_w,
         )
 
     def _gpus(self) -> tuple[RunGpu, ...]:
@@ -199,18 +213,13 @@ class _SeriesReader:
         return tuple(gpus.values())
 
     def _gpu(self, uuid: str, index: str) -> RunGpu:
-        infos = [row.labels for row in self._rows[m.GPU_INFO.name] if row.labels["uuid"] == uuid]
-        info: Mapping[str, str] = infos[-1] if infos else {}
+        info = self._infos.get(uuid, {})
         return RunGpu(index, uuid, info.get("name", ""), info.get("architecture", ""))
 
     def _device(self, key: _DeviceKey, node: str, duration_s: float) -> RunDevice:
         energy_j = self._energy(key)
-        before_use_j = self._of_device(m.RUN_ENERGY_BEFORE_USE, key) or 0.0
-        shares_j = {
-            row.labels["policy"]: row.value
-            for row in self._rows[m.RUN_ATTRIBUTED_ENERGY.name]
-            if _device_key(row) == key
-        }
+        before_use_j = self._of_device[key].get(m.RUN_ENERGY_BEFORE_USE.name, 0.0)
+        shares_j = self._shares_j[key]
         attributed_j = None
         if SHARE_POLICY in shares_j and energy_j.value is not None:
             share_j = shares_j[SHARE_POLICY] + before_use_j
@@ -218,63 +227,57 @@ class _SeriesReader:
                 energy_j.value,
                 share_j,
                 mean_power_w=energy_j.value / duration_s if duration_s > 0 else 0.0,
-                max_power_w=self._by(m.RUN_POWER_MAX, "uuid").get(key.device_id, 0.0),
+                max_power_w=self._power_max_w.get(key.device_id, 0.0),
                 half_j=energy_j.half_width or 0.0,
             )
             attributed_j = share_j if is_divided else None
         is_gpu = key.component == "gpu"
-        integrated_j = self._by(m.RUN_INTEGRATED_ENERGY, "uuid")
         return RunDevice(
             component=key.component,
             device_id=key.device_id,
             energy_j=energy_j,
             attributed_j=attributed_j,
             before_use_j=before_use_j,
-            integrated_j=integrated_j.get(key.device_id) if is_gpu else None,
+            integrated_j=self._integrated_j.get(key.device_id) if is_gpu else None,
             node=node,
             shares_j=shares_j,
         )
 
     def _energy(self, key: _DeviceKey) -> Figure:
-        value = self._of_device(m.RUN_ENERGY, key)
+        values = self._of_device[key]
+        value = values.get(m.RUN_ENERGY.name)
         if value is None:
             return unknown(_NO_SERIES)
         bias = None
         if key.component == "gpu":
             bias = sensor_limits_j(self._gpu(key.device_id, ""), value)
-        covered_ratio = self._of_device(m.RUN_COVERED_RATIO, key)
         return Figure(
             value,
-            self._of_device(m.RUN_ENERGY_UNCERTAINTY, key),
+            values.get(m.RUN_ENERGY_UNCERTAINTY.name),
             bias=bias,
-            covered_ratio=1.0 if covered_ratio is None else covered_ratio,
+            covered_ratio=values.get(m.RUN_COVERED_RATIO.name, 1.0),
         )
 
     def _phase(self, name: str, run_started_at: float) -> RunPhase:
-        starts = [row.value for row in self._of_phase(m.RUN_PHASE_START, name)]
+        starts = [row.value for row in self._of_phase[m.RUN_PHASE_START.name, name]]
+        seconds = [row.value for row in self._of_phase[m.RUN_PHASE_SECONDS.name, name]]
         halves_j = {
             row.labels["component"]: row.value
-            for row in self._of_phase(m.RUN_PHASE_ENERGY_UNCERTAINTY, name)
+            for row in self._of_phase[m.RUN_PHASE_ENERGY_UNCERTAINTY.name, name]
         }
-        seconds = [row.value for row in self._of_phase(m.RUN_PHASE_SECONDS, name)]
         return RunPhase(
             name=name,
             started_at=min(starts, default=run_started_at),
             duration_s=seconds[-1] if seconds else 0.0,
             energies_j={
                 row.labels["component"]: Figure(row.value, halves_j.get(row.labels["component"]))
-                for row in self._of_phase(m.RUN_PHASE_ENERGY, name)
+                for row in self._of_phase[m.RUN_PHASE_ENERGY.name, name]
             },
-            work={row.labels["unit"]: row.value for row in self._of_phase(m.RUN_PHASE_WORK, name)},
+            work={
+                row.labels["unit"]: row.value for row in self._of_phase[m.RUN_PHASE_WORK.name, name]
+            },
             last_started_at=starts[-1] if starts else None,
         )
-
-    def _of_phase(self, metric: Metric, name: str) -> list[SeriesRow]:
-        return [row for row in self._rows[metric.name] if row.labels["phase"] == name]
-
-    def _of_device(self, metric: Metric, key: _DeviceKey) -> float | None:
-        values = [row.value for row in self._rows[metric.name] if _device_key(row) == key]
-        return values[-1] if values else None
 
     def _by(self, metric: Metric, label: str) -> dict[str, float]:
         return {row.labels[label]: row.value for row in self._rows[metric.name]}
