@@ -38,7 +38,7 @@ from wattline_analyzer.usage.samples import (
     run_of,
 )
 from wattline_analyzer.usage.unit_energy import METRICS as UNIT_METRICS
-from wattline_analyzer.usage.unit_energy import UnitEnergies
+from wattline_analyzer.usage.unit_energy import joules_of_work
 
 Amounts = Iterable[tuple[Keys | None, Keys, float]]
 """Keys of a group, further labels, and an amount."""
@@ -153,7 +153,7 @@ class LocalFleet:
             self._working_joules(lambda tally: tally.highest),
             self._working_joules(self.window.increase),
         )
-        for (run, unit), joules in UnitEnergies(self.window, self._identity).joules().items():
+        for (run, unit), joules in joules_of_work(self.window, self._identity).items():
             if whole.get(run, 0.0) > 0:
                 yield self._keys.of_run(one_of[run]), (unit,), joules * inside[run] / whole[run]
 
