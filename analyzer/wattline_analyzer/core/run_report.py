@@ -270,16 +270,22 @@ class RunEnergies:
 
     @property
     def shares(self) -> dict[str, dict[str, float]]:
-        """The run's joules by component and policy, for components that it shares with others."""
-        found = {}
+        """The run's joules by component and policy, for components that it shares with others.
+
+        All of a device without a share counts, as in `Run.attributed_j`.
+        """
+        found: dict[str, dict[str, float]] = {}
         for component in self.by_component:
             mine = [device for device in self.devices if device.component == component]
-            if any(device.divided for device in mine) and all(
-                device.attributed_j for device in mine
-            ):
+            if any(device.divided for device in mine):
+                policies = dict.fromkeys(
+                    policy for device in mine for policy in device.attributed_j
+                )
                 found[component] = {
-                    policy: math.fsum(device.attributed_j.get(policy, 0.0) for device in mine)
-                    for policy in mine[0].attributed_j
+                    policy: math.fsum(
+                        device.attributed_j.get(policy, device.energy.number) for device in mine
+                    )
+                    for policy in policies
                 }
         return found
 

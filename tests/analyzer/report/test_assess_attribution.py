@@ -106,15 +106,15 @@ def test_attribution_cpu_share_is_listed_with_node_energy(tmp_path):
     assert report.energies.shares == {"cpu": {"idle_shared": 400, "idle_apart": 150}}
 
 
-def test_attribution_shares_add_only_where_every_gpu_has_one(tmp_path):
+def test_attribution_all_of_a_gpu_without_a_share_counts(tmp_path):
     gpus = [NodeGpu(POWER_STEPS, index="0"), NodeGpu(POWER_STEPS, index="1")]
     second = {"component": "gpu", "device": "GPU-00000001"}
     first_only, both = tmp_path / "one", tmp_path / "both"
     first_only.mkdir(), both.mkdir()
 
-    assert (
-        run_report(first_only, gpus=gpus, extra=share(3_000.0, 2_400.0)).energies.shares == {}
-    )  # the other GPU has no attribution
+    report = run_report(first_only, gpus=gpus, extra=share(3_000.0, 2_400.0))
+    # 3,000 and 2,400 J of the first GPU, and the 6,000 J of the other one
+    assert report.energies.shares == {"gpu": {"idle_shared": 9_000, "idle_apart": 8_400}}
     report = run_report(
         both,
         gpus=gpus,
