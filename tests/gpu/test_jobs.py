@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
-from wattline.contract.record import EVENTS_FILE, METRICS_FILE, IterationEvent, parse_event
+from wattline.contract.run_files import EVENTS_FILE, METRICS_FILE, IterationEvent, parse_event
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

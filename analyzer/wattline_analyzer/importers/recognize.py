@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from wattline.contract.record import EVENTS_FILE, METRICS_FILE
+from wattline.contract.run_files import EVENTS_FILE, METRICS_FILE
 from wattline_analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from wattline_analyzer.importers.file_format import FileFormat, FileHead
 from wattline_analyzer.importers.formats import AUTO, format_files, format_names, iris

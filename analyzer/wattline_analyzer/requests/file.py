@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from wattline.contract.record import EVENTS_FILE
 from wattline.contract.requests.served import MAX_TOKENS, ROLES
+from wattline.contract.run_files import EVENTS_FILE
 from wattline_analyzer.core.sources.base import FetchError, is_there
 from wattline_analyzer.core.times import parse_date
 from wattline_analyzer.requests.benchmarks import (

@@ -112,7 +112,8 @@ class CounterTracker:
         return min(STALLED_S, STALLED_UPDATES * self.update.s)
 
     def take(self, poll: Poll, bridged_j: float, *, max_w: float, restarts: bool) -> CounterStep:
-        """Check the poll's value. `bridged_j`: the device's energy where power replaces a counter.
+        """Check the poll's value. `bridged_j`: energy by the integral of power, which counts where
+        the counter is not trusted.
 
         `restarts`: the driver was unloaded, so that a value that is plausible since 0 counts from
         there.
@@ -135,8 +136,8 @@ class CounterTracker:
         return self._confirm(poll, raw_j, bridged_j, max_w)
 
     def follow(self, poll: Poll, integrated_j: float, max_w: float) -> bool:
-        """Take a value that is the same for a short time, or a plausible higher one, as `take` does
-        in more time; return whether the poll has such a value.
+        """Take an unchanged or plausibly higher value, as `take` would; return False where `take`
+        must decide.
         """
         raw_j = self.raw_j
         counter_j = poll.counter_j

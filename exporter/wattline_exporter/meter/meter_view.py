@@ -47,13 +47,17 @@ class SensorState:
     pending_j: float
     """Largest error of the energy since then."""
     bridge_error_j: float
-    """Largest error at one instant where the delayed power continues the counter's energy."""
+    """Largest error at one instant after the counter's latest value, from which delayed power
+    continues.
+    """
     settled_s: float
     """Time up to which the polls show the energy; any power may have flowed since."""
 
 
 Doubt = Callable[[float], tuple[float, float]]
-"""Doubt about the energy at an instant, and what to add to the unseen energy then."""
+"""Returns two energies in joules for an instant: the doubt about the energy, and what to add to
+the unseen energy.
+"""
 
 
 class MeterView:

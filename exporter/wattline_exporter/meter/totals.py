@@ -41,7 +41,7 @@ class PowerStep(NamedTuple):
 class Step(NamedTuple):
     """Energy after one poll, and the increments of the other totals by it.
 
-    The energy is no increment: the sum of a total and a rounded difference can differ from the
+    The energy is absolute, since the sum of a total and a rounded difference can differ from the
     counter's energy in the last digit.
     """
 

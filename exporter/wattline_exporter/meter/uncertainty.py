@@ -444,8 +444,9 @@ def unaveraged_j(most_w: float, elapsed_s: float) -> float:
 def silence_j(last: LastPoll, most_w: float, t_s: float) -> float:
     """Return the largest error at `t_s` of the energy at the last poll of an exporter that stopped.
 
-    Since `shown_s` any power up to `most_w` may have flowed. Before the poll, its energy may be
-    from after `t_s`. Formula: most_w · max(t_s - shown_s, polled_s - t_s) + pending_j.
+    Since `shown_s` any power up to `most_w` may have flowed. Where the poll is later than `t_s`, it
+    may include energy used after `t_s`. Formula: most_w · max(t_s - shown_s, polled_s - t_s)
+    + pending_j.
     """
     return most_w * max(t_s - last.shown_s, last.t_s - t_s) + last.pending_j
 

@@ -231,9 +231,7 @@ class LiveState:
         self._unattached[index] = reason
 
     def is_read(self, device: Device) -> bool:
-        """Return True if the device's energy is known up to now; a source that answers may lack one
-        of its devices.
-        """
+        """Return True if the device itself was read; its source may answer without it."""
         if device.kind == "gpu":
             return device.id in self.gpus and self.gpus[device.id].up
         name = self._polled_by.get(device)

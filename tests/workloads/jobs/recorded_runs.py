@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattline.contract.record import IterationEvent, PhaseEvent, parse_event
 from wattline.contract.run import Run
+from wattline.contract.run_files import IterationEvent, PhaseEvent, parse_event
 
 RECORD = "record"
 """Name of the folder of the record."""

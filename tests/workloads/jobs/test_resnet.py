@@ -8,7 +8,7 @@ from tests.fakes.run_api import RunApi, run_api_server
 from tests.polling import eventually
 from tests.workloads.job_environment import job_environment
 from tests.workloads.programs import TORCH_NURSERY, Exporter
-from wattline.contract.record import IterationEvent, parse_event
+from wattline.contract.run_files import IterationEvent, parse_event
 from wattline_exporter import simulation
 from wattline_workloads.jobs import resnet
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.workloads.jobs.kernels.kernel_events import kernel_events, read_events
-from wattline.contract.record import PhaseEvent
+from wattline.contract.run_files import PhaseEvent
 
 
 def test_dgemm_counts_two_flop_per_multiply_add(exporter):

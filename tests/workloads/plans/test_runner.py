@@ -10,7 +10,7 @@ import yaml
 
 from tests.fakes import nsys
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
-from wattline.contract.record import StartEvent, parse_event
+from wattline.contract.run_files import StartEvent, parse_event
 
 
 def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):

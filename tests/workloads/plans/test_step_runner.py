@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from tests.workloads.programs import NO_TORCH, Exporter
-from wattline.contract.record import EndEvent, IterationEvent, StartEvent
+from wattline.contract.run_files import EndEvent, IterationEvent, StartEvent
 from wattline_workloads.plans import results
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from tests.fakes import nsys
-from wattline.contract.record import parse_event
+from wattline.contract.run_files import parse_event
 
 
 @pytest.fixture

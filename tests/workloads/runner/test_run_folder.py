@@ -2,7 +2,7 @@ import yaml
 
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
-from wattline.contract.record import parse_event
+from wattline.contract.run_files import parse_event
 
 
 def test_run_folder_events_have_command_labels_and_exit_code(exporter, tmp_path):

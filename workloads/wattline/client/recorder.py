@@ -1,6 +1,6 @@
 """Writers of a run's `events.jsonl`, flushed when the process ends, and of its results.
 
-`wattline.contract.record` defines the format. The module imports only the standard library.
+`wattline.contract.run_files` defines the format. The module imports only the standard library.
 """
 
 from __future__ import annotations

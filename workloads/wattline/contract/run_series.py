@@ -120,7 +120,8 @@ def from_rows(rows: Iterable[SeriesRow], node: str = "") -> Run:
     Series do not say all of a run. `notes`, `simulation`, `settled_until` and reasons are lost. An
     energy without a value is unknown, and one of a phase is left out. A partial energy is known,
     with its covered ratio; an interval that is not symmetric is unknown. Without starts of a phase,
-    it has that of the run. `attributed_j` is decided by `is_shared` where `shares_j` has a share.
+    it has that of the run. Where `shares_j` has a share, `is_shared` decides whether `attributed_j`
+    is set.
 
     Raises RunFormatError for rows without the start of the run.
     """

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from wattline.client.values import run_id_for
 from wattline.contract.api import Outcome
-from wattline.contract.record import (
+from wattline.contract.run_files import (
     EVENTS_FILE,
     EndEvent,
     IterationEvent,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattline.client import barrier
-from wattline.contract.record import METRICS_FILE
+from wattline.contract.run_files import METRICS_FILE
 from wattline_workloads.mps import session as mps
 from wattline_workloads.mps.daemon import MpsError
 from wattline_workloads.plans import results

@@ -17,8 +17,8 @@ import yaml
 from wattline.client.messages import DISK_FULL_ERRNOS, log_message
 from wattline.client.recorder import Recorder
 from wattline.contract.api import Outcome
-from wattline.contract.record import METRICS_FILE
 from wattline.contract.run import Run
+from wattline.contract.run_files import METRICS_FILE
 
 
 class RunFolderError(Exception):

@@ -58,7 +58,7 @@ class Clock:
     """Wall clock and sleep, which tests replace.
 
     `waits` is False if a missing scrape is not waited for. Runs that ended by `called_s` are waited
-    for; infinity means the time of a search.
+    for; with infinity, those that ended by the time of each search.
     """
 
     now: Callable[[], float]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from wattline.contract.api import ESTIMATED_PACKAGE
-from wattline.contract.record import (
+from wattline.contract.run import Run
+from wattline.contract.run_files import (
     METRICS_FILE,
     EndEvent,
     IterationEvent,
@@ -22,7 +23,6 @@ from wattline.contract.record import (
     StartEvent,
     parse_event,
 )
-from wattline.contract.run import Run
 from wattline_analyzer.core.devices import ESTIMATE
 from wattline_analyzer.core.run_report import GPUS_WITHOUT_ENERGY
 from wattline_analyzer.importers.content import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wattline.contract import metrics as m
-from wattline.contract.record import EVENTS_FILE, METRICS_FILE
+from wattline.contract.run_files import EVENTS_FILE, METRICS_FILE
 from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.run_report import CLAIMED_ENERGY
 from wattline_analyzer.core.times import parse_moment

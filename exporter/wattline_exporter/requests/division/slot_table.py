@@ -1,6 +1,6 @@
 """Loads of equal slots, and energies of requests as integrals over them.
 
-A request is read twice: its load is added to the slots when it is reported, and its energy is the
+A request enters twice: as load of the slots when it is reported, and when it is divided, as the
 difference of running integrals at its arrival, first token and end. Requests in progress cost
 nothing, however many slots they last.
 """

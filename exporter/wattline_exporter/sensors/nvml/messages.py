@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -87,6 +87,15 @@ async def next_frame(stream: asyncio.StreamReader) -> bytes | None:
         return await stream.readexactly(length)
     except EOFError:  # IncompleteReadError is one
         return None
+
+
+async def received_items(stream: asyncio.StreamReader) -> AsyncIterator[list[WorkerItem]]:
+    """Yield the items of each frame of a worker, to its end.
+
+    Raises FrameTooLongError and InvalidFrameError.
+    """
+    while (content := await next_frame(stream)) is not None:
+        yield decode_items(content)
 
 
 def read_frames(stream: IO[bytes]) -> Iterator[bytes]:

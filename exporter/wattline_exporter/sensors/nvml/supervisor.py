@@ -15,9 +15,8 @@ from wattline_exporter.sensors.nvml.messages import (
     MAX_BYTES,
     FrameTooLongError,
     InvalidFrameError,
-    decode_items,
     encode_order,
-    next_frame,
+    received_items,
 )
 from wattline_exporter.sensors.readings import DriverGone, SamplingOrder, WorkerItem
 
@@ -107,8 +106,7 @@ class WorkerSupervisor:
         assert self._process.stdout
         problem = ""
         try:
-            while (content := await next_frame(self._process.stdout)) is not None:
-                items = decode_items(content)
+            async for items in received_items(self._process.stdout):
                 self._on_items(items)
                 if any(isinstance(item, DriverGone) for item in items):
                     await self.stop()  # a thread that hangs in the driver may keep the pipe open

@@ -1,6 +1,6 @@
 """Recorded events of the only run in a folder."""
 
-from wattline.contract.record import IterationEvent, parse_event
+from wattline.contract.run_files import IterationEvent, parse_event
 
 
 def read_events(folder):

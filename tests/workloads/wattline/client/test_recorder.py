@@ -9,7 +9,7 @@ import pytest
 from tests.workloads.programs import ROOT
 from wattline.client import recorder
 from wattline.client.recorder import Recorder
-from wattline.contract.record import IterationEvent, PhaseEvent, parse_event
+from wattline.contract.run_files import IterationEvent, PhaseEvent, parse_event
 
 _BEGIN = "import multiprocessing, os, sys\nimport wattline\n"
 

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from wattline.contract.record import EndEvent, IterationEvent, PhaseEvent, StartEvent, parse_event
+from wattline.contract.run_files import (
+    EndEvent,
+    IterationEvent,
+    PhaseEvent,
+    StartEvent,
+    parse_event,
+)
 
 START = {
     "event": "start",
