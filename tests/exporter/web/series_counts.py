@@ -15,8 +15,9 @@ from pathlib import Path
 
 from prometheus_client.samples import Sample
 
-from tests.daemon import begin, daemon, end
+from tests.daemon import Daemon, begin, daemon, end
 from tests.fakes.powercap import Powercap
+from wattline.contract.metrics import HOST_CPU_UTILIZATION, IDLE_POWER
 
 FILE = Path(__file__).parent / "golden" / "series_counts.json"
 OPTIONS = ("--simulate", "8xH200", "--carbon.intensity", "230", "--no-history")
@@ -27,6 +28,10 @@ NODES, GPUS, RUNS_A_DAY = 200, 8, 100_000
 DAY_S, HEAD_S, SCRAPE_S = 86_400, 3 * 3_600, 15
 OWNERS = 20
 """Owners seen on a node."""
+SETTLED_WITHIN_S = 60.0
+"""Time in which a page must have all series of a node; it takes about 11 s."""
+WORKER_SERIES = 2
+"""CPU time and memory of the process that calls NVML."""
 CASES = (
     ("default", "all", 600, 1.0),
     ("`--runs.series slim`", "slim", 600, 1.0),
@@ -61,7 +66,7 @@ def _count(folder: Path, series: str, *, has_rapl: bool) -> dict[str, int]:
         folder, *OPTIONS, "--runs.series", series, "--path.sysfs", str(tree.root), *more
     ) as exporter:
         _draw(tree)
-        samples = exporter.samples()
+        samples = _settled(exporter)
         found = {"node": sum(_by_run(samples).values()) - _owners(samples)["none"]}
         for gpus in (1, GPUS):
             run_id = f"on-{gpus}"
@@ -71,6 +76,23 @@ def _count(folder: Path, series: str, *, has_rapl: bool) -> dict[str, int]:
             found[f"run of {gpus} GPU"] = _by_run(exporter.samples())[run_id]
         found["owner"] = _owners(exporter.samples())["run"]
     return found
+
+
+def _settled(exporter: Daemon) -> list[Sample]:
+    """Return the page once it has the series that need several seconds of readings.
+
+    These are the idle power of each GPU, the CPUs' utilization and the worker's resources.
+    """
+    until_s = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        samples = exporter.samples()
+        names = Counter(sample.name for sample in samples)
+        is_settled = names[IDLE_POWER.name] == GPUS and names[HOST_CPU_UTILIZATION.name] == 1
+        workers = [sample for sample in samples if sample.labels.get("role") == "nvml_worker"]
+        if is_settled and len(workers) == WORKER_SERIES:
+            return samples
+        assert time.monotonic() < until_s, "the page lacks series"
+        time.sleep(0.5)
 
 
 def _draw(tree: Powercap) -> None:
