@@ -386,7 +386,7 @@ def number_text(figure: Figure, *, half: bool = True) -> str:
 
 
 def joules_text(figure: Figure, *, half: bool = True) -> str:
-    """Return `1,710 ± 170 J`, in joules whatever its size and without an exponent."""
+    """Return `1,710 ± 170 J`, always in joules and without an exponent."""
     if figure.value is None or figure.total_half_width:
         return _with_unit(figure, "J", half=half)
     return _stated(figure, f"{_fixed(figure.value)} J", "J")

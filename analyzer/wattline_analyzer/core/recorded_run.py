@@ -42,11 +42,11 @@ _SERIES = (
 
 @dataclass(frozen=True, slots=True)
 class RunScrapes:
-    """What the scrapes of a run show besides its facts, by instance.
+    """Times and gaps of the scrapes of a run, by instance.
 
     `ages` are the run's durations at each scrape. `emitting` are the pairs of instance and basis
-    with emissions, `without_ratio` the devices whose covered ratio no series says. `aliases` maps
-    an instance to the one that is the same node; aliases are not counted.
+    with emissions, `without_ratio` the devices without a series of their covered ratio. `aliases`
+    maps an instance to the one that is the same node; aliases are not counted.
     """
 
     windows: Mapping[str, Window]

@@ -1,7 +1,7 @@
 r"""Energy of one device from its counter or its power, at times in seconds of CLOCK_BOOTTIME.
 
-After each poll the meter is in one of four states. The state takes the next poll: it says what the
-poll adds to the totals, and which state follows.
+After each poll the meter is in one of four states. The state takes the next poll. It returns the
+increment of the totals and the state that follows.
 
     Counting     the poll has a trusted counter value, which is the energy
     Bridging     the counter's value is missing, doubtful or stalled; power replaces it, until the

@@ -1,7 +1,7 @@
 """Slurm jobs: run ids and labels from their environment, GPUs from the folder of a prolog.
 
-The cgroups of jobs and steps are recognized by `sensors/processes/cgroup_paths.py`, as those of
-pods and containers are.
+`sensors/processes/cgroup_paths.py` recognizes the cgroups of jobs and steps, as it does for pods
+and containers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class SlurmJob:
 
 
 def describe_job(job_id: str, pid: int | None, proc: Path, conf: Path) -> SlurmJob:
-    """Return what the environment of the job's process `pid` says about it; `conf` is slurm.conf,
-    which names the cluster where the environment does not.
+    """Return the job by the environment of its process `pid`.
+
+    `conf` is slurm.conf, which names the cluster where the environment does not.
     """
     environment = _environment(pid, proc) if pid else {}
     cluster = environment.get("SLURM_CLUSTER_NAME") or _cluster_name(conf)
