@@ -14,7 +14,7 @@ from wattline.command_line import module_command
 from wattline_exporter.cli import idle_power
 from wattline_exporter.cli.sources import simulated_file, worker_arguments
 from wattline_exporter.config.settings import Settings
-from wattline_exporter.sensors.nvml.messages import decode_items, next_frame
+from wattline_exporter.sensors.nvml.messages import receive_items
 from wattline_exporter.sensors.nvml.supervisor import cannot_run
 from wattline_exporter.sensors.readings import (
     DriverGone,
@@ -64,8 +64,8 @@ async def _worker_items(arguments: list[str]) -> tuple[list[WorkerItem], bool]:
     items: list[WorkerItem] = []
     try:
         async with asyncio.timeout(NVML_TIMEOUT_S):
-            while (content := await next_frame(process.stdout)) is not None:
-                items += decode_items(content)
+            while (received := await receive_items(process.stdout)) is not None:
+                items += received
                 counts = _of(GpuCount, items)
                 expected = counts[0].count if counts else 1
                 if len(_polled_uuids(items)) + len(_failures(items)) >= expected:

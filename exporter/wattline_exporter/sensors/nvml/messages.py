@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -77,25 +77,17 @@ def decode_order(content: bytes) -> SamplingOrder:
     return _order_decoder.decode(content)
 
 
-async def next_frame(stream: asyncio.StreamReader) -> bytes | None:
-    """Return the content of the next frame; None at the end, also amid a frame.
-
-    Raises FrameTooLongError.
-    """
-    try:
-        length = _checked_length(await stream.readexactly(_LENGTH_BYTES))
-        return await stream.readexactly(length)
-    except EOFError:  # IncompleteReadError is one
-        return None
-
-
-async def received_items(stream: asyncio.StreamReader) -> AsyncIterator[list[WorkerItem]]:
-    """Yield the items of each frame of a worker, to its end.
+async def receive_items(stream: asyncio.StreamReader) -> list[WorkerItem] | None:
+    """Return the items of the next frame; None at the end, also amid a frame.
 
     Raises FrameTooLongError and InvalidFrameError.
     """
-    while (content := await next_frame(stream)) is not None:
-        yield decode_items(content)
+    try:
+        length = _checked_length(await stream.readexactly(_LENGTH_BYTES))
+        content = await stream.readexactly(length)
+    except EOFError:  # IncompleteReadError is one
+        return None
+    return decode_items(content)
 
 
 def read_frames(stream: IO[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from wattline_exporter.sensors.nvml.messages import (
     FrameTooLongError,
     InvalidFrameError,
     encode_order,
-    received_items,
+    receive_items,
 )
 from wattline_exporter.sensors.readings import DriverGone, SamplingOrder, WorkerItem
 
@@ -106,7 +106,7 @@ class WorkerSupervisor:
         assert self._process.stdout
         problem = ""
         try:
-            async for items in received_items(self._process.stdout):
+            while (items := await receive_items(self._process.stdout)) is not None:
                 self._on_items(items)
                 if any(isinstance(item, DriverGone) for item in items):
                     await self.stop()  # a thread that hangs in the driver may keep the pipe open

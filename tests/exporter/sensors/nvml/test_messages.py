@@ -21,8 +21,8 @@ from wattline_exporter.sensors.nvml.messages import (
     decode_order,
     encode_items,
     encode_order,
-    next_frame,
     read_frames,
+    receive_items,
 )
 from wattline_exporter.sensors.readings import (
     Device,
@@ -56,27 +56,23 @@ ITEMS = [
 ]
 
 
-def contents(written):
-    """Return the contents of the frames, as the worker and as the daemon reads them."""
+def received(written):
+    """Return the items of each frame, as the daemon receives them."""
 
     async def streamed():
         stream = asyncio.StreamReader()
         stream.feed_data(written)
         stream.feed_eof()
         found = []
-        while (content := await next_frame(stream)) is not None:
-            found.append(content)
+        while (items := await receive_items(stream)) is not None:
+            found.append(items)
         return found
 
-    read = list(read_frames(BytesIO(written)))
-    assert asyncio.run(streamed()) == read
-    return read
+    return asyncio.run(streamed())
 
 
 def test_items_of_every_type_survive_encoding_in_order():
-    (content,) = contents(encode_items(ITEMS))
-
-    assert decode_items(content) == ITEMS
+    assert received(encode_items(ITEMS)) == [ITEMS]
 
 
 def test_poll_is_an_array_of_its_name_and_fields_in_messagepack():
@@ -89,15 +85,14 @@ def test_poll_is_an_array_of_its_name_and_fields_in_messagepack():
 
 
 def test_reading_changes_keep_metric_labels_and_value():
-    (content,) = contents(encode_items([ITEMS[3]]))
-    (changes,) = decode_items(content)
+    (changes,) = received(encode_items([ITEMS[3]]))[0]
 
     assert changes.changed() == (FAN,)
 
 
 def test_order_survives_encoding():
     order = SamplingOrder(period_s=0.047, burst_s=0.3, processes_every_s=1.0)
-    (content,) = contents(encode_order(order))
+    (content,) = read_frames(BytesIO(encode_order(order)))
 
     assert decode_order(content) == order
 
@@ -105,14 +100,21 @@ def test_order_survives_encoding():
 def test_frames_several_are_read_in_order():
     written = encode_items([POLL]) + encode_items([]) + encode_items(ITEMS)
 
-    assert [decode_items(content) for content in contents(written)] == [[POLL], [], ITEMS]
+    assert received(written) == [[POLL], [], ITEMS]
+    assert [decode_items(content) for content in read_frames(BytesIO(written))] == [
+        [POLL],
+        [],
+        ITEMS,
+    ]
 
 
 @pytest.mark.parametrize("cut", [1, 4, 10])
 def test_frame_incomplete_at_the_end_is_dropped(cut):
     first = encode_items([POLL])
+    written = first + encode_items(ITEMS)[:cut]
 
-    assert contents(first + encode_items(ITEMS)[:cut]) == [first[4:]]
+    assert received(written) == [[POLL]]
+    assert list(read_frames(BytesIO(written))) == [first[4:]]
 
 
 def test_frame_longer_than_the_limit_is_refused_by_its_length():
@@ -120,6 +122,8 @@ def test_frame_longer_than_the_limit_is_refused_by_its_length():
 
     with pytest.raises(FrameTooLongError, match="more than 4194304 bytes"):
         list(read_frames(BytesIO(written)))
+    with pytest.raises(FrameTooLongError, match="more than 4194304 bytes"):
+        received(written)
 
 
 @pytest.mark.parametrize(
