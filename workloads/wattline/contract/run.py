@@ -531,30 +531,41 @@ def combine(runs: Sequence[Run]) -> Run:
 
 def _combined_phases(runs: Sequence[Run]) -> tuple[RunPhase, ...]:
     """Return the phases in the order of their first starts."""
-    by_name: defaultdict[str, list[RunPhase]] = defaultdict(list)
-    for run in runs:
-        for phase in run.phases:
-            by_name[phase.name].append(phase)
-    combined = [_combined_phase(parts) for parts in by_name.values()]
+    names = dict.fromkeys(phase.name for run in runs for phase in run.phases)
+    combined = [_combined_phase(name, runs) for name in names]
     return tuple(sorted(combined, key=lambda phase: phase.started_at))
 
 
-def _combined_phase(parts: Sequence[RunPhase]) -> RunPhase:
+def _combined_phase(name: str, runs: Sequence[Run]) -> RunPhase:
+    parts = [phase for run in runs for phase in run.phases if phase.name == name]
     last_starts = [part.last_started_at for part in parts if part.last_started_at is not None]
     components = dict.fromkeys(component for part in parts for component in part.energies_j)
     return RunPhase(
-        name=parts[0].name,
+        name=name,
         started_at=min(part.started_at for part in parts),
         duration_s=max(part.duration_s for part in parts),
         energies_j={
-            component: sum_of_one_job(
-                part.energies_j[component] for part in parts if component in part.energies_j
-            )
+            component: sum_of_one_job(_phase_energies(name, component, runs))
             for component in components
         },
         work=_summed(part.work for part in parts),
         last_started_at=max(last_starts, default=None),
     )
+
+
+def _phase_energies(name: str, component: str, runs: Sequence[Run]) -> Iterator[Figure]:
+    """Yield the energies of a component in a phase, by node: unknown on a node that has the
+    component but not the phase, since it may have worked for the same phase.
+    """
+    for run in runs:
+        known = [
+            phase.energies_j[component]
+            for phase in run.phases
+            if phase.name == name and component in phase.energies_j
+        ]
+        if not known and component in run.components:
+            yield unknown(f"not every node has the energy of phase {name}")
+        yield from known
 
 
 def _combined_emissions(runs: Sequence[Run]) -> tuple[Emissions, ...]:

@@ -548,20 +548,39 @@ def test_combine_joins_labels_results_and_notes():
 
 
 def test_combine_phase_has_longest_duration_and_energy_of_all():
-    """√(3² + 4²) J = 5 J; a phase of one node only comes after an earlier one."""
+    """√(3² + 4²) J = 5 J; node b, which has a CPU, has no energy of it in the phase."""
     run = combine([NODE_A, NODE_B])
+    without = "not every node has the energy of phase"
 
     assert run.phases == (
         RunPhase(
             "measure",
             1.8e9,
             2.5,
-            {"gpu": Figure(1_000.0, 5.0), "cpu": Figure(40.0, 0.5)},
+            {
+                "gpu": Figure(1_000.0, 5.0),
+                "cpu": lower_limit(40.0, 0.5, f"{without} measure"),
+            },
             {"steps": 40.0},
             1.8e9 + 0.25,
         ),
-        RunPhase("load", 1.8e9 + 1, 0.5, {"gpu": Figure(100.0)}),
+        RunPhase("load", 1.8e9 + 1, 0.5, {"gpu": lower_limit(100.0, None, f"{without} load")}),
     )
+
+
+def lower_limit(value, half_width, reason):
+    return Figure(value, half_width, rest=(0.0, math.inf), covered_ratio=0.0, reason=reason)
+
+
+def test_combine_work_in_a_phase_of_one_node_has_the_energy_of_the_whole_run():
+    """Node b worked for the 30 steps, too, but only node a has their phase: 1,000 J / 30, not
+    700 J / 30. √(3² + 4²) J = 5 J.
+    """
+    (each,) = combine([NODE_A, replace(NODE_B, phases=(), work={})]).energy_per_unit()
+
+    assert (each.unit, each.phases) == ("steps", ())
+    assert each.energy.number == pytest.approx(1_000 / 30)
+    assert each.energy.half_width == pytest.approx(5 / 30)
 
 
 def test_combine_is_running_until_all_parts_have_ended():
