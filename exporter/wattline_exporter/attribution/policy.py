@@ -200,15 +200,15 @@ class Attribution:
     def keep(self, run_ids: Collection[str]) -> None:
         """Remove the shares of all other runs. Their energy is not attributed again."""
         gone = {key.run_id for key in self.microjoules} - {NO_RUN, OTHER_RUNS, *run_ids}
-        self.owners.retain({*run_ids, *self._undivided_holders()})
+        self.owners.retain({*run_ids, *self.undivided_runs()})
         if gone:
-            gone -= self._undivided_holders()
+            gone -= self.undivided_runs()
             self._forgotten |= gone
             self.microjoules = {
                 key: amount for key, amount in self.microjoules.items() if key.run_id not in gone
             }
 
-    def _undivided_holders(self) -> set[str]:
+    def undivided_runs(self) -> set[str]:
         """Return the runs that held a device since its last poll: they still get shares, which must
         not start at 0.
         """
@@ -239,15 +239,27 @@ class Attribution:
         amount = self.microjoules.get(AttributedKey(device, policy, run_id))
         return None if amount is None else amount / _UJ
 
-    def readings(self, readable: Collection[Device]) -> Iterator[Reading]:
-        """Yield the attributed energies and idle powers of the `readable` devices."""
-        for (device, policy, run_id), amount in self.microjoules.items():
-            if device.component and device in readable:
-                yield Reading(
-                    RUN_ATTRIBUTED_ENERGY,
-                    (run_id, device.component, device.id, policy),
-                    amount / _UJ,
-                )
+    def readings(
+        self, readable: Collection[Device], without: Collection[str] = ()
+    ) -> Iterator[Reading]:
+        """Yield the attributed energies of the `readable` devices, except those of the runs
+        `without`, and their idle powers.
+        """
+        for key, amount in self.microjoules.items():
+            device = key.device
+            if key.run_id not in without and device.component and device in readable:
+                yield _reading(key, amount)
         for device, watts in self.idle_w.items():
             if device.component and device in readable:
                 yield Reading(IDLE_POWER, (device.component, device.id), watts)
+
+    def readings_of_run(self, run_id: str) -> Iterator[Reading]:
+        """Yield the energies attributed to a run."""
+        for key, amount in self.microjoules.items():
+            if key.run_id == run_id and key.device.component:
+                yield _reading(key, amount)
+
+
+def _reading(key: AttributedKey, amount_uj: int) -> Reading:
+    labels = key.run_id, str(key.device.component), key.device.id, key.policy
+    return Reading(RUN_ATTRIBUTED_ENERGY, labels, amount_uj / _UJ)

@@ -210,13 +210,16 @@ class DeviceHolders:
             latest_s = max(latest_s, at_s)
         self.energies.owners.show(latest_s)
 
-    def readings(self, readable: Collection[Device], *, recorded: bool) -> Iterator[Reading]:
-        """Yield the attributed energies of the `readable` devices, and the owners' counters.
+    def readings(
+        self, readable: Collection[Device], without: Collection[str], *, recorded: bool
+    ) -> Iterator[Reading]:
+        """Yield the attributed energies of the `readable` devices, except those of the runs
+        `without`, and the owners' counters.
 
         `recorded`: for the local history, which has new owners above 0 earlier than the page of
         metrics.
         """
-        yield from self.energies.readings(readable)
+        yield from self.energies.readings(readable, without)
         yield from self.energies.owners.readings(recorded=recorded)
 
     def take_shares(self, run: RunRecord) -> None:

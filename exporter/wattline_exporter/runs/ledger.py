@@ -312,19 +312,36 @@ class Ledger:
     def attribution_readings(
         self, readable: Collection[Device], *, recorded: bool = False
     ) -> Iterable[Reading]:
-        return self.attribution.readings(readable, recorded=recorded)
+        """Return the attributed energies that may still change; see `ended_attribution`."""
+        settled = {run.run_id for run in self._settled_runs()}
+        return self.attribution.readings(readable, settled, recorded=recorded)
+
+    def ended_attribution(self, run_id: str) -> Iterable[Reading]:
+        """Return the energies attributed to an ended run, which no longer change, by its id with or
+        without the number of its revision.
+        """
+        return self.attribution.energies.readings_of_run(_plain_id(run_id))
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of the open and of the ended runs. An id is followed by the number of the
-        run's revision.
+        """Return the ids of the runs whose series may still change, and of those that have ended.
+        An id of these is followed by the number of the run's revision.
         """
-        runs = self.runs.values()
-        ended_ids = [
-            self._doubts.revision(run)
-            for run in runs
-            if not run.is_open and run.run_id not in self._final
+        settled = self._settled_runs()
+        settled_ids = {run.run_id for run in settled}
+        changing_ids = [
+            run_id
+            for run_id in self.runs
+            if run_id not in settled_ids and run_id not in self._final
         ]
-        return [run.run_id for run in runs if run.is_open], ended_ids
+        ended_ids = [self._doubts.revision(run) for run in settled if run.run_id not in self._final]
+        return changing_ids, ended_ids
+
+    def _settled_runs(self) -> list[RunRecord]:
+        """Return the runs that have their final marks and shares of all devices."""
+        undivided = self.attribution.energies.undivided_runs()
+        return [
+            run for run in self.runs.values() if not run.is_open and run.run_id not in undivided
+        ]
 
     def hidden(self, *, recorded: bool) -> frozenset[str]:
         """Return the ids of the runs that have no series; `recorded`: in the local history."""
@@ -334,7 +351,7 @@ class Ledger:
 
     def snapshot(self, run_id: str) -> Run:
         """Return a run for the metrics by its id, with or without the number of its revision."""
-        return self.measured(self.runs[run_id.partition(" ")[0]])
+        return self.measured(self.runs[_plain_id(run_id)])
 
     def take_changes(self) -> StateChanges:
         """Return what changed since the last call, all at one instant; the caller calls `confirm`,
@@ -369,3 +386,8 @@ class Ledger:
         self._unsaved.put_back(run.run_id for run in changes.runs)
         self._live.counters.changed |= changes.counters.keys()
         self.attribution.energies.put_back(changes.attributed)
+
+
+def _plain_id(run_id: str) -> str:
+    """Return the id of a run without the number of its revision."""
+    return run_id.partition(" ")[0]

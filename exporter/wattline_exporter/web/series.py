@@ -136,16 +136,19 @@ class RunSource(Protocol):
     def attribution_readings(
         self, readable: Collection[Device], *, recorded: bool
     ) -> Iterable[Reading]:
-        """Return the attributed energies; `readable` are the devices whose energy is known up to
-        now.
+        """Return the attributed energies that may still change; `readable` are the devices whose
+        energy is known up to now.
 
         `recorded`: for the local history, which has new series above 0 earlier than the page of
         metrics.
         """
 
+    def ended_attribution(self, run_id: str) -> Iterable[Reading]:
+        """Return the energies attributed to an ended run."""
+
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of the open and of the ended runs; that of a revised run is another
-        one.
+        """Return the ids of the runs whose series may still change, and of the ended ones; that of
+        a revised run is another one.
         """
 
     @property
@@ -237,7 +240,10 @@ class SeriesCollector:
         return snapshot, shown
 
     def _render_ended(self, run_id: str) -> _EndedRun:
-        readings = tuple(run_readings(self._ledger.snapshot(run_id)))
+        readings = (
+            *run_readings(self._ledger.snapshot(run_id)),
+            *self._ledger.ended_attribution(run_id),
+        )
         recorded = tuple(self._listed(readings, recorded=True))
         shown = tuple(self._listed(readings, recorded=False))
         return _EndedRun(recorded, RenderedSeries(shown, group_families(shown)))

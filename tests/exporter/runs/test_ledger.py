@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
+from tests.exporter.runs.two_gpu_node import UUIDS, TwoGpuNode, job
+from wattline.contract.metrics import RUN_ATTRIBUTED_ENERGY
 from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.totals import MeterTotals
 from wattline_exporter.meter.uncertainty import energy_between
@@ -334,3 +336,57 @@ def test_ledger_end_in_the_future_or_before_the_start_is_bounded(tmp_path):
     state.close()
 
     assert durations_s == [0.0, pytest.approx(2.3)]
+
+
+FIRST_GPU = Device("gpu", UUIDS[0])
+
+
+@pytest.fixture
+def two_gpu_node(tmp_path):
+    node = TwoGpuNode(tmp_path)
+    yield node
+    node.file.close()
+
+
+def test_ledger_run_changes_until_all_its_devices_are_divided(two_gpu_node):
+    """The GPU was read for 9 s at 80 W. Its last poll before the run's end is 2 s old, the next one
+    comes 1 s after it: of the 80 J between them, two thirds are the run's.
+    """
+    run = two_gpu_node.begin("job-1", job(1), {}, [0])
+    two_gpu_node.run_for(10)
+    two_gpu_node.s += 2.0
+    two_gpu_node.end(run)
+    ledger = two_gpu_node.ledger
+    assert ledger.ids() == (["job-1"], [])
+    assert shares_j(ledger.ended_attribution("job-1")) == [720.0]
+    assert shares_j(ledger.attribution_readings([FIRST_GPU], recorded=True)) == [720.0]
+
+    two_gpu_node.run_for(1)
+
+    assert ledger.ids() == ([], ["job-1"])
+    final_j = pytest.approx(720 + 160 / 3, abs=1e-5)
+    assert shares_j(ledger.ended_attribution("job-1")) == [final_j]
+    assert shares_j(ledger.attribution_readings([FIRST_GPU], recorded=True)) == []
+
+
+def test_page_has_the_attributed_energies_of_an_ended_run_once(two_gpu_node):
+    run = two_gpu_node.begin("job-1", job(1), {}, [0])
+    two_gpu_node.run_for(10)
+    two_gpu_node.end(run)
+    two_gpu_node.run_for(1)
+    series = two_gpu_node.collector.series()
+    (ended,) = series.ended
+
+    assert shares_j(series.readings) == []
+    assert shares_j(ended.readings) == [720.0]
+
+
+def shares_j(readings):
+    """Return the energies above 0 that are attributed to job-1 by policy idle_shared."""
+    return [
+        reading.value
+        for reading in readings
+        if reading.metric is RUN_ATTRIBUTED_ENERGY
+        and (reading.labels[0], reading.labels[3]) == ("job-1", "idle_shared")
+        and reading.value
+    ]
