@@ -31,8 +31,8 @@ _GAP_PX = 4
 
 
 @dataclass(frozen=True)
-class Window:
-    """Time range of `seconds` up to `end_s`, and the values of the variables."""
+class BoardView:
+    """Time range of a dashboard, `seconds` up to `end_s`, and the values of its variables."""
 
     server: str
     end_s: float
@@ -100,7 +100,7 @@ def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
         )
 
 
-def picture(board: Mapping[str, Any], window: Window) -> Figure:
+def picture(board: Mapping[str, Any], view: BoardView) -> Figure:
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     width_px, height_px = 24 * _COLUMN_PX, rows * _ROW_PX + _TITLE_PX
     figure = Figure(figsize=(width_px / _DPI, height_px / _DPI), dpi=_DPI, facecolor="#f4f5f5")
@@ -124,12 +124,12 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
             (bottom - top) / height_px,
         )
 
-    times = Times(window.end_s - window.seconds, window.end_s, list(window.marks(board)))
+    times = Times(view.end_s - view.seconds, view.end_s, list(view.marks(board)))
     for panel in board["panels"]:
         position = panel["gridPos"]
         left, top = position["x"] * _COLUMN_PX, _TITLE_PX + position["y"] * _ROW_PX
         right, bottom = left + position["w"] * _COLUMN_PX, top + position["h"] * _ROW_PX
-        title = window.filled(panel["title"])
+        title = view.filled(panel["title"])
         if panel["type"] == "row":
             figure.text(
                 (left + 12) / width_px,
@@ -154,7 +154,7 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
             color=TEXT,
             weight="bold",
         )
-        answers = [answer for target in panel["targets"] for answer in window.query(target)]
+        answers = [answer for target in panel["targets"] for answer in view.query(target)]
         draw(figure.add_axes(box(*_inside(panel, left, top, right, bottom))), panel, answers, times)
     return figure
 
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted((HERE / "dashboards").glob("*.json")):
         figure = picture(
-            json.loads(path.read_text()), Window(options.server, options.end, seconds, chosen)
+            json.loads(path.read_text()), BoardView(options.server, options.end, seconds, chosen)
         )
         figure.savefig(options.out / f"{path.stem}.png", pil_kwargs={"optimize": True})
         print(options.out / f"{path.stem}.png")

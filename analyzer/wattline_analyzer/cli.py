@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from wattline.command_line import PlainHelp, missing_package, usage_message, version_line
-from wattline.commands import ListedCommand, analyzer_commands, in_order
+from wattline.commands import ListedCommand, analyzer_commands, commands_in_order
 from wattline_analyzer.core.printing import print_message
 
 _OPTIONAL_PACKAGES = (
@@ -139,7 +139,7 @@ _ORDER = (
 
 def command_line() -> typer.Typer:
     """Return the command line with all commands, whose modules it loads."""
-    commands = in_order(analyzer_commands(), _ORDER)
+    commands = commands_in_order(analyzer_commands(), _ORDER)
     return _command_line({command: _function(command) for command in commands})
 
 
@@ -149,7 +149,7 @@ def _command_line_of(arguments: Sequence[str]) -> typer.Typer:
     for command in analyzer_commands():
         if command.name in words[:1]:
             return _command_line({command: _function(command)})
-    return _command_line(dict.fromkeys(in_order(analyzer_commands(), _ORDER), _not_loaded))
+    return _command_line(dict.fromkeys(commands_in_order(analyzer_commands(), _ORDER), _not_loaded))
 
 
 def _command_line(functions: Mapping[ListedCommand, Callable[..., None]]) -> typer.Typer:

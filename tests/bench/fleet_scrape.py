@@ -205,13 +205,13 @@ def _panels(address: str, end_s: float) -> Iterator[dict[str, Any]]:
     for board in BOARDS:
         content = json.loads((Path(pictures.HERE) / "dashboards" / f"{board}.json").read_text())
         newest = pictures._newest_run(address, end_s, _SHOWN_S)
-        window = pictures.Window(
+        view = pictures.BoardView(
             address, end_s, _SHOWN_S, chosen | {"run": newest, "price": "0.25"}
         )
         for panel in content["panels"]:
             for target in panel.get("targets", ()):
                 begun_s = time.monotonic()
-                series = sum(1 for _ in window.query(target))
+                series = sum(1 for _ in view.query(target))
                 yield {
                     "board": board,
                     "panel": panel["title"],

@@ -46,7 +46,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "coverage": coverage.coverage_table,
     "ranks": coverage.rank_table,
     "margins": margins.margin_table,
-    "hardware conventions": hardware_conventions.markdown,
+    "hardware conventions": hardware_conventions.conventions_table,
     "share errors": shares.share_table,
     "fault trials": fault_trials.markdown,
     "kills": kills.markdown,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from grafana import pictures
 from grafana.amount import amount
 from grafana.charts import COLORS, ResultSeries, Times, draw, rows
-from grafana.pictures import Window, picture
+from grafana.pictures import BoardView, picture
 from tests import daemon
 from tests.grafana.cluster import END_S, SERVE
 from tests.grafana.query import CHOSEN, boards, panel, panels
@@ -87,8 +87,8 @@ def test_rows_of_several_queries_are_joined_by_run():
 
 
 def test_picture_shows_the_values_of_the_server(addresses):
-    window = Window(addresses["prometheus"], END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
-    drawn = {uid: picture(boards()[uid], window) for uid in ("wattline-runs", "wattline-sweep")}
+    view = BoardView(addresses["prometheus"], END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
+    drawn = {uid: picture(boards()[uid], view) for uid in ("wattline-runs", "wattline-sweep")}
 
     texts = {text.get_text() for axes in drawn["wattline-runs"].axes for text in axes.texts}
     assert {"serve-1", "210 kJ", "500 mJ", "10 min", "11.7 g"} <= texts
@@ -99,10 +99,10 @@ def test_picture_shows_the_values_of_the_server(addresses):
 
 
 def test_picture_without_data_shows_the_remedies(addresses):
-    window = Window(addresses["prometheus"], 1_000_000_000, 86_400, CHOSEN | {"run": "none"})
+    view = BoardView(addresses["prometheus"], 1_000_000_000, 86_400, CHOSEN | {"run": "none"})
 
     for uid in ("wattline-carbon", "wattline-fleet"):
-        drawn = picture(boards()[uid], window)
+        drawn = picture(boards()[uid], view)
         drawn.savefig(io.BytesIO())
         texts = {" ".join(text.get_text().split()) for axes in drawn.axes for text in axes.texts}
         assert texts == {

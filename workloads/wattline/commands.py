@@ -108,7 +108,7 @@ _ORDER = (
 @cache
 def command_groups() -> dict[str, tuple[ListedCommand, ...]]:
     """Return the commands of all programs by group, in the order of `wattline --help`."""
-    commands = [*_OTHERS, *in_order(analyzer_commands(), _ORDER)]
+    commands = [*_OTHERS, *commands_in_order(analyzer_commands(), _ORDER)]
     return {
         group: tuple(command for command in commands if command.group == group) for group in _GROUPS
     }
@@ -132,7 +132,9 @@ def analyzer_commands() -> tuple[ListedCommand, ...]:
     )
 
 
-def in_order(commands: Iterable[ListedCommand], names: Sequence[str]) -> list[ListedCommand]:
+def commands_in_order(
+    commands: Iterable[ListedCommand], names: Sequence[str]
+) -> list[ListedCommand]:
     """Return the commands in the order of these names, then those without one by name."""
     places = {name: place for place, name in enumerate(names)}
     return sorted(commands, key=lambda one: (places.get(one.name, len(names)), one.name))

@@ -21,7 +21,7 @@ from wattline_analyzer.core.emissions import (
     SciUnit,
     total_emissions,
 )
-from wattline_analyzer.core.run_report import Boundary, Finding, RunEnergies, UnitEnergy
+from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, Finding, RunEnergies
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
@@ -130,7 +130,7 @@ def _at_boundary(
             return
 
 
-def _sci_unit(work: UnitEnergy, whole: Figure, operational: Figure) -> SciUnit:
+def _sci_unit(work: BoundaryUnitEnergy, whole: Figure, operational: Figure) -> SciUnit:
     """Return O of one unit: its energy at the mean intensity of the run.
 
     The interval covers the uncertainty of this energy, and of the intensity if the emissions of the

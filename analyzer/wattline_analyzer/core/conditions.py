@@ -68,7 +68,7 @@ def gpu_conditions(raw: SampleTable, window: Window, uuid: str, work: Spans) -> 
     during = work or [(window.start_s, window.end_s)]
     read_during = read_spans(during)
     power, heat, clocks, busy_ratio, memory_ratio, memory = (
-        within(samples(raw, metric, **where, **more), spans).value
+        samples_within(samples(raw, metric, **where, **more), spans).value
         for metric, more, spans in (
             (m.GPU_POWER, {}, during),
             (m.GPU_TEMPERATURE, {"sensor": "gpu"}, read_during),
@@ -112,7 +112,7 @@ def is_unused(raw: SampleTable, device: ReportDevice, window: Window) -> bool:
     return window.aligned and len(ratios) >= _LEAST_SAMPLES and not ratios.any()
 
 
-def within(series: Samples, spans: Spans) -> Samples:
+def samples_within(series: Samples, spans: Spans) -> Samples:
     inside = np.zeros(len(series), dtype=bool)
     for start_s, end_s in spans:
         inside |= (series.t >= start_s) & (series.t <= end_s)

@@ -18,7 +18,7 @@ def declaring_files(folders: Iterable[str], suffix: str) -> dict[Path, list[str]
     return {path: names for path, names in found.items() if names}
 
 
-def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+def names_in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """Return the names in this order, then those that it lacks by name."""
     places = {name: place for place, name in enumerate(order)}
     return sorted(names, key=lambda name: (places.get(name, len(order)), name))

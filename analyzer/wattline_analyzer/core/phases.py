@@ -12,7 +12,7 @@ from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_window
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import ReportDevice
-from wattline_analyzer.core.run_report import Finding, RunPhase
+from wattline_analyzer.core.run_report import Finding, ReportPhase
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of, samples
 from wattline_analyzer.core.samples import Samples, clean, median_spacing_s
 from wattline_analyzer.core.timeline import Window, windows
@@ -178,8 +178,8 @@ def rise_limits(
 
 
 def measurable_phases(
-    phases: Sequence[RunPhase], devices: Sequence[ReportDevice], working: Collection[str] = ()
-) -> tuple[tuple[RunPhase, ...], list[Finding]]:
+    phases: Sequence[ReportPhase], devices: Sequence[ReportDevice], working: Collection[str] = ()
+) -> tuple[tuple[ReportPhase, ...], list[Finding]]:
     """Return the phases without GPU energies of those shorter than ten sensor updates, and a
     finding about them.
 
@@ -220,7 +220,7 @@ def shortest_phase_s(devices: Sequence[ReportDevice]) -> float:
     return FEWEST_UPDATES * max(updates_s, default=_USUAL_UPDATE_S)
 
 
-def _measurable(phase: RunPhase, least_s: Mapping[str, float]) -> RunPhase:
+def _measurable(phase: ReportPhase, least_s: Mapping[str, float]) -> ReportPhase:
     known = {
         component: energy
         for component, energy in phase.energy.items()

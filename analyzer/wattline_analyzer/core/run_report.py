@@ -141,7 +141,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPhase:
+class ReportPhase:
     """Phase of a run; `energy` is by component, in joules."""
 
     name: str
@@ -150,7 +150,7 @@ class RunPhase:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitEnergy:
+class BoundaryUnitEnergy:
     """Energy of a unit of work at a boundary, in joules.
 
     `energy_per_unit` is a ratio of sums over the `phases` in which the work was done, else over the
@@ -185,7 +185,7 @@ class Boundary:
 
     components: tuple[str, ...]
     energy: Figure
-    work: tuple[UnitEnergy, ...]
+    work: tuple[BoundaryUnitEnergy, ...]
     pue: float | None = None
     attributed_j: float | None = None
 
@@ -216,7 +216,7 @@ class RunEnergies:
 
     devices: tuple[ReportDevice, ...]
     by_component: Mapping[str, Figure]
-    phases: tuple[RunPhase, ...]
+    phases: tuple[ReportPhase, ...]
     from_raw_samples: Figure | None
     is_sampled: bool
 
@@ -404,7 +404,7 @@ class Report:
         return self.energies.by_component
 
     @property
-    def phases(self) -> tuple[RunPhase, ...]:
+    def phases(self) -> tuple[ReportPhase, ...]:
         return self.energies.phases
 
     @property

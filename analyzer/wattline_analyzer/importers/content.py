@@ -12,6 +12,7 @@ from typing import TypeVar
 from wattline.contract.api import Outcome
 from wattline.contract.metrics import Metric
 from wattline.contract.run import Run
+from wattline_analyzer.core.sources.base import Progress, no_progress
 from wattline_analyzer.core.times import LogTimes
 from wattline_analyzer.importers.spool import Spool, StoredSamples
 
@@ -105,10 +106,6 @@ class FileRun:
     """The exporter's run, if the file has it."""
 
 
-def no_progress(_what: str, _ratio: float) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Options of reading a file; `zone` is the time zone of timestamps that name none.
@@ -118,7 +115,7 @@ class ReadOptions:
 
     zone: tzinfo
     spool: Spool = field(default_factory=Spool)
-    progress: Callable[[str, float], None] = no_progress
+    progress: Progress = no_progress
     """Callback with the name of a step and its progress, from 0 to 1; 1 ends it."""
     starts_in_second: bool = False
 

@@ -11,7 +11,7 @@ from wattline_analyzer.core.integrate import SENSOR_S
 from wattline_analyzer.core.samples import GAP_FACTOR
 from wattline_analyzer.importers.content import FileContent, FileRun, UnreadableError
 from wattline_analyzer.importers.series import ImportedGpu, ImportedSeries
-from wattline_analyzer.importers.spool import StoredSamples, in_order
+from wattline_analyzer.importers.spool import StoredSamples, merge_by_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,9 @@ def wall_energy(series: Sequence[ImportedSeries], file_run: FileRun) -> RunDevic
             meters.append(meter := [])
         meter.append(one)
     found = [
-        integrate_power(("wall", ""), in_order([log.samples for log in logs]).samples, file_run)
+        integrate_power(
+            ("wall", ""), merge_by_time([log.samples for log in logs]).samples, file_run
+        )
         for logs in meters
     ]
     known = [one for one in found if one is not None]

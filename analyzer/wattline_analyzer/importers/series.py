@@ -17,7 +17,7 @@ from wattline_analyzer.importers.content import (
     UnreadableError,
     short_uuid,
 )
-from wattline_analyzer.importers.spool import OrderedSamples, StoredSamples, in_order
+from wattline_analyzer.importers.spool import OrderedSamples, StoredSamples, merge_by_time
 
 IMPORTED = "imported-"
 """Prefix of the name of a GPU whose UUID is in no file."""
@@ -112,7 +112,7 @@ def clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> li
     ] = {}
     stems = Counter(content.path.stem for content in contents)
     for content in contents:
-        ordered = {key: in_order([samples]) for key, samples in content.series.items()}
+        ordered = {key: merge_by_time([samples]) for key, samples in content.series.items()}
         _check_file(content, ordered)
         for (metric, labels), one in ordered.items():
             where = dict(labels)
@@ -173,7 +173,7 @@ def _joined(
 
     Raises UnreadableError if other files of one format overlap.
     """
-    joined = in_order([samples for _, _, samples in parts])
+    joined = merge_by_time([samples for _, _, samples in parts])
     unnamed = [content for content, is_known, _ in parts if not is_known]
     forms = Counter(content.form for content in unnamed)
     if joined.overlap_s is not None and max(forms.values(), default=0) > 1:

@@ -181,7 +181,7 @@ _INSERT = """INSERT INTO samples (t, value, parts, different, starts) VALUES (?1
     SET parts = parts + ?3, different = different + (value != ?2), starts = starts + ?4"""
 
 
-def in_order(series: Sequence[StoredSamples]) -> OrderedSamples:
+def merge_by_time(series: Sequence[StoredSamples]) -> OrderedSamples:
     """Return the samples of all series by time, with the times at which they contradict each
     other.
     """

@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from wattline_analyzer.importers.content import FileContent, UnreadableError, no_progress
+from wattline_analyzer.core.sources.base import Progress, no_progress
+from wattline_analyzer.importers.content import FileContent, UnreadableError
 
 _UNIT_IN_COLUMN = re.compile(r"^(.*?)\s*[\[(]\s*([^\])]*?)\s*[\])]\s*$")
 _LINES_A_STEP = 10_000
@@ -28,9 +29,7 @@ def read_text(path: Path) -> str:
     return "".join(line for _, line in read_lines(path))
 
 
-def read_lines(
-    path: Path, progress: Callable[[str, float], None] = no_progress
-) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, progress: Progress = no_progress) -> Iterator[tuple[int, str]]:
     """Yield the lines and their numbers, counted from 1. Raises UnreadableError."""
     try:
         with path.open("rb") as file, TextIOWrapper(file, _encoding(file.peek(2))) as text:

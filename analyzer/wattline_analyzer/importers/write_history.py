@@ -21,8 +21,9 @@ from wattline_analyzer.core.run_report import (
     NOTES_LABELS,
     SPACING_LABEL,
 )
+from wattline_analyzer.core.sources.base import Progress, no_progress
 from wattline_analyzer.importers.assemble import Assembly, ImportedRun
-from wattline_analyzer.importers.content import LONGEST_LABEL, no_progress
+from wattline_analyzer.importers.content import LONGEST_LABEL
 from wattline_analyzer.importers.run_ledger import ledger_rows
 
 _SHOWN_AFTER_S = 2.0
@@ -40,7 +41,7 @@ def write_history(
     path: Path,
     assembly: Assembly,
     instance: str,
-    progress: Callable[[str, float], None] = no_progress,
+    progress: Progress = no_progress,
 ) -> int:
     """Return the number of samples written. Raises UnwritableError."""
     try:

@@ -11,10 +11,10 @@ from wattline.figures import Figure
 from wattline_analyzer.core.emissions import Sci, widened_by_amount
 from wattline_analyzer.core.run_report import (
     Boundary,
+    BoundaryUnitEnergy,
     Calibrated,
     Finding,
     Report,
-    UnitEnergy,
     Work,
     ordered_findings,
 )
@@ -146,8 +146,8 @@ class _Units:
             for unit, joules in self._report.calibrated.per_unit.items()
         }
 
-    def _unit(self, one: UnitEnergy) -> UnitEnergy:
-        return UnitEnergy(
+    def _unit(self, one: BoundaryUnitEnergy) -> BoundaryUnitEnergy:
+        return BoundaryUnitEnergy(
             one.unit,
             one.amount,
             one.per_second,

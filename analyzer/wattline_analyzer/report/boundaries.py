@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import ReportDevice
-from wattline_analyzer.core.run_report import Boundary, RunEnergies, UnitEnergy, Work
+from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, RunEnergies, Work
 from wattline_analyzer.core.timeline import RunTimes
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
@@ -70,7 +70,7 @@ def _boundary(
         if joules is not None and work.amount > 0:
             rate = work.amount / duration_s if duration_s > 0 else None
             found.append(
-                UnitEnergy(
+                BoundaryUnitEnergy(
                     work.unit,
                     work.amount,
                     rate,

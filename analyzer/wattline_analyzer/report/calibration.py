@@ -28,7 +28,7 @@ class CalibrationError(ValueError):
     """
 
 
-def parse(text: str, name: str) -> tuple[Calibration, ...]:
+def parse_calibrations(text: str, name: str) -> tuple[Calibration, ...]:
     """Parse CSV with a header, or YAML: a list, or a list under `cards`. Raises
     CalibrationError.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline.contract.power_sensors import sensor_limits_j, systematic_band
+from wattline.contract.power_sensors import band_limits_j, systematic_band
 from wattline.figures import short_joules_text, short_text
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import ESTIMATE, SCRAPED, ReportDevice
@@ -96,7 +96,7 @@ def gpu_findings(
 
 def _band_finding(device: ReportDevice) -> Finding:
     band = systematic_band(device.name, device.architecture)
-    low, high = sensor_limits_j(100.0, band)
+    low, high = band_limits_j(100.0, band)
     text = (
         f"systematic error of the sensor: the true energy is {low:+.0f} to {high:+.0f} % from the "
         "reading "

@@ -151,10 +151,10 @@ def _load(
 
 
 def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
-    from wattline_analyzer.report.calibration import CalibrationError, parse
+    from wattline_analyzer.report.calibration import CalibrationError, parse_calibrations
 
     try:
-        return parse(path.read_text(encoding="utf-8-sig"), path.name)
+        return parse_calibrations(path.read_text(encoding="utf-8-sig"), path.name)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise typer.BadParameter(f"--calibration: cannot read {path}: {reason}") from error

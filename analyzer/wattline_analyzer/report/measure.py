@@ -13,8 +13,8 @@ from wattline_analyzer.core.devices import GpuModel, ReportDevice
 from wattline_analyzer.core.phases import measurable_phases
 from wattline_analyzer.core.run_report import (
     Finding,
+    ReportPhase,
     RunEnergies,
-    RunPhase,
     Work,
     sum_over_devices,
 )
@@ -59,7 +59,7 @@ def _with_accuracy(device: ReportDevice) -> Figure:
     return GpuModel(device.name, device.architecture).with_accuracy(device.energy)
 
 
-def _phases(run: Run, estimated: Collection[str]) -> Iterator[RunPhase]:
+def _phases(run: Run, estimated: Collection[str]) -> Iterator[ReportPhase]:
     """Yield the phases; `estimated` components have no interval, since the error of a model is not
     a sensor's.
     """
@@ -68,7 +68,7 @@ def _phases(run: Run, estimated: Collection[str]) -> Iterator[RunPhase]:
             component: replace(energy, half_width=None) if component in estimated else energy
             for component, energy in phase.energies_j.items()
         }
-        yield RunPhase(phase.name, phase.duration_s, energies)
+        yield ReportPhase(phase.name, phase.duration_s, energies)
 
 
 def done_work(run: Run, energies: RunEnergies, times: RunTimes) -> Iterator[Work]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from wattline_analyzer.requests.client_runs import AnalyzedRequests
     from wattline_analyzer.requests.energy import ServerEnergy
-    from wattline_analyzer.requests.report import RequestReport
+    from wattline_analyzer.requests.report import RequestEnergyReport
     from wattline_analyzer.requests.table import Grouping, RequestTable
     from wattline_exporter.requests.division.divide import RequestEnergies, Role
 
@@ -137,7 +137,7 @@ def requests_command(
     from wattline_analyzer.requests.notes import attributed_notes
     from wattline_analyzer.requests.output import requests_output
     from wattline_analyzer.requests.part import part_of_requests
-    from wattline_analyzer.requests.report import RequestReport
+    from wattline_analyzer.requests.report import RequestEnergyReport
     from wattline_analyzer.requests.selection import part_notes, requests_with_energy
     from wattline_analyzer.requests.table import group_requests, groups_by, in_order_of_length
 
@@ -174,7 +174,7 @@ def requests_command(
         group_requests(of_run, energies, grouping, idle_shared=shared), names
     )
     warnings = found.warnings + server.warnings
-    report = RequestReport(
+    report = RequestEnergyReport(
         run_id,
         of_run,
         energies,
@@ -300,7 +300,7 @@ def _roles(texts: list[str]) -> dict[Role, list[str]]:
     return found
 
 
-def _write(report: RequestReport, out: Path, *, simulated: bool) -> None:
+def _write(report: RequestEnergyReport, out: Path, *, simulated: bool) -> None:
     import pandas as pd
 
     from wattline_analyzer.requests.output import request_columns

@@ -18,7 +18,7 @@ from wattline_analyzer.core.sample_table import Row, last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.core.timeline import other_runs
 from wattline_analyzer.requests.client_runs import AnalyzedRequests, RunRequests
-from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, measured_energy
+from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, sampled_energy
 from wattline_analyzer.requests.loaded_run import no_samples_error
 from wattline_analyzer.requests.notes import gap_notes, run_notes, server_note
 from wattline_analyzer.requests.other_work import working_runs
@@ -102,7 +102,7 @@ def fetch_server_energy(
         if (device.node, device.device_id) in places
     }
     known = devices if span_s == run.span_s else {}
-    measured = measured_energy(source, gpus, span_s, known=known)
+    measured = sampled_energy(source, gpus, span_s, known=known)
     divided_j = float(measured.joules.sum()) if requests.counted is None else None
     beside_s = requests.client_s or requests.part_s or run.span_s
     beside = run.beside(beside_s) - requests.clients - {str(requests.client)}
@@ -166,7 +166,7 @@ def fetch_range_energy(
         }
         slots = _role_slots(source, of_role, time_s, notes, within_s=span_s)
         return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
-    measured = measured_energy(source, dict.fromkeys(_places(chosen)), time_s, within_s=span_s)
+    measured = sampled_energy(source, dict.fromkeys(_places(chosen)), time_s, within_s=span_s)
     notes += gap_notes(measured.gaps_s, span_s)
     slots_of_all = energy_slots(measured, notes)
     return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
@@ -207,7 +207,7 @@ def _role_slots(
     within_s: TimeRange | None = None,
 ) -> dict[Role, EnergySlots]:
     return {
-        role: energy_slots(measured_energy(source, places, time_s, within_s=within_s), notes)
+        role: energy_slots(sampled_energy(source, places, time_s, within_s=within_s), notes)
         for role, places in gpus.items()
     }
 

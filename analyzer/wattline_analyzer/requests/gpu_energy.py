@@ -32,7 +32,7 @@ counts.
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredEnergy:
+class SampledGpuEnergy:
     """Energy of GPUs between samples, or a run's part; `idle_w` has the power of those whose idle
     power is known.
     """
@@ -47,14 +47,14 @@ class MeasuredEnergy:
     idle_w: tuple[FloatArray, ...]
 
 
-def measured_energy(
+def sampled_energy(
     source: SampleSource,
     gpus: GpuRuns,
     span_s: TimeRange,
     *,
     known: Mapping[Place, RunDevice] = _NOT_RECORDED,
     within_s: TimeRange | None = None,
-) -> MeasuredEnergy:
+) -> SampledGpuEnergy:
     """Return the energy of GPUs, scaled to the `known` energies of a run.
 
     With `within_s`, the time around this range counts as far as there are samples.
@@ -96,10 +96,10 @@ def measured_energy(
         )
         if place in idle_of:
             idle_w.append(idle_of[place] * own.idle_ratio)
-    return MeasuredEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus), tuple(idle_w))
+    return SampledGpuEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus), tuple(idle_w))
 
 
-def energy_slots(measured: MeasuredEnergy, notes: list[str]) -> EnergySlots:
+def energy_slots(measured: SampledGpuEnergy, notes: list[str]) -> EnergySlots:
     """Return the slots with the idle power, and add a note if it is assumed."""
     idle_w: float | FloatArray = np.sum(measured.idle_w, axis=0)
     if len(measured.idle_w) < measured.gpus:

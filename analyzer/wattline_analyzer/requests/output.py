@@ -23,7 +23,7 @@ from wattline_analyzer.core.tables import (
     text_cell,
     text_columns,
 )
-from wattline_analyzer.requests.report import RequestReport, interval_of
+from wattline_analyzer.requests.report import RequestEnergyReport, interval_of
 from wattline_analyzer.requests.table import PERCENTILES, RequestGroup
 from wattline_exporter.requests.division.divide import EnergyPart
 
@@ -34,7 +34,7 @@ zeros in Wh.
 """
 
 
-def requests_output(report: RequestReport, top: int) -> CommandOutput:
+def requests_output(report: RequestEnergyReport, top: int) -> CommandOutput:
     """Return the groups and the `top` requests with the most energy."""
     parts: list[str | Table] = [f"warning: {warning}" for warning in report.warnings]
     parts += [_headline(report), groups_table(report), percentiles_table(report)]
@@ -45,7 +45,7 @@ def requests_output(report: RequestReport, top: int) -> CommandOutput:
     return CommandOutput(parts, _document(report, records), records)
 
 
-def request_columns(report: RequestReport) -> dict[str, Sequence[Any] | FloatArray]:
+def request_columns(report: RequestEnergyReport) -> dict[str, Sequence[Any] | FloatArray]:
     """Return the columns with one value for each request, the one with the most energy first."""
     table, energies, joules = report.table, report.energies, report.joules
     spans, order = table.spans, (-joules).argsort(kind="stable")
@@ -64,7 +64,9 @@ def request_columns(report: RequestReport) -> dict[str, Sequence[Any] | FloatArr
     }
 
 
-def _phase_columns(report: RequestReport, order: npt.NDArray[np.intp]) -> dict[str, FloatArray]:
+def _phase_columns(
+    report: RequestEnergyReport, order: npt.NDArray[np.intp]
+) -> dict[str, FloatArray]:
     """Return the energies of prefill and decode, not a number for requests whose first token is not
     known.
     """
@@ -81,7 +83,7 @@ def _phase_columns(report: RequestReport, order: npt.NDArray[np.intp]) -> dict[s
     return {f"{name}_energy_joules": column for name, column in columns.items()}
 
 
-def _headline(report: RequestReport) -> str:
+def _headline(report: RequestEnergyReport) -> str:
     spans = report.table.spans
     counts = (
         f"{spans.prompt_tokens.sum():,.0f} prompt tokens, "
@@ -130,7 +132,7 @@ def share_text(share: Figure) -> str:
     return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
 
 
-def groups_table(report: RequestReport) -> Table:
+def groups_table(report: RequestEnergyReport) -> Table:
     titles = ["Requests", "Energy", "Per request", "Per prompt token", "Per generated token"]
     money = (report.price.currency or "Cost") if report.price else None
     titles += [money] if money else []
@@ -139,7 +141,7 @@ def groups_table(report: RequestReport) -> Table:
     return Table("", columns, [_group_row(report, group) for group in report.groups])
 
 
-def percentiles_table(report: RequestReport) -> Table:
+def percentiles_table(report: RequestEnergyReport) -> Table:
     """Return percentiles of the energies of the requests of each group."""
     columns = [*_group_columns(report), *figure_columns(*(f"p{p:g}" for p in PERCENTILES))]
     largest_j = units.largest(
@@ -155,7 +157,7 @@ def percentiles_table(report: RequestReport) -> Table:
     return Table("Energy of one request: percentiles", columns, rows)
 
 
-def _group_columns(report: RequestReport) -> list[Column]:
+def _group_columns(report: RequestEnergyReport) -> list[Column]:
     return text_columns(*(report.by or ["Group"]))
 
 
@@ -163,7 +165,7 @@ def _group_cells(group: RequestGroup) -> list[Cell]:
     return [text_cell(key or "(none)") for key in group.keys or ("all",)]
 
 
-def _group_row(report: RequestReport, group: RequestGroup) -> list[Cell]:
+def _group_row(report: RequestEnergyReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
     largest_of_one_j = max(each.per_request_j[0] for each in report.groups)
     energy = Figure(group.energy_j, group.half_j)
@@ -210,7 +212,7 @@ def _count_cell(count: float) -> Cell:
     return Cell(f"{count:,.0f}", count)
 
 
-def most_table(report: RequestReport, top: int, labels: Sequence[str] = ()) -> Table:
+def most_table(report: RequestEnergyReport, top: int, labels: Sequence[str] = ()) -> Table:
     """Return the `top` requests with the most energy, with some of their labels."""
     joules, spans = report.joules, report.table.spans
     order = _most(joules, top)
@@ -249,7 +251,7 @@ def _most(joules: FloatArray, top: int) -> list[int]:
     return found
 
 
-def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
+def _group_record(report: RequestEnergyReport, group: RequestGroup) -> dict[str, Any]:
     energy = Figure(group.energy_j, group.half_j)
     cost = report.price.of(energy) if report.price else None
     emissions = (
@@ -276,7 +278,7 @@ def _group_record(report: RequestReport, group: RequestGroup) -> dict[str, Any]:
     }
 
 
-def _document(report: RequestReport, groups: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(report: RequestEnergyReport, groups: list[dict[str, Any]]) -> dict[str, Any]:
     energies = report.energies
     prompt, generated, context = report.tokens_j
     return {

@@ -16,12 +16,12 @@ from wattline_analyzer.requests.output import (
     share_text,
 )
 from wattline_analyzer.requests.plot import requests_plot
-from wattline_analyzer.requests.report import RequestReport
+from wattline_analyzer.requests.report import RequestEnergyReport
 
 _ROWS = 25
 
 
-def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> str:
+def requests_page(report: RequestEnergyReport, rows_file: str, *, simulated: bool) -> str:
     """Return the page; `rows_file` is the name of the file with a row for each request."""
     spans, groups = report.table.spans, groups_table(report)
     value, half, unit = energy_parts(report.median)
@@ -45,7 +45,7 @@ def requests_page(report: RequestReport, rows_file: str, *, simulated: bool) -> 
     )
 
 
-def _facts(report: RequestReport) -> Iterator[tuple[str, str, str]]:
+def _facts(report: RequestEnergyReport) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each figure of the whole."""
     energies, spans = report.energies, report.table.spans
     whole_j = energies.measured_j

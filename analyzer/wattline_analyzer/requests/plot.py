@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.report.plot import LIGHT, Theme, plot_style
-from wattline_analyzer.requests.report import RequestReport
+from wattline_analyzer.requests.report import RequestEnergyReport
 
 MOST_POINTS = 20_000
 _MOST_MODELS = 8
@@ -23,7 +23,7 @@ MANY_DECADES = 1_000.0
 """Ratio of the largest and the smallest value from which on only the powers of ten have labels."""
 
 
-def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
+def requests_plot(report: RequestEnergyReport, theme: Theme = LIGHT) -> bytes:
     """Return a PNG of all requests, or of MOST_POINTS evenly chosen ones; each model has its
     colour.
     """
@@ -35,7 +35,7 @@ def requests_plot(report: RequestReport, theme: Theme = LIGHT) -> bytes:
     return target.getvalue()
 
 
-def requests_figure(report: RequestReport, theme: Theme = LIGHT) -> Figure:
+def requests_figure(report: RequestEnergyReport, theme: Theme = LIGHT) -> Figure:
     """Return the plot with the current style; the legend of several models is beside the axes."""
     count = len(report.table.spans)
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))

@@ -15,7 +15,7 @@ from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergi
 
 
 @dataclass(frozen=True, slots=True)
-class RequestReport:
+class RequestEnergyReport:
     """Requests with their energies, and the options of the command; `run_id` is None for a time
     range.
     """

@@ -130,14 +130,14 @@ class FleetSource:
 def open_fleet(connection: ConnectionOptions) -> closing[FleetSource]:
     """Connect to a server, or open an exporter or a history. Raises FetchError."""
     from wattline_analyzer.core.sources.open import server_address
-    from wattline_analyzer.core.sources.promql import ExporterError, InstantServer
+    from wattline_analyzer.core.sources.promql import InstantServer, PromqlUnsupportedError
 
     address = server_address(connection.source)
     if address is not None:
         server = InstantServer(address, connection.access())
         try:
             server.dialect()
-        except ExporterError:
+        except PromqlUnsupportedError:
             server.close()
         except BaseException:
             server.close()

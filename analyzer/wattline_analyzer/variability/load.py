@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wattline.contract import metrics as m
 from wattline.contract.work import unit_of_one
 from wattline.figures import Figure, sum_of_correlated
-from wattline_analyzer.core.conditions import read_spans, within
+from wattline_analyzer.core.conditions import read_spans, samples_within
 from wattline_analyzer.core.phases import run_phase_spans
 from wattline_analyzer.core.run_report import Report, with_unit
 from wattline_analyzer.core.sample_table import RunFrames, samples
@@ -161,7 +161,7 @@ def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict
         ("temperature_celsius", m.GPU_TEMPERATURE, {"sensor": "gpu"}),
         ("power_watts", m.GPU_POWER, {}),
     ):
-        rows = within(
+        rows = samples_within(
             samples(table, metric, **more), inside if metric is m.GPU_POWER else read_spans(inside)
         )
         found[name] = sample_median(rows.value) if len(rows) else float("nan")

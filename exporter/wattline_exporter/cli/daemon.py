@@ -126,7 +126,7 @@ def make_daemon(
     carbon = carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None)
     health = DiskHealth(file.folder)
     history = HistoryWriter(History(settings.state_path), health) if settings.history else None
-    live, ledger = restore(file, carbon, limits)
+    live, ledger = restore_state(file, carbon, limits)
     live.simulation = str(simulated) if simulated else None
     if created and created.is_new and live.energy.meters:
         live.energy.expect_new_counters()
@@ -231,7 +231,9 @@ def make_daemon(
     )
 
 
-def restore(file: StateFile, carbon: CarbonFeeds, limits: RunLimits) -> tuple[LiveState, Ledger]:
+def restore_state(
+    file: StateFile, carbon: CarbonFeeds, limits: RunLimits
+) -> tuple[LiveState, Ledger]:
     """Return sensors and ledger as a previous exporter left them. Raises StateError."""
     saved = file.load()
     same_boot = saved.boot_id == read_boot_id()

@@ -63,7 +63,7 @@ HARDWARE_METRICS = (
 )
 
 
-def markdown() -> str:
+def conventions_table() -> str:
     """Return the table of the documentation."""
     rows = [
         f"| `{one.metric.name}`{_condition(one)} | `{one.name}` | {one.instrument} | {one.unit} | "

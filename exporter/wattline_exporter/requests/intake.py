@@ -40,7 +40,7 @@ def id_hash_of(request_id: str) -> int:
     return hash(request_id) or 1
 
 
-class RunTimes(NamedTuple):
+class RunSpan(NamedTuple):
     """Begin and end of a run in Unix seconds; the end is None while it runs."""
 
     begin_at: float
@@ -81,7 +81,7 @@ class RequestIds:
         self._late_before_s = -math.inf
         """Time up to which duplicates can no longer be found."""
 
-    def check(self, requests: RequestColumns, run: RunTimes, now: ClockReading) -> Checked:
+    def check(self, requests: RequestColumns, run: RunSpan, now: ClockReading) -> Checked:
         """Return the requests that count, whose ids are known from now on."""
         import numpy as np
 

@@ -19,7 +19,7 @@ from wattline_exporter.requests.intake import (
     RateLimit,
     Reason,
     RunIds,
-    RunTimes,
+    RunSpan,
     id_hash_of,
 )
 from wattline_exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
@@ -150,7 +150,7 @@ class RequestService(Service):
                 5,
             )
         accepted, id_hashes, refused = self._ids.of_run(run_id).check(
-            requests, RunTimes(run.begin_at, run.end_at), now
+            requests, RunSpan(run.begin_at, run.end_at), now
         )
         for reason, count in refused.items():
             self._counters.reject(reason, count)

@@ -17,7 +17,7 @@ from wattline_exporter.runs.lifecycle import ClockSteps, SlotProgress, has_livin
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.lookup import RunLookup
 from wattline_exporter.runs.marks import LateDoubts
-from wattline_exporter.runs.measure import measure
+from wattline_exporter.runs.measure import run_with_figures
 from wattline_exporter.runs.run_record import STORED, Cut, RunArchive, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, read_clocks
@@ -67,7 +67,7 @@ class Ledger:
             self.runs[run.run_id] = run
             if run.is_open:
                 self._unsaved.add(run.run_id)
-                restart.restore(run, last, now if same_boot else None, self._is_alive)
+                restart.restore_run(run, last, now if same_boot else None, self._is_alive)
                 self.ended += not run.running
             elif now.at - (run.ended_at or now.at) > self.limits.tail_s:
                 self._make_final(run)
@@ -299,7 +299,7 @@ class Ledger:
         """Return the run with its figures up to now, see `measure`."""
         if isinstance(run, Run):
             return run
-        return measure(
+        return run_with_figures(
             run, self._live.energy.meters, self._clock().s, self._live.simulation, so_far=so_far
         )
 

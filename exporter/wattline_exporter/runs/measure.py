@@ -36,7 +36,7 @@ _SCANNED_WITHIN_S = 2.0
 """Longest time since the last scan of a run's processes for which they count as alive."""
 
 
-def measure(
+def run_with_figures(
     run: RunRecord, meters: Meters, now_s: float, simulation: str | None, *, so_far: bool = False
 ) -> Run:
     """Return the run with its figures; `simulation` is the path of the simulated GPUs' state file.

@@ -65,7 +65,7 @@ def last_shutdown(saved: SavedState) -> Shutdown:
     return Shutdown(saved.saved_s, saved.saved_at, marks_at)
 
 
-def restore(
+def restore_run(
     run: RunRecord,
     last: Shutdown,
     now: ClockReading | None,

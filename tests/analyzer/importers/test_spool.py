@@ -10,7 +10,7 @@ from tests.analyzer.importers.sample_files import BEGIN_S, write_nvidia_smi_log
 from wattline_analyzer.importers.assemble import assemble_runs
 from wattline_analyzer.importers.content import ReadOptions
 from wattline_analyzer.importers.recognize import read_files
-from wattline_analyzer.importers.spool import Spool, StoredSamples, in_order
+from wattline_analyzer.importers.spool import Spool, StoredSamples, merge_by_time
 from wattline_analyzer.importers.text import read_lines
 from wattline_analyzer.importers.write_history import write_history
 
@@ -56,7 +56,7 @@ def test_in_order_sorts_and_keeps_first_of_one_time(spool):
     late = series_of(spool, [(float(t), 2.0) for t in range(9, 15)])
     early = series_of(spool, [(float(t), 1.0) for t in range(10)])
 
-    joined = in_order([late, early]).samples
+    joined = merge_by_time([late, early]).samples
     t, value = np.concatenate([[part.t, part.value] for part in joined.parts()], axis=1)
 
     assert sorted(set(t)) == list(range(15))

@@ -15,7 +15,7 @@ from tests.analyzer.run_reports import (
 )
 from wattline.contract import metrics as m
 from wattline.figures import Figure
-from wattline_analyzer.core.run_report import Price, UnitEnergy, UserInputs
+from wattline_analyzer.core.run_report import BoundaryUnitEnergy, Price, UserInputs
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.document import report_document
 
@@ -226,7 +226,9 @@ def test_boundaries_without_price_and_pue_have_no_cost(tmp_path):
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 0.2))
 def test_units_per_joule_has_same_relative_half_width(joules, relative):
-    inverse = UnitEnergy("steps", 1, None, Figure(joules, relative * joules)).units_per_joule
+    inverse = BoundaryUnitEnergy(
+        "steps", 1, None, Figure(joules, relative * joules)
+    ).units_per_joule
 
     assert inverse.value * joules == pytest.approx(1)
     assert inverse.half_width == pytest.approx(relative * inverse.value)

@@ -7,7 +7,7 @@ import pytest
 from tests.analyzer.node import NodeGpu, NodeRun
 from tests.analyzer.run_reports import POWER_STEPS, finding_codes, finding_texts, run_report
 from wattline_analyzer.core.devices import Calibration
-from wattline_analyzer.report.calibration import CalibrationError, parse
+from wattline_analyzer.report.calibration import CalibrationError, parse_calibrations
 from wattline_analyzer.report.document import report_document
 from wattline_analyzer.report.sections.report import report_tables
 
@@ -114,11 +114,11 @@ def test_budget_calibrated_gpu_has_no_calibration_advice(tmp_path):
 
 
 def test_parse_csv_and_yaml_give_same_calibrations():
-    csv = parse(
+    csv = parse_calibrations(
         f"# by the meter of bench 3\n{HEAD}GPU-0,0.954,-1.2,0.5,bench 3\nGPU-1,1.01,0,,\n",
         "cards.csv",
     )
-    yaml = parse(
+    yaml = parse_calibrations(
         "cards:\n- {uuid: GPU-0, gain: 0.954, offset_watts: -1.2, uncertainty_percent: 0.5, "
         "source: bench 3}\n"
         "- {uuid: GPU-1, gain: 1.01, offset_watts: 0}\n",
@@ -168,7 +168,7 @@ def test_parse_csv_and_yaml_give_same_calibrations():
 )
 def test_parse_invalid_file_is_rejected_in_one_line(text, name, reason):
     with pytest.raises(CalibrationError) as raised:
-        parse(text, name)
+        parse_calibrations(text, name)
 
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from wattline_analyzer.requests.report import RequestReport
+from wattline_analyzer.requests.report import RequestEnergyReport
 
 
 def report(**energies):
@@ -21,7 +21,7 @@ def report(**energies):
         "half_j": np.array([0.1, 0.5, 9.0]),
         "divided": SimpleNamespace(prefill_j=joules, decode_j=none, idle_j=none),
     }
-    return RequestReport(
+    return RequestEnergyReport(
         "r", None, SimpleNamespace(**known | energies), [], [], True, [], measured_half_j=0.4
     )
 

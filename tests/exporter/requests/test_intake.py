@@ -5,10 +5,10 @@ import pytest
 from wattline.contract.requests.served import ServedRequest
 from wattline_exporter.requests import intake
 from wattline_exporter.requests.division.columns import RequestColumns
-from wattline_exporter.requests.intake import RequestIds, RunTimes
+from wattline_exporter.requests.intake import RequestIds, RunSpan
 from wattline_exporter.sensors.readings import ClockReading
 
-RUN = RunTimes(1_000.0, None)
+RUN = RunSpan(1_000.0, None)
 
 
 def at(unix_s, step_s=0.0):

@@ -155,7 +155,7 @@ def save(node, state):
 
 
 def test_measure_counters_do_not_fall_while_start_settles(tmp_path):
-    from wattline_exporter.runs.measure import measure
+    from wattline_exporter.runs.measure import run_with_figures
 
     state = StateFile(tmp_path)
     node = LedgerNode(state)
@@ -164,7 +164,7 @@ def test_measure_counters_do_not_fall_while_start_settles(tmp_path):
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        measured = measure(run, node.live.energy.meters, node.now_s, None)
+        measured = run_with_figures(run, node.live.energy.meters, node.now_s, None)
         values += [device.energy_j.number for device in measured.devices]
     state.close()
 

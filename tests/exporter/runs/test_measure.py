@@ -10,7 +10,7 @@ from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.totals import ZERO_TOTALS, MeterTotals
 from wattline_exporter.meter.uncertainty import mark_at_totals
 from wattline_exporter.runs import marks
-from wattline_exporter.runs.measure import measure
+from wattline_exporter.runs.measure import run_with_figures
 from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll
@@ -58,7 +58,7 @@ def test_phase_energy_while_another_device_is_silent_never_falls():
             marks.start_phase(run, meters, Cut(PHASE_S, "second"))
         if run.begin:
             marks.settle(run, meters, t_s)
-            phases = measure(run, meters, t_s, None).phases
+            phases = run_with_figures(run, meters, t_s, None).phases
             shown_j += [
                 phase.energies_j["gpu"].number if phase.energies_j else 0.0
                 for phase in phases
@@ -85,11 +85,11 @@ def test_energies_at_end_bounded_by_power_limit_do_not_fall():
     for step in range(1_000):
         t_s = BEGIN_S + step * 0.047
         meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * t_s, 300.0, 300.0))
-        shown = measure(run, meters, t_s, None)
+        shown = run_with_figures(run, meters, t_s, None)
         ended = deepcopy(run)
         ended.end_s = t_s
         marks.finish(ended, meters)
-        final = measure(ended, meters, t_s, None)
+        final = run_with_figures(ended, meters, t_s, None)
         assert final.energy().number >= shown.energy().number
         assert all(
             final.phases[0].energies_j["gpu"].number >= phase.energies_j["gpu"].number
@@ -107,21 +107,21 @@ def test_energy_so_far_is_known_from_the_first_second():
         meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * math.floor(t_s * 10) / 10, 300.0, 300.0))
     run.begin = marks.take_marks(run, meters, BEGIN_S, {})
     run.cuts.append(Cut(BEGIN_S, "first", marks=run.begin))
-    (device,) = measure(run, meters, BEGIN_S + 0.5, None, so_far=True).devices
+    (device,) = run_with_figures(run, meters, BEGIN_S + 0.5, None, so_far=True).devices
 
     energy = device.energy_j
     assert abs(energy.number - 300 * 0.5) <= energy.half_width < 300
     assert energy.bias == pytest.approx(  # the sensor reads -9 to +3 %
         [energy.number * (1 / ratio - 1) for ratio in (1.03, 0.91)]
     )
-    assert measure(run, meters, BEGIN_S + 0.5, None).devices == ()
+    assert run_with_figures(run, meters, BEGIN_S + 0.5, None).devices == ()
 
 
 def test_run_on_no_gpu_is_noted_after_a_minute_while_it_runs():
     """GPU on which none of its processes has been found yet; the note goes when one is found."""
     run = record(discovers=True)
-    notes = [measure(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
+    notes = [run_with_figures(run, {}, BEGIN_S + age_s, None).notes for age_s in (59.0, 61.0)]
     run.seen_on.append(GPU.id)
 
     assert notes == [(), (NO_GPU_FOUND,)]
-    assert measure(run, {}, BEGIN_S + 61.0, None).notes == ()
+    assert run_with_figures(run, {}, BEGIN_S + 61.0, None).notes == ()

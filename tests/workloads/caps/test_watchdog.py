@@ -14,7 +14,7 @@ from wattline_exporter.simulation import Fault
 from wattline_workloads.caps import journal as caps_journal
 from wattline_workloads.caps import watchdog as caps_watchdog
 from wattline_workloads.caps.gpu_set import CapsError
-from wattline_workloads.caps.journal import Holder, InitialPowerLimit, Journal
+from wattline_workloads.caps.journal import InitialPowerLimit, Journal, JournalHolder
 
 BEFORE_W = [700.0, 500.0]
 FOLDER = Path("/scratch/state/wattline/caps")
@@ -34,7 +34,7 @@ def journal(nvml_testbed):
     nvml_testbed.journals.mkdir(parents=True)
     gpu = nvml_testbed.simulation.gpus[0]
     journal_of_gpu = Journal(
-        Holder.this_process(),
+        JournalHolder.this_process(),
         str(nvml_testbed.simulation.path),
         (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),),
     )
@@ -215,12 +215,12 @@ def test_caps_under_slurm_warn_before_start(nvml_testbed):
 
 
 def test_holder_with_reused_pid_is_not_alive(nvml_testbed, capped_sweep):
-    holder = Holder(**nvml_testbed.journal()["holder"])
+    holder = JournalHolder(**nvml_testbed.journal()["holder"])
     assert holder.is_alive
-    assert not Holder(
+    assert not JournalHolder(
         holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id
     ).is_alive
-    assert not Holder(
+    assert not JournalHolder(
         holder.pid, holder.started_ticks, holder.pid_namespace, "another boot"
     ).is_alive
     capped_sweep.process.kill()

@@ -4,7 +4,7 @@ import pytest
 
 from wattline_workloads.plans import load as plan_file
 from wattline_workloads.plans.load import PlanFile, PlanFileError
-from wattline_workloads.plans.steps import Step
+from wattline_workloads.plans.steps import PlanStep
 
 PLANS = Path(__file__).parents[3] / "workloads" / "docs" / "examples"
 
@@ -33,7 +33,7 @@ def plan_error(read, tmp_path):
     return error_of
 
 
-def _settings(steps: tuple[Step, ...]) -> list[tuple[object, ...]]:
+def _settings(steps: tuple[PlanStep, ...]) -> list[tuple[object, ...]]:
     return [(*step.settings.values(), step.repeat) for step in steps]
 
 

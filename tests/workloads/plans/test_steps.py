@@ -1,12 +1,12 @@
 from itertools import product
 
 from wattline_workloads.plans.model import WorkloadPlan
-from wattline_workloads.plans.steps import Step, complete_schedule, expand_steps, order_steps
+from wattline_workloads.plans.steps import PlanStep, complete_schedule, expand_steps, order_steps
 
-SIX_STEPS = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
+SIX_STEPS = tuple(PlanStep(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 
 
-def _names(steps: tuple[Step, ...]) -> str:
+def _names(steps: tuple[PlanStep, ...]) -> str:
     return " ".join(f"{step.case}{step.repeat}" for step in steps)
 
 

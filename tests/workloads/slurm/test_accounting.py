@@ -18,7 +18,7 @@ from wattline.contract.run import RunDevice
 from wattline.figures import Figure, unknown
 from wattline_workloads.slurm import accounting
 from wattline_workloads.slurm.accounting import write_energy
-from wattline_workloads.slurm.job import Job, SlurmError
+from wattline_workloads.slurm.job import PrologJob, SlurmError
 
 SCONTROL = """#!/bin/sh
 echo "NodeName=n1 Arch=x86_64 NodeAddr=127.0.0.1 NodeHostName=n1"
@@ -63,14 +63,14 @@ def change_device(api: tuple[RunApi, str], run_id: str, energy_j: Figure) -> Non
     api[0].runs[run_id] = replace(api[0].runs[run_id], devices=(device,))
 
 
-def job(address: str, job_id: str = "7", restarts: int = 0) -> Job:
+def job(address: str, job_id: str = "7", restarts: int = 0) -> PrologJob:
     environ = {
         "SLURM_JOB_ID": job_id,
         "SLURM_CLUSTER_NAME": "lab",
         "SLURM_JOB_RESTART_COUNT": str(restarts),
     }
     port = address.rpartition(":")[2]
-    return Job.of(
+    return PrologJob.of(
         {**environ, "SLURM_JOB_NODELIST": "n1", "WATTLINE_NODE_URL": f"http://{{address}}:{port}"}
     )
 
@@ -92,7 +92,7 @@ def test_energy_of_a_task_is_written_to_its_record_only(database, api) -> None:
     (database / "records").write_text("7|\n")
     task = job(api[1])
     environ = {**task.environ, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "6"}
-    assert write_energy(Job.of(environ), print)
+    assert write_energy(PrologJob.of(environ), print)
     assert "where jobid=7_6 cluster=lab" in (database / "calls").read_text()
 
 
@@ -201,7 +201,7 @@ def test_earlier_attempt_on_another_node_is_not_added_again(database, api) -> No
             "WATTLINE_NODE_URL": "http://127.0.0.1:{address}",
         }
         messages: list[str] = []
-        assert write_energy(Job.of(environ), messages.append) == (
+        assert write_energy(PrologJob.of(environ), messages.append) == (
             "wattline: energy_joules=140.0 uncertainty_joules=1.4 nodes=1/2 attempts=2"
         )
     assert messages == [

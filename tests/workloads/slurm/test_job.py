@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from wattline_workloads.slurm.job import Job, JobDetails, SlurmError, outcome_of
+from wattline_workloads.slurm.job import JobDetails, PrologJob, SlurmError, slurm_outcome
 
 ENVIRON = {
     "SLURM_JOB_ID": "4711",
@@ -42,36 +42,36 @@ def test_details_of_the_task_with_the_id_of_its_array_are_its_own(scontrol: Path
     ):
         for lines in ((own, other), (other, own)):
             scontrol.write_text("".join(lines))
-            details = Job.of(ENVIRON).details()
+            details = PrologJob.of(ENVIRON).details()
             assert (details.exit_code, details.reason) == ("0:0", "None")
 
 
 def test_details_of_a_job_whose_name_is_no_utf8_are_read(scontrol: Path) -> None:
     scontrol.write_bytes(LINE.encode().replace(b"it's", b"caf\xe9"))
-    job = Job.of(ENVIRON)
+    job = PrologJob.of(ENVIRON)
     assert job.labels(job.details())["job_name"] == "caf\ufffd a=b UserId=c"
 
 
 def test_job_has_the_run_id_that_discovery_gives_it() -> None:
-    assert Job.of(ENVIRON).run_id(0) == "slurm-lab-4711"
+    assert PrologJob.of(ENVIRON).run_id(0) == "slurm-lab-4711"
     assert (
-        Job.of({**ENVIRON, "SLURM_CLUSTER_NAME": "my lab!" + "x" * 80}).run_id(0)
+        PrologJob.of({**ENVIRON, "SLURM_CLUSTER_NAME": "my lab!" + "x" * 80}).run_id(0)
         == f"slurm-my_lab_{'x' * 46}-4711"
     )
-    assert Job.of({"SLURM_JOB_ID": "5"}).run_id(0) == "slurm-cluster-5"
+    assert PrologJob.of({"SLURM_JOB_ID": "5"}).run_id(0) == "slurm-cluster-5"
 
 
 def test_requeued_job_has_a_number_in_its_run_id() -> None:
-    job = Job.of({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "2"})
+    job = PrologJob.of({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "2"})
     assert job.run_id(job.restarts) == "slurm-lab-4711.3"
     assert job.ending_run_ids() == ["slurm-lab-4711.3", "slurm-lab-4711.2"]
     assert [job.attempt_of(run_id) for run_id in job.ending_run_ids()] == [3, 2]
-    assert Job.of(ENVIRON).ending_run_ids() == ["slurm-lab-4711"]
+    assert PrologJob.of(ENVIRON).ending_run_ids() == ["slurm-lab-4711"]
 
 
 def test_environment_without_a_job_is_an_error() -> None:
     with pytest.raises(SlurmError, match="SLURM_JOB_ID is not set"):
-        Job.of({"SLURM_JOB_ID": "4711; rm"})
+        PrologJob.of({"SLURM_JOB_ID": "4711; rm"})
 
 
 def test_details_are_parsed_with_any_job_name() -> None:
@@ -81,7 +81,7 @@ def test_details_are_parsed_with_any_job_name() -> None:
 
 
 def test_labels_have_printable_values_and_those_allowed() -> None:
-    job = Job.of({**ENVIRON, "SLURM_JOB_ACCOUNT": "phy\nsics\x1b"})
+    job = PrologJob.of({**ENVIRON, "SLURM_JOB_ACCOUNT": "phy\nsics\x1b"})
     labels = {"discovered": "slurm", "user": "ada", "account": "physics", "partition": "gpu"}
     assert job.labels(JobDetails()) == labels
     assert job.labels(JobDetails(job_name="n" * 200))["job_name"] == "n" * 128
@@ -91,7 +91,7 @@ def test_labels_have_printable_values_and_those_allowed() -> None:
         "array_id": "4700",
     }
     assert job.gpus() == ["0", "3"]
-    assert Job.of({"SLURM_JOB_ID": "5"}).gpus() == []
+    assert PrologJob.of({"SLURM_JOB_ID": "5"}).gpus() == []
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_labels_have_printable_values_and_those_allowed() -> None:
 def test_outcome_follows_exit_code_signal_and_reason(
     exit_code: str, reason: str, outcome: str
 ) -> None:
-    assert outcome_of(exit_code, reason) == outcome
+    assert slurm_outcome(exit_code, reason) == outcome

@@ -11,9 +11,6 @@ from typing import Any
 from wattline.client.api import RETRIED, Api, ExporterError, RejectedRequestError
 from wattline.client.messages import log_message_once
 
-CLIENT_RUN, CLIENT_RUN_LABEL = "Wattline-Run", "client_run"
-"""Header in which a client names its run to the server, and the label that its requests then have.
-"""
 MAX_QUEUED = 20_000
 """Limit of the requests that wait; further ones are dropped and counted."""
 MAX_BATCH = 2_000
@@ -23,19 +20,6 @@ FLUSH_WITHIN_S = 5.0
 _INVALID = (400, 413, 422)
 _FIELDS = ("id", "started_at", "ended_at", "prompt_tokens", "generated_tokens")
 _OPTIONAL_FIELDS = {"first_token_at": None, "cached_tokens": 0}
-
-
-def client_run_mark(run_id: str) -> str:
-    """Return the begin of the ids of a run's requests, which some servers repeat in their own
-    ids.
-    """
-    return f"wattline~{run_id}~"  # a run's id has no tilde
-
-
-def client_run_of(request_id: str) -> str | None:
-    """Return the client's run of a request, from a server's id that has the client's one."""
-    parts = request_id.split("~", 2)
-    return parts[1] if len(parts) > 2 and parts[0].endswith("wattline") else None
 
 
 class RequestQueue:

@@ -90,7 +90,7 @@ def systematic_band(name: str, architecture: str) -> SystematicBand:
     return sensor.band if sensor and sensor.band else UNKNOWN_BAND
 
 
-def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float]:
+def band_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float]:
     """Return the limits of the true value minus the reading; the band is of the reading, relative
     to the true value.
     """
@@ -102,4 +102,4 @@ def gpu_limits_j(energy_j: float, name: str, architecture: str) -> tuple[float, 
     """Return the limits of the true value minus the reading of a GPU, by its name and
     architecture.
     """
-    return sensor_limits_j(energy_j, systematic_band(name, architecture))
+    return band_limits_j(energy_j, systematic_band(name, architecture))

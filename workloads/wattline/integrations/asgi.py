@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from wattline.client.messages import log_message_once
-from wattline.client.request_queue import CLIENT_RUN, CLIENT_RUN_LABEL
+from wattline.contract.requests.served import CLIENT_RUN_HEADER, CLIENT_RUN_LABEL
 from wattline.integrations.answer_energy import AnswerEnergy
 from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
 from wattline.integrations.usage import (
@@ -238,7 +238,7 @@ class _Exchange:
             "model": self._usage.model or request.get("model"),
             "user": request.get("user"),
             "route": self._scope["path"],
-            CLIENT_RUN_LABEL: _header(self._scope["headers"], CLIENT_RUN.lower().encode()),
+            CLIENT_RUN_LABEL: _header(self._scope["headers"], CLIENT_RUN_HEADER.lower().encode()),
             "api_key": hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS] if key else None,
         }
         return {

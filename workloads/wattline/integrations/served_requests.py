@@ -16,12 +16,9 @@ from wattline.client import api as run_api
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, log_message_once
 from wattline.contract.api import NO_GPU, NO_GPU_FOUND
+from wattline.contract.requests.served import SERVER_LABEL, SERVER_WORKLOAD
 from wattline.runs.run import ActiveRun
 
-WORKLOAD, SERVER_LABEL = "llm-server", "server"
-"""Workload and label of the runs that servers start for their reports, as in the exporter's
-contract.
-"""
 _DISCOVERED = "discovered"
 ANSWER_ENERGY = "WATTLINE_ANSWER_ENERGY"
 """With the value 1, the ASGI middleware adds the energy of a request to its answer."""
@@ -188,7 +185,7 @@ def _run_of_server(name: str) -> ActiveRun:
     """Return the started run; its id is None if the exporter cannot be reached."""
     run_id = None if os.environ.get(run_api.RUN_ID) else known_run(_exporter(), own_processes())
     return ActiveRun(
-        WORKLOAD, {SERVER_LABEL: name}, None, None, quiet=True, known_run=run_id
+        SERVER_WORKLOAD, {SERVER_LABEL: name}, None, None, quiet=True, known_run=run_id
     ).start()
 
 
@@ -209,7 +206,10 @@ def known_run(api: Api, pids: Iterable[int]) -> str | None:
 
 def is_job(run: Mapping[str, Any]) -> bool:
     """Return True for the run of a job that loads a server."""
-    return run["workload"] == WORKLOAD and not {SERVER_LABEL, _DISCOVERED} & run["labels"].keys()
+    return (
+        run["workload"] == SERVER_WORKLOAD
+        and not {SERVER_LABEL, _DISCOVERED} & run["labels"].keys()
+    )
 
 
 def own_processes(proc: Path = _PROC) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from wattline.client.messages import log_message_once
-from wattline.client.request_queue import CLIENT_RUN_LABEL, client_run_of
+from wattline.contract.requests.served import CLIENT_RUN_LABEL, client_run_of
 from wattline.integrations.served_requests import Served, ServedRequests
 
 _reporters: list[ServedRequests] = []

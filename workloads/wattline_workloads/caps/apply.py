@@ -17,9 +17,9 @@ from wattline_workloads.caps import journal as caps_journal
 from wattline_workloads.caps.gpu_set import Cap, CapsError, GpuSet
 from wattline_workloads.caps.journal import (
     TOLERANCE_W,
-    Holder,
     InitialPowerLimit,
     Journal,
+    JournalHolder,
     open_journal_gpus,
 )
 from wattline_workloads.caps.watchdog import ENDS_WITHIN_S, start_caps_watchdog, survival_warning
@@ -233,12 +233,12 @@ def _claim(gpus: GpuSet, folder: Path, log: Callable[[str], None]) -> tuple[Path
         )
         for limit in initial:  # this checks the permission, which clock locks need, too
             gpus.set_power_limit(limit.uuid, limit.power_limit_w)
-        journal = Journal(Holder.this_process(), gpus.simulation, initial)
+        journal = Journal(JournalHolder.this_process(), gpus.simulation, initial)
         return journal.write(folder), journal
 
 
 def _reject_shared(other: Journal, gpus: GpuSet) -> None:
-    if other.holder == Holder.this_process():
+    if other.holder == JournalHolder.this_process():
         raise CapsError(
             "this process already holds caps; leave `restoring_caps` before entering it again"
         )

@@ -24,8 +24,10 @@ _LIMITS_KEY = "cards"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Unique identity of a process over reused pids, containers and reboots."""
+class JournalHolder:
+    """Process that holds a journal, identified uniquely over reused pids, containers and
+    reboots.
+    """
 
     pid: int
     started_ticks: int
@@ -33,7 +35,7 @@ class Holder:
     boot_id: str
 
     @classmethod
-    def this_process(cls) -> Holder:
+    def this_process(cls) -> JournalHolder:
         return cls(os.getpid(), started_ticks(os.getpid()) or 0, _pid_namespace(), kernel_boot_id())
 
     @property
@@ -59,7 +61,7 @@ class InitialPowerLimit:
 class Journal:
     """Initial limits of GPUs, and the caps that a process has set."""
 
-    holder: Holder
+    holder: JournalHolder
     simulation: str | None
     initial_limits: tuple[InitialPowerLimit, ...]
     limit_w: float | None = None
@@ -101,7 +103,7 @@ def read_journal(path: Path) -> Journal:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         limits = tuple(InitialPowerLimit(**limit) for limit in content.pop(_LIMITS_KEY))
-        return Journal(Holder(**content.pop("holder")), initial_limits=limits, **content)
+        return Journal(JournalHolder(**content.pop("holder")), initial_limits=limits, **content)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -20,14 +20,14 @@ from wattline_workloads.plans.model import (
     WorkloadPlan,
     parse_job_options,
 )
-from wattline_workloads.plans.steps import PlannedRun, Step, step_gpus
+from wattline_workloads.plans.steps import PlannedRun, PlanStep, step_gpus
 
 _COUNTS = ("repetitions", "iterations", "epochs", "requests", "steps")
 _INDENT = " " * 8
 
 
 def check_caps_of_gpus(
-    all_steps: Sequence[Step], address: str, environ: Mapping[str, str]
+    all_steps: Sequence[PlanStep], address: str, environ: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line with the result of the check of all caps against the limits of their GPUs.
 
@@ -60,7 +60,7 @@ def check_caps_of_gpus(
 
 def lines(
     plan: WorkloadPlan,
-    all_steps: Sequence[Step],
+    all_steps: Sequence[PlanStep],
     results: str,
     exporter: str,
     checked: Sequence[str],
@@ -83,7 +83,7 @@ def lines(
     yield "dry run: nothing was changed"
 
 
-def _step(step: Step) -> Iterator[str]:
+def _step(step: PlanStep) -> Iterator[str]:
     for run in step.runs:
         program = ["workloads job", run.job] if run.job else []
         command = " ".join(part for part in (*program, shlex.join(run.arguments)) if part)
@@ -99,7 +99,7 @@ def _step(step: Step) -> Iterator[str]:
         yield f"{_INDENT}under MPS"
 
 
-def _caps(step: Step) -> list[str]:
+def _caps(step: PlanStep) -> list[str]:
     caps = []
     if POWER_LIMIT in step.settings:
         caps.append(f"a power limit of {step.settings[POWER_LIMIT]} W")
@@ -108,7 +108,7 @@ def _caps(step: Step) -> list[str]:
     return caps
 
 
-def _changes(plan: WorkloadPlan, all_steps: Sequence[Step]) -> Iterator[str]:
+def _changes(plan: WorkloadPlan, all_steps: Sequence[PlanStep]) -> Iterator[str]:
     limited = [step for step in all_steps if POWER_LIMIT in step.settings]
     locked = [step for step in all_steps if SM_CLOCK in step.settings]
     if limited:
@@ -131,7 +131,7 @@ def _changes(plan: WorkloadPlan, all_steps: Sequence[Step]) -> Iterator[str]:
         yield f"pauses for {plan.pause_seconds:g} s before each step"
 
 
-def _megahertz(step: Step) -> str:
+def _megahertz(step: PlanStep) -> str:
     return f"{float(step.settings[SM_CLOCK]) / 1e6:g}"
 
 
@@ -141,7 +141,7 @@ def _on(gpus: Sequence[str] | None) -> str:
     return "all GPUs" if "all" in gpus else f"GPU {', '.join(gpus)}"
 
 
-def _of_all(chosen: Sequence[Step]) -> str:
+def _of_all(chosen: Sequence[PlanStep]) -> str:
     named = [step_gpus(step) for step in chosen]
     if any(gpus is None for gpus in named):
         return "the GPU here"
@@ -152,7 +152,7 @@ def _amount(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _total(plan: WorkloadPlan, all_steps: Sequence[Step]) -> str:
+def _total(plan: WorkloadPlan, all_steps: Sequence[PlanStep]) -> str:
     known_s = [seconds for step in all_steps if (seconds := _seconds(step)) is not None]
     unknown = len(all_steps) - len(known_s)
     total = _length(sum(known_s) + plan.pause_seconds * len(all_steps)) if known_s else ""
@@ -170,7 +170,7 @@ def _length(seconds: float | None) -> str:
     return f"about {seconds:g} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
 
 
-def _seconds(step: Step) -> float | None:
+def _seconds(step: PlanStep) -> float | None:
     """Return the duration of the longest run, None if a run has no fixed duration."""
     lengths_s = [_seconds_of(run) for run in step.runs if not run.background]
     known_s = [length_s for length_s in lengths_s if length_s is not None]

@@ -8,10 +8,10 @@ from wattline.client.gpus import GpusError, choose_gpus
 from wattline.contract.api import Gpus, unknown_gpu
 from wattline_workloads.caps.gpu_set import Cap
 from wattline_workloads.plans.model import POWER_LIMIT, SM_CLOCK, PlanError
-from wattline_workloads.plans.steps import Step, step_gpus
+from wattline_workloads.plans.steps import PlanStep, step_gpus
 
 
-def cap_of(step: Step) -> Cap | None:
+def cap_of(step: PlanStep) -> Cap | None:
     """Return the power limit or the clock that a step sets, None without one."""
     if POWER_LIMIT in step.settings:
         return Cap("power_limit_watts", float(step.settings[POWER_LIMIT]))
@@ -20,12 +20,12 @@ def cap_of(step: Step) -> Cap | None:
     return None
 
 
-def caps_of(all_steps: Iterable[Step]) -> list[Cap]:
+def caps_of(all_steps: Iterable[PlanStep]) -> list[Cap]:
     """Return each cap of the steps once."""
     return list(dict.fromkeys(cap for step in all_steps if (cap := cap_of(step)) is not None))
 
 
-def capped_gpus(step: Step, here: Gpus, environ: Mapping[str, str]) -> Sequence[str] | None:
+def capped_gpus(step: PlanStep, here: Gpus, environ: Mapping[str, str]) -> Sequence[str] | None:
     """Return the GPUs that a step with a cap names; None is the only GPU of the node. Raises
     PlanError.
     """
@@ -41,7 +41,9 @@ def capped_gpus(step: Step, here: Gpus, environ: Mapping[str, str]) -> Sequence[
     return named
 
 
-def capped_uuids(all_steps: Iterable[Step], here: Gpus, environ: Mapping[str, str]) -> list[str]:
+def capped_uuids(
+    all_steps: Iterable[PlanStep], here: Gpus, environ: Mapping[str, str]
+) -> list[str]:
     """Return each GPU once on which a step sets a cap. Raises PlanError."""
     capped = [capped_gpus(step, here, environ) for step in all_steps if cap_of(step) is not None]
     return list(

@@ -25,7 +25,7 @@ from wattline_workloads.plans.model import (
     Tenant,
     WorkloadPlan,
 )
-from wattline_workloads.plans.steps import Step, StepError, StepPath, expand_steps
+from wattline_workloads.plans.steps import PlanStep, StepError, StepPath, expand_steps
 
 _MODELS: Mapping[str, type[BaseModel]] = {
     "": WorkloadPlan,
@@ -99,7 +99,7 @@ class PlanFile:
     """Parsed plan file."""
 
     plan: WorkloadPlan
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     """Steps in the order of the file."""
     content: bytes
     notes: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from wattline_workloads.plans.step_runner import (
     journal_entries,
     open_job_environment,
 )
-from wattline_workloads.plans.steps import PlannedRun, Step
+from wattline_workloads.plans.steps import PlannedRun, PlanStep
 from wattline_workloads.runner import nsys
 
 _COOL_DOWN_POLL_S = 1.0
@@ -86,7 +86,7 @@ class PlanRunner:
     def __init__(
         self,
         plan: WorkloadPlan,
-        all_steps: Sequence[Step],
+        all_steps: Sequence[PlanStep],
         results: ResultsFolder,
         context: RunnerContext,
     ) -> None:
@@ -137,7 +137,7 @@ class PlanRunner:
                 f"stopped, since {which} failed; fix the job, or give --on-failure continue"
             )
 
-    def _left(self) -> list[tuple[int, Step]]:
+    def _left(self) -> list[tuple[int, PlanStep]]:
         """Return the remaining steps; warm-ups are repeated if any measurement remains."""
         done = self._results.steps_done()
         numbered = list(enumerate(self._steps, 1))
@@ -158,7 +158,7 @@ class PlanRunner:
                     )
 
     @contextlib.contextmanager
-    def _capped(self, left: Sequence[Step]) -> Iterator[None]:
+    def _capped(self, left: Sequence[PlanStep]) -> Iterator[None]:
         """Check all caps first, and restore the earlier limits on exit."""
         caps = gpus.caps_of(left)
         if not caps:
@@ -181,7 +181,7 @@ class PlanRunner:
             return run
         return replace(run, gpus=tuple(self._uuids(run.gpus)))
 
-    def _run_step(self, number: int, step: Step, left: Sequence[str]) -> None:
+    def _run_step(self, number: int, step: PlanStep, left: Sequence[str]) -> None:
         begin_s = time.monotonic()
         now = PlanStatus(
             number, len(self._steps), step.title, "pausing", left, self._left_s(len(left) + 1)
@@ -226,7 +226,7 @@ class PlanRunner:
             self._context.progress.show(now)
             time.sleep(min(_POLL_S, max(0.0, until_s - time.monotonic())))
 
-    def _execute(self, number: int, step: Step) -> None:
+    def _execute(self, number: int, step: PlanStep) -> None:
         step = replace(step, runs=tuple(self._by_uuid(run) for run in step.runs))
         attempt = self._results.attempts(number) + 1
         logs = self._results.folder / f"step-{number}-{attempt}"
@@ -256,7 +256,7 @@ class PlanRunner:
             self._setter.confirm()
 
     def _record(
-        self, number: int, attempt: int, step: Step, step_runner: StepRunner, note: str | None
+        self, number: int, attempt: int, step: PlanStep, step_runner: StepRunner, note: str | None
     ) -> None:
         """Run the step and write an entry per run, also after an interruption."""
         interrupted = False
@@ -277,7 +277,7 @@ class PlanRunner:
                 journal_entries(number, attempt, step, step_runner, interrupted=interrupted)
             )
 
-    def _report_failures(self, step: Step, step_runner: StepRunner) -> None:
+    def _report_failures(self, step: PlanStep, step_runner: StepRunner) -> None:
         last = {entry.run_id: entry for entry in self._results.entries}
         for child in step_runner.children:
             entry = last[child.run_id]

@@ -17,7 +17,7 @@ from wattline_workloads.mps.daemon import MpsError
 from wattline_workloads.plans import results
 from wattline_workloads.plans.child import ChildRun, PlanContext
 from wattline_workloads.plans.results import JournalEntry
-from wattline_workloads.plans.steps import Step
+from wattline_workloads.plans.steps import PlanStep
 
 _POLL_S = 0.05
 _ATTACHED_WITHIN_S = 5.0  # a job at the barrier has warmed up and is an MPS client
@@ -83,7 +83,7 @@ class StepRunner:
     """Runs of one step; `children` stays valid after `run` has raised."""
 
     def __init__(
-        self, step: Step, context: PlanContext, environ: Mapping[str, str], hooks: StepHooks
+        self, step: PlanStep, context: PlanContext, environ: Mapping[str, str], hooks: StepHooks
     ) -> None:
         self._step = step
         self._context = context
@@ -199,7 +199,7 @@ def open_job_environment(
 
 
 def journal_entries(
-    number: int, attempt: int, step: Step, step_runner: StepRunner, *, interrupted: bool
+    number: int, attempt: int, step: PlanStep, step_runner: StepRunner, *, interrupted: bool
 ) -> list[JournalEntry]:
     """Return the entries of a step's runs; `interrupted` is True if a signal or an error outside
     the jobs ended it.

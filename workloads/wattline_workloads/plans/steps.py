@@ -60,7 +60,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One run, or several concurrent runs, under one setting."""
 
     case: str
@@ -80,7 +80,7 @@ class Step:
         return " ".join([self.case, *settings, f"repeat {self.repeat}"])
 
 
-def expand_steps(plan: WorkloadPlan) -> tuple[Step, ...]:
+def expand_steps(plan: WorkloadPlan) -> tuple[PlanStep, ...]:
     """Return the steps in file order: entries, points of the sweep, repeats. Raises StepError."""
     return tuple(
         step
@@ -89,15 +89,15 @@ def expand_steps(plan: WorkloadPlan) -> tuple[Step, ...]:
     )
 
 
-def idle_step(plan: WorkloadPlan) -> Step:
+def idle_step(plan: WorkloadPlan) -> PlanStep:
     """Return the step that measures idle power."""
     labels = {"experiment": plan.experiment or plan.name, **plan.labels, "phase": "idle"}
     gpus = tuple(plan.gpus or _all_gpus(plan)) or ("all",)
     run = PlannedRun("sleep", (f"--duration={plan.idle_seconds:g}",), None, gpus, labels)
-    return Step("idle", 0, (run,), phase="idle")
+    return PlanStep("idle", 0, (run,), phase="idle")
 
 
-def step_gpus(step: Step) -> tuple[str, ...] | None:
+def step_gpus(step: PlanStep) -> tuple[str, ...] | None:
     """Return the GPUs of all runs of the step, None if a run names none."""
     named = [run.gpus for run in step.runs]
     if any(gpus is None for gpus in named):
@@ -139,7 +139,7 @@ def _case(plan: WorkloadPlan, index: int) -> str:
     return entry.name or (kind if plain else f"{kind}-{index + 1}")
 
 
-def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> Iterator[Step]:
+def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> Iterator[PlanStep]:
     mps = plan.mps if entry.mps is None else entry.mps
     for point in _grid(entry.sweep):
         for repeat in range(1, (entry.repeats or plan.repeats) + 1):
@@ -167,7 +167,7 @@ def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) ->
                     "runs",
                     index,
                 )
-            yield Step(case, repeat, runs, point, mps)
+            yield PlanStep(case, repeat, runs, point, mps)
 
 
 def _grid(sweep: Mapping[str, list[Scalar]]) -> Iterator[dict[str, Scalar]]:
@@ -290,7 +290,7 @@ def _labelled(run: PlannedRun, labels: Mapping[str, str], *, mps: bool) -> Plann
     return replace(run, labels=own)
 
 
-def order_steps(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:
+def order_steps(steps: Sequence[PlanStep], order: Order, seed: int) -> tuple[PlanStep, ...]:
     """Sort the steps: `interleaved` runs the first repeat of each entry, then the second;
     `shuffled` is random.
     """
@@ -303,7 +303,9 @@ def order_steps(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, .
     return tuple(steps)
 
 
-def complete_schedule(plan: WorkloadPlan, in_file_order: Sequence[Step]) -> tuple[Step, ...]:
+def complete_schedule(
+    plan: WorkloadPlan, in_file_order: Sequence[PlanStep]
+) -> tuple[PlanStep, ...]:
     """Return all steps of the plan in execution order, with warm-up and idle steps."""
     measured = order_steps(in_file_order, plan.order, plan.seed or 0)
     warm_up = [_as_warm_up(measured[0])] * plan.warm_up_runs
@@ -311,7 +313,7 @@ def complete_schedule(plan: WorkloadPlan, in_file_order: Sequence[Step]) -> tupl
     return (*at_rest, *warm_up, *measured, *at_rest)
 
 
-def _as_warm_up(step: Step) -> Step:
+def _as_warm_up(step: PlanStep) -> PlanStep:
     runs = tuple(
         replace(
             run,

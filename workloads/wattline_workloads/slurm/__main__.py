@@ -13,7 +13,7 @@ import time
 from functools import partial
 
 from wattline.client.api import Api, ExporterError
-from wattline_workloads.slurm.job import Job, SlurmError
+from wattline_workloads.slurm.job import PrologJob, SlurmError
 
 _TIMEOUT_S = 2.0
 _EPILOG_TIMEOUT_S = 5.0
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _run(name: str, log: partial[None]) -> None:
-    job = Job.of(os.environ)
+    job = PrologJob.of(os.environ)
     match name:
         case "prolog":
             from wattline_workloads.slurm.node import begin_run

@@ -18,7 +18,7 @@ from wattline_workloads.slurm.comment import (
     sum_of_nodes,
     unknown_attempts,
 )
-from wattline_workloads.slurm.job import Job, SlurmError, run_command
+from wattline_workloads.slurm.job import PrologJob, SlurmError, run_slurm_command
 from wattline_workloads.slurm.node import find_run, parse_run
 
 NODE_URL = "WATTLINE_NODE_URL"
@@ -39,7 +39,7 @@ _THREADS = 16
 
 
 def write_energy(
-    job: Job, log: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+    job: PrologJob, log: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> str | None:
     """Write the job's energy over all of its nodes to AdminComment; return the comment, None if
     nothing is known of it.
@@ -68,15 +68,18 @@ def write_energy(
     return _write_comment(job, of_job, attempt, log, sleep)
 
 
-def _node_addresses(job: Job) -> dict[str, str]:
+def _node_addresses(job: PrologJob) -> dict[str, str]:
     """Return the address of each node of the job. Raises SlurmError."""
     names = job.environ.get("SLURM_JOB_NODELIST", "")
-    text = run_command("scontrol", "show", "node", "-o", names, timeout_s=_DATABASE_TIMEOUT_S)
+    text = run_slurm_command("scontrol", "show", "node", "-o", names, timeout_s=_DATABASE_TIMEOUT_S)
     return dict(re.findall(r"NodeName=(\S+) .*?NodeAddr=(\S+)", text))
 
 
 def _wait_for_runs(
-    job: Job, urls: Mapping[str, str], log: Callable[[str], None], sleep: Callable[[float], None]
+    job: PrologJob,
+    urls: Mapping[str, str],
+    log: Callable[[str], None],
+    sleep: Callable[[float], None],
 ) -> dict[str, Run]:
     """Return the ended run of each node that has one, once all have ended, at most after WAIT_S."""
     apis = {node: Api(url, _REQUEST_TIMEOUT_S) for node, url in urls.items()}
@@ -118,7 +121,7 @@ def _wait_for_runs(
 
 
 def _write_comment(
-    job: Job,
+    job: PrologJob,
     energy: EnergyComment,
     attempt: int,
     log: Callable[[str], None],
@@ -142,7 +145,7 @@ def _write_comment(
 
 
 def _write_once(
-    job: Job, energy: EnergyComment, attempt: int, log: Callable[[str], None]
+    job: PrologJob, energy: EnergyComment, attempt: int, log: Callable[[str], None]
 ) -> str | None:
     comments = _comments(job)
     before = comments[-1] if comments else ""
@@ -167,7 +170,7 @@ def _write_once(
     if total.energy_j.value is None:
         return None
     where = ("where", f"jobid={job.database_id}", f"cluster={job.cluster}")
-    run_command(
+    run_slurm_command(
         "sacctmgr",
         "-i",
         "modify",
@@ -182,7 +185,7 @@ def _write_once(
     return total.text
 
 
-def _comments(job: Job) -> list[str]:
+def _comments(job: PrologJob) -> list[str]:
     """Return the AdminComment of each attempt's record, the latest one last. Raises SlurmError."""
     words = (
         "sacct",
@@ -197,7 +200,7 @@ def _comments(job: Job) -> list[str]:
         "-o",
         "jobidraw,admincomment",
     )
-    text = run_command(*words, timeout_s=_DATABASE_TIMEOUT_S)
+    text = run_slurm_command(*words, timeout_s=_DATABASE_TIMEOUT_S)
     rows = [line.partition("|") for line in text.splitlines()]
     # sacct lists the other tasks of an array
     return [comment for number, _, comment in rows if number == job.id]

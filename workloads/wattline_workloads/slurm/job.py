@@ -24,7 +24,7 @@ class SlurmError(Exception):
     """Error with a one-line message."""
 
 
-def run_command(*words: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+def run_slurm_command(*words: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
     """Return the output of a Slurm command. Raises SlurmError."""
     try:
         done = subprocess.run(
@@ -66,7 +66,7 @@ class JobDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PrologJob:
     """A job as its prolog or epilog sees it. `restarts`: the requeues so far, in an epilog with the
     one under way.
     """
@@ -77,7 +77,7 @@ class Job:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Job:
+    def of(cls, environ: Mapping[str, str]) -> PrologJob:
         """Return the job of this environment. Raises SlurmError."""
         job_id = environ.get("SLURM_JOB_ID", "")
         if not job_id.isdecimal():
@@ -120,7 +120,7 @@ class Job:
 
     def details(self) -> JobDetails:
         """Return the controller's details of the job. Raises SlurmError."""
-        text = run_command("scontrol", "show", "job", "-o", self.id)
+        text = run_slurm_command("scontrol", "show", "job", "-o", self.id)
         jobs = re.split(
             r"^(?=JobId=)", text, flags=re.MULTILINE
         )  # all tasks of the array that has this id, too
@@ -155,7 +155,7 @@ class Job:
         return {"discovered": "slurm", **kept}
 
 
-def outcome_of(exit_code: str, reason: str = "") -> Outcome:
+def slurm_outcome(exit_code: str, reason: str = "") -> Outcome:
     """Return the outcome of a job by its exit code, CODE:SIGNAL, and its reason.
 
     A job that Slurm stops (scancel, preemption, time limit) gets signal 15; a shell then exits with

@@ -11,7 +11,7 @@ from typing import Any
 from wattline.client.api import Api, RejectedRequestError
 from wattline.command_line import module_command, user_state_folder
 from wattline.contract.run import Run, RunFormatError
-from wattline_workloads.slurm.job import Job, JobDetails, Outcome, SlurmError, outcome_of
+from wattline_workloads.slurm.job import JobDetails, Outcome, PrologJob, SlurmError, slurm_outcome
 
 LEASE_S = 366 * 86_400.0
 """Longest lease: the epilog ends the run, or the exporter when the cgroup of the job is empty."""
@@ -21,7 +21,7 @@ _CAPS_TIMEOUT_S = 20.0
 _NOT_FOUND = 404
 
 
-def begin_run(job: Job, api: Api, log: Callable[[str], None]) -> str:
+def begin_run(job: PrologJob, api: Api, log: Callable[[str], None]) -> str:
     """Begin the run of the job and return its id. Raises ExporterError."""
     details = _details(job, log)
     allowed = job.environ.get(LABELS)
@@ -38,7 +38,7 @@ def begin_run(job: Job, api: Api, log: Callable[[str], None]) -> str:
     return str(api.post("/runs", body)["run_id"])
 
 
-def end_run(job: Job, api: Api, log: Callable[[str], None]) -> Run | None:
+def end_run(job: PrologJob, api: Api, log: Callable[[str], None]) -> Run | None:
     """End the run of the job with its outcome and return it; None if there is none to end. Raises
     ExporterError and SlurmError.
 
@@ -51,7 +51,7 @@ def end_run(job: Job, api: Api, log: Callable[[str], None]) -> Run | None:
     return parse_run(api.post(f"/runs/{run.run_id}/end", {"outcome": outcome}))
 
 
-def find_run(job: Job, api: Api) -> Run | None:
+def find_run(job: PrologJob, api: Api) -> Run | None:
     """Return the run of the job that ends now, or None. Raises ExporterError and SlurmError."""
     for run_id in job.ending_run_ids():
         try:
@@ -73,7 +73,7 @@ def parse_run(answer: Mapping[str, Any]) -> Run:
         ) from error
 
 
-def _outcome(job: Job, run_id: str, log: Callable[[str], None]) -> Outcome:
+def _outcome(job: PrologJob, run_id: str, log: Callable[[str], None]) -> Outcome:
     """Return the outcome of the job's attempt.
 
     The environment has the exit code of Slurm's batch script, but not that the job was cancelled.
@@ -82,14 +82,14 @@ def _outcome(job: Job, run_id: str, log: Callable[[str], None]) -> Outcome:
         job.attempt_of(run_id) == job.restarts
     ):  # the job was requeued: its next attempt is counted already
         return "interrupted"
-    known = outcome_of(job.environ.get("SLURM_JOB_EXIT_CODE2", ""))
+    known = slurm_outcome(job.environ.get("SLURM_JOB_EXIT_CODE2", ""))
     if known in ("failed", "interrupted"):
         return known
     details = _details(job, log)
-    return outcome_of(details.exit_code, details.reason) if details.exit_code else known
+    return slurm_outcome(details.exit_code, details.reason) if details.exit_code else known
 
 
-def _details(job: Job, log: Callable[[str], None]) -> JobDetails:
+def _details(job: PrologJob, log: Callable[[str], None]) -> JobDetails:
     try:
         return job.details()
     except SlurmError as error:

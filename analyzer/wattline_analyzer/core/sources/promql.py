@@ -47,8 +47,8 @@ class QueryTooLargeError(Exception):
     """
 
 
-class ExporterError(FetchError):
-    """Address of an exporter, which has raw samples and computes no sums."""
+class PromqlUnsupportedError(FetchError):
+    """Address of an exporter, which serves raw samples and evaluates no PromQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class InstantServer:
         """Return the dialect by a MetricsQL query: the version in a response may be hidden or
         misleading.
 
-        Raises FetchError; ExporterError for an exporter.
+        Raises FetchError; PromqlUnsupportedError for an exporter.
         """
         response = self._query(_ONLY_METRICSQL, 0.0)
         self._check_access(response)
@@ -172,7 +172,7 @@ def _body(response: requests.Response) -> dict[str, Any]:
 def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> FetchError:
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         if "GET, HEAD" in f"{body.get('error')} {body.get('detail')}":
-            return ExporterError(f"{name} is an exporter of one node", _REMEDY)
+            return PromqlUnsupportedError(f"{name} is an exporter of one node", _REMEDY)
         return FetchError(f"{name} is not a server that takes queries", _REMEDY)
     reason = " ".join(str(body.get("error") or body.get("detail") or "").split())[:300]
     if reason and response.status_code != 404:

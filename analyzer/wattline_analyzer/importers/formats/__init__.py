@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattline_analyzer.core.declared_names import declaring_files, in_order
+from wattline_analyzer.core.declared_names import declaring_files, names_in_order
 
 AUTO = "auto"
 """Value of --format-of that recognizes the format."""
@@ -38,4 +38,4 @@ def format_files() -> dict[Path, list[str]]:
 
 def format_names() -> list[str]:
     """Return the names of all formats in the order of the help."""
-    return in_order((name for names in format_files().values() for name in names), _ORDER)
+    return names_in_order((name for names in format_files().values() for name in names), _ORDER)

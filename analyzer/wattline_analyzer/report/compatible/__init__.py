@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattline_analyzer.core.declared_names import declaring_files, in_order
+from wattline_analyzer.core.declared_names import declaring_files, names_in_order
 
 _ORDER = (
     "gpu-tune",
@@ -34,4 +34,4 @@ def tool_files() -> dict[Path, list[str]]:
 
 def tool_names() -> list[str]:
     """Return the names of all tools in the order of the help."""
-    return in_order((name for names in tool_files().values() for name in names), _ORDER)
+    return names_in_order((name for names in tool_files().values() for name in names), _ORDER)

@@ -8,7 +8,7 @@ from typing import Any
 from wattline.contract.work import GFLOP
 from wattline.figures import JOULES_PER_KWH, Figure, energy_text, number_text, significant_text
 from wattline_analyzer.core import units
-from wattline_analyzer.core.run_report import Boundary, Price, Report, UnitEnergy
+from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, Price, Report
 from wattline_analyzer.core.tables import (
     Cell,
     Column,
@@ -122,14 +122,14 @@ def boundary_work_table(report: Report) -> Table | None:
     return Table("Work by boundary", columns, rows, notes=notes)
 
 
-def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:
+def _by_unit(report: Report) -> Iterator[tuple[Boundary, BoundaryUnitEnergy]]:
     every = [(boundary, work) for boundary in report.boundaries for work in boundary.work]
     for unit in dict.fromkeys(work.unit for _, work in every):
         yield from ((boundary, work) for boundary, work in every if work.unit == unit)
 
 
 def _work_row(
-    report: Report, boundary: Boundary, work: UnitEnergy, largest_j: float
+    report: Report, boundary: Boundary, work: BoundaryUnitEnergy, largest_j: float
 ) -> Iterator[Cell]:
     inverse = work.units_per_joule
     yield text_cell(unit_name(work.unit))
@@ -182,7 +182,7 @@ def _record(price: Price | None, boundary: Boundary) -> dict[str, Any]:
     }
 
 
-def _work_record(price: Price | None, work: UnitEnergy) -> dict[str, Any]:
+def _work_record(price: Price | None, work: BoundaryUnitEnergy) -> dict[str, Any]:
     inverse = work.units_per_joule
     return {
         "amount": work.amount,

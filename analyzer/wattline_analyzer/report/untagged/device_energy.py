@@ -57,7 +57,7 @@ def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy 
     )
 
 
-def with_doubt(energy: DeviceEnergy, doubt_j: float) -> DeviceEnergy:
+def widened_by(energy: DeviceEnergy, doubt_j: float) -> DeviceEnergy:
     """Return the energy with an interval that includes a doubt of `doubt_j` joules."""
     half_j = energy.energy.half_j
     if not doubt_j or half_j is None:
@@ -99,7 +99,7 @@ def check_against_power(
         "interval includes both, "
         "do not use this energy, and check whether another exporter has the GPU (--schema)"
     )
-    return with_doubt(energy, difference_j), Finding(
+    return widened_by(energy, difference_j), Finding(
         "bad", "counter_implausible", energy.meter.name, text
     )
 

@@ -28,7 +28,7 @@ from wattline_analyzer.report.untagged.device_energy import (
     dead_counter_finding,
     energy_of_meter,
     is_dead,
-    with_doubt,
+    widened_by,
 )
 from wattline_analyzer.report.untagged.exporters import (
     ExporterInstance,
@@ -173,7 +173,7 @@ def _device_energies(
         energy = energy_of_meter(repaired, request.start_s, request.end_s)
         if energy is not None:
             checked, contradiction = check_against_power(
-                with_doubt(energy, doubt_j), request.start_s, request.end_s
+                widened_by(energy, doubt_j), request.start_s, request.end_s
             )
             energies.append(checked)
             findings += [*more, *faults, *([contradiction] if contradiction else [])]

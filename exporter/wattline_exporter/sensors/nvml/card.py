@@ -74,7 +74,7 @@ def is_unloaded(error: BaseException | None) -> bool:
     return isinstance(error, pynvml.NVMLError) and error.value in _UNLOADED
 
 
-def optional(read: Callable[[], Any]) -> Any:
+def if_supported(read: Callable[[], Any]) -> Any:
     """Return the value, or None where the GPU does not provide it. Other errors are raised."""
     try:
         return read()

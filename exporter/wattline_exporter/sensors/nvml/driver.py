@@ -19,9 +19,9 @@ import pynvml
 from wattline_exporter.sensors.nvml.card import (
     UNSUPPORTED,
     GpuHandle,
+    if_supported,
     nvml_source_error,
     nvml_text,
-    optional,
 )
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.readings import GpuInfo, boottime
@@ -92,16 +92,17 @@ class Nvml:
         """Attach one GPU. May hang; raises NVMLError."""
         api = self.api
         handle = api.nvmlDeviceGetHandleByIndex(index)
-        architecture = optional(lambda: int(api.nvmlDeviceGetArchitecture(handle)))
+        architecture = if_supported(lambda: int(api.nvmlDeviceGetArchitecture(handle)))
         info = GpuInfo(
             index=str(index),
             uuid=nvml_text(api.nvmlDeviceGetUUID(handle)),
             name=nvml_text(api.nvmlDeviceGetName(handle)),
             architecture=_ARCHITECTURES.get(architecture or -1, ""),
-            pci_bus_id=optional(lambda: nvml_text(api.nvmlDeviceGetPciInfo(handle).busId)) or "",
-            driver_version=optional(lambda: nvml_text(api.nvmlSystemGetDriverVersion())) or "",
+            pci_bus_id=if_supported(lambda: nvml_text(api.nvmlDeviceGetPciInfo(handle).busId))
+            or "",
+            driver_version=if_supported(lambda: nvml_text(api.nvmlSystemGetDriverVersion())) or "",
         )
-        capability = optional(lambda: tuple(api.nvmlDeviceGetCudaComputeCapability(handle)))
+        capability = if_supported(lambda: tuple(api.nvmlDeviceGetCudaComputeCapability(handle)))
         # "a 1 s average on Ampere (except GA100) or newer": NVML's documentation of
         # nvmlDeviceGetPowerUsage
         averages = (architecture or 0) >= _AMPERE and capability != _GA100

@@ -15,7 +15,7 @@ from wattline.contract.metrics import (
     GPU_MIG_INFO,
     GPU_UTILIZATION,
 )
-from wattline_exporter.sensors.nvml.card import GpuHandle, NvmlQuery, nvml_text, optional
+from wattline_exporter.sensors.nvml.card import GpuHandle, NvmlQuery, if_supported, nvml_text
 from wattline_exporter.sensors.readings import Reading
 
 SCAN_EVERY_S = 10.0
@@ -55,15 +55,15 @@ class MigInstances:
         return was_on != self.is_on
 
     def _mode(self) -> bool:
-        mode = optional(lambda: self._card.api.nvmlDeviceGetMigMode(self._card.handle))
+        mode = if_supported(lambda: self._card.api.nvmlDeviceGetMigMode(self._card.handle))
         return bool(mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
     def _find(self) -> Iterator[MigInstance]:
         api = self._card.api
         for index in range(
-            optional(lambda: api.nvmlDeviceGetMaxMigDeviceCount(self._card.handle)) or 0
+            if_supported(lambda: api.nvmlDeviceGetMaxMigDeviceCount(self._card.handle)) or 0
         ):
-            instance = optional(partial(self._instance, index))
+            instance = if_supported(partial(self._instance, index))
             if instance:
                 yield instance
 

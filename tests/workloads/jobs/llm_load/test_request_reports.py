@@ -6,16 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fakes.run_api import RunApi, run_api_server
-from wattline.client import request_queue
 from wattline.client.api import Api
-from wattline.contract.requests import served
-from wattline.integrations import served_requests
+from wattline.contract.requests.served import client_run_mark, client_run_of
 from wattline_workloads.jobs.llm_load import request_reports
 from wattline_workloads.jobs.llm_load.request_reports import RequestReports, Waits, request_headers
 
 GPU, OTHER_GPU = "GPU-0", "GPU-1"
 LONG_IDS = ("chatcmpl-5f1d0a9c", "chatcmpl-77b2e4d0")
-MARK = request_queue.client_run_mark("load")
+MARK = client_run_mark("load")
 WAITS = Waits(0.0, 0.0, 0.0)
 
 
@@ -268,7 +266,7 @@ def test_headers_name_the_run_and_differ_by_request():
 
     assert first["Wattline-Run"] == second["Wattline-Run"] == "load"
     assert first["X-Request-Id"] != second["X-Request-Id"]
-    assert request_queue.client_run_of(f"chatcmpl-{first['X-Request-Id']}-0") == "load"
+    assert client_run_of(f"chatcmpl-{first['X-Request-Id']}-0") == "load"
     assert (
         len(f"chatcmpl-{request_headers('r' * 64)['X-Request-Id']}-0") < 120
     )  # the middleware shortens longer ones
@@ -276,11 +274,4 @@ def test_headers_name_the_run_and_differ_by_request():
 
 @pytest.mark.parametrize("request_id", ["chatcmpl-1", "a~b~c", "wattline~b", ""])
 def test_ids_without_the_run_of_a_client_have_none(request_id):
-    assert request_queue.client_run_of(request_id) is None
-
-
-def test_contract_and_client_have_the_same_labels_and_mark():
-    assert served_requests.WORKLOAD == served.SERVER_WORKLOAD
-    assert served_requests.SERVER_LABEL == served.SERVER_LABEL
-    assert request_queue.CLIENT_RUN_LABEL == served.CLIENT_RUN_LABEL
-    assert request_queue.client_run_mark("load") == served.client_run_mark("load")
+    assert client_run_of(request_id) is None

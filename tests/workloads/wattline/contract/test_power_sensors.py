@@ -2,7 +2,7 @@ import pytest
 
 from wattline.contract.power_sensors import (
     SystematicBand,
-    sensor_limits_j,
+    band_limits_j,
     sensor_window,
     systematic_band,
 )
@@ -65,7 +65,7 @@ def test_systematic_band_of_architecture_is_the_measured_one(name, architecture,
 
 def test_sensor_limits_invert_band_of_the_reading():
     """A reading of 9,400 J that is 6 % too low is 10,000 J."""
-    low_j, high_j = sensor_limits_j(9_400, SystematicBand("GA100", -6, 3))
+    low_j, high_j = band_limits_j(9_400, SystematicBand("GA100", -6, 3))
 
     assert high_j == pytest.approx(600)
     assert low_j == pytest.approx(9_400 / 1.03 - 9_400)

@@ -17,6 +17,8 @@ MAX_TOKENS = 100_000_000
 """Most tokens of one request."""
 MAX_TIME_S = 1e11
 """Latest Unix time; a larger number is a time in milliseconds or nanoseconds."""
+CLIENT_RUN_HEADER = "Wattline-Run"
+"""Header in which a client names its run to the server."""
 CLIENT_RUN_LABEL = "client_run"
 """Label of a request that the server reported: the run of its client."""
 SERVER_WORKLOAD, SERVER_LABEL = "llm-server", "server"
@@ -47,10 +49,16 @@ class ServedRequest:
 
 
 def client_run_mark(run_id: str) -> str:
-    """Return the text that the ids of requests of a client's run have, if their server takes the
-    ids of clients.
+    """Return the start of the ids of a client's requests, which some servers repeat in their own
+    ids.
     """
     return f"wattline~{run_id}~"  # a run's id has no tilde
+
+
+def client_run_of(request_id: str) -> str | None:
+    """Return the client's run of a request, from a server's id that has the client's one."""
+    parts = request_id.split("~", 2)
+    return parts[1] if len(parts) > 2 and parts[0].endswith("wattline") else None
 
 
 def request_error(request: ServedRequest) -> str | None:

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 import wattline
 from wattline.client.api import Api, ExporterError, is_temporary
 from wattline.client.messages import log_message
-from wattline.client.request_queue import CLIENT_RUN, CLIENT_RUN_LABEL, client_run_mark
+from wattline.contract.requests.served import (
+    CLIENT_RUN_HEADER,
+    CLIENT_RUN_LABEL,
+    client_run_mark,
+)
 
 _TRACES = "wattline_otlp_spans_total"
 _MAX_SENT = 10_000
@@ -64,7 +68,10 @@ def request_headers(run_id: str | None) -> dict[str, str]:
     """
     if run_id is None:
         return {}
-    return {CLIENT_RUN: run_id, "X-Request-Id": f"{client_run_mark(run_id)}{secrets.token_hex(8)}"}
+    return {
+        CLIENT_RUN_HEADER: run_id,
+        "X-Request-Id": f"{client_run_mark(run_id)}{secrets.token_hex(8)}",
+    }
 
 
 class RequestReports:
