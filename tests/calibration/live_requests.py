@@ -19,7 +19,7 @@ from tests.exporter.requests.division.traffic import TRAFFIC
 from wattline_exporter.requests.division.columns import LabelSet, RequestColumns
 from wattline_exporter.requests.division.pieces import FloatArray
 from wattline_exporter.requests.division.spans import RequestSpans
-from wattline_exporter.requests.server import EnergyAt, Server
+from wattline_exporter.requests.llm_server import EnergyAt, Server
 from wattline_exporter.sensors.readings import ClockReading, Device
 
 SECONDS = 120.0

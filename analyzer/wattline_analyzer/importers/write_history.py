@@ -24,7 +24,7 @@ from wattline_analyzer.core.run_report import (
 from wattline_analyzer.core.sources.base import Progress, no_progress
 from wattline_analyzer.importers.assemble import Assembly, ImportedRun
 from wattline_analyzer.importers.content import LONGEST_LABEL
-from wattline_analyzer.importers.run_ledger import ledger_rows
+from wattline_analyzer.importers.exporter_run import rows_of_import
 
 _SHOWN_AFTER_S = 2.0
 """Time between a run's end and the timestamp of its figures: an exporter's figures are final then.
@@ -177,7 +177,7 @@ def _ledger_samples(assembly: Assembly) -> Iterator[tuple[Metric, Mapping[str, s
                 phase.start_s,
             )
         at_s = run.file_run.end_s + _SHOWN_AFTER_S
-        for metric, labels, value in ledger_rows(run, _labels(run)):
+        for metric, labels, value in rows_of_import(run, _labels(run)):
             yield metric, labels, at_s, value
 
 

@@ -8,7 +8,7 @@ from wattline.contract import metrics as m
 from wattline.figures import JOULES_PER_KWH
 from wattline_analyzer.core.sources.promql import QueryCounter, device_increase, label_list, sum_by
 from wattline_analyzer.usage.cut import FleetCut
-from wattline_analyzer.usage.samples import WindowTallies
+from wattline_analyzer.usage.tallies import WindowTallies
 
 METRICS = (m.CARBON_INTENSITY,)
 _KIND = ("instance", "basis", "quality")

@@ -28,10 +28,10 @@ from wattline_analyzer.usage.fleet import (
 )
 from wattline_analyzer.usage.queries import LONE_RATIO, POLICY
 from wattline_analyzer.usage.results import FleetRequest, no_samples
-from wattline_analyzer.usage.samples import (
+from wattline_analyzer.usage.tallies import (
     METRICS,
     GroupKeys,
-    Run,
+    RunKey,
     Tally,
     component_of,
     fetch_window,
@@ -168,9 +168,9 @@ class LocalFleet:
                     self.window.increase(tally),
                 )
 
-    def _working_joules(self, joules_of: Callable[[Tally], float]) -> dict[Run, float]:
+    def _working_joules(self, joules_of: Callable[[Tally], float]) -> dict[RunKey, float]:
         """Return the attributed energy of each run: of GPUs, else of CPUs in runs without GPUs."""
-        by_run: defaultdict[tuple[Run, str], float] = defaultdict(float)
+        by_run: defaultdict[tuple[RunKey, str], float] = defaultdict(float)
         for tally in self._attributed:
             by_run[self._identity(tally), component_of(tally)[0]] += joules_of(tally)
         on_gpus = {self._identity(tally) for tally in self.window.of(m.RUN_GPU_INFO)}
@@ -183,15 +183,15 @@ class LocalFleet:
             run: joules for (run, component), joules in by_run.items() if component == "gpu"
         }
 
-    def _identity(self, tally: Tally) -> Run:
+    def _identity(self, tally: Tally) -> RunKey:
         instance, run_id = run_of(tally)
         return (instance if NODE in self._request.by else ""), run_id
 
-    def _shares(self) -> dict[tuple[Run, str], tuple[float, float]]:
+    def _shares(self) -> dict[tuple[RunKey, str], tuple[float, float]]:
         """Return the attributed share of a run's energy by component, and the part of it in the
         window.
         """
-        energy, whole, inside = (defaultdict[tuple[Run, str], float](float) for _ in range(3))
+        energy, whole, inside = (defaultdict[tuple[RunKey, str], float](float) for _ in range(3))
         for tally in self.window.of(m.RUN_ENERGY):
             energy[run_of(tally), component_of(tally)[0]] += tally.highest
         for tally in self._attributed:
@@ -246,7 +246,7 @@ class LocalFleet:
             (self._keys.of_run(run), (), half_j**2) for run, half_j in self._half_widths().items()
         )
 
-    def _half_widths(self) -> dict[Run, float]:
+    def _half_widths(self) -> dict[RunKey, float]:
         """Return the half-widths of the runs that had their devices to themselves; see the
         query.
         """
@@ -264,8 +264,8 @@ class LocalFleet:
             if energy.get(run, 0.0) > 0 and attributed.get(run, 0.0) >= LONE_RATIO * energy[run]
         }
 
-    def _highest(self, tallies: Iterable[Tally]) -> dict[Run, float]:
-        by_run: defaultdict[Run, float] = defaultdict(float)
+    def _highest(self, tallies: Iterable[Tally]) -> dict[RunKey, float]:
+        by_run: defaultdict[RunKey, float] = defaultdict(float)
         for tally in tallies:
             by_run[run_of(tally)] += tally.highest
         return dict(by_run)

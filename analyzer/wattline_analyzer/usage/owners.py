@@ -14,7 +14,7 @@ from wattline_analyzer.usage.cut import NODE, FleetCut, device_keys
 from wattline_analyzer.usage.fleet import Counts, Keys, Sums
 from wattline_analyzer.usage.queries import POLICY, device_emission_queries, device_energy_queries
 from wattline_analyzer.usage.results import FleetClient, FleetRequest, SpanQueries, rises
-from wattline_analyzer.usage.samples import LOCAL, Tally, WindowTallies
+from wattline_analyzer.usage.tallies import LOCAL, Tally, WindowTallies
 
 OWNER, USER, NAMESPACE = "owner", "user", "namespace"
 _KEYS = ("kind", OWNER, USER, NAMESPACE, "account", "workload", NODE)

@@ -9,7 +9,7 @@ from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline.contract.run import combine
 from wattline.contract.run_series import SeriesRow, from_rows
-from wattline_analyzer.usage.samples import Run, Tally, WindowTallies, run_of
+from wattline_analyzer.usage.tallies import RunKey, Tally, WindowTallies, run_of
 
 METRICS: tuple[Metric, ...] = (
     m.RUN_ENERGY_BEFORE_USE,
@@ -33,13 +33,13 @@ _SERIES: tuple[Metric, ...] = (
 
 
 def joules_of_work(
-    window: WindowTallies, identity: Callable[[Tally], Run]
-) -> dict[tuple[Run, str], float]:
+    window: WindowTallies, identity: Callable[[Tally], RunKey]
+) -> dict[tuple[RunKey, str], float]:
     """Return the energy by run and unit of work; see `wattline.contract.run.Run.unit_energy`.
 
     `identity` returns the run of a series, with one instance where nodes are not separate.
     """
-    rows: defaultdict[Run, defaultdict[str, list[SeriesRow]]] = defaultdict(
+    rows: defaultdict[RunKey, defaultdict[str, list[SeriesRow]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for metric in _SERIES:

@@ -22,7 +22,7 @@ from wattline_exporter.requests.intake import (
     RunSpan,
     id_hash_of,
 )
-from wattline_exporter.requests.servers import MAX_SERVERS, RunDirectory, Servers
+from wattline_exporter.requests.servers_by_run import MAX_SERVERS, RunDirectory, Servers
 from wattline_exporter.requests.store import SEARCH_S, RequestStore
 from wattline_exporter.requests.views import (
     NOT_KEPT_TEXT,

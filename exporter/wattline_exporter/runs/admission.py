@@ -1,5 +1,5 @@
-"""New runs, checks of run API requests, and lookup of the GPUs, CPUs, processes and cgroup that
-they name.
+"""New runs, of the run API and discovered ones; checks of requests, and lookup of the GPUs, CPUs,
+processes and cgroup that they name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from wattline.contract.api import (
 )
 from wattline_exporter.meter.totals import poll_time_s
 from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.runs.lifecycle import find_login
 from wattline_exporter.runs.marks import Meters, time_text
 from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
@@ -37,6 +38,11 @@ from wattline_exporter.sensors.processes.cgroups import (
 )
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process, is_process_alive
 from wattline_exporter.sensors.readings import ClockReading, Device, RunError
+
+MAX_BEGIN_AGE_S = 10.0
+"""Longest time by which the start of a run may lie in the past: the meters keep the polls of 12 s.
+"""
+_DISCOVERED_LEASE_S = 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,25 @@ class RunEnd:
     work: Mapping[str, float] = field(default_factory=dict)
     """Totals of the contributor that ends the run, by unit."""
     results: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredRun:
+    """A run to begin at `begin_s` (CLOCK_BOOTTIME).
+
+    `gpus`: UUIDs of the GPUs that were assigned to the owner; empty for those that its processes
+    use, at first `seen_on`. `processes`: the processes of a user; other owners have a cgroup.
+    `shared`: UUIDs of the GPUs that other owners use, too.
+    """
+
+    run_id: str
+    owner: CgroupOwner
+    begin_s: float
+    labels: Mapping[str, str]
+    gpus: tuple[str, ...] = ()
+    seen_on: tuple[str, ...] = ()
+    processes: list[ProcessKey] = field(default_factory=list)
+    shared: frozenset[str] = frozenset()
 
 
 def find_gpus(live: LiveState, names: Sequence[str] | None) -> list[Device]:
@@ -328,3 +353,28 @@ def new_run(
         discovered=replace(job, path=cgroup or "") if job else None,
         cuts=[Cut(now.s, None, live.energy.slots_at(now.at))],
     )
+
+
+def discovered_record(
+    live: LiveState,
+    found: DiscoveredRun,
+    now: ClockReading,
+    find: Callable[[int], ProcessKey | None],
+) -> RunRecord:
+    """Return the record of a discovered run. Raises RunError where the node lacks one of its
+    GPUs.
+    """
+    request = RunStart(
+        workload=found.owner.kind,
+        labels=dict(found.labels),
+        gpus=list(found.gpus),
+        run_id=found.run_id,
+        lease_seconds=_DISCOVERED_LEASE_S,
+    )
+    run = new_run(live, request, now.earlier(max(found.begin_s, now.s - MAX_BEGIN_AGE_S)), find)
+    run.discovered = found.owner
+    run.cgroup = found.owner.path or None
+    run.processes, run.seen_on = list(found.processes), list(found.seen_on)
+    run.alive_s = now.s
+    find_login(run)
+    return run

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from wattline.contract.api import OTHER_RUNS
+from wattline.contract.requests.served import SERVER_LABEL, SERVER_WORKLOAD
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, ScannedRun
 from wattline_exporter.attribution.device_loads import (
@@ -17,12 +18,18 @@ from wattline_exporter.attribution.device_loads import (
     cpu_loads,
     gpu_loads,
 )
-from wattline_exporter.attribution.nesting import Nesting, RunFamilies
+from wattline_exporter.attribution.nesting import (
+    CLIENT_RANK,
+    DISCOVERED_RANK,
+    SERVER_RANK,
+    Nesting,
+    RunFamilies,
+)
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks
-from wattline_exporter.runs.discovered import nesting_rank, run_families
 from wattline_exporter.runs.run_record import RunRecord
+from wattline_exporter.sensors.processes.cgroups import pids_in_cgroup
 from wattline_exporter.sensors.readings import Device, Reading
 
 LINGER_S = 2.0
@@ -81,7 +88,7 @@ class DeviceHolders:
 
     async def _scan(self, running: Iterable[RunRecord]) -> None:
         runs = {
-            run.run_id: ScannedRun(tuple(run.processes), run.cgroup, nesting_rank(run))
+            run.run_id: ScannedRun(tuple(run.processes), run.cgroup, _nesting_rank(run))
             for run in running
             if _has_processes(run)
         }
@@ -178,7 +185,7 @@ class DeviceHolders:
             else {}
         )
         nesting = self._nesting(
-            run_families([other for other in runs if other.running], self._usage, pids)
+            _run_families([other for other in runs if other.running], self._usage, pids)
         )
         outer = {run_id for run_id, nested in nesting.items() if not nested.own_pids}
         others = [
@@ -269,7 +276,7 @@ class DeviceHolders:
         holding = [run for run in runs if not self._is_gone(run, from_s)]
         pids = self._pids(holding)
         measured = {run.run_id: set(run.measured()) for run in holding}
-        families = run_families(holding, self._usage, pids)
+        families = _run_families(holding, self._usage, pids)
         on_gpus = {process.pid for gpu in self._live.gpus.values() for process in gpu.processes}
         for run_id, other, is_same in families.in_common(on_gpus):
             self._in_common[run_id, other] = is_same and self._in_common.get((run_id, other), True)
@@ -323,7 +330,7 @@ class DeviceHolders:
                     if run.begin_s < end_s and (run.end_s is None or run.end_s > begin_s)
                 ]
                 present = [run for run in present if not self._is_gone(run, begin_s)]
-                families = run_families(present, self._usage, self._pids(present))
+                families = _run_families(present, self._usage, self._pids(present))
                 pids = families.of_reporters(reporters)
                 holders = [run.run_id for run in present if device in run.measured()]
                 held, on_gpu = (
@@ -379,3 +386,44 @@ class DeviceHolders:
 
 def _has_processes(run: RunRecord) -> bool:
     return bool(run.processes or run.cgroup)
+
+
+def _nesting_rank(run: RunRecord) -> int:
+    """Return the rank of a run: of several runs of a process, one of the highest rank has it.
+
+    Runs of clients have a higher one than those that servers begin for their reports, and these
+    than discovered ones.
+    """
+    if run.discovered:
+        return DISCOVERED_RANK
+    return (
+        SERVER_RANK
+        if run.workload == SERVER_WORKLOAD and SERVER_LABEL in run.labels
+        else CLIENT_RANK
+    )
+
+
+def _run_families(
+    runs: Collection[RunRecord], usage: NodeCpuUsage | None, pids: Mapping[str, Collection[int]]
+) -> RunFamilies:
+    """Return the processes of runs at the scan `usage`; `pids` has those of each run that named
+    some.
+    """
+    scanned = usage.runs if usage else {}
+    families = {
+        run.run_id: scanned[run.run_id].family if run.run_id in scanned else _named_pids(run)
+        for run in runs
+    }
+    ranks = {run.run_id: _nesting_rank(run) for run in runs}
+    jobs = {
+        run.run_id
+        for run in runs
+        if run.workload == SERVER_WORKLOAD and ranks[run.run_id] == CLIENT_RANK
+    }
+    return RunFamilies(ranks, families, pids, jobs)
+
+
+def _named_pids(run: RunRecord) -> frozenset[int]:
+    """Return the pids of a run that has not been scanned yet."""
+    in_cgroup = pids_in_cgroup(run.cgroup) if run.cgroup else ()
+    return frozenset({process.pid for process in run.processes}.union(in_cgroup))

@@ -10,8 +10,7 @@ from wattline.contract.json_values import json_bytes
 from wattline.contract.run import Run
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import admission, lifecycle, marks, restart
-from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
-from wattline_exporter.runs.discovered import DiscoveredRun, discovered_record, earlier
+from wattline_exporter.runs.admission import DiscoveredRun, RunEnd, RunProcesses, RunStart
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
 from wattline_exporter.runs.limits import RunLimits
@@ -108,7 +107,7 @@ class Ledger:
             run for run in self.runs.values() if run.running
         ]:  # the process may be in one of them
             self._find_gpus(client)
-        run = discovered_record(self._live, found, self._clock(), self._find_process)
+        run = admission.discovered_record(self._live, found, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
         self.confirm_begin(run)
@@ -125,7 +124,7 @@ class Ledger:
         RunError.
         """
         return self.attribution.fold(
-            discovered_record(self._live, found, self._clock(), self._find_process)
+            admission.discovered_record(self._live, found, self._clock(), self._find_process)
         )
 
     def add_discovered_processes(self, run: RunRecord, processes: Collection[ProcessKey]) -> None:
@@ -206,7 +205,7 @@ class Ledger:
         now, meters = self._clock(), self._live.energy.meters
         if request.ended_at is not None:
             end_s = admission.discard_after_end(run, meters, now, request.ended_at)
-        end = now if end_s is None else earlier(now, max(end_s, run.begin_s))
+        end = now if end_s is None else now.earlier(max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
         marks.mark_end(run, meters)
 

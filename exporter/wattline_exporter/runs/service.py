@@ -13,6 +13,7 @@ from wattline.contract.run import Run
 from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from wattline_exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from wattline_exporter.runs.admission import (
+    DiscoveredRun,
     RunEnd,
     RunProcesses,
     RunStart,
@@ -20,7 +21,6 @@ from wattline_exporter.runs.admission import (
     check_namespace,
     job_of,
 )
-from wattline_exporter.runs.discovered import DiscoveredRun
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.lifecycle import became_empty_s, watch_exits
 from wattline_exporter.runs.run_record import RunRecord

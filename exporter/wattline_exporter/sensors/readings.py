@@ -203,6 +203,11 @@ class ClockReading(NamedTuple):
     at: float
     awake_s: float
 
+    def earlier(self, s: float) -> ClockReading:
+        """Return the reading of all clocks at the earlier time `s` (CLOCK_BOOTTIME)."""
+        age_s = max(0.0, self.s - s)
+        return ClockReading(self.s - age_s, self.at - age_s, self.awake_s - age_s)
+
 
 def read_clocks() -> ClockReading:
     return ClockReading(boottime(), time.time(), time.monotonic())

@@ -9,7 +9,7 @@ from wattline.contract.api import RunGpu
 from wattline.contract.run import Run, RunDevice, RunPhase
 from wattline.contract.run_series import to_rows
 from wattline.figures import Figure
-from wattline_analyzer.usage.samples import METRICS, read_window, run_of
+from wattline_analyzer.usage.tallies import METRICS, read_window, run_of
 from wattline_analyzer.usage.unit_energy import METRICS as UNIT_METRICS
 from wattline_analyzer.usage.unit_energy import joules_of_work
 

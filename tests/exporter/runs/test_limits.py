@@ -6,8 +6,7 @@ import pytest
 
 from tests.exporter.runs.two_gpu_node import ENERGY, UUIDS, TwoGpuNode, job
 from wattline.contract import metrics as m
-from wattline_exporter.runs.admission import RunStart
-from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.runs.admission import DiscoveredRun, RunStart
 from wattline_exporter.sensors.readings import Device
 
 

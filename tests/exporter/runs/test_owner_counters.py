@@ -17,8 +17,7 @@ from tests.exporter.runs.two_gpu_node import (
     job,
 )
 from wattline_exporter.attribution.cpu_time import NodeCpuUsage, RunCpuUsage
-from wattline_exporter.runs.admission import RunProcesses, RunStart
-from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.runs.admission import DiscoveredRun, RunProcesses, RunStart
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, GpuProcess

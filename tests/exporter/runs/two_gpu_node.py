@@ -6,8 +6,7 @@ from wattline_exporter.attribution.owner_counters import OwnerCounters
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
-from wattline_exporter.runs.admission import RunEnd
-from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.runs.admission import DiscoveredRun, RunEnd
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits

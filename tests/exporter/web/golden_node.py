@@ -3,8 +3,7 @@
 from wattline.contract import metrics as m
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.runs.admission import RunEnd, RunStart
-from wattline_exporter.runs.discovered import DiscoveredRun
+from wattline_exporter.runs.admission import DiscoveredRun, RunEnd, RunStart
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner

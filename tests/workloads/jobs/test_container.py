@@ -15,7 +15,7 @@ from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
 from tests.polling import eventually
 from tests.workloads.programs import Exporter
-from wattline_workloads.jobs.containers import lifecycle
+from wattline_workloads.jobs.containers import created_container
 from wattline_workloads.runner.watchdog import Watchdog
 
 _WAIT_S = 60
@@ -226,7 +226,9 @@ def test_container_of_killed_job_is_removed(podman, start_container):
 @pytest.mark.parametrize(("is_dismissed", "remaining"), [(False, 0), (True, 1)])
 def test_container_watchdog_removes_only_abandoned_container(podman, is_dismissed, remaining):
     container = podman("create", IMAGE, "true").strip()
-    watchdog = Watchdog(lifecycle.remove_abandoned_container, [podman.host, "1", "0"], os.environ)
+    watchdog = Watchdog(
+        created_container.remove_abandoned_container, [podman.host, "1", "0"], os.environ
+    )
     watchdog.send(container)
     if is_dismissed:
         watchdog.report_normal_end()

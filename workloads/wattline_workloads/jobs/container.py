@@ -15,7 +15,13 @@ from wattline.client import recorder
 from wattline.client.barrier import BarrierError
 from wattline.client.messages import log_message
 from wattline_workloads.jobs.base import JobParser, positive_int
-from wattline_workloads.jobs.containers import container_engine, lifecycle, output, score, spec
+from wattline_workloads.jobs.containers import (
+    container_engine,
+    created_container,
+    output,
+    score,
+    spec,
+)
 from wattline_workloads.jobs.containers.container_engine import ContainerEngine, EngineError
 from wattline_workloads.runner.signals import unwind_on_signal
 
@@ -139,17 +145,17 @@ def _run(options: argparse.Namespace, run: wattline.ActiveRun) -> int:
     run.phase("prepare")
     engine = container_engine.find_engine(options.host, os.environ)
     wanted = _container(options, _image(engine, options), run.run_id)
-    with lifecycle.create_container(
+    with created_container.create_container(
         engine, wanted, options.stop_timeout, options.keep
     ) as container:
         streams = output.ContainerOutput(container, (sys.stdout.buffer, sys.stderr.buffer))
         try:
             run.barrier()
             run.phase("container")
-            lifecycle.start_as_part_of_run(container, run.register)
-            code = lifecycle.await_exit_code(container)
+            created_container.start_as_part_of_run(container, run.register)
+            code = created_container.await_exit_code(container)
         except BaseException:
-            lifecycle.stop_container(container, options.stop_timeout)
+            created_container.stop_container(container, options.stop_timeout)
             raise
         finally:
             streams.wait(_LAST_OUTPUT_S)

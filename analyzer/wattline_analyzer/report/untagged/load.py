@@ -16,7 +16,7 @@ from wattline_analyzer.core.samples import Samples, Series
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.importers.assemble import ImportedRun
 from wattline_analyzer.importers.content import FileRun
-from wattline_analyzer.importers.run_ledger import ledger_rows
+from wattline_analyzer.importers.exporter_run import rows_of_import
 from wattline_analyzer.importers.series import ImportedGpu
 from wattline_analyzer.report.assess_untagged import RangeQuality
 from wattline_analyzer.report.untagged import device_energy, tokens
@@ -275,7 +275,7 @@ def _rows(
         run = ImportedRun(
             request.run_id, file_run, (), (), gpus, tuple(one.energy for one in of_node), {}, None
         )
-        yield from ((node, row) for row in ledger_rows(run, about))
+        yield from ((node, row) for row in rows_of_import(run, about))
 
 
 def _frame(rows: Iterable[tuple[str, SeriesRow]], at_s: float) -> SampleTable:

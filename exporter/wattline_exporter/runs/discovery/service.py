@@ -13,8 +13,7 @@ from contextlib import suppress
 
 from wattline.contract.metrics import DISCOVERY_SOURCE_UP, DISCOVERY_UNRESOLVED, RUNS_FOLDED
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.runs.admission import assigned_gpus
-from wattline_exporter.runs.discovered import MAX_BEGIN_AGE_S, DiscoveredRun
+from wattline_exporter.runs.admission import MAX_BEGIN_AGE_S, DiscoveredRun, assigned_gpus
 from wattline_exporter.runs.discovery.labels import OwnerLabels
 from wattline_exporter.runs.discovery.outcomes import Outcomes
 from wattline_exporter.runs.discovery.owners import (

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from wattline.client.messages import log_message
-from wattline_workloads.jobs.containers import lifecycle
+from wattline_workloads.jobs.containers import created_container
 from wattline_workloads.jobs.containers.container_engine import error_cause
-from wattline_workloads.jobs.containers.lifecycle import CreatedContainer
+from wattline_workloads.jobs.containers.created_container import CreatedContainer
 
 _TOKEN = re.compile(
     r"(?P<plain>[^\x1b\r\b]+)"
@@ -128,7 +128,7 @@ class ContainerOutput:
     """
 
     def __init__(self, container: CreatedContainer, streams: tuple[BinaryIO, BinaryIO]) -> None:
-        self._chunks = lifecycle.attach_output(container)
+        self._chunks = created_container.attach_output(container)
         self._streams = streams
         self._lines = [None if stream.isatty() else TerminalLines() for stream in streams]
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from wattline.client.messages import log_message
 from wattline_workloads.jobs.containers.container_engine import EngineError, engine_errors
-from wattline_workloads.jobs.containers.lifecycle import CreatedContainer, started_at
+from wattline_workloads.jobs.containers.created_container import CreatedContainer, started_at
 
 SCORE_PATH = "/root/results/metrics.yml"
 _KEY = "time"

@@ -20,7 +20,7 @@ from wattline_exporter.sensors.readings import ClockReading, Device, Reading, Ru
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.pieces import FloatArray
-    from wattline_exporter.requests.server import Meters, Server
+    from wattline_exporter.requests.llm_server import Meters, Server
 
 MAX_SERVERS = 64
 BEGIN_WITHIN_S = 5.0
@@ -73,7 +73,7 @@ class Servers:
 
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
-        from wattline_exporter.requests.server import Server
+        from wattline_exporter.requests.llm_server import Server
 
         meters, idle_w = self._meters_of(run), partial(self._idle_w, run_id)
         uses = partial(self._others_on_gpus, run_id)

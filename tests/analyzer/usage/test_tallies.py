@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattline_analyzer.usage.samples import Tally
+from wattline_analyzer.usage.tallies import Tally
 
 START_S = 1_000.0
 

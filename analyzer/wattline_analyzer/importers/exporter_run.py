@@ -17,7 +17,7 @@ from wattline_analyzer.importers.content import LONGEST_LABEL
 from wattline_analyzer.importers.energies import RunDeviceEnergy
 
 
-def ledger_rows(imported: ImportedRun, about: Mapping[str, str]) -> Iterator[SeriesRow]:
+def rows_of_import(imported: ImportedRun, about: Mapping[str, str]) -> Iterator[SeriesRow]:
     """Yield the series of a run and of its devices; `about` are the run's labels.
 
     A device of unknown coverage has no covered ratio.

@@ -1,4 +1,4 @@
-"""Life cycle of a container, from creation to removal."""
+"""Container of a job: its creation, start, exit code and removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server: the requests of a run, slots of the energy of its GPUs, and batches that are not
+"""One LLM server: the requests of a run, slots of the energy of its GPUs, and batches that are not
 final yet.
 """
 

@@ -1,5 +1,6 @@
-"""Sums of a fleet from raw samples, by the definitions of the queries: of an exporter, or of its
-local history.
+"""Tallies of series in a time window, from the raw samples of an exporter or of its history.
+
+They follow the definitions of the queries, which a server computes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wattline_analyzer.core.sources.promql import EDGE_MS, LATE_MS, MEMORY_MS
 from wattline_analyzer.usage.cut import GPU_MODEL, NAMESPACE, RUN_KIND, device_keys, run_keys
 from wattline_analyzer.usage.fleet import Keys
 
-Run = tuple[str, str]
+RunKey = tuple[str, str]
 """Instance and run id."""
 _EDGE_S, _MEMORY_S, _LATE_S = EDGE_MS / 1_000, MEMORY_MS / 1_000, LATE_MS / 1_000
 _ZONES = {"package": "cpu", "dram": "dram"}
@@ -137,7 +138,7 @@ class WindowTallies:
         """Yield the tallies of a metric with samples in the window."""
         return (tally for tally in self.by_metric.get(metric.name, {}).values() if tally.is_within)
 
-    def one(self, metric: Metric, run: Run) -> Tally | None:
+    def one(self, metric: Metric, run: RunKey) -> Tally | None:
         """Return the tally of a metric that has one series for a run."""
         tally = self.by_metric.get(metric.name, {}).get(run)
         return tally if tally and tally.is_within else None
@@ -202,7 +203,7 @@ def fetch_window(
     return read_window(fetch_parts(source, request), start_s, metrics)
 
 
-def run_of(tally: Tally) -> Run:
+def run_of(tally: Tally) -> RunKey:
     return tally.labels.get("instance", ""), tally.labels.get("run_id", "")
 
 
@@ -213,7 +214,7 @@ class GroupKeys:
         self.by = by
         self._models = window.models()
         self._labels = {run_of(tally): dict(tally.labels) for tally in window.of(m.RUN_INFO)}
-        gpus: defaultdict[Run, list[Tally]] = defaultdict(list)
+        gpus: defaultdict[RunKey, list[Tally]] = defaultdict(list)
         for tally in window.of(m.RUN_GPU_INFO):
             gpus[run_of(tally)].append(tally)
         self.gpu_counts = {run: len(tallies) for run, tallies in gpus.items()}
@@ -232,7 +233,7 @@ class GroupKeys:
     def _model(self, instance: str, uuid: str) -> str:
         return self._models.get((instance, uuid), "")
 
-    def of_run(self, run: Run, gpu: str | None = None) -> Keys | None:
+    def of_run(self, run: RunKey, gpu: str | None = None) -> Keys | None:
         """Return the keys of a run, on one GPU if it is given; None for a run without
         information.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattline_exporter.requests.server import energy_of_gpus
+from wattline_exporter.requests.llm_server import energy_of_gpus
 
 
 def test_half_widths_of_gpus_at_one_instant_add():
