@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from grafana.board import CLUSTER, MODEL, NODE, Board, named, selector
 from grafana.panel import Panel, Query, bars, lines
+from grafana.recorded_series import OWNER_EMISSIONS, sum_over_range
 from wattline.contract import metrics as m
 
 _SLOT = "{{region}} {{provider}} {{basis}} ({{quality}})"
 _AVERAGE = 'basis="average"'
 _DEVICE_EMISSIONS = selector(m.EMISSIONS, _AVERAGE)
-_OWNER_EMISSIONS = selector(
-    "owner:wattline_run_emissions_grams:increase5m", _AVERAGE, 'label_model=~"$model"'
-)
+_OF_MODELS = 'label_model=~"$model"'
 _IN_FORCE = f"max by (region, provider, basis, quality) ({selector(m.CARBON_INTENSITY)})"
 _NONE = "No carbon intensity: no selected exporter has --carbon.region or --carbon.intensity."
 
@@ -113,7 +112,10 @@ _BY_MODEL = bars(
     "g CO2eq of runs over the time range, by average intensity. Runs that share a device get their "
     "attributed share.",
     "massg",
-    named(f"sum by (label_model) (sum_over_time({_OWNER_EMISSIONS}[$__range]))", "label_model"),
+    named(
+        f"sum by (label_model) ({sum_over_range(OWNER_EMISSIONS, _AVERAGE, _OF_MODELS)})",
+        "label_model",
+    ),
     {"label_model": "model", "Value": "emissions"},
 ).without(
     data="No run with emissions in the recording rules of deploy/prometheus, which lag by six "

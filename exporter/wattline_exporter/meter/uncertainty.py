@@ -1,4 +1,9 @@
-"""Energy of a device at an instant and between two, and its half-width (pure)."""
+"""Energy of a device at an instant and between two, and its half-width (pure).
+
+The interval of a device in a run is that of `energy_between` its marks at the start and the end.
+`runs/run_figures.py` puts it into the record of the run, `wattline.figures.sum_of_one_job` adds
+the devices.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +83,21 @@ def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
         integrated_j=max(0.0, end.integrated_j - begin.integrated_j),
         covered_s=end.covered_s - begin.covered_s,
         resets=end.resets - begin.resets,
+    )
+
+
+def energy_so_far(begin: EnergyMark, totals: MeterTotals, most_j: float) -> MeasuredEnergy:
+    """Return the energy of a running run up to the poll of `totals`, never negative.
+
+    `most_j` is the largest energy that the device's counter may have at that time. The half-width
+    is that of the start: there is no mark of the end yet.
+    """
+    return MeasuredEnergy(
+        joules=max(0.0, min(totals.energy_j, most_j) - begin.joules),
+        half_width_j=begin.half_width_j,
+        integrated_j=totals.integrated_j - begin.integrated_j,
+        covered_s=totals.covered_s - begin.covered_s,
+        resets=0,
     )
 
 

@@ -16,7 +16,7 @@ from wattline_exporter.runs.lifecycle import ClockSteps, SlotProgress, has_livin
 from wattline_exporter.runs.limits import RunLimits
 from wattline_exporter.runs.lookup import RunLookup
 from wattline_exporter.runs.marks import LateDoubts
-from wattline_exporter.runs.measure import run_with_figures
+from wattline_exporter.runs.run_figures import run_with_figures
 from wattline_exporter.runs.run_record import STORED, Cut, RunArchive, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey, find_process
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, read_clocks

@@ -7,6 +7,7 @@ from wattline_exporter.meter.uncertainty import (
     ComparedEnergy,
     DoubtfulWindow,
     EnergyMark,
+    MeasuredEnergy,
     allowed_difference_j,
     averaged_slack_j,
     averaging_j,
@@ -21,6 +22,7 @@ from wattline_exporter.meter.uncertainty import (
     edges_j,
     end_until_j,
     energy_between,
+    energy_so_far,
     expired_lease_j,
     extrapolation_j,
     fast_load_j,
@@ -56,6 +58,19 @@ from wattline_exporter.meter.uncertainty import (
 def mark(joules=0.0, half_width_j=0.0, **values):
     fields = {"variance_j2": 0.0, "integrated_j": 0.0, "covered_s": 0.0, "resets": 0} | values
     return EnergyMark(joules, half_width_j, **fields)
+
+
+def test_energy_so_far_has_the_half_width_of_the_start():
+    begin = mark(1_000.0, 3.0, integrated_j=990.0, covered_s=40.0)
+    totals = MeterTotals(energy_j=1_250.0, integrated_j=1_230.0, covered_s=50.0)
+
+    # 1,250 - 1,000 J in 10 s, of which 240 J by power
+    assert energy_so_far(begin, totals, 1_700.0) == MeasuredEnergy(250.0, 3.0, 240.0, 10.0, 0)
+    # a device of 20 W: at most 1,200 J
+    assert energy_so_far(begin, totals, 1_200.0) == MeasuredEnergy(200.0, 3.0, 240.0, 10.0, 0)
+    # a counter that was read before the start
+    earlier = MeterTotals(energy_j=900.0, integrated_j=990.0, covered_s=40.0)
+    assert energy_so_far(begin, earlier, 1_700.0) == MeasuredEnergy(0.0, 3.0, 0.0, 0.0, 0)
 
 
 def test_edges_half_widths_of_both_marks_add_up():

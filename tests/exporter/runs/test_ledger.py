@@ -155,7 +155,7 @@ def save(node, state):
 
 
 def test_measure_counters_do_not_fall_while_start_settles(tmp_path):
-    from wattline_exporter.runs.measure import run_with_figures
+    from wattline_exporter.runs.run_figures import run_with_figures
 
     state = StateFile(tmp_path)
     node = LedgerNode(state)

@@ -1,7 +1,8 @@
-"""CPU energy from RAPL counters in the kernel's powercap tree (AMD's are below `intel-rapl` too).
+"""CPU energy from RAPL in powercap; wraps are counted by `wattline.counters.counter_step`.
 
-Counters are reported raw; they wrap at `counter_range_j`, and
-`wattline.counters` unwraps them. A joule could be counted twice in three ways:
+AMD's counters are below `intel-rapl`, too. Each poll has the raw counter and the range at which it
+wraps, from `_wrap_range_j`; the meter adds up the increases. A joule could be counted twice in
+three ways:
 
 - Zones overlap: psys contains package, package contains core. Each zone is a separate device; they
   are never added.
@@ -243,12 +244,18 @@ class RaplSource:
         finally:
             os.close(descriptor)
         counter_j = parse_microjoules(raw) / 1e6
-        range_j = self._range_j(device, zone, counter_j, after_s)
+        range_j = self._wrap_range_j(device, zone, counter_j, after_s)
         return Poll(device, before_s, after_s, counter_j, counter_range_j=range_j)
 
-    def _range_j(
+    def _wrap_range_j(
         self, device: Device, zone: RaplZone, counter_j: float, now_s: float
     ) -> float | None:
+        """Return the range in joules at which the counter wraps, None where it is unknown or the
+        counter may have been reset.
+
+        `wattline.counters.counter_step` adds this range to a decrease. Without a range, a decrease
+        is a restart at 0.
+        """
         if device in self._ranged_from_s:
             from_s = self._ranged_from_s[device] = min(
                 self._ranged_from_s[device], now_s + WITHOUT_RANGE_S

@@ -10,7 +10,7 @@ from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.totals import ZERO_TOTALS, MeterTotals
 from wattline_exporter.meter.uncertainty import mark_at_totals
 from wattline_exporter.runs import marks
-from wattline_exporter.runs.measure import run_with_figures
+from wattline_exporter.runs.run_figures import run_with_figures
 from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import Device, Poll

@@ -1,4 +1,7 @@
-"""Figures of a run so far or at its end, from its marks and the meters."""
+"""Figures of a run, energies with their intervals, so far or at its end.
+
+The intervals are from `meter/uncertainty.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from wattline.contract.run import (
 from wattline.contract.work import is_shared
 from wattline.figures import Figure, sum_of_one_job
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
+from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between, energy_so_far
 from wattline_exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
 from wattline_exporter.runs.run_record import (
     Cut,
@@ -228,16 +231,9 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
                 energies[device] = energy_between(begin, final)
         elif meter is not None and run.begin_settled:
             totals = meter.totals_before(until_s)
-            most_j = begin.joules + meter.most_w * max(
-                0.0, until_s - run.begin_s
-            )  # rounded as for the final mark
-            energies[device] = MeasuredEnergy(
-                max(0.0, min(totals.energy_j, most_j) - begin.joules),
-                begin.half_width_j,
-                totals.integrated_j - begin.integrated_j,
-                totals.covered_s - begin.covered_s,
-                0,
-            )
+            # rounded as for the final mark
+            most_j = begin.joules + meter.most_w * max(0.0, until_s - run.begin_s)
+            energies[device] = energy_so_far(begin, totals, most_j)
     return energies
 
 
