@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +49,10 @@ TEMPLATE_WITH_UNIT = re.compile(
     rf"(?:\{{[^{{}}]*\}}|%(?:\(\w+\))?[-+ #0-9.*]*[diouxXeEfFgGsr])[ \u00a0]?{_UNIT}"
 )
 """Field of `str.format`, of `%` or of a log message, followed by a unit."""
+HOMES_OF_NAMED = ("workloads/wattline/contract/", "workloads/wattline/figures.py")
+"""Modules of the base whose constants other modules import."""
+FINE_DECIMALS = 3
+"""Decimals from which on two named constants of one value have one meaning, not by chance."""
 CONSTANTS = (3.6e6, 1 / 3.6e6, 1.96, 1.4826)
 """Joules per kWh, its inverse, half-width of a 95 % interval, standard deviation by the MAD."""
 OF_ENERGY = re.compile(r"(?:^|_)(?:j|wh|kwh|joules?|energy)$")
@@ -192,6 +196,90 @@ def _number(node: ast.AST) -> float | None:
             return None
         return left * right if isinstance(node.op, ast.Mult) else left / right
     return None
+
+
+def named_constants(tree: ast.AST) -> Iterator[tuple[str, float]]:
+    """Yield name and number of a module's constants."""
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
+        targets = [target]
+        values = [value]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            targets = target.elts
+            values = value.elts
+        for one, its_value in zip(targets, values, strict=False):
+            number = _number(its_value)
+            if isinstance(one, ast.Name) and number is not None:
+                yield one.id, number
+
+
+def fine_constants(trees: Iterable[tuple[str, ast.AST]]) -> dict[float, list[str]]:
+    """Return the modules of each value with many decimals that several modules name."""
+    places: dict[float, list[str]] = {}
+    for path, tree in trees:
+        numbers = {number for _, number in named_constants(tree)}
+        for number in numbers:
+            is_fine = round(number, FINE_DECIMALS - 1) != number
+            if is_fine and len(_significant_digits(number)) > 1:
+                places.setdefault(number, []).append(path)
+    return {number: paths for number, paths in places.items() if len(paths) > 1}
+
+
+def _significant_digits(number: float) -> str:
+    return f"{abs(number):.12e}".partition("e")[0].replace(".", "").rstrip("0")
+
+
+def copies_of_base(trees: Iterable[tuple[str, ast.AST]]) -> list[tuple[str, str]]:
+    """Return path and name of each constant that repeats a public one of the base, without regard
+    to the underscore of a private name.
+    """
+    known = list(trees)
+    homes = {
+        constant: path
+        for path, tree in known
+        if path.startswith(HOMES_OF_NAMED)
+        for constant in named_constants(tree)
+        if not constant[0].startswith("_")
+    }
+    return [
+        (path, name)
+        for path, tree in known
+        for name, number in named_constants(tree)
+        if homes.get((name.lstrip("_"), number), path) != path
+    ]
+
+
+def test_constant_with_many_decimals_is_named_once() -> None:
+    assert fine_constants(product_trees()) == {}
+
+
+def test_constant_of_base_is_imported() -> None:
+    assert copies_of_base(product_trees()) == []
+
+
+def test_search_notices_second_named_constant() -> None:
+    home = (
+        "workloads/wattline/contract/api.py",
+        ast.parse("MAX_LABEL: int = 8 * 16\nFAST_S = 0.047"),
+    )
+    other = "a.py", ast.parse("_COUNT, _MAX_LABEL = 3, 128\n_POLLED_S = 0.047")
+    assert fine_constants([home, other]) == {0.047: [home[0], "a.py"]}
+    assert copies_of_base([home, other]) == [("a.py", "_MAX_LABEL")]
+
+
+def test_search_ignores_common_values_and_other_names() -> None:
+    home = (
+        "workloads/wattline/contract/api.py",
+        ast.parse("MAX_TEXT = 128\n_SHARE = 0.05\nS = 0.005"),
+    )
+    other = "a.py", ast.parse("_LONGEST = 128\n_SHARE = 0.05\nTICK_S = 0.005")
+    assert fine_constants([home, other]) == {}
+    assert copies_of_base([home, other]) == []
 
 
 RULES = [

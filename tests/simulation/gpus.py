@@ -27,8 +27,13 @@ from wattline_exporter.sensors.nvml.messages import (
     encode_items,
     read_frames,
 )
-from wattline_exporter.sensors.nvml.polling_threads import WITHOUT_COUNTER_S, PolledGpu
-from wattline_exporter.sensors.nvml.schedule import BURST_PERIOD_S, SHORT_WAIT_S, SamplingSchedule
+from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
+from wattline_exporter.sensors.nvml.schedule import (
+    BURST_PERIOD_S,
+    FAST_S,
+    SHORT_WAIT_S,
+    SamplingSchedule,
+)
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuCount,
@@ -297,11 +302,7 @@ class Worker:
 
     def _next_s(self, now_s: float, polled: PolledGpu) -> float:
         schedule = self.schedule
-        period_s = (
-            min(schedule.period_s, WITHOUT_COUNTER_S)
-            if polled.needs_fast_polls
-            else schedule.period_s
-        )
+        period_s = min(schedule.period_s, FAST_S) if polled.needs_fast_polls else schedule.period_s
         if now_s < schedule._burst_until_s:
             period_s = BURST_PERIOD_S
         late_s = self._virtual.rng.uniform(0.0001, 0.002) if period_s > SHORT_WAIT_S else 0.0003

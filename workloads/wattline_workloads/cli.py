@@ -19,6 +19,7 @@ from wattline.client import messages
 from wattline.client.api import ExporterError
 from wattline.client.messages import log_message
 from wattline.command_line import PlainHelp, as_called, usage_message, version_line
+from wattline.contract.api import MAX_LABEL_VALUE
 from wattline_workloads.caps import cli
 from wattline_workloads.jobs.base import job_command, job_names, load_job, workload_of
 from wattline_workloads.plans import cli as plan_cli
@@ -105,10 +106,6 @@ Version = Annotated[
         "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),
 ]
-
-
-_MAX_LABEL = 128
-"""Longest value of a label, in characters."""
 
 
 class JobListFormat(StrEnum):
@@ -273,7 +270,9 @@ def _image_label(config: Mapping[str, Any]) -> list[str]:
     """Return the label `image` of a job that runs an image; the user's label of this name replaces
     it.
     """
-    return [f"image={image[:_MAX_LABEL]}" for image in config.get("image_and_arguments", ())[:1]]
+    return [
+        f"image={image[:MAX_LABEL_VALUE]}" for image in config.get("image_and_arguments", ())[:1]
+    ]
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:

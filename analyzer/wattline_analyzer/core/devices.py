@@ -10,6 +10,7 @@ from typing import NamedTuple
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.work import SHARE_POLICY, is_shared
 from wattline.figures import Figure
+from wattline_analyzer.core.units import WHOLE_RATIO
 
 ESTIMATE = "model"
 """The energy method of --cpu.power-model: power estimated from utilization, not measured."""
@@ -42,7 +43,8 @@ class GpuModel(NamedTuple):
 UNKNOWN_GPU = GpuModel("", "")
 
 
-_COVERED = 0.9995
+SAMPLED_RATIO = 0.99
+"""Least ratio of a time for which a file or a server has samples, to count as all of it."""
 
 
 class DeviceKey(NamedTuple):
@@ -96,7 +98,7 @@ class ReportDevice:
     @property
     def is_covered(self) -> bool:
         """True if the device was read during the whole run, as far as known."""
-        return self.covered_ratio is None or self.covered_ratio >= _COVERED
+        return self.covered_ratio is None or self.covered_ratio >= WHOLE_RATIO
 
     @property
     def simulated(self) -> bool:

@@ -28,9 +28,9 @@ from wattline_analyzer.core.emissions import (
     total_emissions,
 )
 from wattline_analyzer.core.timeline import RunTimes
+from wattline_analyzer.core.units import WHOLE_RATIO
 
 Level = Literal["note", "warning", "bad"]
-_WHOLE = 0.9995
 _LEVELS = ("bad", "warning", "note")
 FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
@@ -424,7 +424,7 @@ class Report:
         """True for a range or an imported run if the headline's energy lacks a part of the time."""
         return self.energies.is_sampled and any(
             device.component == self.energies.headline_component
-            and device.duration_s < _WHOLE * self.duration_s
+            and device.duration_s < WHOLE_RATIO * self.duration_s
             for device in self.devices
         )
 

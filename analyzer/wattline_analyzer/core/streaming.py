@@ -29,7 +29,7 @@ STRETCH_S = 60.0
 _PER_S = 1_000
 _IN_MEMORY = 100_000
 """Numbers up to which their median is computed at once."""
-_FEWEST_UPDATES = 40
+FEWEST_UPDATES = 40
 """Changes of the value from which on the time between them shows the sensor's update period."""
 
 
@@ -139,7 +139,7 @@ class ExactAccumulator:
         as fast.
         """
         counts = {width: int(count) for width, (count, _) in self._changes.items()}
-        if sum(counts.values()) < _FEWEST_UPDATES:
+        if sum(counts.values()) < FEWEST_UPDATES:
             return None
         period = _median_of(counts)
         regular = sum(count for width, count in counts.items() if abs(width - period) <= period / 4)

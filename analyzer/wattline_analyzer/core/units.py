@@ -9,6 +9,8 @@ from wattline.contract.work import unit_of_one
 from wattline.figures import Figure, energy_of_one_text, short_text, significant_text
 from wattline_analyzer.core.times import local_time
 
+WHOLE_RATIO = 0.9995
+"""Ratio of a run or a time from which on it counts as all of it, and is printed as 100 %."""
 _LARGE = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -58,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %" if ratio < 0.9995 else "100 %"
+    return f"{100 * ratio:.1f} %" if ratio < WHOLE_RATIO else "100 %"
 
 
 def span(start_s: float, end_s: float | None) -> str:

@@ -9,7 +9,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TypeVar
 
-from wattline.contract.api import Outcome
+from wattline.contract.api import MAX_LABEL_VALUE, Outcome
 from wattline.contract.metrics import Metric
 from wattline.contract.run import Run
 from wattline_analyzer.core.sources.base import Progress, no_progress
@@ -21,8 +21,6 @@ _T = TypeVar("_T")
 _FIRST_PART = 8
 _BAD_LINES_KEPT = 5
 _MOST_SERIES = 10_000
-LONGEST_LABEL = 128
-"""Length limit of a label's text, in characters."""
 ALL_GPUS = "all"
 """Index of all GPUs of a node together, if the file has only their sum."""
 ONLY_GPU = "unnamed"
@@ -157,9 +155,9 @@ class FileContent:
         key = metric, tuple(sorted(labels.items()))
         if key not in self.series:
             for name, text in labels.items():
-                if len(text) > LONGEST_LABEL:
+                if len(text) > MAX_LABEL_VALUE:
                     raise ValueError(
-                        f"{name} has {len(text)} characters, expected at most {LONGEST_LABEL}"
+                        f"{name} has {len(text)} characters, expected at most {MAX_LABEL_VALUE}"
                     )
             if len(self.series) >= _MOST_SERIES:
                 raise UnreadableError(

@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import cast
 
 from wattline.contract import metrics as m
-from wattline.contract.api import RunGpu
+from wattline.contract.api import MAX_LABEL_VALUE, RunGpu
 from wattline.contract.run import Component, Run, RunDevice, RunPhase
 from wattline.contract.run_series import SeriesRow, to_rows
 from wattline.figures import Figure
 from wattline_analyzer.core.run_report import WALL_ENERGY, WALL_RATIO
 from wattline_analyzer.importers.assemble import ImportedRun
-from wattline_analyzer.importers.content import LONGEST_LABEL
 from wattline_analyzer.importers.energies import RunDeviceEnergy
+
+SHOWN_AFTER_S = 2.0
+"""Time between a run's end and the timestamp of its figures: an exporter's figures are final then.
+"""
 
 
 def rows_of_import(imported: ImportedRun, about: Mapping[str, str]) -> Iterator[SeriesRow]:
@@ -54,7 +57,7 @@ def run_of_import(imported: ImportedRun, about: Mapping[str, str]) -> Run:
     }
     return Run(
         run_id=imported.run_id,
-        workload=file_run.workload[:LONGEST_LABEL],
+        workload=file_run.workload[:MAX_LABEL_VALUE],
         state="ended",
         started_at=file_run.start_s,
         duration_s=file_run.end_s - file_run.start_s if duration_s is None else duration_s,

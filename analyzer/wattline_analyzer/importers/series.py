@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wattline.contract import metrics as m
+from wattline.contract.api import MAX_LABEL_VALUE
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.run_report import DUPLICATE_SAMPLES
 from wattline_analyzer.importers.content import (
-    LONGEST_LABEL,
     FileContent,
     UnreadableError,
     short_uuid,
@@ -118,7 +118,7 @@ def clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> li
             where = dict(labels)
             is_known = bool(where.get("uuid"))
             if metric is m.HWMON_POWER and stems[content.path.stem] > 1:
-                where["sensor"] = str(content.path)[-LONGEST_LABEL:]
+                where["sensor"] = str(content.path)[-MAX_LABEL_VALUE:]
             if "gpu" in where:
                 where["uuid"] = where.get("uuid") or by_index[where["gpu"]]
                 where["gpu"] = index_of[where["uuid"]]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline.contract.api import MAX_LABELS
+from wattline.contract.api import MAX_LABEL_VALUE, MAX_LABELS
 from wattline.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.run_report import (
@@ -23,12 +23,7 @@ from wattline_analyzer.core.run_report import (
 )
 from wattline_analyzer.core.sources.base import Progress, no_progress
 from wattline_analyzer.importers.assemble import Assembly, ImportedRun
-from wattline_analyzer.importers.content import LONGEST_LABEL
-from wattline_analyzer.importers.exporter_run import rows_of_import
-
-_SHOWN_AFTER_S = 2.0
-"""Time between a run's end and the timestamp of its figures: an exporter's figures are final then.
-"""
+from wattline_analyzer.importers.exporter_run import SHOWN_AFTER_S, rows_of_import
 
 
 class UnwritableError(Exception):
@@ -176,7 +171,7 @@ def _ledger_samples(assembly: Assembly) -> Iterator[tuple[Metric, Mapping[str, s
                 phase.start_s,
                 phase.start_s,
             )
-        at_s = run.file_run.end_s + _SHOWN_AFTER_S
+        at_s = run.file_run.end_s + SHOWN_AFTER_S
         for metric, labels, value in rows_of_import(run, _labels(run)):
             yield metric, labels, at_s, value
 
@@ -191,7 +186,7 @@ def _labels(run: ImportedRun) -> dict[str, str]:
     about = {FORMAT_LABEL: "+".join(run.forms), FILE_LABEL: _names(run.files)}
     if spacings_s:
         about[SPACING_LABEL] = f"{max(spacings_s):.3g}"
-    own = {name: text for name, text in run.file_run.labels.items() if len(text) <= LONGEST_LABEL}
+    own = {name: text for name, text in run.file_run.labels.items() if len(text) <= MAX_LABEL_VALUE}
     notes = note_labels(run.file_run.caveats)
     if len(own) < len(run.file_run.labels) or len(own) + len(about) + len(notes) > MAX_LABELS:
         notes = note_labels([*run.file_run.caveats, LABELS_CUT])
@@ -203,11 +198,11 @@ def note_labels(notes: Sequence[str]) -> dict[str, str]:
     texts: list[str] = []
     for note in notes:
         joined = f"{texts[-1]},{note}" if texts else note
-        if texts and len(joined) <= LONGEST_LABEL:
+        if texts and len(joined) <= MAX_LABEL_VALUE:
             texts[-1] = joined
         else:
             texts.append(note)
-    if len(texts) > len(NOTES_LABELS) or any(len(text) > LONGEST_LABEL for text in texts):
+    if len(texts) > len(NOTES_LABELS) or any(len(text) > MAX_LABEL_VALUE for text in texts):
         raise UnwritableError(
             f"cannot store the notes of the import ({', '.join(notes)}): import fewer files at once"
         )
@@ -217,4 +212,4 @@ def note_labels(notes: Sequence[str]) -> dict[str, str]:
 def _names(files: tuple[str, ...]) -> str:
     """Return the paths, or as much of their end as fits into a label."""
     text = ", ".join(files)
-    return text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
+    return text if len(text) <= MAX_LABEL_VALUE else f"…{text[1 - MAX_LABEL_VALUE :]}"

@@ -23,6 +23,7 @@ from wattline_analyzer.core.samples import (
     sample_median,
     sample_quantiles,
 )
+from wattline_analyzer.core.streaming import FEWEST_UPDATES
 
 LEAST_ERROR = 0.015
 """A smaller error is not reported."""
@@ -30,7 +31,6 @@ _MARGIN = 1.4
 """Safety factor: on generated loads, the error is below it times the estimate in 99 % of the
 reported cases.
 """
-_FEWEST_UPDATES = 40
 _MOST_UPDATES = 20_000
 """A longer log, or one with a long gap, is not checked: all but the slowest beats average out in
 it.
@@ -66,7 +66,7 @@ class Beat:
 def updates(power: Samples) -> Updates | None:
     """Return the sensor's updates from samples at least twice as fast; None for slower samples."""
     changed = np.flatnonzero(np.diff(power.value) != 0) + 1
-    if power.exact or len(changed) < _FEWEST_UPDATES:  # a downsampled series lacks updates
+    if power.exact or len(changed) < FEWEST_UPDATES:  # a downsampled series lacks updates
         return None
     times = power.t[changed]
     period_s = sample_median(np.diff(times))
@@ -126,7 +126,7 @@ def _slow(readings: Updates) -> Beat | None:
     )
     value = max(np.split(readings.value, jumps), key=len)
     count = len(value)
-    if count < max(_FEWEST_UPDATES, len(readings.value) / 2) or _swing_ratio(value) < _LEAST_SWING:
+    if count < max(FEWEST_UPDATES, len(readings.value) / 2) or _swing_ratio(value) < _LEAST_SWING:
         return None
     if _is_monotonic(value):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from wattline.contract.run import Run
 from wattline.figures import Figure, short_joules_text
-from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.devices import SAMPLED_RATIO, ReportDevice
 from wattline_analyzer.core.run_report import (
     CLAIMED_ENERGY,
     DUPLICATE_SAMPLES,
@@ -30,7 +30,6 @@ from wattline_analyzer.core.run_report import (
 )
 
 _CLOSE = 0.05
-_COVERED = 0.99
 _MEAN_COLUMNS = ("power.draw", "power.draw.average")
 _MEAN_S = 1.0
 
@@ -95,7 +94,7 @@ def _uncovered(devices: Sequence[ReportDevice]) -> list[Finding]:
         Finding("warning", "uncovered", device.label, text)
         for device in devices
         if device.covered_ratio is not None
-        and device.covered_ratio < _COVERED
+        and device.covered_ratio < SAMPLED_RATIO
         and "counter" not in device.methods
     ]
 
@@ -166,7 +165,7 @@ def _wall(results: Mapping[str, float], energy: Mapping[str, Figure]) -> list[Fi
     ratio = results.get(WALL_RATIO, 0.0)
     if wall_j is None or wall_j <= 0 or not energy:
         return []
-    if ratio < _COVERED:
+    if ratio < SAMPLED_RATIO:
         text = (
             f"the wall meter covers {100 * ratio:.0f} % of the run, too little to compare it "
             "with the sensors"

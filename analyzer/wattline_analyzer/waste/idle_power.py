@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from wattline.contract.power_sensors import IDLE_LEVEL_RATIO
 from wattline.figures import NORMAL_95, Figure, sum_of_independent
 
 OLDEST_S = 1.1
@@ -13,8 +14,6 @@ update each 0.1 s.
 _REPORTED_RATIO = 0.02
 """Half-width of the exporter's idle power as a ratio, if it is the mean of one window of 10 s only.
 """
-_LEVEL_RATIO = 0.05
-"""Width of a level of the exporter's idle power."""
 _LEAST_IDLE_S = 60.0
 """Minimum time at deep idle from which the mean power is the deep-idle power."""
 _MUCH_LOWER = 0.9
@@ -35,7 +34,7 @@ def latest_on_lowest_level(values_w: list[float]) -> float:
 
     The first values are means of few windows, and less accurate.
     """
-    highest_w = min(values_w) * (1 + _LEVEL_RATIO)
+    highest_w = min(values_w) * (1 + IDLE_LEVEL_RATIO)
     return [watts for watts in values_w if watts <= highest_w][-1]
 
 

@@ -87,9 +87,10 @@ def _poll(
     source: SampleSource, node: str | None, run_id: str | None, interval_s: float
 ) -> Iterator[WatchUpdate]:
     """Yield updates; only one if `interval_s` is 0. Raises FetchError if the first poll fails."""
+    from wattline_analyzer.core.runs.scrapes import PATIENCE_S
     from wattline_analyzer.core.sources.base import FetchError
     from wattline_analyzer.watch.source import fetch_latest, find_nodes
-    from wattline_analyzer.watch.watch import PATIENCE_S, live_state, lost_state
+    from wattline_analyzer.watch.watch import live_state, lost_state
 
     instances = find_nodes(source, time.time(), node, run_id)
     found: WatchState | None = None

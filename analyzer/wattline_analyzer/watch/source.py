@@ -9,10 +9,10 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core.runs.load import last_scrapes
-from wattline_analyzer.core.runs.scrapes import AHEAD_S
+from wattline_analyzer.core.runs.scrapes import AHEAD_S, USUAL_INTERVAL_S
 from wattline_analyzer.core.sample_table import SampleTable, join_tables, last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.watch.watch import USUAL_INTERVAL_S, WATCHED
+from wattline_analyzer.watch.watch import WATCHED
 
 MOST_NODES = 8
 _LOOK_BACK_S = 180.0

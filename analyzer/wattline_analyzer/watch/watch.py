@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline_analyzer.core.runs.scrapes import PATIENCE_S, USUAL_INTERVAL_S
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of
 from wattline_analyzer.core.samples import rests_s
 from wattline_analyzer.watch.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
@@ -53,11 +54,6 @@ WATCHED = (
     ),
     *(m.RUN_PHASE_SECONDS, m.RUN_PHASE_ENERGY, m.RUN_PHASE_WORK, m.RUN_WORK_UNIT),
 )
-PATIENCE_S = 5.0
-"""Time for which a node is live at least; otherwise three scrape intervals. Without a run, an
-exporter's own history has a sample in 15 s only.
-"""
-USUAL_INTERVAL_S = 15.0
 
 
 def live_state(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from wattline.contract.power_sensors import IDLE_LEVEL_RATIO
+
 IDLE_S = 10
 """Window of a mean power, in seconds."""
-LEVEL_RATIO = 0.05
-"""Width of a power level. An energy counter that is updated each 0.1 s gives 10 s means within ± 1
-to 2 %.
-"""
 MAX_WINDOWS = 600
 """Most windows that the running mean remembers. One ends each second, so the mean follows changes
 over ten minutes.
@@ -28,11 +26,11 @@ class IdleLevel:
     """Mean power over the windows without load on the lowest level, from a device's energy about
     once a second.
 
-    The level reaches from the lowest window to LEVEL_RATIO above it. The mean of its windows is
-    unbiased for a noisy device that is idle. It excludes higher power, such as that of an open CUDA
-    context, or of work between readings. A window counts if both of its halves have the same power
-    within 2 LEVEL_RATIO: a late reading, or an energy that stands still, makes one half too low,
-    and the level would stay there.
+    The level reaches from the lowest window to IDLE_LEVEL_RATIO above it. The mean of its windows
+    is unbiased for a noisy device that is idle. It excludes higher power, such as that of an open
+    CUDA context, or of work between readings. A window counts if both of its halves have the same
+    power within 2 IDLE_LEVEL_RATIO: a late reading, or an energy that stands still, makes one half
+    too low, and the level would stay there.
     """
 
     def __init__(self, watts: float | None) -> None:
@@ -61,7 +59,7 @@ class IdleLevel:
         )
         watts = (to_j - from_j) / (to_s - from_s)
         halves_w = (middle_j - from_j) / (middle_s - from_s), (to_j - middle_j) / (to_s - middle_s)
-        if max(halves_w) - min(halves_w) <= 2 * LEVEL_RATIO * watts:
+        if max(halves_w) - min(halves_w) <= 2 * IDLE_LEVEL_RATIO * watts:
             self._add(watts)
 
     def take_uj(self, energy_uj: int, seconds: float) -> int:
@@ -78,10 +76,14 @@ class IdleLevel:
         return idle_uj
 
     def _add(self, watts: float) -> None:
-        if self.watts is None or self._lowest_w is None or watts < self.watts * (1 - LEVEL_RATIO):
+        if (
+            self.watts is None
+            or self._lowest_w is None
+            or watts < self.watts * (1 - IDLE_LEVEL_RATIO)
+        ):
             self.watts, self._lowest_w, self._windows = watts, watts, 1
             return
         self._lowest_w = min(self._lowest_w, watts)
-        if watts <= self._lowest_w * (1 + LEVEL_RATIO):
+        if watts <= self._lowest_w * (1 + IDLE_LEVEL_RATIO):
             self._windows = min(self._windows + 1, MAX_WINDOWS)
             self.watts += (watts - self.watts) / self._windows

@@ -10,12 +10,11 @@ from wattline.contract.api import OTHER_RUNS
 from wattline.contract.metrics import RUN_LOAD_ENERGY, RUN_LOAD_TIMESTAMP
 from wattline.contract.work import SHARE_POLICY
 from wattline_exporter.attribution.device_loads import NO_RUN, DeviceLoads, GpuLoadPeriod
-from wattline_exporter.attribution.policy import split_energy
+from wattline_exporter.attribution.policy import UJ_PER_J, split_energy
 from wattline_exporter.sensors.readings import Device, Reading
 
 KEPT_S = 60.0
 """Time for which the energy of a run that holds the GPU no more is reported."""
-_UJ = 1_000_000
 
 
 class _GpuEnergy:
@@ -57,8 +56,8 @@ class LoadEnergies:
             begin_j = gpu.end_j if begin_s == gpu.end_s else energy_at(begin_s)
             gpu.end_s, gpu.end_j = end_s, max(begin_j, energy_at(end_s))
             energy_uj, idle_uj = (
-                int((gpu.end_j - begin_j) * _UJ),
-                int(idle_w * (end_s - begin_s) * _UJ),
+                int((gpu.end_j - begin_j) * UJ_PER_J),
+                int(idle_w * (end_s - begin_s) * UJ_PER_J),
             )
             parts_uj = split_energy(
                 energy_uj, idle_uj, DeviceLoads(loads), SHARE_POLICY, idle_by_load=False
@@ -82,5 +81,5 @@ class LoadEnergies:
                 yield Reading(RUN_LOAD_TIMESTAMP, (device.component, device.id), at)
                 for run_id, (energy_uj, _) in gpu.runs.items():
                     yield Reading(
-                        RUN_LOAD_ENERGY, (run_id, device.component, device.id), energy_uj / _UJ
+                        RUN_LOAD_ENERGY, (run_id, device.component, device.id), energy_uj / UJ_PER_J
                     )

@@ -27,7 +27,8 @@ Policy = Literal["idle_apart", "idle_shared"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 MAX_LOAD_CHANGES = 64
 """Limit of the changes of holders that are kept while a device uses no energy."""
-_UJ = 1_000_000
+UJ_PER_J = 1_000_000
+"""Microjoules per joule: parts of an energy are integers, so that they add up."""
 
 
 class AttributedKey(NamedTuple):
@@ -79,7 +80,9 @@ class Attribution:
         self.owners = owners or OwnerCounters()
         """Counters by owner; its holders are the runs."""
         self.microjoules = dict(microjoules or {})
-        self._done_uj = {device: int(joules * _UJ) for device, joules in (energy_j or {}).items()}
+        self._done_uj = {
+            device: int(joules * UJ_PER_J) for device, joules in (energy_j or {}).items()
+        }
         known = {key.device for key in self.microjoules}
         for device in self._done_uj.keys() - known:
             self.microjoules |= {
@@ -131,7 +134,7 @@ class Attribution:
         `energy_j` and `emissions` are its totals since the state folder was created. The power
         since the last call is assumed to be constant.
         """
-        energy_uj = int(energy_j * _UJ)
+        energy_uj = int(energy_j * UJ_PER_J)
         step_uj = energy_uj - self._done_uj.get(device, 0)
         since_s = self._divided_s.setdefault(device, at_s)
         if step_uj <= 0:
@@ -237,7 +240,7 @@ class Attribution:
 
     def share_j(self, device: Device, policy: Policy, run_id: str) -> float | None:
         amount = self.microjoules.get(AttributedKey(device, policy, run_id))
-        return None if amount is None else amount / _UJ
+        return None if amount is None else amount / UJ_PER_J
 
     def readings(
         self, readable: Collection[Device], without: Collection[str] = ()
@@ -262,4 +265,4 @@ class Attribution:
 
 def _reading(key: AttributedKey, amount_uj: int) -> Reading:
     labels = key.run_id, str(key.device.component), key.device.id, key.policy
-    return Reading(RUN_ATTRIBUTED_ENERGY, labels, amount_uj / _UJ)
+    return Reading(RUN_ATTRIBUTED_ENERGY, labels, amount_uj / UJ_PER_J)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from wattline.contract.api import RunGpu
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.polling.meters import FAST_S, SLOW_S
+from wattline_exporter.polling.meters import SLOW_S
+from wattline_exporter.sensors.nvml.schedule import FAST_S
 from wattline_exporter.sensors.readings import (
     Batch,
     Device,

@@ -13,9 +13,9 @@ from wattline_exporter.meter.emissions import EmissionKey, SlotLookup, split_ove
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.totals import ZERO_TOTALS, LastPoll, MeterTotals
 from wattline_exporter.sensors.exported_counters import SeriesKey
+from wattline_exporter.sensors.nvml.schedule import FAST_S
 from wattline_exporter.sensors.readings import ClockReading, Component, Device, Poll, Slot
 
-FAST_S = 0.047
 SLOW_S = 1.0
 RAPL_UPDATE_S = 0.001
 UNKNOWN_LIMIT_W = MAX_DEVICE_W / LIMIT_MARGIN

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from wattline.contract.api import LABEL_NAME_PATTERN, TEXT_PATTERN
+from wattline.contract.api import LABEL_NAME_PATTERN, MAX_LABEL_NAME, MAX_LABEL_VALUE, TEXT_PATTERN
 from wattline.contract.requests.served import (
-    MAX_LABEL_NAME,
-    MAX_LABEL_VALUE,
     MAX_REQUEST_ID,
     MAX_REQUEST_LABELS,
     MAX_TIME_S,

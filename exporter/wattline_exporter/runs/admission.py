@@ -16,6 +16,7 @@ from pathlib import Path
 from wattline.contract.api import (
     DEFAULT_LEASE_S,
     MAX_CONTRIBUTORS,
+    MAX_LEASE_S,
     MAX_PHASES,
     MAX_PROCESSES,
     MAX_RECENT_PHASES,
@@ -42,7 +43,6 @@ from wattline_exporter.sensors.readings import ClockReading, Device, RunError
 MAX_BEGIN_AGE_S = 10.0
 """Longest time by which the start of a run may lie in the past: the meters keep the polls of 12 s.
 """
-_DISCOVERED_LEASE_S = 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,7 @@ def discovered_record(
         labels=dict(found.labels),
         gpus=list(found.gpus),
         run_id=found.run_id,
-        lease_seconds=_DISCOVERED_LEASE_S,
+        lease_seconds=MAX_LEASE_S,
     )
     run = new_run(live, request, now.earlier(max(found.begin_s, now.s - MAX_BEGIN_AGE_S)), find)
     run.discovered = found.owner

@@ -13,6 +13,7 @@ from wattline.contract.api import (
     MAX_LABEL_NAME,
     MAX_LABEL_VALUE,
     MAX_LABELS,
+    MAX_LEASE_S,
     MAX_PROCESSES,
     MAX_RESULTS,
     MAX_TEXT,
@@ -72,7 +73,7 @@ class BeginRequest(Body):
     pid_namespace: Annotated[int, Field(ge=0)] | None = None
     cgroup: CgroupName | None = None
     run_id: RunId | None = None
-    lease_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = DEFAULT_LEASE_S
+    lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_S)] = DEFAULT_LEASE_S
 
     @property
     def start(self) -> RunStart:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
+from wattline.contract.api import MAX_LABEL_NAME, MAX_LABEL_VALUE
 from wattline.contract.requests.served import (
-    MAX_LABEL_NAME,
-    MAX_LABEL_VALUE,
     MAX_REQUEST_ID,
     MAX_REQUEST_LABELS,
     MAX_REQUESTS_A_CALL,

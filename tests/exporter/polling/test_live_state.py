@@ -7,7 +7,8 @@ import pytest
 from wattline.contract.metrics import GPU_XID_ERRORS, GPU_XID_TIMESTAMP
 from wattline_exporter.polling.health import HARDWARE_XIDS, GpuHealth
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.polling.meters import FAST_S, SavedTotals
+from wattline_exporter.polling.meters import SavedTotals
+from wattline_exporter.sensors.nvml.schedule import FAST_S
 from wattline_exporter.sensors.readings import (
     ClockReading,
     Device,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 _ENTRY = re.compile(r"\d+|(GPU|MIG)-[0-9A-Za-z/-]+")
 _LISTED = re.compile(r"^GPU (\d+): (.+?) \(UUID: (GPU-[^)]+)\)", re.MULTILINE)
-_SMI_TIMEOUT_S = 20  # without persistence mode each call initializes every GPU
+SMI_TIMEOUT_S = 20.0
+"""Time limit of nvidia-smi: without persistence mode each call initializes every GPU."""
 
 
 GpusOfRun = str | int | Iterable[str | int] | None
@@ -69,7 +70,7 @@ def list_visible_gpus() -> tuple[VisibleGpu, ...]:
             ["nvidia-smi", "-L"],
             capture_output=True,
             text=True,
-            timeout=_SMI_TIMEOUT_S,
+            timeout=SMI_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

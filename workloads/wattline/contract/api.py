@@ -28,6 +28,9 @@ MAX_ID_LENGTH = 64
 MAX_LABELS = 16
 MAX_LABEL_NAME = 64
 MAX_LABEL_VALUE = 128
+"""Longest name and value of a label of a run or a request, in characters."""
+HASH_DIGITS = 16
+"""Hexadecimal digits of a SHA-256 hash in place of an API key or of the end of a long id."""
 MAX_TEXT = 128
 """Longest workload, name of a phase or of a contributor, in characters."""
 MAX_RESULTS = 64
@@ -43,6 +46,8 @@ MAX_RECENT_PHASES = 50
 """
 RECENT_S = 5.0
 DEFAULT_LEASE_S = 24 * 3_600.0
+MAX_LEASE_S = 366 * 86_400.0
+"""Longest lease, also of a run that the exporter ends by its processes."""
 MAX_RUNNING = 64
 """Default limit of open runs."""
 RUN_TAIL_S = 600.0

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+IDLE_LEVEL_RATIO = 0.05
+"""Width of the lowest level of power, whose mean is the idle power, as a ratio to its lowest 10 s.
+
+An energy counter that is updated each 0.1 s gives means over 10 s within ± 1 to 2 %.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SensorWindow:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from wattline.client.messages import log_message_once
+from wattline.contract.api import HASH_DIGITS, MAX_LABEL_VALUE
 from wattline.contract.requests.served import CLIENT_RUN_HEADER, CLIENT_RUN_LABEL
 from wattline.integrations.answer_energy import AnswerEnergy
 from wattline.integrations.served_requests import ANSWER_ENERGY, Served, ServedRequests
@@ -30,8 +31,6 @@ ROUTES = "WATTLINE_ROUTES"
 """Ends of further paths, separated by commas, whose answers are known to have numbers of tokens."""
 _ROUTES = ("/completions", "/responses", "/messages", "/embeddings")
 _JSON, _EVENTS, _LINES = "application/json", "text/event-stream", "application/x-ndjson"
-_HASH_DIGITS = 16
-_MAX_LABEL = 128
 _MAX_ID = 120
 _MEASURED = "wattline.measured"
 """Key of a scope whose requests an outer instance measures."""
@@ -239,7 +238,7 @@ class _Exchange:
             "user": request.get("user"),
             "route": self._scope["path"],
             CLIENT_RUN_LABEL: _header(self._scope["headers"], CLIENT_RUN_HEADER.lower().encode()),
-            "api_key": hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS] if key else None,
+            "api_key": hashlib.sha256(key.encode()).hexdigest()[:HASH_DIGITS] if key else None,
         }
         return {
             name: _printable(value)
@@ -275,4 +274,4 @@ def _header(headers: Any, name: bytes) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_LABEL])
+    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_LABEL_VALUE])

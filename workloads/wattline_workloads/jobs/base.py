@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
 
+from wattline.contract.api import MAX_TEXT
+
 PERCENTILES = (50, 90, 95, 99)
 MODULES: Mapping[str, str] = {
     "container": "wattline_workloads.jobs.container",
@@ -42,7 +44,6 @@ _LAUNCHERS = frozenset({"accelerate", "deepspeed", "torchrun", "uv"})
 _LAUNCHER_MODULES = frozenset(
     {"accelerate.commands.launch", "torch.distributed.launch", "torch.distributed.run"}
 )
-_MAX_WORKLOAD_CHARS = 128
 
 
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
@@ -190,7 +191,7 @@ def workload_of(command: Sequence[str]) -> str:
         found = _first_script(arguments) or name
     else:
         found = name
-    return found[:_MAX_WORKLOAD_CHARS]
+    return found[:MAX_TEXT]
 
 
 def _is_environment(word: str) -> bool:

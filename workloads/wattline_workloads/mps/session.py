@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+from wattline.client.gpus import SMI_TIMEOUT_S
 from wattline.client.messages import log_message
 from wattline_workloads.mps.daemon import (
     LOG_DIRECTORY,
@@ -33,7 +34,6 @@ from wattline_workloads.runner.watchdog import Watchdog
 
 _USUAL_PIPES = "/tmp/nvidia-mps"  # noqa: S108  # the default of NVIDIA's programs
 _POLL_S = 0.2
-_SMI_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _compute_mode_hint() -> str:
             env=dict(os.environ),
             capture_output=True,
             text=True,
-            timeout=_SMI_TIMEOUT_S,
+            timeout=SMI_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -18,10 +18,10 @@ from wattline.contract.api import Outcome
 from wattline_workloads.plans import results
 from wattline_workloads.plans.results import LOG_FILE
 from wattline_workloads.plans.steps import PlannedRun
+from wattline_workloads.runner.signals import SIGNALLED
 from wattline_workloads.runner.watchdog import terminated_with_parent
 
 _ENDS_WITHIN_S = 30.0
-_SIGNALLED = 128
 _MOST_SHOWN = 64 * 1024
 
 
@@ -71,7 +71,7 @@ class ChildRun:
         code = self._process.poll()
         if code is not None and self.ended_at is None:
             self.ended_at = time.time()
-        return code if code is None or code >= 0 else _SIGNALLED - code
+        return code if code is None or code >= 0 else SIGNALLED - code
 
     @property
     def outcome(self) -> Outcome:
@@ -83,7 +83,7 @@ class ChildRun:
             return "ok"
         return (
             "interrupted"
-            if code is None or _SIGNALLED < code < _SIGNALLED + signal.NSIG
+            if code is None or SIGNALLED < code < SIGNALLED + signal.NSIG
             else "failed"
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from wattline.contract.api import MAX_LABELS
+from wattline.contract.api import MAX_LABEL_VALUE, MAX_LABELS
 from wattline_workloads.jobs.base import job_names, suggest_name
 from wattline_workloads.plans.model import (
     CAPS,
@@ -24,8 +24,6 @@ from wattline_workloads.plans.model import (
     WorkloadPlan,
     parse_job_options,
 )
-
-_LONGEST_VALUE = 128
 
 StepPath = tuple[str | int, ...]
 Order = Literal["as-given", "shuffled", "interleaved"]
@@ -275,7 +273,7 @@ def _labels(
         "case": case,
     }
     labels |= {
-        re.sub(r"\W", "_", name, flags=re.ASCII): str(value)[:_LONGEST_VALUE]
+        re.sub(r"\W", "_", name, flags=re.ASCII): str(value)[:MAX_LABEL_VALUE]
         for name, value in point.items()
     }
     return {**labels, "repeat": str(repeat)}

@@ -33,7 +33,8 @@ _SENTINEL_REPORTS_WITHIN_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KERNEL_UNWIND_LIMIT_S = 10.0
 """Longest wait for a running GPU kernel, which can take minutes, after a signal."""
-_SIGNALLED = 128
+SIGNALLED = 128
+"""Exit code of a process that signal 0 ended: signal n gives 128 + n, as in a shell."""
 
 
 class ForwardedSignals:
@@ -146,7 +147,7 @@ def unwind_on_signal(at_most_s: float | None = None) -> Iterator[None]:
         for each in _SIGNALS:  # a second exception would interrupt the unwinding
             signal.signal(each, signal.SIG_IGN if at_most_s is None else signal.SIG_DFL)
         if at_most_s is not None:
-            deadline = threading.Timer(at_most_s, os._exit, [_SIGNALLED + number])
+            deadline = threading.Timer(at_most_s, os._exit, [SIGNALLED + number])
             deadline.daemon = True
             deadline.start()
         raise SignalInterrupt(number)

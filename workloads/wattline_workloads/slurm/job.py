@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from wattline.contract.api import MAX_LABEL_VALUE
 from wattline.contract.identity import owner_run_id
+from wattline_workloads.runner.signals import SIGNALLED
 
 COMMAND_TIMEOUT_S = 1.5
-_MAX_VALUE = 128
 _SIGTERM = 15
-_SHELL_SIGNALS = 128
 _CLUSTER = "cluster"
 _STOPPED_REASONS = ("TimeLimit", "Preempted")
 
@@ -144,7 +144,7 @@ class PrologJob:
             "array_id": details.array_id,
         }
         valid = {
-            name: "".join(filter(str.isprintable, value))[:_MAX_VALUE]
+            name: "".join(filter(str.isprintable, value))[:MAX_LABEL_VALUE]
             for name, value in values.items()
         }
         kept = {
@@ -167,6 +167,6 @@ def slurm_outcome(exit_code: str, reason: str = "") -> Outcome:
     if not match:
         return "unknown"
     code, signal = int(match[1]), int(match[2])
-    if _SIGTERM in (signal, code - _SHELL_SIGNALS):
+    if _SIGTERM in (signal, code - SIGNALLED):
         return "interrupted"
     return "failed" if code or signal else "ok"

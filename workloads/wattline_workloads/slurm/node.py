@@ -10,11 +10,10 @@ from typing import Any
 
 from wattline.client.api import Api, RejectedRequestError
 from wattline.command_line import module_command, user_state_folder
+from wattline.contract.api import MAX_LEASE_S
 from wattline.contract.run import Run, RunFormatError
 from wattline_workloads.slurm.job import JobDetails, Outcome, PrologJob, SlurmError, slurm_outcome
 
-LEASE_S = 366 * 86_400.0
-"""Longest lease: the epilog ends the run, or the exporter when the cgroup of the job is empty."""
 LABELS = "WATTLINE_SLURM_LABELS"
 """Variable with the labels to report, separated by spaces or commas; all if it is not set."""
 _CAPS_TIMEOUT_S = 20.0
@@ -33,7 +32,8 @@ def begin_run(job: PrologJob, api: Api, log: Callable[[str], None]) -> str:
         ),
         "gpus": job.gpus(),
         "cgroup": f"slurm:{job.id}",
-        "lease_seconds": LEASE_S,
+        # the epilog ends the run, or the exporter when the cgroup of the job is empty
+        "lease_seconds": MAX_LEASE_S,
     }
     return str(api.post("/runs", body)["run_id"])
 

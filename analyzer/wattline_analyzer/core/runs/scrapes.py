@@ -14,8 +14,9 @@ from wattline_analyzer.core.sources.base import SampleSource
 AHEAD_S = 120.0
 """Maximum time by which the server's clock may be ahead of the local clock."""
 PATIENCE_S = 5.0
-"""Age up to which a series counts as active, however short its scrape interval."""
-_USUAL_INTERVAL_S = 15.0
+"""Age up to which a series or a node counts as active, however short its scrape interval."""
+USUAL_INTERVAL_S = 15.0
+"""Scrape interval of a series with one sample only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> Sc
     newest_s: dict[str, float] = {}
     for (instance,), rows in table.groups("instance"):
         times = distinct(rows.t)[-10:]
-        spacing_s = sample_median(np.diff(times)) if len(times) > 1 else _USUAL_INTERVAL_S
+        spacing_s = sample_median(np.diff(times)) if len(times) > 1 else USUAL_INTERVAL_S
         if (not instances or instance in instances) and times[-1] >= now_s - max(
             3 * spacing_s, PATIENCE_S
         ):

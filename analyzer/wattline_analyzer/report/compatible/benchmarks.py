@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
-from wattline_analyzer.report.compatible.rows import COVERED
 from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
 ML_ENERGY_TOOL = "ml-energy"
@@ -105,9 +104,7 @@ def inference_x_files(report: Report, _: SampleTable) -> dict[str, bytes]:
         return {}
     is_valid = not any(
         device.simulated or device.estimated or device.shared for device in report.gpus
-    ) and all(
-        device.covered_ratio is None or device.covered_ratio >= COVERED for device in report.gpus
-    )
+    ) and all(device.is_covered for device in report.gpus)
     verdict: dict[str, float] = {
         "power_metric_schema_version": _POWER_SCHEMA,
         "power_valid": int(is_valid),

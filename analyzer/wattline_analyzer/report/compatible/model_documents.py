@@ -21,8 +21,8 @@ from wattline.figures import JOULES_PER_KWH, JOULES_PER_WH, Figure
 from wattline_analyzer.core.devices import SIMULATED_REMARK, ReportDevice
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
+from wattline_analyzer.core.units import WHOLE_RATIO
 from wattline_analyzer.report.compatible.gpu_tune import is_training
-from wattline_analyzer.report.compatible.rows import COVERED
 from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
 HUGGING_FACE_TOOL = "hugging-face"
@@ -215,10 +215,10 @@ def _uncovered(report: Report, devices: Sequence[ReportDevice]) -> str:
     run.
     """
     ratios = [1.0 if device.covered_ratio is None else device.covered_ratio for device in devices]
-    if min(ratios, default=1.0) >= COVERED:
+    if min(ratios, default=1.0) >= WHOLE_RATIO:
         return ""
     lacking = any(
-        _INTEGRAL in device.methods or device.duration_s < report.duration_s * COVERED
+        _INTEGRAL in device.methods or device.duration_s < report.duration_s * WHOLE_RATIO
         for device in devices
     )
     rest = (

@@ -19,8 +19,6 @@ from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
 
 MIB = 2**20
-COVERED = 0.9995
-"""Least share of the run in which a device was read, to count as all of it."""
 _GAUGES: dict[str, tuple[Metric, Mapping[str, str], float]] = {
     "power_w": (m.GPU_POWER, {}, 1.0),
     "power_limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}, 1.0),

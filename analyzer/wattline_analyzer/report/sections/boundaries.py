@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from wattline.contract.work import GFLOP
-from wattline.figures import JOULES_PER_KWH, Figure, energy_text, number_text, significant_text
+from wattline.figures import (
+    JOULES_PER_KWH,
+    JOULES_PER_WH,
+    Figure,
+    energy_text,
+    number_text,
+    significant_text,
+)
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, Price, Report
 from wattline_analyzer.core.tables import (
@@ -18,7 +25,6 @@ from wattline_analyzer.core.tables import (
     text_cell,
 )
 
-_JOULES_PER_WH = 3.6e3
 _MILLION = 1e6
 
 
@@ -37,7 +43,7 @@ def boundary_table(report: Report) -> Table | None:
 def _energy_row(report: Report, boundary: Boundary) -> Iterator[Cell]:
     energy = boundary.energy
     yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
-    for joules in (1.0, _JOULES_PER_WH, JOULES_PER_KWH):
+    for joules in (1.0, JOULES_PER_WH, JOULES_PER_KWH):
         scaled = energy.scaled(1 / joules)
         yield Cell(
             number_text(Figure(scaled.value, scaled.half_width or 0.0)),
@@ -191,7 +197,7 @@ def _work_record(price: Price | None, work: BoundaryUnitEnergy) -> dict[str, Any
         "per_second_wall_clock": work.per_second,
         "energy_per_unit_joules": work.energy_per_unit.value,
         "energy_per_unit_uncertainty_joules": work.energy_per_unit.half_width,
-        "energy_per_unit_watt_hours": work.energy_per_unit.number / _JOULES_PER_WH,
+        "energy_per_unit_watt_hours": work.energy_per_unit.number / JOULES_PER_WH,
         "units_per_joule": inverse.value if inverse else None,
         "units_per_joule_uncertainty": inverse.half_width if inverse else None,
         "cost_per_million_units": price.of(work.energy_per_unit.scaled(_MILLION)).value

@@ -10,7 +10,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.figures import short_joules_text
-from wattline_analyzer.core.devices import SCRAPED
+from wattline_analyzer.core.devices import SAMPLED_RATIO, SCRAPED
 from wattline_analyzer.core.integrate import PowerRange, counter_energy, power_range
 from wattline_analyzer.core.run_report import Finding
 from wattline_analyzer.core.samples import GAP_FACTOR, Samples, median_spacing_s
@@ -22,7 +22,6 @@ from wattline_analyzer.report.untagged.schemas import WATTLINE
 
 _HEADROOM = 1.5
 _FAR = 0.2
-_COVERED = 0.99
 _DEAD_S = 60.0
 _FEWEST_OF_DEAD = 3
 _NAMED = 6
@@ -53,7 +52,7 @@ def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy 
     if energy is None:
         return None
     return DeviceEnergy(
-        meter, replace(energy, method=SCRAPED), (energy.covered_ratio or 0.0) > _COVERED
+        meter, replace(energy, method=SCRAPED), (energy.covered_ratio or 0.0) > SAMPLED_RATIO
     )
 
 
@@ -84,7 +83,7 @@ def check_against_power(
         power is None
         or not power.max_w
         or not power.spacing_s
-        or (power.covered_ratio or 0.0) <= _COVERED
+        or (power.covered_ratio or 0.0) <= SAMPLED_RATIO
     ):
         return energy, None
     counted_j, integral_j = energy.energy.energy_j, power.energy_j

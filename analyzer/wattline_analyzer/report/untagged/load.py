@@ -16,7 +16,7 @@ from wattline_analyzer.core.samples import Samples, Series
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.importers.assemble import ImportedRun
 from wattline_analyzer.importers.content import FileRun
-from wattline_analyzer.importers.exporter_run import rows_of_import
+from wattline_analyzer.importers.exporter_run import SHOWN_AFTER_S, rows_of_import
 from wattline_analyzer.importers.series import ImportedGpu
 from wattline_analyzer.report.assess_untagged import RangeQuality
 from wattline_analyzer.report.untagged import device_energy, tokens
@@ -44,7 +44,6 @@ WORKLOAD = "untagged"
 MARGIN_S = 300.0
 """Time before and after the range for which samples are fetched, for its edges and for idle power.
 """
-_SHOWN_AFTER_S = 2.0
 _NAMED = 8
 _GOES_ON_S = 90.0
 """Maximum lag of a device's last sample behind another's for the device to count as active."""
@@ -243,7 +242,7 @@ def build_frames(
     rows = list(_rows(energies, request, work))
     of_run = [(node, row) for node, row in rows if row[0].name.startswith("wattline_run_")]
     of_node = [(node, row) for node, row in rows if not row[0].name.startswith("wattline_run_")]
-    at_s = request.end_s + _SHOWN_AFTER_S
+    at_s = request.end_s + SHOWN_AFTER_S
     series = [one for energy in energies for one in _series(energy, request)]
     return _frame(of_run, at_s), join_tables([table_of(series), _frame(of_node, at_s)])
 

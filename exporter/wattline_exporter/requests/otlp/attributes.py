@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from wattline.contract.requests.served import MAX_LABEL_VALUE
+from wattline.contract.api import HASH_DIGITS, MAX_LABEL_VALUE
 from wattline_exporter.sensors.readings import printable
 
 Value = str | int | float | bool
@@ -49,7 +49,6 @@ LABEL_SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 """Attributes of each label, the first one that a span has counts. Those of LiteLLM start with
 `metadata.`, with LITELLM_OTEL_V2 with `litellm.`."""
-HASH_DIGITS = 16
 _SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from wattline.contract.api import HASH_DIGITS
 from wattline.contract.requests.served import MAX_REQUEST_ID
 from wattline_exporter.requests.otlp.attributes import (
-    HASH_DIGITS,
     RUN_ID,
     LabelRules,
     Values,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattline.contract.api import OWNER_LABELS
+from wattline.contract.api import MAX_LABEL_VALUE, OWNER_LABELS
 from wattline.contract.identity import owner_run_id
 from wattline_exporter.runs.discovery.pods import KnownPod
 from wattline_exporter.runs.discovery.slurm import SLURM_CONF, describe_job
@@ -18,8 +18,6 @@ from wattline_exporter.sensors.processes.cgroup_paths import PREFIX_LENGTH, Cgro
 from wattline_exporter.sensors.processes.procfs import PROC
 from wattline_exporter.sensors.processes.procfs import login_name as find_login_name
 from wattline_exporter.sensors.readings import printable
-
-MAX_VALUE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class OwnerLabels:
                 labels = {"user": name}
                 run_id = owner_run_id("user", name, f"{started_at:.0f}")
         kept = {
-            re.sub(r"\W", "_", name, flags=re.ASCII): printable(text)[:MAX_VALUE]
+            re.sub(r"\W", "_", name, flags=re.ASCII): printable(text)[:MAX_LABEL_VALUE]
             for name, text in labels.items()
             if text and name in self._allowed
         }

@@ -16,7 +16,7 @@ import pynvml
 from wattline_exporter.sensors.nvml.card import driver_is_gone, is_unloaded
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.nvml.messages import EXIT_NO_DRIVER, MessageWriter
-from wattline_exporter.sensors.nvml.schedule import SamplingSchedule
+from wattline_exporter.sensors.nvml.schedule import FAST_S, SamplingSchedule
 from wattline_exporter.sensors.readings import (
     DriverGone,
     GpuFailure,
@@ -28,8 +28,6 @@ from wattline_exporter.sensors.readings import (
 )
 
 READINGS_EVERY_S = 1.0
-WITHOUT_COUNTER_S = 0.047
-"""Polling period of a GPU without an energy counter, whether or not a run is active."""
 FAILED_S = 0.9
 """Time for which a GPU's calls must fail before it is attached again: shorter errors only skip
 polls.
@@ -191,9 +189,7 @@ class PollingThreads:
                     return
             self._round(thread, gpus)
             fast = any(gpu.needs_fast_polls for gpu in gpus)
-            self._schedule.wait(
-                thread.number * OFFSET_S, at_most_s=WITHOUT_COUNTER_S if fast else None
-            )
+            self._schedule.wait(thread.number * OFFSET_S, at_most_s=FAST_S if fast else None)
 
     def _rejoin(self, thread: _PollingThread) -> None:
         if thread.isolated_since_s is not None and boottime() - thread.isolated_since_s > REJOIN_S:

@@ -7,6 +7,12 @@ import time
 
 from wattline_exporter.sensors.readings import SamplingOrder, boottime
 
+FAST_S = 0.047
+"""Polling period of the GPUs in a run, and always of a GPU without an energy counter.
+
+It does not divide the sensor's 100 ms, so that the times of its updates become known to a
+millisecond.
+"""
 BURST_PERIOD_S = 0.013
 BURST_PROCESSES_S = 0.2
 """Time between two lists of processes in a burst: a run that starts has the load of its processes

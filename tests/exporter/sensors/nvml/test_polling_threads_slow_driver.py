@@ -7,9 +7,8 @@ from statistics import median
 
 import pytest
 
-from wattline_exporter.polling.meters import FAST_S
 from wattline_exporter.sensors.nvml.messages import decode_items, encode_order, read_frames
-from wattline_exporter.sensors.nvml.schedule import COALESCE_STEADY_S
+from wattline_exporter.sensors.nvml.schedule import COALESCE_STEADY_S, FAST_S
 from wattline_exporter.sensors.readings import Poll, SamplingOrder, boottime
 from wattline_exporter.simulation import FILE_NAME, PRODUCTS, create, make_gpus
 

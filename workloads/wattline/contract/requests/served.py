@@ -7,12 +7,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from wattline.contract.api import LABEL_NAME_PATTERN, TEXT_PATTERN
+from wattline.contract.api import (
+    LABEL_NAME_PATTERN,
+    MAX_LABEL_NAME,
+    MAX_LABEL_VALUE,
+    TEXT_PATTERN,
+)
 
 MAX_REQUESTS_A_CALL = 5_000
 MAX_REQUEST_ID = 128
 MAX_REQUEST_LABELS = 16
-MAX_LABEL_NAME, MAX_LABEL_VALUE = 64, 128
 MAX_TOKENS = 100_000_000
 """Most tokens of one request."""
 MAX_TIME_S = 1e11
