@@ -29,7 +29,7 @@ class CalibrationError(ValueError):
 
 
 def parse_calibrations(text: str, name: str) -> tuple[Calibration, ...]:
-    """Parse CSV with a header, or YAML: a list, or a list under `cards`. Raises
+    """Parse CSV with a header, or YAML: a list, or a list under `gpus`. Raises
     CalibrationError.
     """
     rows = (
@@ -65,7 +65,7 @@ def _yaml_rows(text: str, name: str) -> list[Mapping[str, Any]]:
         raise CalibrationError(
             f"{name} is not valid YAML: {' '.join(str(error).split())[:200]}"
         ) from error
-    rows = data.get("cards") if isinstance(data, dict) else data
+    rows = data.get("gpus") if isinstance(data, dict) else data
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise CalibrationError(f"{name} is not a list of GPUs, each with {', '.join(_REQUIRED)}")
     return rows

@@ -116,13 +116,13 @@ def test_budget_calibrated_gpu_has_no_calibration_advice(tmp_path):
 def test_parse_csv_and_yaml_give_same_calibrations():
     csv = parse_calibrations(
         f"# by the meter of bench 3\n{HEAD}GPU-0,0.954,-1.2,0.5,bench 3\nGPU-1,1.01,0,,\n",
-        "cards.csv",
+        "gpus.csv",
     )
     yaml = parse_calibrations(
-        "cards:\n- {uuid: GPU-0, gain: 0.954, offset_watts: -1.2, uncertainty_percent: 0.5, "
+        "gpus:\n- {uuid: GPU-0, gain: 0.954, offset_watts: -1.2, uncertainty_percent: 0.5, "
         "source: bench 3}\n"
         "- {uuid: GPU-1, gain: 1.01, offset_watts: 0}\n",
-        "cards.yaml",
+        "gpus.yaml",
     )
 
     assert csv == yaml

@@ -40,7 +40,7 @@ def test_caps_journal_is_written_before_first_change(testbed):
     sweep = testbed.start_sweep("all", "300")
     sweep.read_status()
 
-    assert [card["power_limit_w"] for card in testbed.journal()["cards"]] == BEFORE_W
+    assert [limit["power_limit_w"] for limit in testbed.journal()["initial_limits"]] == BEFORE_W
     assert testbed.journal()["holder"]["pid"] == sweep.process.pid
     assert testbed.limits_w() == BEFORE_W
 

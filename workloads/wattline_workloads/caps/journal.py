@@ -19,8 +19,6 @@ LOG_FILE = "watchdog.log"
 TOLERANCE_W = 1.0
 """Largest difference between requested and set limit: drivers round."""
 _SUFFIX = ".json"
-_LIMITS_KEY = "cards"
-"""Key of the initial limits in the file; journals of earlier versions have it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,9 @@ class Journal:
         """Write the journal atomically and durably. Raises CapsError."""
         path = folder / self.file_name
         new = path.with_suffix(".new")
-        content = asdict(self)
-        content[_LIMITS_KEY] = content.pop("initial_limits")
         try:
             with new.open("w") as file:
-                json.dump(content, file, indent=2)
+                json.dump(asdict(self), file, indent=2)
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)
@@ -102,7 +98,7 @@ def read_journal(path: Path) -> Journal:
     """Parse a journal. Raises CapsError, and FileNotFoundError if it does not exist."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        limits = tuple(InitialPowerLimit(**limit) for limit in content.pop(_LIMITS_KEY))
+        limits = tuple(InitialPowerLimit(**limit) for limit in content.pop("initial_limits"))
         return Journal(JournalHolder(**content.pop("holder")), initial_limits=limits, **content)
     except FileNotFoundError:
         raise
