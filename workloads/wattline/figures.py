@@ -26,8 +26,6 @@ NOTHING_MEASURED = "nothing was measured"
 _UNLIMITED_REST: Limits = (0.0, math.inf)
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 """Factors and SI prefixes of energies below a joule."""
-_MOST_DIGITS = 7
-"""Digits of a value, unless its half-width needs more."""
 _LEAST_RATIO = 0.01
 """Ratio to its half-width from which on a value has at least two digits."""
 
@@ -121,21 +119,27 @@ class Figure:
         return ends[0] + self.rest[0], ends[1] + self.rest[1]
 
     @property
-    def total_half_width(self) -> float | None:
-        """Half-width of random error and sensor accuracy together, which decides the digits; None
-        where both are unknown.
-        """
-        if self.bias is None:
-            return self.half_width
-        return math.hypot(self.half_width or 0.0, max(map(abs, self.bias)))
+    def relative_half_width(self) -> float | None:
+        """Half-width as a ratio to the value; None where it is unknown, and of 0."""
+        if self.half_width is None or not self.value:
+            return None
+        return self.half_width / abs(self.value)
 
     @property
-    def relative_half_width(self) -> float | None:
-        """Half-width of all errors together as a ratio to the value; None where it is unknown or
-        0.
+    def total_half_width(self) -> float | None:
+        """Half-width of random error and sensor accuracy together; None where the random error is
+        unknown.
         """
-        half_width = self.total_half_width
-        return half_width / abs(self.value) if half_width and self.value else None
+        return None if self.half_width is None else self.known_error
+
+    @property
+    def known_error(self) -> float | None:
+        """Half-width of the errors that are known, which decides the digits: without the random
+        error where that is unknown. None where none is known.
+        """
+        known = [] if self.half_width is None else [self.half_width]
+        known += [] if self.bias is None else [max(map(abs, self.bias))]
+        return math.hypot(*known) if known else None
 
     def scaled(self, factor: float) -> Figure:
         """Return the figure in another unit, or of `factor` as much."""
@@ -251,8 +255,9 @@ def _sum(parts: Iterable[Figure], add: Callable[[Iterable[float]], float]) -> Fi
     value = math.fsum(part.number for part in known)
     half_width = None
     skewed = None
-    if all(part.half_width is not None for part in known):
-        half_width = add(part.half_width or 0.0 for part in known)
+    half_widths = [part.half_width for part in known if part.half_width is not None]
+    if len(half_widths) == len(known):
+        half_width = add(half_widths)
     elif all(part.half_width is not None or part.skewed for part in known):
         skewed = _sum_of_ends(known)
     return Figure(
@@ -277,6 +282,31 @@ def _sum_of_limits(limits: list[Limits]) -> Limits | None:
     if not limits:
         return None
     return math.fsum(low for low, _ in limits), math.fsum(high for _, high in limits)
+
+
+# Products and ratios. Their errors may be the same, so that relative half-widths add.
+
+
+def product(one: Figure, other: Figure) -> Figure:
+    """Return the product of two known figures with their random errors."""
+    return _with_relative_errors(one.number * other.number, one, other)
+
+
+def ratio(one: Figure, other: Figure) -> Figure:
+    """Return the ratio of two known figures, of which `other` is not 0, with their random
+    errors.
+    """
+    return _with_relative_errors(one.number / other.number, one, other)
+
+
+def _with_relative_errors(value: float, one: Figure, other: Figure) -> Figure:
+    """Return a value with the half-widths of its factors as ratios; unknown where one of them is,
+    and where a factor is 0, which has no such ratio.
+    """
+    relative = [figure.symmetric().relative_half_width for figure in (one, other)]
+    known = [part for part in relative if part is not None]
+    half_width = abs(value) * math.fsum(known) if len(known) == len(relative) else None
+    return Figure(value, half_width)
 
 
 # JSON
@@ -387,7 +417,7 @@ def number_text(figure: Figure, *, half: bool = True) -> str:
 
 def joules_text(figure: Figure, *, half: bool = True) -> str:
     """Return `1,710 ± 170 J`, always in joules and without an exponent."""
-    if figure.value is None or figure.total_half_width:
+    if figure.value is None or figure.known_error:
         return _with_unit(figure, "J", half=half)
     return _stated(figure, f"{_fixed(figure.value)} J", "J")
 
@@ -447,6 +477,23 @@ def energy_parts(figure: Figure) -> tuple[str, str, str]:
     return value, half, unit
 
 
+def energy_ends_text(figure: Figure) -> str:
+    """Return `938 to 962 J`, the ends of the interval that `energy_text` states, at least 0; empty
+    where its half-width is unknown.
+    """
+    half_width = figure.total_half_width
+    if not half_width:
+        return ""
+    unit, joules = energy_unit(figure.number)
+    value = figure.number / joules
+    half = half_width / joules
+    decimals = _decimals_of_value(value, half)
+    value = round(value, decimals)
+    half = round(half, _decimals(half))
+    low = _rounded(max(value - half, 0.0), decimals)
+    return f"{low} to {_rounded(value + half, decimals)} {unit}"
+
+
 def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
     """Return `3,480 J (3,010 to 3,950)`. Raises UnknownFigureError without an interval."""
     unit, joules = energy_unit(_size(figure, largest_j))
@@ -454,7 +501,8 @@ def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
     if math.isinf(high_j - low_j):
         return energy_text(figure, largest_j)
     half_width = (high_j - low_j) / 2 / joules
-    decimals = max(_decimals(half_width, figure.number / joules), 0)
+    decimals = _decimals(half_width) if half_width else 3 - _magnitude(figure.number / joules)
+    decimals = max(decimals, 0)
     value, low, high = (f"{one / joules:,.{decimals}f}" for one in (figure.number, low_j, high_j))
     return f"{value} {unit} ({low} to {high})"
 
@@ -480,7 +528,7 @@ def money_text(amount: Figure) -> str:
     `0.0000510`.
     """
     size = _size(amount)
-    if amount.value is None or amount.total_half_width or size >= 1e-4 or size == 0:
+    if amount.value is None or amount.known_error or size >= 1e-4 or size == 0:
         return number_text(amount, half=False)
     return _stated(amount, _fixed(amount.value), "")
 
@@ -502,14 +550,17 @@ def bias_text(figure: Figure) -> str:
 def half_width_text(half_j: float, energy_j: float, largest_j: float) -> str:
     """Return a half-width in the unit that fits `largest_j`, with its ratio to the energy."""
     unit, joules = energy_unit(largest_j)
-    return f"± {two_digits(half_j / joules)} {unit}{_percent(half_j, energy_j)}"
+    ratio = f" ({half_text(100 * half_j / energy_j)} %)" if energy_j > 0 else ""
+    return f"± {half_text(half_j / joules)} {unit}{ratio}"
 
 
 def error_limits_text(limits_j: Limits, energy_j: float, largest_j: float) -> str:
     """Return limits of an error, with the ratio of the larger one to the energy."""
     unit, joules = energy_unit(largest_j)
     low, high = (signed_text(limit / joules) for limit in limits_j)
-    return f"{low} to {high} {unit}{_percent(max(limits_j, key=abs), energy_j)}"
+    greatest_j = max(map(abs, limits_j))
+    ratio = f" ({_two_digits(100 * greatest_j / energy_j)} %)" if energy_j > 0 else ""
+    return f"{low} to {high} {unit}{ratio}"
 
 
 def joules_errors_text(figure: Figure) -> str:
@@ -518,7 +569,7 @@ def joules_errors_text(figure: Figure) -> str:
     """
     if figure.bias is None:
         return ""
-    random = f"± {two_digits(figure.half_width)} J random, " if figure.half_width else ""
+    random = f"± {half_text(figure.half_width)} J random, " if figure.half_width else ""
     low, high = (signed_text(limit) for limit in figure.bias)
     return f"{random}{low} to {high} J sensor accuracy"
 
@@ -527,15 +578,15 @@ def proportional_text(value: float, whole: Figure | None) -> str:
     """Return a value that is proportional to `whole`, with as many digits as that has and without
     a half-width; at most four digits where no half-width is known.
     """
-    ratio = None if whole is None else whole.relative_half_width
-    if ratio and value:
-        return number_text(Figure(value, abs(value) * ratio), half=False)
+    error = None if whole is None else whole.known_error
+    if whole is not None and whole.value and error and value:
+        return number_text(Figure(value, abs(value / whole.value) * error), half=False)
     return short_text(value)
 
 
 def part_text(joules: float, whole: Figure) -> str:
     """Return `450.0 J`, a part of the energy `whole`, with as many digits as that has."""
-    if whole.relative_half_width:
+    if whole.value and whole.known_error:
         return f"{proportional_text(joules, whole)} J"
     return joules_text(Figure(joules))
 
@@ -561,18 +612,22 @@ def significant_text(value: float) -> str:
     return _fixed(value)
 
 
-def two_digits(value: float) -> str:
-    """Return two significant digits of an error, `0` of none."""
-    if value <= 0:
-        return "0"
-    return _rounded(value, 1 - _magnitude(value))
+def half_text(half_width: float) -> str:
+    """Return a half-width with the digits that it has everywhere: two if they start with 1 or 2,
+    else one; `0` of none.
+    """
+    return _rounded(half_width, _decimals(half_width)) if half_width > 0 else "0"
 
 
 def signed_text(value: float) -> str:
     """Return two significant digits with their sign: `+610`."""
     if not value:
         return "0"
-    return f"{'-' if value < 0 else '+'}{two_digits(abs(value))}"
+    return f"{'-' if value < 0 else '+'}{_two_digits(abs(value))}"
+
+
+def _two_digits(value: float) -> str:
+    return _rounded(value, 1 - _magnitude(value)) if value else "0"
 
 
 def energy_unit(value_j: float) -> tuple[str, float]:
@@ -594,10 +649,6 @@ def _small_unit(value_j: float) -> tuple[str, float]:
 def _size(figure: Figure, largest: float | None = None) -> float:
     """Return the absolute value that chooses the unit."""
     return abs((figure.value or 0.0) if largest is None else largest)
-
-
-def _percent(part: float, whole: float) -> str:
-    return f" ({two_digits(100 * abs(part) / whole)} %)" if whole > 0 else ""
 
 
 def _with_unit(figure: Figure, unit: str, *, half: bool = True, least_digits: bool = True) -> str:
@@ -632,33 +683,39 @@ def _rest_text(low: float, high: float, unit: str) -> str:
 
 
 def _digits(figure: Figure, *, least_digits: bool = True) -> tuple[str, str]:
-    """Return a value and its half-width as texts with the same decimals, unless these are negative.
+    """Return a value and its half-width as texts.
 
-    The half-width is empty where it is unknown, and the value has four significant digits then.
+    The errors that are known decide the digits of the value, which has four significant ones
+    without any. The half-width is empty where the random error is unknown.
     """
     value = figure.number
-    half = figure.total_half_width
-    if not half or not math.isfinite(half):
+    error = figure.known_error
+    if not error or not math.isfinite(error):
         return significant_text(value), ""
-    decimals = _decimals(half, value)
-    of_value = decimals
-    if least_digits and abs(value) >= _LEAST_RATIO * half:
-        of_value = max(decimals, 1 - _magnitude(value))
-    if of_value > max(decimals, 0):
-        decimals = of_value = min(of_value, max(decimals, 0) + 1)
-    return _rounded(value, of_value), _rounded(half, decimals)
+    decimals = _decimals_of_value(value, error, least_digits=least_digits)
+    half = figure.total_half_width
+    return _rounded(value, decimals), half_text(half) if half else ""
 
 
-def _decimals(half: float, value: float) -> int:
-    """Return the decimals that show two digits of a half-width that starts with 1 or 2, else one
-    digit; and at most seven digits of the value, unless the half-width needs more.
+def _decimals_of_value(value: float, error: float, *, least_digits: bool = True) -> int:
+    """Return the decimals of a value: those of its error, or, with `least_digits`, one more where
+    it has not two digits then.
+    """
+    decimals = _decimals(error)
+    if not least_digits or abs(value) < _LEAST_RATIO * error:
+        return decimals
+    wanted = max(decimals, 1 - _magnitude(value))
+    return min(wanted, max(decimals, 0) + 1)
+
+
+def _decimals(half: float) -> int:
+    """Return the decimals that show two digits of a half-width that starts with 1 or 2 once it is
+    rounded to two, else one digit.
 
     They are negative for a half-width above 30, since further digits are unknown.
     """
-    exponent = _magnitude(half) if half > 0 else -4
-    wanted = (1 if half < 3 * 10.0**exponent else 0) - exponent
-    allowed = _MOST_DIGITS - 1 - _magnitude(value)
-    return min(wanted, max(allowed, 0, -exponent if half > 0 else 0))
+    first, exponent = f"{half:.1e}".split("e")
+    return (1 if first < "3" else 0) - int(exponent)
 
 
 def _fixed(value: float) -> str:

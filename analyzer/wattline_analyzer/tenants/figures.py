@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattline.figures import Figure, sum_of_correlated
+from wattline.figures import Figure, product, ratio, sum_of_correlated
 from wattline_analyzer.variability.figures import coefficient_of_variation, gini
 
 _BANDS = ((0.05, "even"), (0.10, "nearly even"), (0.20, "uneven"))
@@ -125,7 +125,7 @@ def sequential_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> Fig
         one = _solo_run(share, alone)
         if one is None or one.energy_per_unit is None:
             return None
-        parts.append(_product(share.work, one.energy_per_unit))
+        parts.append(product(share.work, one.energy_per_unit))
     return sum_of_correlated(parts)
 
 
@@ -145,25 +145,6 @@ def dedicated_gpus_energy(step: ConcurrentStep, alone: Mapping[str, SoloRun]) ->
     return Figure(working.number + math.fsum(idle_j), working.half_width)
 
 
-def _ratio(one: Figure, other: Figure) -> Figure:
-    return _with_errors(one.number / other.number, one, other)
-
-
-def _product(one: Figure, other: Figure) -> Figure:
-    return _with_errors(one.number * other.number, one, other)
-
-
-def _with_errors(value: float, *factors: Figure) -> Figure:
-    """Return the value with the relative half-widths of its factors; unknown if one of them is."""
-    half_widths = [one.symmetric().half_width for one in factors]
-    relative = [
-        half_width / one.number
-        for one, half_width in zip(factors, half_widths, strict=True)
-        if half_width is not None and one.value
-    ]
-    return Figure(value, value * math.fsum(relative) if len(relative) == len(factors) else None)
-
-
 def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str, Figure]:
     """Return the known figures of one step, by names with units; those of energies with their
     uncertainty.
@@ -174,7 +155,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
     if step.unit and work.number > 0:
         found["total_per_second"] = Figure(work.number / step.seconds)
         if energy:
-            found["energy_per_unit_joules"] = _ratio(energy, work)
+            found["energy_per_unit_joules"] = ratio(energy, work)
     if energy:
         found["energy_joules"] = energy
     for name, base in (
@@ -182,7 +163,7 @@ def step_figures(step: ConcurrentStep, alone: Mapping[str, SoloRun]) -> dict[str
         ("energy_over_own_gpus_ratio", dedicated_gpus_energy(step, alone)),
     ):
         if energy and base and base.number > 0:
-            found[name] = _ratio(energy, base)
+            found[name] = ratio(energy, base)
     progress = normalized_progress(step, alone)
     if progress:
         of_all = {
@@ -207,7 +188,7 @@ def _tenant_figures(
     name = share.tenant
     found = {f"{name}:{share.unit}_per_second": Figure(share.work.number / step.seconds)}
     if share.energy and share.work.number > 0:
-        found[f"{name}:energy_per_{share.unit}_joules"] = _ratio(share.energy, share.work)
+        found[f"{name}:energy_per_{share.unit}_joules"] = ratio(share.energy, share.work)
     if progress:
         found[f"{name}:slowdown"] = Figure(1 / progress[name])
     for result, value in share.p99.items():

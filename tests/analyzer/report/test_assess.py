@@ -284,7 +284,7 @@ def test_report_uncertainty_above_energy_by_lack_of_reads_is_no_advice(tmp_path)
     assert [code for code in finding_codes(report) if code in ("run_too_short", "coverage")] == [
         "coverage"
     ]
-    assert summary_sentences(report)[0].figure == "1.7 ± 8.3 Wh"
+    assert summary_sentences(report)[0].figure == "1.7 ± 8 Wh"
     assert "(95 % CI: 0.0 to 10.0 Wh)" in summary_sentences(report)[0].after
 
 

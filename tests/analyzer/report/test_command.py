@@ -24,7 +24,7 @@ def test_report_table_piped_has_at_most_100_columns(analyzer, steady_history):
     assert "\x1b" not in completed.stdout
     # 2 x 6,000 J; ± 10 J each are √200 J = 14.14 J = 0.0039 Wh, beside the sensors' -2.9 to +6.4 %
     assert "3.33 ± 0.21 Wh" in completed.stdout
-    assert "± 0.0039 Wh (0.12 %), 95 % CI" in completed.stdout
+    assert "± 0.004 Wh (0.12 %), 95 % CI" in completed.stdout
     assert "-0.097 to +0.21 Wh (6.4 %); the same in every run on a GPU" in completed.stdout
     assert re.search(r"6 min|20\.00 s", completed.stdout)
     assert "12.0 ± 0.8 J per generated token" in completed.stdout

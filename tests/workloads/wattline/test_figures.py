@@ -90,15 +90,27 @@ def test_limits_without_random_error_are_unknown() -> None:
 def test_total_half_width_joins_random_error_and_sensor_accuracy() -> None:
     """The larger limit counts: √(3² + 4²) = 5."""
     assert Figure(100.0, 3.0, bias=(-1.0, 4.0)).total_half_width == 5.0
-    assert Figure(100.0, None, bias=(-6.0, 4.0)).total_half_width == 6.0
     assert Figure(100.0, 3.0).total_half_width == 3.0
     assert Figure(100.0).total_half_width is None
 
 
-def test_relative_half_width_covers_all_errors() -> None:
-    assert Figure(-100.0, 3.0, bias=(-1.0, 4.0)).relative_half_width == 0.05
-    assert Figure(100.0, 0.0).relative_half_width is None
+def test_total_half_width_without_random_error_is_unknown() -> None:
+    """The sensor's accuracy is known to 6 J, so that it still decides the digits."""
+    share = Figure(100.0, None, bias=(-6.0, 4.0))
+
+    assert share.total_half_width is None
+    assert share.known_error == 6.0
+    assert figures.joules_text(share) == "100 J"
+    assert figures.energy_of_one_text(share) == "100 J"
+    assert figures.energy_parts(share) == ("100", "", "J")
+    assert Figure(100.0).known_error is None
+
+
+def test_relative_half_width_is_a_ratio_to_the_value() -> None:
+    assert Figure(-100.0, 3.0, bias=(-1.0, 4.0)).relative_half_width == 0.03
+    assert Figure(100.0, 0.0).relative_half_width == 0.0
     assert Figure(0.0, 3.0).relative_half_width is None
+    assert Figure(100.0).relative_half_width is None
     assert NO_SENSOR.relative_half_width is None
 
 
@@ -201,6 +213,27 @@ def test_order_of_parts_changes_nothing(add, parts, random) -> None:
     shuffled = list(parts)
     random.shuffle(shuffled)
     assert add(shuffled) == add(parts)
+
+
+# Products and ratios
+
+
+def test_product_and_ratio_add_relative_half_widths() -> None:
+    """10 ± 10 % and 4 ± 5 % are 40 and 2.5, ± 15 % each."""
+    ten = Figure(10.0, 1.0)
+    four = Figure(4.0, skewed=(3.9, 4.2))
+
+    assert figures.product(ten, four).number == 40.0
+    assert figures.product(ten, four).half_width == pytest.approx(6.0)
+    assert figures.ratio(ten, four).number == 2.5
+    assert figures.ratio(ten, four).half_width == pytest.approx(0.375)
+
+
+@pytest.mark.parametrize("other", [Figure(4.0), Figure(4.0, bias=(-1.0, 1.0))])
+def test_product_and_ratio_with_unknown_half_width_have_none(other) -> None:
+    assert figures.product(Figure(10.0, 1.0), other) == Figure(40.0)
+    assert figures.ratio(Figure(10.0, 1.0), other) == Figure(2.5)
+    assert figures.ratio(Figure(0.0, 1.0), Figure(4.0, 0.2)) == Figure(0.0)
 
 
 # JSON
@@ -359,14 +392,14 @@ def test_bounded_text_without_upper_limit_is_a_lower_limit() -> None:
         (7.2e9, 3.6e7, "2,000 ± 10 kWh"),
         (0, None, "0 J"),
         (0, 3, "0 ± 3 J"),
-        (4.7, 3.2, "4.7 ± 3.2 J"),
-        (6.4 * 3_600, 4 * 3_600, "6.4 ± 4.0 Wh"),
-        (0.4, 30, "0.4 ± 30.0 J"),
+        (4.7, 3.2, "4.7 ± 3 J"),
+        (6.4 * 3_600, 4 * 3_600, "6.4 ± 4 Wh"),
+        (0.4, 30, "0.4 ± 30 J"),
         (1_193, 6_100, "1,200 ± 6,000 J"),
         (297, 6_100, "300 ± 6,000 J"),
         (0.4, 6_100, "0 ± 6,000 J"),
-        (14.39944 * 3.6e6, 10.0, "14.399440 ± 0.000003 kWh"),
-        (1_234_567.0, 0.04, "342.93528 ± 0.00001 Wh"),
+        (14.39944 * 3.6e6, 10.0, "14.3994400 ± 0.0000028 kWh"),
+        (1_234_567.0, 0.04, "342.935278 ± 0.000011 Wh"),
     ],
 )
 def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected) -> None:
@@ -398,18 +431,53 @@ def test_energy_text_is_rounded_to_random_error_and_sensor_accuracy() -> None:
     assert figures.energy_text(read.scaled(0.5)) == "3,100 ± 300 J"
     assert figures.energy_text(read, half=False) == "1.71 Wh"
     assert figures.energy_of_one_text(read.scaled(1e-6), half=False) == "6.2 mJ"
-    assert figures.random_error_text(read) == "± 0.0010 Wh (0.060 %)"
+    assert figures.random_error_text(read) == "± 0.0010 Wh (0.06 %)"
     assert figures.bias_text(read) == "-0.050 to +0.17 Wh (9.9 %)"
     assert figures.energy_parts(read) == ("1.71", "0.17", "Wh")
 
 
-@pytest.mark.parametrize("value", [3.08, 99.96, 950.0, 1234.5, 98_765.0, 12_345_678.0])
+@pytest.mark.parametrize("value", [0.04, 3.08, 99.96, 1234.5, 12_345_678.0])
 @pytest.mark.parametrize(
-    "half", [2.8e-6, 1.7e-4, 0.0123, 0.3, 2.96, 37.0, 610.0, 4_200.0, 61_000.0]
+    ("half", "expected"),
+    [
+        (2.8e-6, "0.0000028"),
+        (1.7e-4, "0.00017"),
+        (0.28, "0.28"),
+        (0.2949, "0.29"),
+        (0.2951, "0.3"),
+        (0.3, "0.3"),
+        (0.96, "1.0"),
+        (2.96, "3"),
+        (9.96, "10"),
+        (37.0, "40"),
+        (610.0, "600"),
+        (1_450.0, "1,400"),
+    ],
 )
-def test_half_width_text_has_at_least_one_digit(value, half) -> None:
-    text = figures.number_text(Figure(value, half)).split(" ± ")[1].replace(",", "")
-    assert abs(float(text) - half) < 0.5 * half
+def test_half_width_has_the_same_digits_everywhere(value, half, expected) -> None:
+    """Two digits from 10 to 29, else one; the value, the unit and the place do not matter."""
+    figure = Figure(value, half)
+
+    assert figures.number_text(figure).split(" ± ")[1] == expected
+    assert figures.half_text(half) == expected
+    assert figures.half_width_text(half, 0.0, value).startswith(f"± {expected} ") or value > 3_600
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        (Figure(950.0, 12.0), "938 to 962 J"),
+        (Figure(950.0, 4.2), "946 to 954 J"),
+        (Figure(4.7, 3.2), "1.7 to 7.7 J"),
+        (Figure(4.0, 12.0), "0.0 to 16.0 J"),
+        (Figure(36_000.0, 72.0, bias=(-54.0, 96.0)), "9.97 to 10.03 Wh"),
+        (Figure(950.0), ""),
+        (Figure(950.0, bias=(-1.0, 1.0)), ""),
+    ],
+)
+def test_ends_of_energy_are_those_of_its_rounded_text(figure, expected) -> None:
+    """The ends of 950 ± 4 J are 946 and 954 J; √(72² + 96²) J = 120 J = 0.03 Wh."""
+    assert figures.energy_ends_text(figure) == expected
 
 
 @pytest.mark.parametrize(
@@ -453,7 +521,7 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.joules_errors_text(Figure(6_160.0, 3.7)), ""),
         (
             figures.joules_errors_text(Figure(6_160.0, 3.7, bias=(-180.0, 610.0))),
-            "± 3.7 J random, -180 to +610 J sensor accuracy",
+            "± 4 J random, -180 to +610 J sensor accuracy",
         ),
         (
             figures.joules_errors_text(Figure(6_160.0, bias=(0.0, 610.0))),
@@ -469,7 +537,7 @@ def test_half_width_text_has_at_least_one_digit(value, half) -> None:
         (figures.significant_text(2.5e9), "2.500e+09"),
         (figures.signed_text(-0.5), "-0.50"),
         (figures.signed_text(0.0), "0"),
-        (figures.half_width_text(3.7, 370.0, 370.0), "± 3.7 J (1.0 %)"),
+        (figures.half_width_text(3.7, 370.0, 370.0), "± 4 J (1.0 %)"),
         (figures.error_limits_text((-3.0, 6.0), 0.0, 10.0), "-3.0 to +6.0 J"),
     ],
 )

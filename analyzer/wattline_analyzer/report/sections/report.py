@@ -12,7 +12,7 @@ from wattline.figures import (
     Figure,
     bias_text,
     bounded_energy_text,
-    energy_parts,
+    energy_ends_text,
     energy_text,
     mass_text,
     power_text,
@@ -317,13 +317,8 @@ def _interval(energy: Figure, estimated: bool) -> str:
             else ""
         )
         return f" ({random}sensor accuracy {bias_text(energy)})"
-    value, half, unit = energy_parts(energy)
-    if not half:
-        return "; its uncertainty is unknown"
-    middle, reach = (float(text.replace(",", "")) for text in (value, half))
-    decimals = len(value.partition(".")[2])
-    low, high = (f"{limit:,.{decimals}f}" for limit in (max(middle - reach, 0.0), middle + reach))
-    return f" (95 % CI: {low} to {high} {unit})"
+    ends = energy_ends_text(energy)
+    return f" (95 % CI: {ends})" if ends else "; its uncertainty is unknown"
 
 
 def _work_sentence(report: Report, work: Work, energy: Figure) -> Sentence:

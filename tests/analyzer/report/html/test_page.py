@@ -118,7 +118,7 @@ def test_page_summary_has_figures_with_intervals(tab):
     # sensors; 1,000 tokens
     assert "used 3.33 ± 0.21 Wh on 3 GPUs in 20.00 s" in lead
     assert (
-        "(random error ± 0.0048 Wh (0.14 %), 95 % CI; sensor accuracy -0.097 to +0.21 Wh (6.4 %))"
+        "(random error ± 0.005 Wh (0.14 %), 95 % CI; sensor accuracy -0.097 to +0.21 Wh (6.4 %))"
         in lead
     )
     assert "12.0 ± 0.8 J per generated token, at 50.00 generated tokens/s" in lead

@@ -159,12 +159,12 @@ def test_summary_energy_is_rounded_to_random_and_sensor_error():
         energy_sensor_limits_joules={"gpu": {"GPU-0": (-180.0, 610.0)}},
         work={"steps": 9.0},
     )
-    energy, last = summary.summary_lines(run, "ok", None)
+    (line,) = summary.summary_lines(run, "ok", None)
 
-    assert energy.endswith(
-        "6,200 ± 600 J of the GPUs (± 3.7 J random, -180 to +610 J sensor accuracy; mean 3,100 W)"
+    assert line.endswith(
+        "6,200 ± 600 J of the GPUs (± 4 J random, -180 to +610 J sensor accuracy; mean 3,100 W), "
+        "680 J per step; wattline report r"
     )
-    assert last == "680 J per step; wattline report r"
     result = summary.RunResult.of("r", run)
     assert (result.energy_joules, result.uncertainty_joules) == (6160.0, 3.7)
     assert str(summary.EnergySoFar(6160.0, 3.7, result.total_uncertainty_joules)) == "6,200 ± 600 J"
