@@ -155,6 +155,10 @@ class Figure:
             skewed=_scaled(self.skewed, factor),
         )
 
+    def complete(self) -> Figure:
+        """Return the figure as a number that counts all of it: unknown where it is partial."""
+        return self if self.state == "known" else unknown(self.reason)
+
     def symmetric(self) -> Figure:
         """Return the figure with the smallest symmetric interval that contains its own."""
         if self.value is None or self.skewed is None:
@@ -447,12 +451,10 @@ def energy_of_one_text(figure: Figure, largest_j: float | None = None, *, half: 
     return _with_unit(figure.scaled(1 / joules), unit, half=half)
 
 
-def small_energy_text(joules: float, whole: Figure | None = None) -> str:
-    """Return `46.7 mJ`, with SI prefixes below a joule, and with the digits of
-    `proportional_text`.
-    """
+def small_energy_text(joules: float) -> str:
+    """Return `46.7 mJ`, with SI prefixes below a joule and the digits of `short_text`."""
     unit, factor = _small_unit(joules) if joules > 0 else ("J", 1.0)
-    return f"{proportional_text(joules / factor, whole)} {unit}"
+    return f"{short_text(joules / factor)} {unit}"
 
 
 def short_joules_text(joules: float) -> str:
@@ -574,13 +576,13 @@ def joules_errors_text(figure: Figure) -> str:
     return f"{random}{low} to {high} J sensor accuracy"
 
 
-def proportional_text(value: float, whole: Figure | None) -> str:
+def proportional_text(value: float, whole: Figure) -> str:
     """Return a value that is proportional to `whole`, with as many digits as that has and without
-    a half-width; at most four digits where no half-width is known.
+    a half-width; at most four digits where no error is known.
     """
-    error = None if whole is None else whole.known_error
-    if whole is not None and whole.value and error and value:
-        return number_text(Figure(value, abs(value / whole.value) * error), half=False)
+    if whole.value and whole.known_error and value:
+        error = abs(value / whole.value) * whole.known_error
+        return number_text(Figure(value, error), half=False)
     return short_text(value)
 
 

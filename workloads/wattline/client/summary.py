@@ -12,14 +12,15 @@ from typing import Any
 
 from wattline.client.messages import log_message
 from wattline.contract.api import NO_GPU_FOUND
-from wattline.contract.run import Run, RunFormatError, UnitEnergy
+from wattline.contract.run import Run, RunFormatError
 from wattline.figures import (
     Figure,
+    energy_of_one_text,
     joules_errors_text,
     joules_text,
+    mass_text,
     mean_power_text,
     part_text,
-    small_energy_text,
 )
 
 _STATISTIC = re.compile(r"_(p\d\d|mean)$")
@@ -59,7 +60,7 @@ class EnergySoFar:
             energy.value,
             energy.half_width,
             energy.total_half_width,
-            run.emissions_g,
+            run.emissions_g.complete().value,
             run.duration_s,
         )
 
@@ -98,6 +99,8 @@ class RunResult:
     """`uncertainty_joules` with the accuracy of the GPUs' sensors."""
     unit_names: Mapping[str, str] = field(default_factory=dict)
     """Words for one of each unit of `joules_per_unit`, such as `generated token`."""
+    emissions_uncertainty_grams: float | None = None
+    """Half-width of the 95 % confidence interval of `emissions_grams`, by that of the energy."""
 
     @classmethod
     def of(cls, run_id: str | None, run: Run | None) -> RunResult:
@@ -105,16 +108,18 @@ class RunResult:
             return cls(run_id)
         energy = run.known_energy()
         per_unit = run.energy_per_unit()
+        emissions = run.emissions_g.complete()
         return cls(
             run.run_id,
             run.outcome,
             run.duration_s,
             energy.value,
             energy.half_width,
-            run.emissions_g,
+            emissions.value,
             {one.unit: one.energy.number for one in per_unit},
             energy.total_half_width,
             {one.unit: one.name for one in per_unit},
+            emissions.half_width,
         )
 
     @property
@@ -148,7 +153,7 @@ class RunResult:
 
 def _with_all_errors(joules: float, random_j: float | None, total_j: float | None) -> Figure:
     """Return an energy with the half-width of all errors, else of the random ones."""
-    return Figure(joules, total_j or random_j)
+    return Figure(joules, random_j if total_j is None else total_j)
 
 
 def _metrics(energy: Figure, grams: float | None, duration_s: float | None) -> dict[str, float]:
@@ -206,8 +211,9 @@ def summary_lines(run: Run, outcome: str, source: str | None) -> Iterator[str]:
         return
     report = f"wattline report {run.run_id}" + (f" --source {source}" if source else "")
     energies = [_energy_text(run, name) for name in run.components]
-    emissions = [] if run.emissions_g is None else [emissions_text(run.emissions_g)]
-    derived = [*emissions, *_primary(run)]
+    emissions = run.emissions_g
+    derived = [] if emissions.value is None else [mass_text(emissions)]
+    derived += _primary(run)
     line = f"{first}{', '.join([*energies, *derived])}; {report}"
     if len(energies) == 1 and len(line) <= _LONGEST_LINE:
         yield line
@@ -231,15 +237,6 @@ def _energy_text(run: Run, component: str) -> str:
     share = "" if share_j is None else f"{part_text(share_j, energy)} attributed to this run"
     details = "; ".join(filter(None, (joules_errors_text(energy), mean, share)))
     return whole + (f" ({details})" if details else "")
-
-
-def emissions_text(grams: float) -> str:
-    return f"{grams:.3g} g CO2eq"
-
-
-def _each(run: Run, one: UnitEnergy, each: Figure) -> str:
-    """Return an energy per unit, with as many digits as the energy of its devices has."""
-    return small_energy_text(each.number, run.energy(one.component))
 
 
 def _results(run: Run) -> Iterator[str]:
@@ -266,16 +263,16 @@ def _primary(run: Run) -> list[str]:
     first = per_unit[0]
     share = " attributed to this run" if first.whole_device is not None else ""
     phases = f" during the phase {' and '.join(first.phases)}" if first.phases else ""
-    return [f"{_each(run, first, first.energy)} per {first.name}{phases}{share}"]
+    return [f"{energy_of_one_text(first.energy)} per {first.name}{phases}{share}"]
 
 
 def _energies_per_unit(run: Run) -> Iterator[str]:
     """Yield the energy per unit of work, the primary one first."""
     for one in run.energy_per_unit():
         devices = DEVICES[one.component]
-        each = _each(run, one, one.energy)
+        each = energy_of_one_text(one.energy)
         if one.whole_device is not None:
-            whole = _each(run, one, one.whole_device)
+            whole = energy_of_one_text(one.whole_device)
             yield (
                 f"{each} per {one.name} over the whole run, attributed to it, since others "
                 f"used its {devices} as well ({whole} of the whole {devices})"

@@ -41,6 +41,7 @@ from wattline.figures import Figure, Limits, sum_of_correlated, sum_of_one_job, 
 Component = Literal["gpu", "cpu", "dram"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 """Components of a run's energy; their devices do not overlap."""
+_NO_EMISSIONS = "no carbon intensity of the whole run is known"
 SIMULATED = "SIMULATED"
 """Start of the names of simulated GPUs."""
 
@@ -289,8 +290,7 @@ class Run:
         """Return the energy as a number that counts all of it: unknown where that of one device is
         partial or unknown.
         """
-        energy = self.energy(component)
-        return energy if energy.state == "known" else unknown(energy.reason)
+        return self.energy(component).complete()
 
     def attributed_j(self, component: str) -> float | None:
         """Return the run's part of a component's energy; None where it is unknown, and on devices
@@ -326,17 +326,31 @@ class Run:
         return replace(own, emissions=tuple(emissions))
 
     @property
-    def emissions_g(self) -> float | None:
+    def emissions_g(self) -> Figure:
         """Emissions in g CO2eq by the average intensity, by the marginal one where only that is
-        known.
+        known, with the random errors of the energy.
 
-        None where a component has none, since the sum would lack it.
+        Partial where the energy is. Unknown where a component has none, since the sum would lack
+        it.
         """
         for basis in ("average", "marginal"):
-            parts = [one for one in self.emissions if one.basis == basis]
-            if self.devices and set(self.components) <= {one.component for one in parts}:
-                return math.fsum(one.grams for one in parts if one.component in self.components)
-        return None
+            grams: defaultdict[str, list[float]] = defaultdict(list)
+            for one in self.emissions:
+                if one.basis == basis:
+                    grams[one.component].append(one.grams)
+            if self.devices and set(self.components) <= grams.keys():
+                return sum_of_one_job(
+                    self._emissions_of(component, math.fsum(grams[component]))
+                    for component in self.components
+                )
+        return unknown(_NO_EMISSIONS)
+
+    def _emissions_of(self, component: str, grams: float) -> Figure:
+        """Return a component's emissions with the errors of its energy, without sensor accuracy."""
+        energy = replace(self.energy(component), bias=None)
+        if not energy.value:
+            return Figure(grams) if energy.state == "known" else unknown(energy.reason)
+        return replace(energy.scaled(grams / energy.value), value=grams)
 
     def energy_per_unit(self) -> tuple[UnitEnergy, ...]:
         """Return the energy of each useful unit of work of an ended run, the primary one first."""

@@ -12,8 +12,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 import wattline
-from wattline.client.summary import RunResult, emissions_text, outcome_of
-from wattline.figures import joules_text, mean_power_text
+from wattline.client.summary import RunResult, outcome_of
+from wattline.figures import Figure, joules_text, mass_text, mean_power_text
 
 
 def energy_magic(shell: Any, line: str, cell: str) -> Any:
@@ -87,5 +87,6 @@ def _summary(result: RunResult) -> str:
         if duration_s:
             parts.append(mean_power_text(energy, duration_s))
     if result.emissions_grams is not None:
-        parts.append(emissions_text(result.emissions_grams))
+        emissions = Figure(result.emissions_grams, result.emissions_uncertainty_grams)
+        parts.append(mass_text(emissions))
     return ", ".join(parts) + ("" if result.run_id is None else f"; run {result.run_id}")

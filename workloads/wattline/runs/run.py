@@ -241,7 +241,7 @@ class ActiveRun(BaseRun):
     @property
     def emissions_grams(self) -> float | None:
         """Emissions of `energy_joules` in g CO2eq; None where the carbon intensity is unknown."""
-        return self._ended.emissions_g if self._ended else None
+        return self._ended.emissions_g.complete().value if self._ended else None
 
     def flush(self, within_s: float = FLUSH_WITHIN_S) -> None:
         """Post the work and the requests so far, for about `within_s`. Needed only before

@@ -113,7 +113,7 @@ def sum_of_nodes(runs: Sequence[Run], nodes: int) -> EnergyComment:
         parts.append(unknown(_NODE_MISSING))
     return EnergyComment(
         sum_of_one_job(parts),
-        _sum_of_emissions((run.energy(), run.emissions_g) for run in own),
+        _sum_of_emissions((run.energy(), run.emissions_g.value) for run in own),
         sum(run.energy().state == "known" for run in own),
         nodes,
     )

@@ -44,14 +44,14 @@ def lines(**fields):
 @pytest.mark.parametrize(
     ("unit", "amount", "line"),
     [
-        ("steps", 30.0, "10 J of the GPUs per step during the phase measure"),
+        ("steps", 30.0, "10.00 J of the GPUs per step during the phase measure"),
         (
             "generated_tokens",
             1_200.0,
-            "250 mJ of the GPUs per generated token during the phase measure",
+            "250.0 mJ of the GPUs per generated token during the phase measure",
         ),
-        ("images", 3.0, "100 J of the GPUs per image during the phase measure"),
-        ("flop", 3e14, "1 pJ of the GPUs per flop during the phase measure"),
+        ("images", 3.0, "100.0 J of the GPUs per image during the phase measure"),
+        ("flop", 3e14, "1.000 pJ of the GPUs per flop during the phase measure"),
     ],
 )
 def test_summary_lines_have_energy_per_unit(unit, amount, line):
@@ -78,7 +78,8 @@ def test_summary_lines_report_outcome_of_exporter():
 
 
 def test_summary_last_lines_have_energy_power_emissions_and_command():
-    # 300 W and 200 W for 2 s; 0.2 g + 0.1 g by the average intensity
+    # 300 W and 200 W for 2 s; 0.2 g + 0.1 g by the average intensity, with the relative errors
+    # 1.8 J / 1,000 J (0.36 mg) and 0.25 J / 50 J (0.5 mg): √(0.36² + 0.5²) = 0.62 mg
     shown = lines(
         energy_joules={"gpu": {"GPU-0": 600.0, "GPU-1": 400.0}, "cpu": {"0": 50.0}},
         energy_uncertainty_joules={"gpu": {"GPU-0": 1.5, "GPU-1": 1.0}, "cpu": {"0": 0.25}},
@@ -92,7 +93,7 @@ def test_summary_last_lines_have_energy_power_emissions_and_command():
     assert shown == [
         "run r ok in 2.0 s: 1,000.0 ± 1.8 J of the GPUs (mean 500.0 W)",
         "50.00 ± 0.25 J of the CPUs (mean 25.00 W)",
-        "0.3 g CO2eq; wattline report r",
+        "300.0 ± 0.6 mg CO₂eq; wattline report r",
     ]
 
 
@@ -101,19 +102,19 @@ def test_summary_last_lines_have_energy_power_emissions_and_command():
     [
         (
             {"work": {"steps": 30.0, "padding_tokens": 5.0}},
-            "(mean 300 W), 20 J per step; wattline report",
+            "(mean 300 W), 20.00 J per step; wattline report",
         ),
         (
             {"work": {"requests": 3.0, "generated_tokens": 300.0}},
-            "(mean 300 W), 2 J per generated token; ",
+            "(mean 300 W), 2.000 J per generated token; ",
         ),
         (
             {"work": {"steps": 30.0}, "phases": [measured(steps=30.0)]},
-            "(mean 300 W), 10 J per step during the phase measure; wattline report",
+            "(mean 300 W), 10.00 J per step during the phase measure; wattline report",
         ),
         (
             {"work": {"steps": 30.0}, "attributed_energy_joules": {"gpu": {"GPU-0": 150.0}}},
-            ", 5 J per step attributed to this run; wattline report",
+            "5.000 J per step attributed to this run; wattline report",
         ),
     ],
 )
@@ -145,7 +146,8 @@ def test_summary_emissions_of_one_component_only_are_unknown():
         ],
     )
 
-    assert run.emissions_g is None
+    assert run.emissions_g.state == "unknown"
+    assert "CO₂eq" not in "".join(summary.summary_lines(run, "ok", None))
     assert run.energy() == Figure(650.0)
 
 
@@ -159,15 +161,33 @@ def test_summary_energy_is_rounded_to_random_and_sensor_error():
         energy_sensor_limits_joules={"gpu": {"GPU-0": (-180.0, 610.0)}},
         work={"steps": 9.0},
     )
-    (line,) = summary.summary_lines(run, "ok", None)
+    energy, last = summary.summary_lines(run, "ok", None)
 
-    assert line.endswith(
-        "6,200 ± 600 J of the GPUs (± 4 J random, -180 to +610 J sensor accuracy; mean 3,100 W), "
-        "680 J per step; wattline report r"
+    assert energy.endswith(
+        "6,200 ± 600 J of the GPUs (± 4 J random, -180 to +610 J sensor accuracy; mean 3,100 W)"
     )
+    assert last == "680 ± 70 J per step; wattline report r"
     result = summary.RunResult.of("r", run)
     assert (result.energy_joules, result.uncertainty_joules) == (6160.0, 3.7)
     assert str(summary.EnergySoFar(6160.0, 3.7, result.total_uncertainty_joules)) == "6,200 ± 600 J"
+
+
+def test_summary_without_random_error_states_no_half_width():
+    """The sensor's -180 to +610 J alone are not the interval, but decide the digits."""
+    run = parsed(
+        energy_joules={"gpu": {"GPU-0": 6160.0}},
+        energy_sensor_limits_joules={"gpu": {"GPU-0": (-180.0, 610.0)}},
+        work={"steps": 9.0},
+        emissions_grams=[
+            {"component": "gpu", "basis": "average", "quality": "actual", "grams": 0.2}
+        ],
+    )
+    (line,) = summary.summary_lines(run, "ok", None)
+
+    assert "6,200 J of the GPUs (-180 to +610 J sensor accuracy; mean 3,100 W), 200.0 mg" in line
+    assert line.endswith("mg CO₂eq, 680 J per step; wattline report r")
+    assert summary.RunResult.of("r", run).total_uncertainty_joules is None
+    assert summary.RunResult.of("r", run).emissions_uncertainty_grams is None
 
 
 def test_summary_sum_of_components_has_random_errors_and_sensor_accuracy():
@@ -244,5 +264,5 @@ def test_summary_has_three_results_and_one_unit_per_line():
     assert shown[:2] == ["loss 1.5, score 1.5, tokens_per_second 1.5", "loss_first 1.5"]
     assert shown[2:4] == [
         f"{joules} J of the GPUs per {unit} over the whole run"
-        for joules, unit in ((100, "sample"), (300, "step"))
+        for joules, unit in (("100.0", "sample"), ("300.0", "step"))
     ]

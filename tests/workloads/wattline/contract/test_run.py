@@ -303,7 +303,40 @@ def test_run_attributed_energy_counts_whole_devices_of_the_run_alone(devices, sh
     ],
 )
 def test_run_emissions_are_the_sum_over_its_components(emissions, grams):
-    assert replace(RUN, emissions=emissions).emissions_g == grams
+    assert replace(RUN, emissions=emissions).emissions_g.value == grams
+
+
+def test_run_emissions_have_the_random_errors_of_the_energy():
+    """GPUs: √(1.5² + 1²) of 1,000 J, of 0.2 g. CPU: 0.25 of 50 J, of 1 g: 5 mg. Without limits by
+    the sensor of GPU-0.
+    """
+    found = RUN.emissions_g
+
+    assert found.half_width == pytest.approx(math.hypot(0.2e-3 * math.sqrt(3.25), 5e-3))
+    assert found.bias is None
+
+
+def test_run_emissions_with_unknown_half_width_of_a_device_have_none():
+    unsure = replace(GPU_1, energy_j=Figure(400.0))
+
+    assert replace(RUN, devices=(GPU_0, unsure, CPU)).emissions_g.half_width is None
+
+
+def test_run_emissions_with_unknown_energy_of_a_device_are_partial_or_unknown():
+    lost = replace(CPU, energy_j=unknown("the counter failed"))
+
+    partial = replace(RUN, devices=(GPU_0, GPU_1, lost)).emissions_g
+    assert (partial.state, partial.value, partial.reason) == ("partial", 0.2, "the counter failed")
+    cpu_only = replace(RUN, devices=(lost,)).emissions_g
+    assert cpu_only == unknown("the counter failed")
+
+
+def test_run_emissions_without_energy_are_zero_without_half_width():
+    idle = replace(RUN, devices=(RunDevice("cpu", "0", Figure(0.0, 0.1)),))
+
+    assert replace(idle, emissions=(Emissions("cpu", "average", "static", 0.0),)).emissions_g == (
+        Figure(0.0)
+    )
 
 
 def test_run_own_part_of_shared_device_has_share_of_energy_and_emissions():
@@ -317,7 +350,7 @@ def test_run_own_part_of_shared_device_has_share_of_energy_and_emissions():
     assert own.energy("gpu").value == 850.0
     assert own.energy("gpu").half_width == pytest.approx(math.hypot(1.5, 1.0))
     assert [one.grams for one in own.emissions] == pytest.approx([0.17, 1.0])
-    assert own.emissions_g == pytest.approx(1.17)
+    assert own.emissions_g.value == pytest.approx(1.17)
 
 
 def test_run_own_part_of_device_with_unknown_energy_is_unknown():

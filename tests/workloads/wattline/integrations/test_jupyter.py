@@ -16,7 +16,7 @@ from wattline.integrations.jupyter import _summary
 NOTEBOOK = Path(__file__).parents[4] / "workloads/docs/examples/notebook.ipynb"
 IDLE_W, G_PER_KWH, J_PER_KWH = 78, 400, 3.6e6
 LINE = re.compile(
-    r"([\d.]+) s, ([\d.]+) ± ([\d.]+) J, mean ([\d.]+) W, ([\d.e-]+) g CO2eq; run (\S+)\n"
+    r"([\d.]+) s, ([\d.]+) ± ([\d.]+) J, mean ([\d.]+) W, ([\d.]+) ± [\d.]+ mg CO₂eq; run (\S+)\n"
 )
 
 
@@ -47,7 +47,7 @@ def test_cell_prints_the_energy_power_and_emissions_of_its_run(shell, node, caps
     )
 
     assert result.result == "done"
-    duration_s, energy_j, half_j, mean_w, grams, run_id = LINE.search(
+    duration_s, energy_j, half_j, mean_w, milligrams, run_id = LINE.search(
         capsys.readouterr().out
     ).groups()
     _, run = node.get(f"/api/v1/runs/{run_id}")
@@ -57,20 +57,32 @@ def test_cell_prints_the_energy_power_and_emissions_of_its_run(shell, node, caps
     )
     assert abs(float(mean_w) - IDLE_W) * run["duration_seconds"] < 2 * float(half_j)
     assert float(duration_s) >= 1.5
-    assert float(grams) == pytest.approx(float(energy_j) / J_PER_KWH * G_PER_KWH, rel=0.05)
+    grams = float(milligrams) / 1_000
+    assert grams == pytest.approx(float(energy_j) / J_PER_KWH * G_PER_KWH, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("half_j", "total_j", "text"),
     [
-        (1.8, None, "20.0 s, 2,806.0 ± 1.8 J, mean 140.30 W, 0.3 g CO2eq; run r"),
-        (1.8, 140.0, "20.0 s, 2,810 ± 140 J, mean 140 W, 0.3 g CO2eq; run r"),
-        (None, None, "20.0 s, 2,806 J, mean 140.3 W, 0.3 g CO2eq; run r"),
+        (1.8, None, "20.0 s, 2,806.0 ± 1.8 J, mean 140.30 W, 300.00 ± 0.19 mg CO₂eq; run r"),
+        (1.8, 140.0, "20.0 s, 2,810 ± 140 J, mean 140 W, 300.00 ± 0.19 mg CO₂eq; run r"),
+        (None, None, "20.0 s, 2,806 J, mean 140.3 W, 300.0 mg CO₂eq; run r"),
     ],
 )
 def test_line_below_a_cell_has_the_digits_that_are_known(half_j, total_j, text):
-    """2,806 J in 20 s are 140.30 W, ± 0.09 W or, with the accuracy of the sensor, ± 7 W."""
-    result = RunResult("r", "ok", 20.0, 2_806.0, half_j, 0.3, total_uncertainty_joules=total_j)
+    """2,806 J in 20 s are 140.30 W, ± 0.09 W or, with the accuracy of the sensor, ± 7 W. The random
+    error of 0.3 g is 1.8 J / 2,806 J of it: 0.19 mg.
+    """
+    result = RunResult(
+        "r",
+        "ok",
+        20.0,
+        2_806.0,
+        half_j,
+        0.3,
+        total_uncertainty_joules=total_j,
+        emissions_uncertainty_grams=None if half_j is None else 0.3 * half_j / 2_806.0,
+    )
     assert _summary(result) == text
 
 
