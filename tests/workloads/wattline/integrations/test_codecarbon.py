@@ -13,7 +13,10 @@ import pytest
 
 from tests.daemon import daemon
 from tests.polling import eventually
+from wattline.contract.run import Emissions, Run, RunDevice
+from wattline.figures import Figure, unknown
 from wattline.integrations.codecarbon import EmissionsTracker, TaskEmissionsTracker, track_emissions
+from wattline.integrations.codecarbon.tracker import Consumption, consumption
 
 SCRIPT = """
 import sys
@@ -69,6 +72,8 @@ def test_unchanged_script_has_the_joules_and_grams_of_the_exporter(job, tmp_path
     joules = sum(run["energy_joules"]["gpu"].values())
     assert joules == pytest.approx(float(first["energy_consumed"]) * 3.6e6)
     assert float(first["gpu_energy"]) == pytest.approx(joules / 3.6e6)
+    no_sensor = ("cpu_energy", "cpu_power", "ram_energy", "ram_power")
+    assert [first[column] for column in no_sensor] == ["", "", "", ""]
     assert kwh == f"{joules / 3.6e6:.9f} kWh"
     assert kilograms == f"{joules / 3.6e6 * 0.25:.9f} kg"
     assert float(first["duration"]) == pytest.approx(run["duration_seconds"])
@@ -142,6 +147,62 @@ def test_tracker_with_an_exception_has_the_outcome_failed(job, tmp_path, monkeyp
         else {"codecarbon": "ok", "codecarbon-task": "failed"}
     )
     assert outcomes == expected
+
+
+def view(energies, grams=None):
+    """Return a run with energies by component, and emissions of each where `grams` is given."""
+    devices = tuple(RunDevice(name, "0", energy) for name, energy in energies.items())
+    emissions = (
+        [] if grams is None else [Emissions(n, "average", "actual", grams) for n in energies]
+    )
+    return Run(
+        run_id="r",
+        workload="w",
+        state="running",
+        started_at=0.0,
+        duration_s=1.0,
+        devices=devices,
+        emissions=tuple(emissions),
+    )
+
+
+def test_consumption_is_the_difference_of_two_views():
+    """GPU 600 - 400 J, CPU 50 - 30 J; 2 x 3 g - 2 x 1 g."""
+    now = view({"gpu": Figure(600.0, 1.0), "cpu": Figure(50.0, 1.0)}, 3.0)
+    before = view({"gpu": Figure(400.0, 1.0), "cpu": Figure(30.0, 1.0)}, 1.0)
+
+    assert consumption(now, before) == Consumption({"gpu": 200.0, "cpu": 20.0}, 4.0)
+    assert consumption(now, before).total_j == 220.0
+    assert consumption(now, view({})) == Consumption({"gpu": 600.0, "cpu": 50.0}, 6.0)
+
+
+def test_consumption_without_intensity_has_energy_and_unknown_emissions():
+    found = consumption(view({"gpu": Figure(600.0)}), None)
+
+    assert found.joules == {"gpu": 600.0}
+    assert math.isnan(found.grams)
+
+
+@pytest.mark.parametrize(
+    "energy", [unknown("lost"), Figure(50.0, rest=(0.0, math.inf), reason="lost")]
+)
+def test_consumption_with_unknown_part_has_no_total_and_no_emissions(energy):
+    now = view({"gpu": Figure(600.0), "cpu": energy}, 3.0)
+
+    later = view({"gpu": Figure(700.0), "cpu": Figure(60.0)}, 4.0)
+
+    for found in (consumption(now, None), consumption(later, now)):
+        assert math.isnan(found.joules["cpu"])
+        assert math.isnan(found.total_j)
+        assert math.isnan(found.grams)
+
+
+def test_consumption_without_run_is_unknown():
+    found = consumption(None, None)
+
+    assert found.joules == {}
+    assert math.isnan(found.total_j)
+    assert math.isnan(found.grams)
 
 
 def test_intensity_and_pue_of_the_arguments_are_used(job, tmp_path):

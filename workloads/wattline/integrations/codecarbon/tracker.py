@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +19,7 @@ import wattline
 from wattline.client.messages import log_message, log_message_once
 from wattline.client.summary import outcome_of
 from wattline.contract.run import Run
-from wattline.figures import JOULES_PER_KWH
+from wattline.figures import JOULES_PER_KWH, Figure
 from wattline.integrations.codecarbon.emissions_data import (
     NAN,
     EmissionsData,
@@ -196,20 +198,18 @@ class EmissionsTracker:
     def _data(self, run: wattline.ActiveRun, before: Run | None) -> EmissionsData:
         now = run.view()
         duration_s = (now.duration_s if now else NAN) - (before.duration_s if before else 0.0)
-        joules_before = _joules(before)
-        joules = {
-            name: total_j - joules_before.get(name, 0.0) for name, total_j in _joules(now).items()
-        }
-        if not joules:
+        used = consumption(now, before)
+        if now is None or not now.devices:
             log_message_once(_NO_ENERGY)
-        pue = float(
-            self._options.get("pue", 1.0)
-        )  # CodeCarbon multiplies each energy and power by it
-        cpu_j, gpu_j, ram_j = (
-            pue * joules.get(name, 0.0 if joules else NAN) for name in ("cpu", "gpu", "dram")
-        )
-        energy_kwh = (cpu_j + gpu_j + ram_j) / JOULES_PER_KWH
-        mass_kg = self._emissions_kg(_grams(now) - _grams(before), energy_kwh, pue)
+        elif math.isnan(used.total_j):
+            log_message_once(f"the energy is NaN, since a part is unknown: {now.energy().reason}")
+        # CodeCarbon multiplies each energy and power by it
+        pue = float(self._options.get("pue", 1.0))
+        cpu_j = pue * used.joules.get("cpu", NAN)
+        gpu_j = pue * used.joules.get("gpu", NAN)
+        ram_j = pue * used.joules.get("dram", NAN)
+        energy_kwh = pue * used.total_j / JOULES_PER_KWH
+        mass_kg = self._emissions_kg(used.grams, energy_kwh, pue)
         gpus = now.gpus if now else ()
         return EmissionsData(
             timestamp=datetime.now()
@@ -253,9 +253,9 @@ class EmissionsTracker:
         forced = self._options.get("force_carbon_intensity_g_co2e_kwh")
         if forced is not None:
             return energy_kwh * float(forced) / 1_000
-        if not grams and energy_kwh > 0:
+        if math.isnan(grams) and energy_kwh > 0:
             log_message_once(_NO_INTENSITY)
-        return pue * grams / 1_000 if grams else NAN
+        return pue * grams / 1_000
 
     def _write(self, data: EmissionsData) -> None:
         if not self._options.get("save_to_file", True):
@@ -344,24 +344,39 @@ def _view_of_another(run: wattline.ActiveRun) -> Run | None:
     return None if run.is_own else run.view()
 
 
-def _joules(run: Run | None) -> dict[str, float]:
-    """Return the known energies by component."""
-    if run is None:
-        return {}
-    energies = {component: run.known_energy(component).value for component in run.components}
-    return {component: joules for component, joules in energies.items() if joules is not None}
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """Energy and emissions of a run from one view of it to a later one; NaN where unknown."""
+
+    joules: Mapping[str, float]
+    """By component, without those for which the node has no sensor."""
+    grams: float
+    """Emissions in g CO2eq."""
+
+    @property
+    def total_j(self) -> float:
+        return math.fsum(self.joules.values()) if self.joules else NAN
 
 
-def _grams(run: Run | None) -> float:
-    """Return the emissions by the average intensity, by the marginal one where only that is known,
-    else 0.
-    """
-    parts = run.emissions if run else ()
-    by_basis = (
-        sum(part.grams for part in parts if part.basis == basis)
-        for basis in ("average", "marginal")
-    )
-    return next((grams for grams in by_basis if grams), 0.0)
+def consumption(now: Run | None, before: Run | None) -> Consumption:
+    """Return what the run used up to `now`, since its start or since `before`."""
+    if now is None:
+        return Consumption({}, NAN)
+    grams = _number(now.emissions_g)
+    joules: dict[str, float] = {}
+    for component in now.components:
+        joules[component] = _number(now.energy(component))
+    if before is not None and before.devices:
+        grams -= _number(before.emissions_g)
+        for component in before.components:
+            joules[component] = joules.get(component, NAN) - _number(before.energy(component))
+    return Consumption(joules, grams)
+
+
+def _number(figure: Figure) -> float:
+    """Return the value; NaN where it is unknown, or lacks a part."""
+    value = figure.complete().value
+    return NAN if value is None else value
 
 
 def _ratio(amount: float, seconds: float) -> float:
