@@ -119,7 +119,7 @@ class ReportDevice:
             attributed_j,
             mean_power_w=self.mean_power_w.number if self.mean_power_w else 0.0,
             max_power_w=self.max_power_w or 0.0,
-            half_j=self.energy.half_width or 0.0,
+            half_j=self.energy.half_width,
         )
 
 
@@ -151,20 +151,23 @@ class UncertaintyBudget:
 
     @property
     def sizes_j(self) -> dict[str, float]:
-        """The greatest error of each contribution alone."""
-        sensor_j = max(map(abs, self.sensor_j)) if self.sensor_j else 0.0
-        return {
-            "sensor": sensor_j if self.residual_j is None else self.residual_j,
-            "aliasing": self.aliasing_j or 0.0,
-            "gaps": max(self.gaps_j) if self.gaps_j else 0.0,
-            "sampling": self.sampling_j or 0.0,
-            "edges": self.edges_j or 0.0,
+        """The greatest error of each contribution that is known, alone."""
+        sensor_j = self.residual_j
+        if sensor_j is None and self.sensor_j is not None:
+            sensor_j = max(map(abs, self.sensor_j))
+        sizes_j = {
+            "sensor": sensor_j,
+            "aliasing": self.aliasing_j,
+            "gaps": None if self.gaps_j is None else max(self.gaps_j),
+            "sampling": self.sampling_j,
+            "edges": self.edges_j,
         }
+        return {part: size_j for part, size_j in sizes_j.items() if size_j is not None}
 
     @property
     def largest(self) -> str | None:
-        part, size_j = max(self.sizes_j.items(), key=lambda item: item[1])
-        return part if size_j > 0 else None
+        sizes_j = {part: size_j for part, size_j in self.sizes_j.items() if size_j > 0}
+        return max(sizes_j, key=lambda part: sizes_j[part], default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,10 +118,12 @@ def _devices(
 def _phase(run: RunRecord, phase: PhaseTotal) -> RunPhase:
     measured = set(run.measured())
     parts: dict[str, list[Figure]] = {}
-    for device, joules in phase.joules.items():
+    for device in phase.joules:
         if device in measured and device.component:
-            half_j = phase.half_widths_j.get(device) if run.final_settled else None
-            parts.setdefault(device.component, []).append(Figure(joules, half_j))
+            energy_j = phase.energy_j(device)
+            if not run.final_settled:
+                energy_j = Figure(energy_j.number)
+            parts.setdefault(device.component, []).append(energy_j)
     return RunPhase(
         name=phase.name,
         started_at=phase.started_at,

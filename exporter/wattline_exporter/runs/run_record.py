@@ -69,11 +69,18 @@ class PhaseTotal:
     joules: dict[DeviceKey, float] = field(default_factory=dict)
     half_widths_j: dict[DeviceKey, float] = field(default_factory=dict)
     """Sum of the half-widths of the phase's segments: errors at their common edges do not cancel.
+    A device whose half-width is unknown has none.
     """
     entered_at: float | None = None
     """Time at which the run last entered the phase; None in records of older versions."""
     until_at: float | None = None
     """End of the last segment that is counted."""
+
+    def energy_j(self, device: DeviceKey) -> Figure:
+        """Return the energy of a device so far; exactly 0 before its first segment."""
+        if device not in self.joules:
+            return Figure(0.0, 0.0)
+        return Figure(self.joules[device], self.half_widths_j.get(device))
 
 
 @dataclass
@@ -314,10 +321,12 @@ def add_segment(
         phase.until_at = run.started_at + until_s - run.begin_s
         phase.seconds += max(0.0, until_s - cut.t_s)
         for device, energy in energies.items():
-            before = Figure(phase.joules.get(device, 0.0), phase.half_widths_j.get(device, 0.0))
-            total = sum_of_correlated([before, Figure(energy.joules, energy.half_width_j)])
+            total = sum_of_correlated(
+                [phase.energy_j(device), Figure(energy.joules, energy.half_width_j)]
+            )
             phase.joules[device] = total.number
-            phase.half_widths_j[device] = total.half_width or 0.0
+            if total.half_width is not None:
+                phase.half_widths_j[device] = total.half_width
     for slot in cut.slots:
         for device, energy in energies.items():
             _emission(emissions, device, slot).grams += (

@@ -229,7 +229,7 @@ class _SeriesReader:
                 share_j,
                 mean_power_w=energy_j.value / duration_s if duration_s > 0 else 0.0,
                 max_power_w=self._power_max_w.get(key.device_id, 0.0),
-                half_j=energy_j.half_width or 0.0,
+                half_j=energy_j.half_width,
             )
             attributed_j = share_j if is_divided else None
         is_gpu = key.component == "gpu"

@@ -145,10 +145,21 @@ def _rank(unit: str) -> tuple[int, str]:
 
 
 def is_shared(
-    energy_j: float, attributed_j: float, *, mean_power_w: float, max_power_w: float, half_j: float
+    energy_j: float,
+    attributed_j: float,
+    *,
+    mean_power_w: float,
+    max_power_w: float,
+    half_j: float | None,
 ) -> bool:
-    """Return True if a part of a device's energy is attributed to others than the run."""
-    edges_j = 2 * EDGE_S * max(mean_power_w, max_power_w) + half_j
+    """Return True if a part of a device's energy is attributed to others than the run.
+
+    Where the half-width is unknown, the other margins decide: the run then has its share, which is
+    counted, instead of the energy of others.
+    """
+    edges_j = 2 * EDGE_S * max(mean_power_w, max_power_w)
+    if half_j is not None:
+        edges_j += half_j
     return energy_j - attributed_j > max(LEAST_SHARED_RATIO * energy_j, _LEAST_J, edges_j)
 
 

@@ -125,6 +125,16 @@ def test_run_of_rows_names_the_node_of_its_devices():
     assert [device.node for device in run.devices] == ["node-a:9847"]
 
 
+def test_run_of_rows_without_half_width_has_its_share():
+    """300 J of 600 J are attributed; 2 x 0.25 s at 350 W are 175 J."""
+    rows = [row for row in ROWS if row.metric is not m.RUN_ENERGY_UNCERTAINTY]
+    (device,) = from_rows(rows).devices
+
+    assert (device.energy_j.value, device.energy_j.half_width) == (600.0, None)
+    assert device.attributed_j == 300.0
+    assert device.own_energy_j.half_width is None
+
+
 def test_run_rows_of_the_run_api_have_the_share_without_energy_before_use():
     """300 J are attributed, 12.5 J of them from before the first use: the counter has 287.5 J."""
     device = replace(RUN.devices[0], shares_j={})
@@ -282,7 +292,7 @@ def device_in_series(run, device):
         share_j = device.shares_j["idle_shared"] + device.before_use_j
         mean_w = energy.value / run.duration_s if run.duration_s else 0.0
         highest_w = run.power_max_w.get(device.device_id, 0.0)
-        half_j = energy.half_width or 0.0
+        half_j = energy.half_width
         if is_shared(
             energy.value, share_j, mean_power_w=mean_w, max_power_w=highest_w, half_j=half_j
         ):

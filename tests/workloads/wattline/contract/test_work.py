@@ -5,6 +5,7 @@ from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.analyzer.run_reports import finding_texts, run_report
 from wattline.contract.work import (
     is_amount,
+    is_shared,
     most_common_first,
     noun_of_one,
     primary_first,
@@ -13,6 +14,16 @@ from wattline.contract.work import (
 from wattline_analyzer.recommend.advice import advise
 from wattline_analyzer.recommend.objective import Objective, SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep, setting_of
+
+
+@pytest.mark.parametrize(
+    ("half_j", "shared"), [(0.0, True), (9.0, True), (11.0, False), (None, True)]
+)
+def test_share_beyond_the_edges_and_a_known_half_width_is_divided(half_j, shared):
+    """60 J are missing; 2 x 0.25 s at 100 W are 50 J. An unknown half-width leaves them shared."""
+    found = is_shared(1_000.0, 940.0, mean_power_w=100.0, max_power_w=80.0, half_j=half_j)
+
+    assert found is shared
 
 
 def test_primary_first_prefers_useful_work_to_its_effort():
