@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from tests.analyzer.node import (
     START_S,
@@ -14,6 +15,7 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
+from wattline.contract import metrics as m
 from wattline_analyzer.core.run_report import UserInputs
 from wattline_analyzer.core.runs.load import Clock, load_run
 from wattline_analyzer.core.sources.history import HistorySource
@@ -57,6 +59,14 @@ def run_frames(
             values += run_series(gpus, other, t) if other.start_s <= t else []
         scrapes.append((t, values))
     return load_frames(folder, series_of_scrapes(scrapes), run.run_id)
+
+
+def without_half_width(frames, *components):
+    """Return the frames whose ledger has no half-widths of these components' energies."""
+    ledger = frames.ledger
+    unsure = ledger.where("metric", [m.RUN_ENERGY_UNCERTAINTY.name])
+    unsure &= ledger.where("component", components)
+    return replace(frames, ledger=ledger.take(~unsure))
 
 
 def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):

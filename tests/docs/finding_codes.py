@@ -36,6 +36,8 @@ MEANINGS = {
     "load aliases with it.",
     "begin_missing": "The source's samples start after the run did; energy and duration come from "
     "the ledger.",
+    "bound_not_checked": "The uncertainty of the ledger's energy is unknown; it is not compared "
+    "with the raw samples.",
     "cached_samples": "The exporter repeats cached values between reads; repeated samples are left "
     "out.",
     "calibration_unused": "The calibration file names a GPU that took no part in the run.",

@@ -119,6 +119,13 @@ class Figure:
         return ends[0] + self.rest[0], ends[1] + self.rest[1]
 
     @property
+    def known_half_width(self) -> float:
+        """Half-width of a figure that has one. Raises UnknownFigureError."""
+        if self.half_width is None:
+            raise UnknownFigureError(f"the half-width of {self.value} is unknown")
+        return self.half_width
+
+    @property
     def relative_half_width(self) -> float | None:
         """Half-width as a ratio to the value; None where it is unknown, and of 0."""
         if self.half_width is None or not self.value:
@@ -137,9 +144,9 @@ class Figure:
         """Half-width of the errors that are known, which decides the digits: without the random
         error where that is unknown. None where none is known.
         """
-        known = [] if self.half_width is None else [self.half_width]
-        known += [] if self.bias is None else [max(map(abs, self.bias))]
-        return math.hypot(*known) if known else None
+        half_widths = [] if self.half_width is None else [self.half_width]
+        half_widths += [] if self.bias is None else [max(map(abs, self.bias))]
+        return math.hypot(*half_widths) if half_widths else None
 
     def scaled(self, factor: float) -> Figure:
         """Return the figure in another unit, or of `factor` as much."""

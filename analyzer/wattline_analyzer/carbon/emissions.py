@@ -134,31 +134,30 @@ def _sci_unit(work: BoundaryUnitEnergy, whole: Figure, operational: Figure) -> S
     """Return O of one unit: its energy at the mean intensity of the run.
 
     The interval covers the uncertainty of this energy, and of the intensity if the emissions of the
-    run include it.
+    run include it. It is unknown where that of one of the three figures is.
     """
     energy = work.energy_per_unit
     if whole.number <= 0:
         return SciUnit(work.unit, work.amount, operational.scaled(1 / work.amount))
     grams = operational.number * energy.number / whole.number
-    half = None
-    if (
-        operational.half_width is not None
-        and energy.half_width is not None
-        and operational.number > 0
-        and energy.number > 0
-    ):
-        of_intensity = (operational.half_width / operational.number) ** 2 - (
-            (whole.half_width or 0.0) / whole.number
-        ) ** 2
-        relative = sum_of_independent(
-            [
-                energy.scaled(1 / energy.number),
-                Figure(0.0, math.sqrt(max(of_intensity, 0.0))),
-            ]
-        )
-        half = grams * (relative.half_width or 0.0)
+    relative = sum_of_independent(
+        Figure(0.0, half)
+        for half in (energy.relative_half_width, _of_intensity(operational, whole))
+    )
     apart = not math.isclose(energy.number * work.amount, whole.number, rel_tol=1e-9)
-    return SciUnit(work.unit, work.amount, Figure(grams, half), apart)
+    each = Figure(grams, relative.scaled(grams).half_width)
+    return SciUnit(work.unit, work.amount, each, apart)
+
+
+def _of_intensity(operational: Figure, whole: Figure) -> float | None:
+    """Return the relative half-width of the mean intensity, which the emissions of an energy have
+    beside that of the energy; None where it is unknown.
+    """
+    of_both = operational.relative_half_width
+    of_energy = whole.relative_half_width
+    if of_both is None or of_energy is None:
+        return None
+    return math.sqrt(max(of_both**2 - of_energy**2, 0.0))
 
 
 def given_intensity_findings(grams_per_kwh: float | None) -> list[Finding]:

@@ -170,11 +170,15 @@ def _half_width(
 ) -> float | None:
     """Return the wider of Student's half-width (Bonferroni-corrected) and the measurement
     uncertainty.
+
+    Without `measured`, it is Student's alone: the scatter of repeats has their errors in it.
     """
     if error is None:
         return measured
     quantile = student_quantile(error.freedom, 1 - (1 - confidence) / 2 / comparisons)
-    half = max(quantile * error.value, measured or 0.0)
+    half = quantile * error.value
+    if measured is not None:
+        half = max(half, measured)
     return half if half <= _WIDEST else None
 
 

@@ -247,7 +247,7 @@ def idle_power(
         Figure(median_w, _median_half_w(window))
         for median_w, window in zip(medians_w, idle, strict=True)
     ).scaled(1 / len(idle))
-    half_w = max((max(medians_w) - min(medians_w)) / 2, mean_w.half_width or 0.0)
+    half_w = max((max(medians_w) - min(medians_w)) / 2, mean_w.known_half_width)
     return Figure(mean_w.number, half_w)
 
 

@@ -324,13 +324,18 @@ def _outside_findings(device: ReportDevice) -> list[Finding]:
     if device.from_raw_samples is None:
         return []
     low_j, high_j = device.from_raw_samples.limits
-    energy_j = device.energy.number
-    half_j = device.energy.half_width or 0
-    if energy_j + half_j >= low_j and energy_j - half_j <= high_j:
+    energy = device.energy
+    if energy.low is None or energy.high is None:
+        text = (
+            f"the ledger's {short_joules_text(energy.number)} are not compared with the limits "
+            "from raw samples, since their uncertainty is unknown"
+        )
+        return [Finding("note", "bound_not_checked", device.label, text)]
+    if energy.high >= low_j and energy.low <= high_j:
         return []
     text = (
-        f"the ledger's {short_joules_text(energy_j)} are outside of the limits from raw samples "
-        f"({short_text(low_j)} to {short_joules_text(high_j)}); "
+        f"the ledger's {short_joules_text(energy.number)} are outside of the limits from raw "
+        f"samples ({short_text(low_j)} to {short_joules_text(high_j)}); "
         "check whether the clocks of exporter and server agree"
     )
     return [Finding("warning", "outside_bound", device.label, text)]

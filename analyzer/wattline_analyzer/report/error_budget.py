@@ -61,7 +61,7 @@ def gpu_budget(
         return UncertaintyBudget(energy_j, half_j, sensor_j=sensor_j)
     sampling_j = integral_half_j(power, window)
     edges_j = None if half_j == sampling_j else half_j
-    if summed_s:
+    if summed_s and half_j is not None:
         edges_j = averaging_half_j(power, window, summed_s) or None
     found = [
         gap
@@ -179,15 +179,18 @@ def total_budget(
 ) -> UncertaintyBudget:
     """Return the sum over devices. Random errors join as in the energy of the run; limits add.
 
-    A contribution that one device lacks is left out of the sum. The interval is unknown where that
-    of one device is.
+    A contribution that does not apply to a device is left out of the sum. The interval is unknown
+    where that of one device is, and so are its parts.
     """
+    edges_j: list[float] = []
+    sampling_j: list[float] = []
+    if all(one.random_j is not None for one in budgets):
+        edges_j = [one.edges_j for one in budgets if one.edges_j is not None]
+        sampling_j = [one.sampling_j for one in budgets if one.sampling_j is not None]
     return UncertaintyBudget(
         math.fsum(one.energy_j for one in budgets),
-        _random_sum([one.edges_j for one in budgets], is_sampled=is_sampled),
-        _random_sum(
-            [one.sampling_j for one in budgets if one.sampling_j is not None], is_sampled=True
-        ),
+        _random_sum(edges_j, is_sampled=is_sampled),
+        _random_sum(sampling_j, is_sampled=True),
         _limits([one.gaps_j for one in budgets]),
         _limits([one.sensor_j for one in budgets]),
         _sum([one.aliasing_j for one in budgets]),
@@ -195,7 +198,7 @@ def total_budget(
     )
 
 
-def _random_sum(half_widths_j: Sequence[float | None], *, is_sampled: bool) -> float | None:
+def _random_sum(half_widths_j: Sequence[float], *, is_sampled: bool) -> float | None:
     sum_of_devices = sum_of_correlated if is_sampled else sum_of_one_job
     return sum_of_devices(Figure(0.0, half_j) for half_j in half_widths_j).half_width
 

@@ -6,6 +6,7 @@ The colours are the colour-blind-safe palette of Okabe and Ito (jfly.uni-koeln.d
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -281,8 +282,8 @@ def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
     ranks = np.arange(len(devices))
     colors = [_bar_color(device, report, theme) for device in devices]
     values = np.array([device.energy.number / joules for device in devices])
-    halves = np.array([(device.energy.half_width or 0.0) / joules for device in devices])
-    longest = float((values + halves).max()) or 1.0
+    halves = np.array([error_bar(device.energy.half_width) / joules for device in devices])
+    longest = float(np.fmax(values, values + halves).max()) or 1.0
     bars = axes.barh(ranks, values, color=colors, height=0.5)
     for bar, device in zip(bars, devices, strict=True):
         if device.estimated:  # an outline marks an estimate
@@ -312,6 +313,13 @@ def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(length=0, labelcolor=theme.ink)
     axes.set_title("Energy by device, 95 % CI", loc="left", size="medium", weight="bold")
+
+
+def error_bar(half_width: float | None) -> float:
+    """Return the length of an error bar to each side; NaN, which is not drawn, where it is
+    unknown.
+    """
+    return math.nan if half_width is None else half_width
 
 
 def _bar_color(device: ReportDevice, report: Report, theme: Theme) -> str:

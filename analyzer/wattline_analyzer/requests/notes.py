@@ -88,14 +88,18 @@ def server_note(run_id: str) -> str:
 
 
 def attributed_notes(client: str, attributed_j: float, divided: Figure) -> list[str]:
-    """Return a note on the energy that is attributed to a client's run, if it is not that of its
+    """Return a note on the energy that is attributed to a client's run, unless it is that of its
     server at its time.
     """
-    if abs(attributed_j - divided.number) <= (divided.half_width or 0.0):
-        return []
-    share = "the share of its processes beside those of all other runs"
     attributed = short_joules_text(attributed_j)
     figure = f"{attributed} are attributed to run {client}, as in analyzer report"
+    if divided.half_width is None:
+        above = short_joules_text(divided.number)
+        cause = "since the uncertainty of that figure is unknown"
+        return [f"{figure}: not compared with the {above} of the server at its time, {cause}"]
+    if abs(attributed_j - divided.number) <= divided.half_width:
+        return []
+    share = "the share of its processes beside those of all other runs"
     return [f"{figure}: {share}; the figures above divide the energy of the server at its time"]
 
 

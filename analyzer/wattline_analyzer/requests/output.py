@@ -123,13 +123,18 @@ def _headline(report: RequestEnergyReport) -> str:
 
 
 def share_text(share: Figure) -> str:
-    """Return `26.7 ± 1.3 %`, `98.2 % (93.2 to 100 %)`, or `at most 26.7 %` if only the upper limit
-    is known.
+    """Return `26.7 ± 1.3 %`, `98.2 % (93.2 to 100 %)`, `at most 26.7 %` if only the upper limit is
+    known, or `26.7 %` if its uncertainty is unknown.
     """
-    percent, half = 100 * share.number, 100 * (share.half_width or 0.0)
-    if half < percent and percent + half > 100:
-        return f"{percent:.1f} % ({percent - half:.1f} to 100 %)"
-    return f"at most {percent:.1f} %" if half >= percent > 0 else f"{percent:.1f} ± {half:.1f} %"
+    percent = share.scaled(100)
+    low, high = percent.low, percent.high
+    if low is None or high is None:
+        return f"{percent.number:.1f} %"
+    if low > 0 and high > 100:
+        return f"{percent.number:.1f} % ({low:.1f} to 100 %)"
+    if low <= 0 < percent.number:
+        return f"at most {percent.number:.1f} %"
+    return f"{number_text(percent)} %"
 
 
 def groups_table(report: RequestEnergyReport) -> Table:
@@ -201,11 +206,7 @@ def _token_cell(energy: EnergyPart | None) -> Cell:
 
 def _plain_cell(amount: Figure) -> Cell:
     """Return an amount whose unit is in the title of the column."""
-    return Cell(
-        number_text(Figure(amount.value, amount.half_width or 0.0)),
-        amount.value,
-        half=amount.half_width,
-    )
+    return Cell(number_text(amount), amount.value, half=amount.half_width)
 
 
 def _count_cell(count: float) -> Cell:

@@ -65,15 +65,16 @@ def part_of_requests(
         _sum_j(each) for each in (divided.prefill_j, divided.decode_j, divided.idle_j)
     )
     all_j = _sum_j(whole.prefill_j) + _sum_j(whole.decode_j)
+    nothing = Figure(0.0, 0.0)  # the energy of no request is 0 exactly
     total = sum_of_correlated(
-        Figure(0.0, half_j) for half_j in energies.group_half_j[:groups].tolist()
+        [nothing, *(Figure(0.0, half_j) for half_j in energies.group_half_j[:groups].tolist())]
     )
     return replace(
         energies,
         divided=divided,
         half_j=energies.half_j[own],
         group_half_j=energies.group_half_j[:groups],
-        total_half_j=total.half_width or 0.0,
+        total_half_j=total.known_half_width,
         unassigned_j=measured.joules - (prefill_j + decode_j + idle_j),
         measured_j=measured.joules,
         idle_j=measured.idle_j,

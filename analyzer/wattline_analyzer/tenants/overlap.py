@@ -124,7 +124,8 @@ def _total_energy(
     """Return the joules of all tenants in the overlap: the attributed samples, within the limits of
     the ledger.
 
-    The ledger knows the energy of the GPUs in each tenant's phase, which contains the overlap.
+    The ledger knows the energy of the GPUs in each tenant's phase, which contains the overlap. A
+    phase whose half-width is unknown sets no limits.
     """
     parts = [share.energy for share in shares if share.energy is not None]
     if len(parts) < len(shares):
@@ -137,13 +138,10 @@ def _total_energy(
     ]
     if len({frozenset(device.device for device in run.report.gpus) for run in step}) == 1:
         for run, (begin_s, end_s), phase in zip(step, spans, phases, strict=True):
-            if phase is not None:
-                half_j = phase.half_width or 0.0
+            if phase is not None and phase.low is not None and phase.high is not None:
                 outside_j = _highest_energy_j(run, end_s - begin_s - overlap_s)
-                low, high = (
-                    max(low, phase.number - half_j - outside_j),
-                    min(high, phase.number + half_j),
-                )
+                low = max(low, phase.low - outside_j)
+                high = min(high, phase.high)
     if low > high:  # a run that is no tenant used the GPUs as well
         low, high = sampled.limits
     return _within(sampled.number, low, high)

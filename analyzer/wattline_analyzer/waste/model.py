@@ -160,11 +160,13 @@ class WasteFinding:
 
     @property
     def limits_j(self) -> tuple[float, float] | None:
-        """Limits of the waste; from 0 on if the GPU worked."""
+        """Limits of the waste, from 0 on if the GPU worked; None where they are unknown."""
         if self.waste_j is None:
             return None
-        if self.half_j is None:
+        if self.kind not in IDLE:
             return 0.0, self.waste_j
+        if self.half_j is None:
+            return None
         return max(self.waste_j - self.half_j, 0.0), self.waste_j + self.half_j
 
     @property

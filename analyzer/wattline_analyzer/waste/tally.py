@@ -196,7 +196,13 @@ class GpuTally:
 
 
 def _has_waste(gpu: GpuEvidence) -> bool:
-    return gpu.waste_j is None or gpu.waste_j > max(_NEGLIGIBLE * gpu.energy_j, gpu.half_j or 0.0)
+    """Return False for a waste that is negligible or within its half-width; what is unknown rules
+    out no waste.
+    """
+    if gpu.waste_j is None:
+        return True
+    is_within = gpu.half_j is not None and gpu.waste_j <= gpu.half_j
+    return gpu.waste_j > _NEGLIGIBLE * gpu.energy_j and not is_within
 
 
 def waste(tallies: Sequence[GpuTally], lines: Sequence[str] = ()) -> Waste:

@@ -8,10 +8,18 @@ import pytest
 
 from tests.analyzer.node import START_S, NodeRun
 from tests.analyzer.report.test_assess_attribution import share
-from tests.analyzer.run_reports import finding_codes, run_frames, run_report, terminal_text
+from tests.analyzer.run_reports import (
+    finding_codes,
+    run_frames,
+    run_report,
+    terminal_text,
+    without_half_width,
+)
 from wattline.contract import metrics as m
-from wattline_analyzer.core.emissions import Hardware, PastIntensities, PastSlot
-from wattline_analyzer.core.run_report import UserInputs
+from wattline.figures import Figure
+from wattline_analyzer.carbon.emissions import software_carbon_intensity
+from wattline_analyzer.core.emissions import Emission, Hardware, PastIntensities, PastSlot
+from wattline_analyzer.core.run_report import Boundary, RunEnergies, UnitEnergy, UserInputs
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.document import report_document
 from wattline_analyzer.report.sections.report import summary_sentences
@@ -56,6 +64,30 @@ def test_sci_per_unit_includes_uncertainty_of_amount(tmp_path):
     assert bounded.per_unit["generated_tokens"].half_width == pytest.approx(0.000001 + 0.000725 / 9)
     assert bounded.whole == gpu.whole
     assert unbounded.per_unit["generated_tokens"].half_width is None
+
+
+@pytest.mark.parametrize(
+    ("mass_half", "whole_half", "each_half", "expected"),
+    [
+        (1.0, 6.0, 0.12, 0.02),
+        (None, 6.0, 0.12, None),
+        (1.0, None, 0.12, None),
+        (1.0, 6.0, None, None),
+    ],
+)
+def test_sci_per_unit_is_unknown_where_a_half_width_is(mass_half, whole_half, each_half, expected):
+    """10 g ± 10 % for 100 J ± 6 %: 8 % of the intensity, and 6 % of the 2 J of a unit: 10 % of
+    its 0.2 g.
+    """
+    work = UnitEnergy("steps", 50.0, None, Figure(2.0, each_half))
+    boundary = Boundary(("gpu",), Figure(100.0, whole_half), (work,))
+    emission = Emission("gpu", "average", "actual", "ledger", Figure(10.0, mass_half))
+    energies = RunEnergies((), {"gpu": boundary.energy}, (), None, is_sampled=False)
+
+    (sci,) = software_carbon_intensity(energies, [boundary], [emission], [], 0.0)
+
+    assert sci.units[0].operational.value == pytest.approx(0.2)
+    assert sci.units[0].operational.half_width == (expected and pytest.approx(expected))
 
 
 def test_sci_pue_multiplies_operational_part_only(tmp_path):
@@ -150,6 +182,18 @@ def test_sci_table_has_both_parts_for_run_and_token(tmp_path):
     (token,) = [line.split() for line in lines if line.startswith("generated token ")]
     assert " ".join(run[2:]) == "average, given intensity 600.0 mg 125.0 mg 725.0 ± 1.0 mg"
     assert " ".join(token[3:]) == "average, given intensity 600.0 µg 125.0 µg 725.0 ± 1.0 µg"
+
+
+def test_sci_table_with_unknown_half_width_states_none(tmp_path):
+    frames = without_half_width(run_frames(tmp_path, NodeRun()), "gpu")
+    inputs = UserInputs(hardware=BOARD, grams_per_kwh=360.0)
+
+    lines = terminal_text(assess(frames, inputs)).splitlines()
+
+    (run,) = [line.split() for line in lines if line.startswith("run ")]
+    (token,) = [line.split() for line in lines if line.startswith("generated token ")]
+    assert " ".join(run[5:]) == "600.0 mg 125.0 mg 725.0 mg"
+    assert " ".join(token[6:]) == "600.0 µg 125.0 µg 725.0 µg"
 
 
 def test_sci_on_shared_gpu_is_of_the_attributed_share(tmp_path):

@@ -242,6 +242,18 @@ def test_ratios_single_run_scatters_like_the_other_group():
     )
 
 
+@pytest.mark.parametrize("halves", [(0.5, 0.5, 0.5), (0.5, None, 0.5)])
+def test_ratios_of_repeats_have_the_larger_of_scatter_and_known_half_widths(halves):
+    """Three equal runs have no scatter. ± 50 % each are 0.5 / √3 of their mean, with those of the
+    base 0.5 x √(2 / 3); an unknown one leaves the scatter alone.
+    """
+    groups = [[RunValue(Figure(1.0, half), i) for i, half in enumerate(halves)] for _ in range(2)]
+    (result,) = ratios_to_first(groups)
+
+    half = 0.0 if None in halves else 0.5 * math.sqrt(2 / 3)
+    assert math.log(result.high) == pytest.approx(half)
+
+
 @settings(deadline=None)  # the first call imports scipy
 @given(st.lists(st.floats(1, 2), min_size=2, max_size=6), st.floats(0.01, 100))
 def test_ratio_is_independent_of_unit_and_in_its_interval(values, factor):

@@ -12,6 +12,7 @@ from tests.analyzer.run_reports import (
     finding_codes,
     load_frames,
     run_report,
+    without_half_width,
 )
 from wattline.contract import metrics as m
 from wattline.figures import Figure
@@ -285,7 +286,7 @@ def test_report_uncertainty_above_energy_by_lack_of_reads_is_no_advice(tmp_path)
         "coverage"
     ]
     assert summary_sentences(report)[0].figure == "1.7 ± 8 Wh"
-    assert "(95 % CI: 0.0 to 10.0 Wh)" in summary_sentences(report)[0].after
+    assert "(95 % CI: 0.0 to 9.7 Wh)" in summary_sentences(report)[0].after
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,8 @@ def test_report_counter_integral_difference_needs_a_minute(tmp_path):
     )
 
 
-def test_report_ledger_outside_sample_bound_is_finding(tmp_path):
+def frames_with_wrong_ledger(tmp_path):
+    """Return a run whose samples give 6,000 J, and its ledger 9,000 ± 10 J."""
     frames = load_frames(
         tmp_path,
         series_of_scrapes((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES),
@@ -335,8 +337,23 @@ def test_report_ledger_outside_sample_bound_is_finding(tmp_path):
     known = frames.ledger
     values = np.where(known.where("metric", [m.RUN_ENERGY.name]), 9_000.0, known.value)
     ledger = SampleTable(known.t, values, {name: known.column(name) for name in known.labels})
+    return replace(frames, ledger=ledger)
 
-    assert "outside_bound" in finding_codes(assess(replace(frames, ledger=ledger)))
+
+def test_report_ledger_outside_sample_bound_is_finding(tmp_path):
+    assert "outside_bound" in finding_codes(assess(frames_with_wrong_ledger(tmp_path)))
+
+
+def test_report_ledger_without_half_width_is_not_checked_against_samples(tmp_path):
+    report = assess(without_half_width(frames_with_wrong_ledger(tmp_path), "gpu"))
+
+    assert "outside_bound" not in finding_codes(report)
+    (finding,) = [one for one in report.findings if one.code == "bound_not_checked"]
+    assert finding.level == "note"
+    assert finding.text == (
+        "the ledger's 9,000 J are not compared with the limits from raw samples, since their "
+        "uncertainty is unknown"
+    )
 
 
 def test_report_run_without_energy_raises():

@@ -12,12 +12,14 @@ from tests.analyzer.run_reports import (
     run_frames,
     run_report,
     terminal_text,
+    without_half_width,
 )
 from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.core.run_report import BoundaryUnitEnergy, Price, UserInputs
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.document import report_document
+from wattline_analyzer.report.sections.boundaries import boundary_table
 
 BOTH = {"generated_tokens": 1_000.0, "prompt_tokens": 3_000.0}
 
@@ -51,6 +53,20 @@ def test_boundaries_all_components_add_energy_and_squared_half_widths(tmp_path):
         "gpu": (6_000, 10),
         "gpu+cpu+dram": (7_000, pytest.approx(10.0995049)),
     }
+
+
+def test_boundaries_with_unknown_half_width_of_one_component_have_none(tmp_path):
+    """6,000 ± 10 J of the GPU, 900 J of the CPU."""
+    report = assess(without_half_width(run_frames(tmp_path, NodeRun(cpu_j=900)), "cpu"))
+
+    table = boundary_table(report)
+    assert [[cell.text for cell in row][:2] for row in table.rows] == [
+        ["gpu", "6,000 ± 10"],
+        ["gpu+cpu", "6,900"],
+    ]
+    assert [row[1].half for row in table.rows] == [10.0, None]
+    document = report_document(report)["boundaries"]
+    assert [one["energy_uncertainty_joules"] for one in document] == [10.0, None]
 
 
 def test_boundaries_missing_component_is_excluded_and_named(tmp_path):

@@ -6,12 +6,14 @@ import pytest
 from tests.analyzer.node import NodeRun
 from tests.analyzer.report import loads
 from tests.analyzer.run_reports import run_report
-from wattline_analyzer.core.devices import UncertaintyBudget
+from wattline.figures import Figure
+from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.samples import Gap, Samples, clean
 from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.report.document import report_document
 from wattline_analyzer.report.error_budget import (
     gap_limits_j,
+    gpu_budget,
     integral_half_j,
     sampling_half_j,
     total_budget,
@@ -99,6 +101,35 @@ def test_budget_calibration_residual_replaces_sensor_band():
     budget = UncertaintyBudget(1_000, edges_j=3, gaps_j=(10, 50), sensor_j=(-30, 60), residual_j=5)
 
     assert budget.largest == "gaps"
+
+
+def test_total_budget_sums_contributions_of_the_devices_that_have_them():
+    """A counter and an integral: 3 J of its edges, 4 J of its sampling; √(3² + 4²) = 5 J."""
+    both = total_budget([UncertaintyBudget(1_000, edges_j=3), UncertaintyBudget(500, sampling_j=4)])
+
+    assert (both.edges_j, both.sampling_j, both.random_j) == (3, 4, 5)
+
+
+def test_total_budget_with_device_of_unknown_interval_has_none():
+    both = total_budget([UncertaintyBudget(1_000, sampling_j=4), UncertaintyBudget(500)])
+
+    assert (both.edges_j, both.sampling_j, both.random_j) == (None, None, None)
+
+
+def test_gpu_budget_of_integral_with_unknown_interval_has_no_random_part():
+    """The mean over 1 s has 1 s / 2 x 240 W of error at the edges, but the rest is unknown."""
+    power = clean(np.arange(6.0), np.array([60, 60, 300, 300, 300, 300.0]))
+    window = Window(0.0, 5.0, ended=True, duration_s=5.0)
+
+    def budget(energy):
+        device = ReportDevice("n", "gpu", "GPU-0", "GPU 0", "", energy, 5.0)
+        return gpu_budget(device, power, window, None, 1.0)
+
+    known = budget(Figure(1_000.0, 200.0))
+    unknown = budget(Figure(1_000.0))
+
+    assert known.edges_j is not None
+    assert (unknown.edges_j, unknown.sampling_j, unknown.random_j) == (None, None, None)
 
 
 def test_total_budget_parts_add_and_unknown_part_stays_unknown():

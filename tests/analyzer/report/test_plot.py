@@ -1,13 +1,16 @@
 """Panels of a run's plot."""
 
+import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.analyzer.node import NodeGpu
 from tests.analyzer.run_reports import POWER_STEPS, run_frames
+from wattline.figures import Figure
 from wattline_analyzer.report.assess import assess
-from wattline_analyzer.report.plot import run_plot
+from wattline_analyzer.report.plot import error_bar, run_plot
 from wattline_analyzer.report.timeseries import power_samples
 
 
@@ -22,6 +25,25 @@ def test_run_plot_has_panels_of_sensors_and_a_near_power_limit(tmp_path, limit_w
     assert "<!-- GPU utilization, % -->" in plot
     assert "GPU temperature" not in plot  # no samples of it
     assert ("(dashed: power limit)" in plot) == is_drawn
+
+
+def test_error_bar_of_unknown_half_width_is_not_drawn():
+    assert error_bar(3.0) == 3.0
+    assert math.isnan(error_bar(None))
+
+
+@pytest.mark.parametrize(("half_j", "bars"), [(300.0, 1), (None, 0)])
+def test_run_plot_has_error_bars_of_known_half_widths_only(tmp_path, half_j, bars):
+    frames = run_frames(tmp_path, gpus=[NodeGpu(POWER_STEPS)])
+    report = assess(frames)
+    devices = [
+        replace(device, energy=Figure(6_000.0, half_j)) for device in report.energies.devices
+    ]
+    report = replace(report, energies=replace(report.energies, devices=tuple(devices)))
+
+    plot = run_plot(report, power_samples(frames, report), frames.raw, form="svg").decode()
+
+    assert len(re.findall(r'id="LineCollection_\d+">', plot)) == bars  # "/>" ends an empty one
 
 
 @pytest.mark.parametrize("utilization", [0.0, 0.3, 1.0])

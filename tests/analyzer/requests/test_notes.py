@@ -73,6 +73,15 @@ def test_client_has_a_note_of_an_attributed_energy_that_differs(attributed_j, no
     )
 
 
+def test_client_of_a_server_with_unknown_half_width_is_not_compared():
+    (note,) = attributed_notes("job", 1_000.0, Figure(1_000.0))
+
+    assert note == (
+        "1,000 J are attributed to run job, as in analyzer report: not compared with the 1,000 J "
+        "of the server at its time, since the uncertainty of that figure is unknown"
+    )
+
+
 def test_warning_of_a_clients_run_has_no_attributed_energy():
     (warning,), _ = run_notes({}, ["training"], recorded(), "other", 12_345.0)
 

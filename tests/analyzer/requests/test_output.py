@@ -58,10 +58,15 @@ def test_energies_of_requests_are_in_joules_below_a_megajoule(joules, half_j, ex
     ("percent", "half", "expected"),
     [
         (26.7, 1.3, "26.7 ± 1.3 %"),
+        (26.7, 4.2, "27 ± 4 %"),
+        (26.7, None, "26.7 %"),
+        (0.0, None, "0.0 %"),
         (26.7, 30.0, "at most 26.7 %"),
         (98.2, 5.0, "98.2 % (93.2 to 100 %)"),
         (100.0, 5.0, "100.0 % (95.0 to 100 %)"),
     ],
 )
 def test_share_of_idle_energy_is_between_0_and_100_percent(percent, half, expected):
-    assert share_text(Figure(percent / 100, half / 100)) == expected
+    share = Figure(percent / 100, None if half is None else half / 100)
+
+    assert share_text(share) == expected

@@ -53,6 +53,8 @@ def tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99=0.1, *, st
             labels = {**run_labels, "phase": phase}
             yield m.RUN_PHASE_SECONDS, labels, phase_s
             yield m.RUN_PHASE_ENERGY, {**labels, "component": "gpu"}, 300 * phase_s
+            if t >= end_s:
+                yield m.RUN_PHASE_ENERGY_UNCERTAINTY, {**labels, "component": "gpu"}, 3.0
             if starts:
                 yield m.RUN_PHASE_START, labels, begin_s + start_s
     if shown_s > LOAD_S:
@@ -265,9 +267,9 @@ def test_tenants_command_late_phases_share_gpu_evenly(analyzer, tmp_path, interv
     assert figures["energy_over_sequential_ratio"] == pytest.approx(1, rel=2e-3)
 
 
-def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyzer, tmp_path):
-    """4 s at 300 W after 10 s of loading at 60 W, scraped every 15 s: 1,200 J, which no scrape
-    shows.
+def short_energy(analyzer, folder, phase_half_j):
+    """Return the figures of two tenants with 4 s at 300 W after 10 s of loading at 60 W, scraped
+    every 15 s: 1,200 J, which no scrape shows.
     """
     gpu = NodeGpu([(START_S - 500, 60), (START_S + 10, 300), (START_S + 14, 60)])
     end_s = START_S + 14
@@ -278,10 +280,12 @@ def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyze
         values.append((m.GPU_ENERGY, gpu_labels, gpu.energy_j(t)))
         for name in ("a", "b"):
             values += (
-                short_tenant(gpu, name, min(t, end_s), is_over=t >= end_s) if t >= START_S else ()
+                short_tenant(gpu, name, min(t, end_s), phase_half_j, is_over=t >= end_s)
+                if t >= START_S
+                else ()
             )
         scrapes.append((t, values))
-    history = write_history(tmp_path, series_of_scrapes(scrapes))
+    history = write_history(folder, series_of_scrapes(scrapes))
 
     completed = analyzer(
         "tenants",
@@ -297,16 +301,31 @@ def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyze
 
     assert completed.returncode == 0, completed.stderr
     (mix,) = json.loads(completed.stdout)["mixes"]
-    energy = mix["figures"]["energy_joules"]
-    assert energy["value"] == pytest.approx(1_200, rel=1e-3)
-    assert energy["value_low"] <= 1_200 <= energy["value_high"]
-    share = mix["figures"]["a:energy_per_tokens_joules"]
+    figures: dict = mix["figures"]
+    return figures
+
+
+def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyzer, tmp_path):
+    figures = short_energy(analyzer, tmp_path, 6.0)
+
+    energy = figures["energy_joules"]
+    assert energy["value"] == pytest.approx(1_200, abs=6)
+    assert (energy["value_low"], energy["value_high"]) == pytest.approx((1_194, 1_206))
+    share = figures["a:energy_per_tokens_joules"]
     assert (
         share["value_low"] < 600 / 100 < share["value_high"]
     )  # 600 J for 100 tokens, by samples 15 s apart
 
 
-def short_tenant(gpu, name, until_s, *, is_over):
+def test_tenants_command_phase_of_unknown_half_width_sets_no_limits(analyzer, tmp_path):
+    """The limits are those of the samples alone."""
+    energy = short_energy(analyzer, tmp_path, None)["energy_joules"]
+
+    assert energy["value_low"] < 1_000
+    assert energy["value_high"] > 1_206
+
+
+def short_tenant(gpu, name, until_s, phase_half_j, *, is_over):
     """Series of a run from START_S on that loads for 10 s and measures until 14 s; its share is
     half of the GPU's.
     """
@@ -338,5 +357,8 @@ def short_tenant(gpu, name, until_s, *, is_over):
                 {**labels, "component": "gpu"},
                 gpu.energy_j(end_s) - gpu.energy_j(begin_s),
             )
+            if phase_half_j is not None:
+                uncertain = {**labels, "component": "gpu"}
+                yield m.RUN_PHASE_ENERGY_UNCERTAINTY, uncertain, phase_half_j
             if phase == "measure":
                 yield m.RUN_PHASE_WORK, {**labels, "unit": "tokens"}, 100.0

@@ -39,7 +39,7 @@ PHASES_LATE_S = 6.0
 """Age of the phases of a running run at a scrape, as the exporter has it."""
 
 
-def tenant_series(run, t, *, dated):
+def tenant_series(run, t, *, dated, phase_half_j=4.0):
     """Series of a tenant that does `rates` of work per second, reports it every 2 s, and gets
     `shares` of the 400 W.
 
@@ -85,6 +85,8 @@ def tenant_series(run, t, *, dated):
         yield m.RUN_PHASE_START, measure, begin_s
         yield m.RUN_PHASE_SECONDS, measure, settled_s - begin_s
         yield m.RUN_PHASE_ENERGY, {**measure, "component": "gpu"}, 400 * (settled_s - begin_s)
+        if t >= end_s and phase_half_j is not None:
+            yield m.RUN_PHASE_ENERGY_UNCERTAINTY, {**measure, "component": "gpu"}, phase_half_j
         yield m.RUN_PHASE_WORK, {**measure, "unit": "steps"}, total(reported_s, rates)
 
 

@@ -22,7 +22,13 @@ from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.waste.fetch import WasteRequest, fetch_waste
-from wattline_analyzer.waste.model import Waste
+from wattline_analyzer.waste.model import (
+    GpuEvidence,
+    GpuKey,
+    Waste,
+    WasteClass,
+    WasteFinding,
+)
 
 HOUR = 3_600.0
 STUCK = State(HOUR, 110.0, clock=0.9)
@@ -42,6 +48,21 @@ CASES = {
     "limit_left": (CAPPED, [ALWAYS]),
     "unclaimed": (busy(HOUR), []),
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "half_j", "limits_j"),
+    [
+        (WasteClass.HELD_IDLE, 30.0, (70.0, 130.0)),
+        (WasteClass.HELD_IDLE, None, None),
+        (WasteClass.UNCLAIMED, 30.0, (0.0, 100.0)),
+    ],
+)
+def test_waste_of_idle_gpu_with_unknown_half_width_has_no_limits(kind, half_j, limits_j):
+    """500 J, of which 400 J are of deep idle."""
+    gpu = GpuEvidence(GpuKey("n", "GPU-0"), "0", 10.0, 500.0, 400.0, half_j, None, 0, 10, True)
+
+    assert WasteFinding(kind, "n", (), (gpu,)).limits_j == limits_j
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 15.0, 60.0])

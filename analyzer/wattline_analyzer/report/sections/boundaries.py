@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from wattline.contract.work import GFLOP
@@ -44,13 +45,9 @@ def _energy_row(report: Report, boundary: Boundary) -> Iterator[Cell]:
     energy = boundary.energy
     yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
     for joules in (1.0, JOULES_PER_WH, JOULES_PER_KWH):
-        scaled = energy.scaled(1 / joules)
-        yield Cell(
-            number_text(Figure(scaled.value, scaled.half_width or 0.0)),
-            energy.value,
-            "J",
-            energy.half_width,
-        )
+        # without the accuracy of the sensors, as the other columns of boundaries
+        scaled = replace(energy.scaled(1 / joules), bias=None)
+        yield Cell(number_text(scaled), energy.value, "J", energy.half_width)
     if report.price:
         yield number_cell(report.price.of(energy).value)
 

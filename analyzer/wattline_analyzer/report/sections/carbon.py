@@ -215,8 +215,7 @@ def _sci_cell(mass: Figure) -> Cell:
     """Return a mass; below 1 mg in µg, as emissions per token are."""
     text = mass_text(mass).removesuffix(" CO₂eq")
     if abs(mass.number) < 1e-3:
-        micro = mass.scaled(1e6)
-        text = f"{number_text(Figure(micro.value, micro.half_width or 0.0))} µg"
+        text = f"{number_text(mass.scaled(1e6))} µg"
     return Cell(text, mass.value, "g", mass.half_width)
 
 
