@@ -1,5 +1,7 @@
 """Rules that have one home: sums of half-widths, increases of counters, texts of joules, constants.
 
+A half-width that is unknown must stay unknown, so that 0 in its place is searched as well.
+
 Each search reads the syntax trees of the product. It cannot follow a unit through a variable.
 """
 
@@ -30,6 +32,9 @@ HOMES_OF_SUMS = {
     f"{DIVISION}/divide.py": "errors of the division, in arrays",
     f"{DIVISION}/roles.py": "errors of the division over prefill and decode servers",
     f"{DIVISION}/sums.py": "errors of the division, in arrays",
+}
+HOMES_OF_ZEROS = {
+    f"{DIVISION}/roles.py": "slots of samples, whose errors at the edges are not estimated",
 }
 HOMES_OF_COUNTERS = {
     "workloads/wattline/counter_arrays.py": "steps of counters in arrays",
@@ -95,6 +100,33 @@ def sums_of_half_widths(tree: ast.AST) -> Iterator[int]:
                 added.append(node.func.value)
             if called in SUMS and any(map(has_half_width, added)):
                 yield node.lineno
+
+
+def zeros_for_unknown(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that take 0 for a half-width that is unknown."""
+    for node in ast.walk(tree):
+        found = False
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            found = _number(node.values[-1]) == 0 and any(map(has_half_width, node.values))
+        elif isinstance(node, ast.IfExp):
+            is_zero = 0 in map(_number, (node.body, node.orelse))
+            found = is_zero and has_half_width(node.test) and _compares_none(node.test)
+        elif isinstance(node, ast.If) and _compares_none(node.test) and has_half_width(node.test):
+            values = [one.value for one in node.body if isinstance(one, ast.Assign)]
+            found = 0 in map(_number, values)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in {"get", "setdefault", "pop", "fillna"}:
+                has_zero = bool(node.args) and _number(node.args[-1]) == 0
+                found = has_zero and has_half_width(node.func.value)
+            elif node.func.attr == "nan_to_num":
+                found = any(map(has_half_width, node.args))
+        if found and isinstance(node, ast.expr | ast.stmt):
+            yield node.lineno
+
+
+def _compares_none(node: ast.AST) -> bool:
+    constants = [one for one in ast.walk(node) if isinstance(one, ast.Constant)]
+    return any(constant.value is None for constant in constants)
 
 
 def choices_of_increase(tree: ast.AST) -> Iterator[int]:
@@ -284,6 +316,7 @@ def test_search_ignores_common_values_and_other_names() -> None:
 
 RULES = [
     pytest.param(sums_of_half_widths, HOMES_OF_SUMS, id="sum-of-half-widths"),
+    pytest.param(zeros_for_unknown, HOMES_OF_ZEROS, id="zero-for-unknown-half-width"),
     pytest.param(choices_of_increase, HOMES_OF_COUNTERS, id="increase-of-a-counter"),
     pytest.param(formats_of_energy, HOMES_OF_TEXTS, id="text-of-joules"),
     pytest.param(repeated_constants, HOMES_OF_CONSTANTS, id="constant"),
@@ -307,6 +340,13 @@ def test_rule_stands_in_its_homes_only(
         (sums_of_half_widths, "half_j = group_half_j[:3].sum()"),
         (sums_of_half_widths, "half_j = begin.half_width_j + end.half_width_j"),
         (sums_of_half_widths, "half_j = math.sqrt(a.uncertainty**2 + b**2)"),
+        (zeros_for_unknown, "half_j = energy.half_width or 0.0"),
+        (zeros_for_unknown, "half_j = max(measured, gpu.half_j or 0)"),
+        (zeros_for_unknown, "half_j = phase.half_widths_j.get(device, 0.0)"),
+        (zeros_for_unknown, "half_j = 0.0 if energy.half_width is None else energy.half_width"),
+        (zeros_for_unknown, "half_j = half_j if half_j is not None else 0"),
+        (zeros_for_unknown, "if half_j is None: half_j = 0.0"),
+        (zeros_for_unknown, "halves = np.nan_to_num(uncertainties)"),
         (choices_of_increase, "step = np.where(fell, now, now - before)"),
         (choices_of_increase, "step = raw - before if raw >= before else raw"),
         (formats_of_energy, 'text = f"used {energy_j:,.1f} J of it"'),
@@ -344,6 +384,8 @@ def test_search_notices_second_place(search: Callable[[ast.AST], Iterator[int]],
 def test_search_ignores_call_of_home(search: Callable[[ast.AST], Iterator[int]]) -> None:
     calls = """
 half_j = sum_of_independent([a, b]).half_width
+half = NONE if energy.half_width is None else energy.half_width / 2
+count = counts.get(name, 0) or 0
 step = counter_step(before, raw)
 text = f"used {short_joules_text(energy_j)} in {hours:.1f} h, {intensity:g} gCO2eq/kWh"
 column = Column("J", "kWh")
