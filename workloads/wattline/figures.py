@@ -614,9 +614,7 @@ def short_text(value: float) -> str:
 
 def significant_text(value: float) -> str:
     """Return four significant digits with separated thousands: `12,346`, `0.04670`, `3.142`."""
-    if value == 0:
-        return "0"
-    if abs(value) < 1e-4 or abs(value) >= 1e9:
+    if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.3e}"
     return _fixed(value)
 
@@ -728,7 +726,9 @@ def _decimals(half: float) -> int:
 
 
 def _fixed(value: float) -> str:
-    """Return four significant digits, or all digits of a larger number."""
+    """Return four significant digits, or all digits of a larger number; `0` of none."""
+    if not value:
+        return "0"
     return f"{value:,.{max(3 - _magnitude(value), 0)}f}"
 
 

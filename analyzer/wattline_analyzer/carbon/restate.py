@@ -239,13 +239,16 @@ def _emissions(
             groups[component, slot.quality].append((energy, slot))
     for (component, quality), parts in sorted(groups.items()):
         mass = sum_of_correlated(
-            [energy.scaled((slot.grams_per_kwh or 0.0) / JOULES_PER_KWH) for energy, slot in parts]
+            energy.scaled(slot.grams_per_kwh / JOULES_PER_KWH)
+            for energy, slot in parts
+            if slot.grams_per_kwh is not None
         )
         errors_g = [division_g.get((component, quality), 0.0)]
         if with_sigma:
             by_intensity_g = math.fsum(
-                energy.number / JOULES_PER_KWH * NORMAL_95 * (slot.sigma_g_per_kwh or 0.0)
+                energy.number / JOULES_PER_KWH * NORMAL_95 * slot.sigma_g_per_kwh
                 for energy, slot in parts
+                if slot.sigma_g_per_kwh is not None
             )
             errors_g.append(by_intensity_g)
         mass = sum_of_independent([mass, *(Figure(0.0, error_g) for error_g in errors_g)])

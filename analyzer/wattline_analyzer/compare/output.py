@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from wattline.figures import Figure, energy_text, mass_text
+from wattline.figures import Figure, energy_text, half_text, mass_text
 from wattline_analyzer.compare.comparison import ComparisonLine, GroupComparison, RunFigure
 from wattline_analyzer.core import units
 from wattline_analyzer.core.group_ratios import RatioDifference
@@ -138,7 +138,7 @@ def value_text(figure: RunFigure, level: Figure, largest: float | None = None) -
 def _half_percent(level: Figure) -> str:
     if level.low is None or level.high is None or level.high == level.low:
         return ""
-    return f" (±{50 * (level.high - level.low) / level.number:.2g} %)"
+    return f" (±{half_text(50 * (level.high - level.low) / level.number)} %)"
 
 
 def _records(comparison: GroupComparison, line: ComparisonLine) -> list[dict[str, Any]]:

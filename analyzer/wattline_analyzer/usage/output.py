@@ -9,7 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wattline.contract.work import unit_of_one
-from wattline.figures import JOULES_PER_KWH, Figure, kilowatt_hours_text, signed_joules_text
+from wattline.figures import (
+    JOULES_PER_KWH,
+    Figure,
+    half_text,
+    joules_text,
+    kilowatt_hours_text,
+    signed_joules_text,
+)
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.tables import (
@@ -138,7 +145,7 @@ def _decimals(values: Sequence[float | None], digits: int, least: int) -> list[C
 def _half_cell(group: FleetGroup) -> Cell:
     if group.half_j is None or group.energy_j <= 0:
         return Cell()
-    return Cell(f"{100 * group.half_j / group.energy_j:.2g} %", group.half_j)
+    return Cell(f"{half_text(100 * group.half_j / group.energy_j)} %", group.half_j)
 
 
 def _cost(group: FleetGroup, price: Price) -> float | None:
@@ -180,7 +187,7 @@ def _notes(fleet: Fleet, price: Price | None) -> Iterator[str]:
         size = (
             f"{100 * remainder_j / fleet.device_j:+.2g} %"
             if fleet.device_j
-            else f"{signed_joules_text(remainder_j)} of 0 J"
+            else f"{signed_joules_text(remainder_j)} of {joules_text(Figure(fleet.device_j))}"
         )
         yield f"{warning}remainder {size} of the devices' energy: {cause}"
     if price:

@@ -59,8 +59,8 @@ def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
     levels, differences = output.parts[:2]
 
     assert [cell.text for cell in levels.rows[0][1:]] == [
-        "3,200 J (±0.083 %)",
-        "3,000 J (±0.086 %)",
+        "3,200 J (±0.08 %)",
+        "3,000 J (±0.09 %)",
     ]
     assert differences.rows[0][2].text.startswith("saves 3.80 % (")
     assert output.rows[0]["value"] == pytest.approx(3_160.0)

@@ -488,6 +488,9 @@ def test_ends_of_energy_are_those_of_its_rounded_text(figure, expected) -> None:
         (figures.joules_text(Figure(36_000.0, 500.0)), "36,000 ± 500 J"),
         (figures.joules_text(Figure(36_000.0)), "36,000 J"),
         (figures.joules_text(Figure(2.5e9)), "2,500,000,000 J"),
+        (figures.joules_text(Figure(0.0)), "0 J"),
+        (figures.joules_text(Figure(0.0, 3.0)), "0 ± 3 J"),
+        (figures.significant_text(-0.0), "0"),
         (
             figures.bounded_energy_text(Figure(3_480, skewed=(3_010, 3_950))),
             "3,480 J (3,010 to 3,950)",

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from wattline.figures import JOULES_PER_KWH, JOULES_PER_WH, Figure
+from wattline.figures import JOULES_PER_KWH, JOULES_PER_WH, Figure, half_text
 from wattline_analyzer.core.devices import SIMULATED_REMARK, ReportDevice
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
@@ -239,7 +239,7 @@ def _errors(energy: Figure) -> str:
     percent = 100 / energy.number
     half = ""
     if energy.half_width is not None:
-        ratio = f"±{energy.half_width * percent:.2g} %"
+        ratio = f"±{half_text(energy.half_width * percent)} %"
         half = f" The 95 % confidence interval of random errors is {ratio}."
     if energy.bias is None:
         return half
