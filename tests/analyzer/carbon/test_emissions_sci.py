@@ -19,7 +19,7 @@ from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.carbon.emissions import software_carbon_intensity
 from wattline_analyzer.core.emissions import Emission, Hardware, PastIntensities, PastSlot
-from wattline_analyzer.core.run_report import Boundary, RunEnergies, UnitEnergy, UserInputs
+from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, RunEnergies, UserInputs
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.document import report_document
 from wattline_analyzer.report.sections.report import summary_sentences
@@ -79,7 +79,7 @@ def test_sci_per_unit_is_unknown_where_a_half_width_is(mass_half, whole_half, ea
     """10 g ± 10 % for 100 J ± 6 %: 8 % of the intensity, and 6 % of the 2 J of a unit: 10 % of
     its 0.2 g.
     """
-    work = UnitEnergy("steps", 50.0, None, Figure(2.0, each_half))
+    work = BoundaryUnitEnergy("steps", 50.0, None, Figure(2.0, each_half))
     boundary = Boundary(("gpu",), Figure(100.0, whole_half), (work,))
     emission = Emission("gpu", "average", "actual", "ledger", Figure(10.0, mass_half))
     energies = RunEnergies((), {"gpu": boundary.energy}, (), None, is_sampled=False)
