@@ -91,14 +91,14 @@ class RunResult:
     """Half-width of the 95 % confidence interval of `energy_joules`."""
     emissions_grams: float | None = None
     """Emissions of `energy_joules` in g CO2eq."""
-    joules_per_unit: Mapping[str, float] = field(default_factory=dict)
-    """Energy per unit of work, by unit, the primary one first; on shared devices the part
-    attributed to the run.
+    per_unit_j: Mapping[str, Figure] = field(default_factory=dict)
+    """Energy per unit of work in joules, by unit, the primary one first; on shared devices the part
+    attributed to the run, whose half-width is unknown.
     """
     total_uncertainty_joules: float | None = None
     """`uncertainty_joules` with the accuracy of the GPUs' sensors."""
     unit_names: Mapping[str, str] = field(default_factory=dict)
-    """Words for one of each unit of `joules_per_unit`, such as `generated token`."""
+    """Words for one of each unit of `per_unit_j`, such as `generated token`."""
     emissions_uncertainty_grams: float | None = None
     """Half-width of the 95 % confidence interval of `emissions_grams`, by that of the energy."""
 
@@ -116,11 +116,16 @@ class RunResult:
             energy.value,
             energy.half_width,
             emissions.value,
-            {one.unit: one.energy.number for one in per_unit},
+            {one.unit: one.energy for one in per_unit},
             energy.total_half_width,
             {one.unit: one.name for one in per_unit},
             emissions.half_width,
         )
+
+    @property
+    def joules_per_unit(self) -> dict[str, float]:
+        """Values of `per_unit_j`."""
+        return {unit: energy.number for unit, energy in self.per_unit_j.items()}
 
     @property
     def energy_j(self) -> Figure | None:

@@ -21,6 +21,7 @@ _HELP = (
     "energy_budget(joules=None, joules_per_unit=None, gpus=None): largest energy of a test, "
     "see docs of Wattline"
 )
+_NOT_COMPARED = ", whose uncertainty is unknown: not compared with the budget"
 _NOT_MEASURED = (
     "not measured: no exporter, no GPU of the test, or no sensor; start an exporter, "
     'and name the GPUs with gpus="0"'
@@ -56,28 +57,30 @@ class Budget:
         """
         if result.energy_j is None:
             return
-        from wattline.figures import Figure, joules_text, small_energy_text
+        from wattline.figures import Figure, energy_of_one_text, joules_text, small_energy_text
 
         self.used = joules_text(result.energy_j)
         low_j = Figure(result.energy_joules, result.uncertainty_joules).low
         if low_j is None:
-            self.used += ", whose uncertainty is unknown: not compared with the budget"
+            self.used += _NOT_COMPARED
             return
         self.is_measured = True
         if self.joules is not None and low_j > self.joules:
             limit = small_energy_text(self.joules)
             self.problems.append(f"{self.used}, more than the budget of {limit}")
-        low_ratio = max(0.0, low_j / result.energy_joules) if result.energy_joules else 0.0
         for unit, limit_j in self.joules_per_unit.items():
-            used_j = result.joules_per_unit.get(unit)
+            used_j = result.per_unit_j.get(unit)
             if used_j is None:
                 self.problems.append(
                     f"no work in {unit!r}: report it with energy_run.work({unit}=…)"
                 )
                 continue
-            each = f"{small_energy_text(used_j)} per {result.unit_names.get(unit, unit)}"
+            each = f"{energy_of_one_text(used_j)} per {result.unit_names.get(unit, unit)}"
             self.used += f", {each}"
-            if used_j * low_ratio > limit_j:
+            if used_j.low is None:
+                self.used += _NOT_COMPARED
+                self.is_measured = False
+            elif used_j.low > limit_j:
                 limit = small_energy_text(limit_j)
                 self.problems.append(f"{each}, more than the budget of {limit}")
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from wattline.client.summary import RunResult
+from wattline.figures import Figure
 from wattline.integrations.pytest_plugin import Budget
 
 HEAD = "import time\nimport pytest\n\n"
@@ -63,34 +64,31 @@ def test_budget_that_is_exceeded_fails_with_both_figures(session):
 
 
 @pytest.mark.parametrize(
-    ("joules", "half_j", "text", "problems"),
+    ("half_j", "each_half_j", "text", "problems"),
     [
         (
-            1_200_500.0,
             400.0,
-            "1,200,500 ± 400 J, 12 J per sample",
-            [
-                "1,200,500 ± 400 J, more than the budget of 1,200,000 J",
-                "12 J per sample, more than the budget of 500 mJ",
-            ],
+            0.15,
+            "1,200,500 ± 400 J, 600 ± 150 mJ per sample",
+            ["1,200,500 ± 400 J, more than the budget of 1,200,000 J"],
         ),
         (
-            1_200_500.0,
             600.0,
-            "1,200,500 ± 600 J, 12 J per sample",
-            ["12 J per sample, more than the budget of 500 mJ"],
+            0.08,
+            "1,200,500 ± 600 J, 600 ± 80 mJ per sample",
+            ["600 ± 80 mJ per sample, more than the budget of 500 mJ"],
         ),
     ],
 )
-def test_budget_is_exceeded_by_the_lower_end_of_the_interval(joules, half_j, text, problems):
-    """1,200,100 J is above the budget, 1,199,900 J is not."""
+def test_budget_is_exceeded_by_the_lower_end_of_the_interval(half_j, each_half_j, text, problems):
+    """1,200,100 J is above the budget, 1,199,900 J is not; so are 520 mJ, but not 450 mJ."""
     budget = Budget(joules=1.2e6, joules_per_unit={"samples": 0.5})
     budget.check(
         RunResult(
             "r",
-            energy_joules=joules,
+            energy_joules=1_200_500.0,
             uncertainty_joules=half_j,
-            joules_per_unit={"samples": 12.0},
+            per_unit_j={"samples": Figure(0.6, each_half_j)},
             unit_names={"samples": "sample"},
         )
     )
@@ -101,6 +99,20 @@ def test_budget_with_unknown_uncertainty_is_not_compared():
     budget = Budget(joules=1.0)
     budget.check(RunResult("r", energy_joules=300.0))
     assert budget.used == ("300.0 J, whose uncertainty is unknown: not compared with the budget")
+    assert (budget.is_measured, budget.problems) == (False, [])
+
+
+def test_budget_per_unit_with_unknown_uncertainty_is_not_compared():
+    """As the attributed share of a shared GPU."""
+    budget = Budget(joules=500.0, joules_per_unit={"samples": 0.5})
+    result = RunResult(
+        "r", energy_joules=300.0, uncertainty_joules=3.0, per_unit_j={"samples": Figure(2.0)}
+    )
+    budget.check(result)
+
+    assert budget.used == (
+        "300 ± 3 J, 2.000 J per samples, whose uncertainty is unknown: not compared with the budget"
+    )
     assert (budget.is_measured, budget.problems) == (False, [])
 
 
