@@ -91,10 +91,6 @@ class Server:
         self._lowest_w = float("inf")
         self._late_from_s = math.inf
         """Instant from which slots have energies that were read before the polls of their time."""
-        self._dynamic_j = self._untimed_j = 0.0
-        """Energy above idle of all final requests, and of those without the time of the first
-        token.
-        """
 
     def __len__(self) -> int:
         return len(self._division) + sum(len(each.id_hashes) for each in self._new)
@@ -245,13 +241,9 @@ class Server:
 
     def _divide(self, due_s: float) -> DividedRequests:
         idle_w, is_known = self._idle_power_w()
-        untimed = self._untimed_j / self._dynamic_j if self._dynamic_j else 0.0
-        found = self._division.divide(due_s, idle_w, idle_known=is_known, untimed=untimed)
-        dynamic_j = found.prefill_j + found.decode_j
+        found = self._division.divide(due_s, idle_w, idle_known=is_known)
         for each in self._histories.values():
             each.forget(self._division.divided_s)
-        self._dynamic_j += float(dynamic_j.sum())
-        self._untimed_j += float(dynamic_j[~found.keys["has_first_token"]].sum())
         return found
 
     def _final_rows(self, found: DividedRequests) -> np.ndarray:

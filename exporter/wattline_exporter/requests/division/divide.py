@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from wattline.figures import MAD_TO_SIGMA, NORMAL_95
+from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.fit import (
     SEPARABLE_RATIO,
     SEPARATE_TOKENS,
@@ -20,7 +20,6 @@ from wattline_exporter.requests.division.fit import (
     is_separable,
 )
 from wattline_exporter.requests.division.load import (
-    EDGE_FACTOR,
     TERMS,
     DividedEnergy,
     load_blocks,
@@ -41,8 +40,6 @@ from wattline_exporter.requests.division.sums import (
     whole_half_widths_j,
 )
 
-MIN_NOISE_SLOTS = 8
-"""Least number of slots without requests that show the noise of the meter."""
 _CHUNK = 1_000_000
 
 CONTEXT = TERMS.index("context_token")
@@ -123,7 +120,6 @@ def divide_energy(
             f"{np.count_nonzero(busy)} samples of energy during requests, at least {MIN_FIT_SLOTS} "
             "are needed"
         )
-    noise_j = _noise_j(slots, ~busy)
     used, other_terms = _ROLE_TERMS[role]
     slots = QuietPower().add(slots, busy)
     dynamic_j = slots.dynamic_j(slots.widths_s - covered_s)[busy]
@@ -140,7 +136,7 @@ def divide_energy(
             block,
             energies,
             block.scatter_j2(slots, model.joules_of),
-            block.meter_j2(slots, energies[0], noise_j),
+            block.meter_j2(slots, energies[0]),
         )
     sums.close()
     divided = sums.divided
@@ -242,20 +238,6 @@ def _add_whole(
         half_j[part] = np.minimum(
             whole_j, slots.within_j(spans.arrived_s[part], spans.ended_s[part])
         )
-
-
-def _noise_j(slots: EnergySlots, quiet: Mask) -> float:
-    """Return the standard error of the meter in a slot, by the scatter of the slots without
-    requests.
-    """
-    if np.count_nonzero(quiet) < MIN_NOISE_SLOTS:
-        return 0.0
-    joules, widths_s = slots.joules[quiet], slots.widths_s[quiet]
-    left_j = joules - np.median(joules / widths_s) * widths_s
-    variance_j2 = (MAD_TO_SIGMA * float(np.median(np.abs(left_j)))) ** 2
-    if slots.edge_half_j is not None:  # a part of the scatter, which counts separately
-        variance_j2 -= 2 * (EDGE_FACTOR * float(np.median(slots.edge_half_j[1:][quiet]))) ** 2
-    return math.sqrt(max(variance_j2, 0.0))
 
 
 def _terms(spans: RequestSpans, slots: EnergySlots) -> tuple[FloatArray, Mask, FloatArray]:

@@ -10,7 +10,6 @@ from functools import cached_property
 
 import numpy as np
 
-from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.pace import Pace, PrefillClock, pace_of, union
 from wattline_exporter.requests.division.pieces import (
     Density,
@@ -22,6 +21,7 @@ from wattline_exporter.requests.division.pieces import (
     shared_joules,
 )
 from wattline_exporter.requests.division.spans import (
+    EDGE_FACTOR,
     LEAST_PHASE_S,
     LEAST_PREFILLED_S,
     LEAST_TOKEN_S,
@@ -39,8 +39,6 @@ SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
 """Standard error of a request's energy in a slot, as parts of the difference to the model and, if
 all of its requests begin or end in it, of its mean share.
 """
-EDGE_FACTOR = 1 / NORMAL_95
-"""Standard error of the meter at an edge, as a part of its half-width."""
 _LEAST_MODELLED = 1e-4
 """Least part of the energy of a slot that the model has to explain; less may be rounding errors of
 its terms.
@@ -192,18 +190,17 @@ class LoadBlock:
         prefill, decode = self._modelled(joules_of, quotient(variance_j2, modelled_j))
         return np.maximum(prefill + decode, 0.0)
 
-    def meter_j2(self, slots: EnergySlots, shares: DividedEnergy, noise_j: float) -> FloatArray:
+    def meter_j2(self, slots: EnergySlots, shares: DividedEnergy) -> FloatArray:
         """Return the variance of each request's energy by errors of the meter, (n,).
 
         A request has its share of the errors at its begin and at its end, which are independent,
-        and of the noise in each of its slots, with the standard error `noise_j`. One within a slot
-        has a part of that slot.
+        and of the noise in each of its slots. One within a slot has a part of that slot.
         """
-        if not noise_j and slots.edge_half_j is None:
+        if not slots.noise_j and slots.edge_half_j is None:
             return np.zeros(len(self.requests))
         flight, count = self._flight, len(self.requests)
         joules, idle_j = slots.joules[self.slots], slots.idle_j[self.slots]
-        variance_j2 = (flight.final - flight.first + 1) * noise_j**2
+        variance_j2 = (flight.final - flight.first + 1) * slots.noise_j**2
         if slots.edge_half_j is not None:
             half_j = slots.edge_half_j[self.slots.start : self.slots.stop + 1]
             near_j2 = slot_edges_j2(joules, idle_j, half_j, self.covered_s / self._widths_s)

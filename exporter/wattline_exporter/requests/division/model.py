@@ -126,7 +126,11 @@ class FitSlots:
     def __init__(self, width_s: float) -> None:
         self._width_s = width_s
         self.terms = np.empty((0, 4))
-        self._prefill_steps, self._dynamic_j, self._idle_j = np.empty(0), np.empty(0), np.empty(0)
+        self._prefill_steps = np.empty(0)
+        self._dynamic_j = np.empty(0)
+        self._idle_j = np.empty(0)
+        self._covered_s = np.empty(0)
+        self._guessed_j = np.empty(0)
 
     def __len__(self) -> int:
         return len(self._dynamic_j)
@@ -137,14 +141,22 @@ class FitSlots:
         prefill_ratio: FloatArray,
         dynamic_j: FloatArray,
         idle_j: FloatArray,
+        covered_s: FloatArray,
     ) -> None:
-        """Add K slots; `prefill_ratio` (K,) is the part of prefills in their steps."""
+        """Add K slots; `prefill_ratio` (K,) is the part of prefills in their steps, `covered_s`
+        (K,) their seconds with requests.
+        """
         self.terms = np.concatenate([self.terms, terms])[-FIT_SLOTS:]
-        self._prefill_steps = np.append(self._prefill_steps, prefill_ratio * terms[:, 2])[
-            -FIT_SLOTS:
-        ]
-        self._dynamic_j = np.append(self._dynamic_j, dynamic_j)[-FIT_SLOTS:]
-        self._idle_j = np.append(self._idle_j, idle_j)[-FIT_SLOTS:]
+        self._prefill_steps = _latest(self._prefill_steps, prefill_ratio * terms[:, 2])
+        self._dynamic_j = _latest(self._dynamic_j, dynamic_j)
+        self._idle_j = _latest(self._idle_j, idle_j)
+        self._covered_s = _latest(self._covered_s, covered_s)
+
+    def add_guessed(self, guessed_j: FloatArray) -> None:
+        """Add the energies above idle of requests whose first token is a guess, in the K slots that
+        were added last.
+        """
+        self._guessed_j = _latest(self._guessed_j, guessed_j)
 
     def fit(self) -> EnergyModel | None:
         """Return the model, None with too few slots."""
@@ -157,27 +169,36 @@ class FitSlots:
         steps, tokens = self.terms[:, 2:].sum(axis=0).tolist()
         return float(steps / tokens) if tokens else 0.0
 
-    def other_ratio(self, limit_w: float) -> float:
-        """Return the largest power above idle of other work, relative to that of the slots, at most
-        1.
-        """
-        return min(
-            1.0, limit_w * self._width_s * len(self) / max(float(self._dynamic_j.sum()), 1e-9)
-        )
+    @property
+    def guessed_ratio(self) -> float:
+        """Part of the energy above idle in requests whose first token is a guess."""
+        return float(self._guessed_j.sum()) / max(float(self._dynamic_j.sum()), 1e-9)
 
-    def is_separable(self, model: EnergyModel, untimed: float, other_ratio: float) -> bool:
+    def other_ratio(self, limit_w: float) -> float:
+        """Return the largest power of other work, relative to that above idle during requests, at
+        most 1.
+        """
+        other_j = limit_w * float(self._covered_s.sum())
+        return min(1.0, other_j / max(float(self._dynamic_j.sum()), 1e-9))
+
+    def is_separable(self, model: EnergyModel, other_ratio: float) -> bool:
         """Return True if the energies of prefill and decode can be stated.
 
-        `untimed` is the part of the energy in requests whose first token is not known. A part of
-        `other_ratio` may be of other work.
+        A part of `other_ratio` may be of other work.
         """
         totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
         idle_half_j = IDLE_RATIO * float(self._idle_j.sum())
-        unknown_j = untimed * float(totals_j[0].sum()) + other_ratio * totals_j[0]
+        unknown_j = self.guessed_ratio * float(totals_j[0].sum()) + other_ratio * totals_j[0]
         half_j = phase_half_widths_j(
             totals_j, model.covariance, model.steps, unknown_j, idle_half_j
         )
         return is_separable(model.windows, totals_j[0].tolist(), half_j)
+
+
+def _latest(values: FloatArray, new: FloatArray) -> FloatArray:
+    """Return the latest FIT_SLOTS of some values and new ones."""
+    result: FloatArray = np.append(values, new)[-FIT_SLOTS:]
+    return result
 
 
 class Estimates:

@@ -28,7 +28,8 @@ from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mas
 from wattline_exporter.requests.division.spans import LEAST_PHASE_S, EnergySlots
 from wattline_exporter.requests.division.sums import FLOOR_RATIO, guess_j2, variances
 
-PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(8)
+LOADS = 8
+PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(LOADS)
 """Rows of the load of slots: prefilled tokens, tokens of context, generated tokens, seconds of
 decode on its clock, of prefill, and in flight, the number of requests, and of those that last for
 the whole slot.
@@ -36,7 +37,7 @@ the whole slot.
 _LOADS_OF = {
     PREFILLING_S: [[PREFILL], [PREFILLING_S]],
     DECODING_S: [[CONTEXT], [TOKENS], [DECODING_S]],
-    FLIGHT_S: [[each] for each in range(8)],
+    FLIGHT_S: [[each] for each in range(LOADS)],
 }
 """Rows of the loads in each phase, by the row of its time."""
 _VARIANTS = 6
@@ -48,9 +49,13 @@ _KINDS = 6
 token of context, generated token and second.
 """
 _REAL = 3 * _VARIANTS
-_METER, _EDGE, _COVERED = (_KINDS * _VARIANTS + k for k in range(3))
-RATES = _KINDS * _VARIANTS + 3
-"""Joules per load of each variant, power, variance of edges, time with requests."""
+_METER, _EDGE, _COVERED, _NOISE = (_KINDS * _VARIANTS + k for k in range(4))
+RATES = _KINDS * _VARIANTS + 4
+"""Joules per load of each variant, power, variance of edges, time with requests, and variance of
+the noise per second.
+"""
+_LOAD_OF_KIND = PREFILL, PREFILLING_S, FLIGHT_S, CONTEXT, TOKENS, DECODING_S
+"""Rows of the loads of the kinds of joules."""
 
 
 class _Instants:
@@ -219,8 +224,15 @@ def joules_per_load(
         meter_w,
         slot_edges_j2(slots.joules, idle_j, half_j, covered / slots.widths_s),
         covered,
+        slots.noise_j**2 / slots.widths_s,
     ]
     return np.concatenate([rates.reshape(_KINDS * _VARIANTS, -1), others_of])
+
+
+def joules_of_loads(rates: FloatArray, loads: FloatArray) -> FloatArray:
+    """Return the energy above idle of loads (8, K) in each slot, by joules per load (RATES, K)."""
+    joules: FloatArray = (rates[: _KINDS * _VARIANTS : _VARIANTS] * loads[[*_LOAD_OF_KIND]]).sum(0)
+    return joules
 
 
 class SummedEnergy(NamedTuple):
@@ -304,16 +316,16 @@ class RunningIntegrals:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
         np.maximum(prefill_j, 0.0, out=prefill_j)  # of rounding errors
         best = DividedEnergy(prefill_j, np.maximum(joules[0] - prefill_j, 0.0), idle_j.copy())
-        error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(at.arrived.slot))
-        error_j2 += self._rates[_EDGE].take(at.ended.slot)
-        part = quotient(
-            phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(at.arrived.slot)
-        )
-        error_j2 *= np.where(at.arrived.slot == at.ended.slot, np.minimum(part, 1.0), 1.0) ** 2
+        first, after = at.arrived.slot, at.ended.slot + (at.ended.into_s > 0.0)
+        final = np.maximum(after - 1, first)
+        error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(first))
+        error_j2 += self._rates[_EDGE].take(final)
+        error_j2 += self._sums[_NOISE].take(after) - self._sums[_NOISE].take(first)
+        part = quotient(phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(first))
+        error_j2 *= np.where(first == final, np.minimum(part, 1.0), 1.0) ** 2
         share = quotient(joules[0] + best.idle_j, self._between(_METER, at.arrived, at.ended))
         meter_j2 = np.minimum(share, 1.0) ** 2 * error_j2
-        after = at.ended.slot + (at.ended.into_s > 0.0)
-        most_j = self._sums[_METER].take(after) - self._sums[_METER].take(at.arrived.slot)
+        most_j = self._sums[_METER].take(after) - self._sums[_METER].take(first)
         return SummedEnergy(
             best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), meter_j2, most_j
         )

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from wattline.figures import MAD_TO_SIGMA, NORMAL_95
 from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, time_order
 
 _SAME_STEP_S = 1e-3
@@ -23,6 +24,10 @@ MIN_QUIET_S = 0.7
 """Least time without requests that shows the power of other work: three slots of the exporter, or a
 sample of a second.
 """
+EDGE_FACTOR = 1 / NORMAL_95
+"""Standard error of the meter at an edge, as a part of its half-width."""
+MIN_NOISE_SLOTS = 8
+"""Least number of slots without requests that show the noise of the meter."""
 OTHER_QUANTILES = 0.05, 0.5, 0.95
 """Quantiles of the power above idle without requests: that of noise, the usual one, and the limit
 of other work.
@@ -155,7 +160,8 @@ class EnergySlots:
     `idle_w` is the power of the devices without requests, one for all slots or one for each (K),
     `edge_half_j` (K + 1) the half-width of the energy up to each edge. Without `idle_known`,
     `idle_w` is an assumption, and the true value may be lower. `other_w` and `other_limit_w` are
-    powers above idle without requests, see `QuietPower`.
+    powers above idle without requests, `noise_j` is the standard error of the meter in a slot; see
+    `QuietPower`.
     """
 
     edges_s: FloatArray
@@ -165,6 +171,7 @@ class EnergySlots:
     idle_known: bool = True
     other_w: float = 0.0
     other_limit_w: float = 0.0
+    noise_j: float = 0.0
 
     @classmethod
     def of_samples(
@@ -251,32 +258,60 @@ class EnergySlots:
 
 
 class QuietPower:
-    """Power above idle in the latest slots without requests: that of a loaded server, or of other
-    work.
+    """Power above idle in the latest slots without requests: that of a loaded server, of other
+    work, or noise of the meter.
 
     Other work that does not depend on the requests has the same distribution of power during them:
     in 95 %, it is at most the 95 % quantile. Noise of the meter is as far above idle as below.
     """
 
     def __init__(self, slots: int | None = None) -> None:
-        self._slots, self._above_w, self._widths_s = slots, np.empty(0), np.empty(0)
+        self._slots = slots
+        self._above_w = np.empty(0)
+        self._widths_s = np.empty(0)
+        self._idle_slots = np.empty((3, 0))
+        """Joules, widths and half-widths of the last edge of slots without requests."""
 
     def add(self, slots: EnergySlots, busy: Mask) -> EnergySlots:
         """Add slots with the mask of those with requests (K,); return them with the powers without
-        requests.
+        requests, and with the noise.
 
-        A slot next to a request does not count, since a sensor shows the end of a load late; nor do
-        the first and last.
+        A slot next to a request does not count for the powers, since a sensor shows the end of a
+        load late; nor do the first and last.
         """
+        self._add_idle(slots, ~busy)
+        slots = replace(slots, noise_j=self._noise_j())
         near = np.concatenate([[True], busy, [True]])
         quiet = ~(near[:-2] | busy | near[2:])
         above_w = (slots.joules / slots.widths_s - slots.idle_w)[quiet]
-        latest = slice(-(self._slots or len(self._above_w) + len(above_w)), None)
-        self._above_w = np.append(self._above_w, above_w)[latest]
-        self._widths_s = np.append(self._widths_s, slots.widths_s[quiet])[latest]
+        self._above_w = self._latest(np.append(self._above_w, above_w))
+        self._widths_s = self._latest(np.append(self._widths_s, slots.widths_s[quiet]))
         if self._widths_s.sum() < MIN_QUIET_S:
             return slots
         low_w, usual_w, high_w = np.quantile(self._above_w, OTHER_QUANTILES).tolist()
         return replace(
             slots, other_w=max(usual_w, 0.0), other_limit_w=max(high_w + min(low_w, 0.0), 0.0)
         )
+
+    def _latest(self, values: FloatArray) -> FloatArray:
+        return values if self._slots is None else values[..., -self._slots :]
+
+    def _add_idle(self, slots: EnergySlots, idle: Mask) -> None:
+        """Add the slots without requests, by their mask (K,)."""
+        edge_half_j = np.zeros(len(idle)) if slots.edge_half_j is None else slots.edge_half_j[1:]
+        new = np.array([slots.joules, slots.widths_s, edge_half_j])[:, idle]
+        self._idle_slots = self._latest(np.concatenate([self._idle_slots, new], axis=1))
+
+    def _noise_j(self) -> float:
+        """Return the standard error of the meter in a slot, by the scatter of the slots without
+        requests.
+
+        The errors of the edges are a part of the scatter, and count separately.
+        """
+        joules, widths_s, edge_half_j = self._idle_slots
+        if len(joules) < MIN_NOISE_SLOTS:
+            return 0.0
+        left_j = joules - np.median(joules / widths_s) * widths_s
+        variance_j2 = (MAD_TO_SIGMA * float(np.median(np.abs(left_j)))) ** 2
+        variance_j2 -= 2 * (EDGE_FACTOR * float(np.median(edge_half_j))) ** 2
+        return math.sqrt(max(variance_j2, 0.0))

@@ -19,16 +19,24 @@ from wattline_exporter.requests.division.pace import (
     SlotEdges,
     pace_of,
 )
-from wattline_exporter.requests.division.pieces import FloatArray, Mask, shared_joules, with_slots
+from wattline_exporter.requests.division.pieces import (
+    FloatArray,
+    IntArray,
+    Mask,
+    shared_joules,
+    with_slots,
+)
 from wattline_exporter.requests.division.slot_table import (
     COUNT,
     DECODING_S,
     FLIGHT_S,
+    LOADS,
     PREFILLING_S,
     RATES,
     RunningIntegrals,
     SummedEnergy,
     covered_s,
+    joules_of_loads,
     joules_per_load,
     load_terms,
     slot_loads,
@@ -81,8 +89,12 @@ class StreamingDivision:
         """
         self.edges_s, self._joules, self._edge_half_j = np.empty(0), np.empty(0), np.empty(0)
         self._decode = DecodeClock()
-        self._loads, self._rates = np.zeros((8, 0)), np.zeros((RATES, 0))
-        """Loads of the slots that are not divided, and joules per load of those before them."""
+        self._loads = np.zeros((2 * LOADS, 0))
+        """Loads of the slots that are not divided: of all requests, and of those whose first token
+        is a guess.
+        """
+        self._rates = np.zeros((RATES, 0))
+        """Joules per load of the slots before them."""
         self._pace, self._first_s, self._longest_s = UNKNOWN_PACE, np.inf, 0.0
         self.measured_j = self.rest_j = self._divided_j = 0.0
         self._assumed_until_s = -np.inf  # the end of the last slot with an assumed idle power
@@ -207,7 +219,6 @@ class StreamingDivision:
         idle_w: float | FloatArray,
         *,
         idle_known: bool = True,
-        untimed: float = 0.0,
     ) -> DividedRequests:
         """Divide the slots that ended up to `until_s`, with one idle power or one for each; return
         final requests.
@@ -227,10 +238,10 @@ class StreamingDivision:
             if is_due and len(self):
                 self._pace = pace_of(self.held()[1], PACE_SAMPLES)
             self._count_loads(float(slots.edges_s[-1]), count)
-            self._divide_slots(slots, untimed, is_due=is_due)
+            self._divide_slots(slots, is_due=is_due)
             self.edges_s, self._joules = self.edges_s[count:], self._joules[count:]
             self._edge_half_j, self._divided_j = self._edge_half_j[count:], float(joules[-1])
-        return self._take_final(untimed)
+        return self._take_final()
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a
@@ -248,7 +259,7 @@ class StreamingDivision:
         paced_s = self._decode.paced_s(begin_s + real_s)
         return SlotEdges(real_s, paced_s - paced_s[0], self._pace)
 
-    def _phases(self, chosen: slice, edge_s: float) -> RequestPhases:
+    def _phases(self, chosen: slice | IntArray, edge_s: float) -> RequestPhases:
         paced_edge_s = float(self._decode.paced_s(np.array([edge_s]))[0])
         return RequestPhases.of(self._held.values[:, chosen], edge_s, paced_edge_s)
 
@@ -272,14 +283,21 @@ class StreamingDivision:
             edges = self._slot_edges(
                 self.divided_s, int((ends_s - self.divided_s) / self._slot_s) + 2
             )
-            loads = slot_loads(self._phases(new, self.divided_s), edges)
             self._loads = with_slots(self._loads, edges.count)
-            self._loads[:, : edges.count] += loads
+            self._loads[:LOADS, : edges.count] += slot_loads(
+                self._phases(new, self.divided_s), edges
+            )
+            (guessed,) = np.nonzero(columns[_GUESSED])
+            if len(guessed):
+                self._loads[LOADS:, : edges.count] += slot_loads(
+                    self._phases(new.start + guessed, self.divided_s), edges
+                )
             self._counted = new.stop
         self._loads = with_slots(self._loads, slots)
 
-    def _divide_slots(self, slots: EnergySlots, untimed: float, *, is_due: bool) -> None:
-        loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
+    def _divide_slots(self, slots: EnergySlots, *, is_due: bool) -> None:
+        all_loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
+        loads, guessed_loads = all_loads[:LOADS], all_loads[LOADS:]
         edges = self._slot_edges(self.divided_s, len(slots.joules))
         terms, busy = load_terms(loads, edges), loads[COUNT] > 0
         flights_s = RequestPhases.flights_s(self._held.values[:, : self._counted], self.divided_s)
@@ -287,15 +305,20 @@ class StreamingDivision:
         slots = self._quiet.add(slots, busy)
         dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
         prefill_ratio = edges.pace.prefill_ratio(loads[DECODING_S], loads[PREFILLING_S])
-        self._fit_slots.add(terms[busy], prefill_ratio[busy], dynamic_j[busy], slots.idle_j[busy])
+        self._fit_slots.add(
+            terms[busy], prefill_ratio[busy], dynamic_j[busy], slots.idle_j[busy], covered[busy]
+        )
         self._assumed_until_s = (
             self._assumed_until_s if slots.idle_known else float(slots.edges_s[-1])
         )
         self._other_ratio = self._fit_slots.other_ratio(slots.other_limit_w)
-        if is_due and (model := self._fit_slots.fit()):
-            self.model, self._fitted_s = model, float(slots.edges_s[-1])
-            self._separable = self._fit_slots.is_separable(model, untimed, self._other_ratio)
+        model = self._fit_slots.fit() if is_due else None
+        self.model = model or self.model
         rates = joules_per_load(loads, edges, slots, covered, self.model)
+        self._fit_slots.add_guessed(joules_of_loads(rates, guessed_loads)[busy])
+        if model:
+            self._fitted_s = float(slots.edges_s[-1])
+            self._separable = self._fit_slots.is_separable(model, self._other_ratio)
         self._rates = np.concatenate([self._rates, rates], axis=1)
         self.measured_j += float(slots.joules.sum())
         idle_j = shared_joules(edges.real_s, slots.idle_j / slots.widths_s, *flights_s)
@@ -311,7 +334,7 @@ class StreamingDivision:
             phases, self._held.values[_IDLE_J, chosen]
         )
 
-    def _take_final(self, untimed: float) -> DividedRequests:
+    def _take_final(self) -> DividedRequests:
         """Remove the first requests that ended in divided slots, and return their energies."""
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
         count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
@@ -319,7 +342,8 @@ class StreamingDivision:
         energy, held = self._energy(final), self._held.values[:, final]
         best, dynamic_j, arrived_s = energy.best, energy.best.dynamic_j, held[0]
         is_known = arrived_s >= self._assumed_until_s
-        half_j = energy.dynamic_half_widths_j(self.model, np.maximum(held[_GUESSED], untimed))
+        guessed = np.maximum(held[_GUESSED], self._fit_slots.guessed_ratio)
+        half_j = energy.dynamic_half_widths_j(self.model, guessed)
         half_j = whole_half_widths_j(half_j, dynamic_j, best.idle_j, is_known, self._other_ratio)
         half_j = np.minimum(half_j, energy.most_j)
         missing_s, separable = np.maximum(held[7] - arrived_s, 0.0), is_known & self._separable

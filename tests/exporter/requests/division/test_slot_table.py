@@ -84,7 +84,7 @@ def test_energies_equal_those_of_blocks_of_slots(traffic, load):
     )
     whole = spans.ended_s <= slots.edges_s[-1]
     assert found.meter_j2[whole] == pytest.approx(
-        block.meter_j2(slots, best, 0.0)[whole], rel=1e-6, abs=1e-6
+        block.meter_j2(slots, best)[whole], rel=1e-6, abs=1e-6
     )
 
 

@@ -51,10 +51,10 @@ def test_half_widths_contain_the_error_of_guesses(part):
 
 
 def test_exporter_adds_the_error_of_guesses_to_half_widths():
-    """Requests alone in their slots have no other errors than those of the model and of the
-    meter.
+    """Requests of 400 J alone in their slots; those with a known first token have the part of the
+    others' energy, 1/4, in their half-width.
     """
-    starts_s = np.arange(2.0, 90.0, 4.0)
+    starts_s = np.arange(2.0, 98.0, 4.0)
     columns = (
         starts_s,
         starts_s + 0.5,
@@ -67,20 +67,19 @@ def test_exporter_adds_the_error_of_guesses_to_half_widths():
     )
     total_j = np.append(0.0, np.cumsum(np.where(busy, 260.0, 60.0) * 0.25))
 
-    def half_widths_j(untimed, part):
+    def half_widths_j(untimed):
         division = StreamingDivision(60.0)
         division.extend(edges_s, total_j, np.zeros(len(edges_s)))
         division.add(RequestSpans(*columns), np.arange(len(starts_s)), untimed)
-        return division.divide(100.0, 60.0, untimed=part).half_j
+        return division.divide(100.0, 60.0).half_j
 
-    none, every = (
-        half_widths_j(np.False_, 0.0),
-        half_widths_j(np.ones(len(starts_s), dtype=bool), 0.0),
-    )
-    quarter = half_widths_j(np.zeros(len(starts_s), dtype=bool), 0.25)
+    each_fourth = np.arange(len(starts_s)) % 4 == 0
+    none, every = half_widths_j(np.False_), half_widths_j(np.ones(len(starts_s), dtype=bool))
+    quarter = half_widths_j(each_fourth)
 
-    assert every**2 - none**2 == pytest.approx(np.full(len(none), (1.96 * 0.12 * 400.0) ** 2))
-    assert quarter**2 - none**2 == pytest.approx(np.full(len(none), (1.96 * 0.12 * 400.0) ** 2 / 4))
+    guess_j2 = (1.96 * 0.12 * 400.0) ** 2
+    assert every**2 - none**2 == pytest.approx(np.full(len(none), guess_j2))
+    assert quarter**2 - none**2 == pytest.approx(np.where(each_fourth, guess_j2, guess_j2 / 4))
 
 
 def test_group_of_guesses_has_their_error():
