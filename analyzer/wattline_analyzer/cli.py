@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from wattline.command_line import PlainHelp, missing_package, usage_message, version_line
+from wattline.command_line import PlainHelp, missing_package, print_usage_error, version_line
 from wattline.commands import ListedCommand, analyzer_commands, commands_in_order
 from wattline_analyzer.core.printing import print_message
 
@@ -103,7 +103,12 @@ class AnalyzerCommand(_PlainValues, PlainHelp, TyperCommand):
             given, extra, _ = parser.parse_args(list(args))
         except _UsageError:
             return args  # it is raised again where all arguments are parsed
-        if len(extra) != 1 or given.get("run_id") is not None:
+        if len(extra) > 1:
+            runs = " ".join(extra)
+            raise _UsageError(
+                f"expected one run, not {runs}; compare runs with: analyzer compare {runs}", ctx
+            )
+        if not extra or given.get("run_id") is not None:
             return args
         for at, argument in enumerate(args):
             others = [*args[:at], *args[at + 1 :]]
@@ -204,7 +209,7 @@ def main(program: str = "analyzer") -> None:
         code = _command_line_of(sys.argv[1:])(prog_name=program, standalone_mode=False) or 0
         sys.stdout.flush()
     except _UsageError as error:
-        print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr)
+        print_usage_error(program, error, print_message)
         code = 2
     except FetchError as error:
         print_message(str(error))

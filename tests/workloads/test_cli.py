@@ -64,8 +64,8 @@ def test_gpus_all_selects_whole_node(exporter):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--bogus", "true"], "No such option: --bogus"),
-        (["run"], "Missing argument 'COMMAND'"),
+        (["run", "--bogus", "true"], "wattline: unknown option --bogus; did you mean --gpus?\n"),
+        (["run"], "wattline: COMMAND is missing; see workloads run --help"),
         (["run", "-l", "novalue", "true"], "-l novalue: a label has the form key=value"),
         (
             ["run", "-l", "a-b=1", "true"],
@@ -89,11 +89,11 @@ def test_gpus_all_selects_whole_node(exporter):
         (["job", "sgemm", "--bogus"], "unrecognized arguments: --bogus"),
         (
             ["job", "sleep", "--duratoin", "1"],
-            "unrecognized arguments: --duratoin 1; did you mean --duration?; see",
+            "wattline: unrecognized arguments: --duratoin 1; did you mean --duration?\n",
         ),
         (
             ["job", "sleep", "--gpu", "0"],
-            "unrecognized arguments: --gpu 0; did you mean --gpus?; see",
+            "wattline: unrecognized arguments: --gpu 0; did you mean --gpus?\n",
         ),
         (
             ["job", "sleep", "--power-limit", "300"],
@@ -101,7 +101,7 @@ def test_gpus_all_selects_whole_node(exporter):
         ),
         (["job", "sleep", "--duration", "x"], "argument --duration: x is not a duration"),
         (["list", "--format", "xml"], "'xml' is not one of 'table', 'json'"),
-        (["bogus"], "No such command 'bogus'"),
+        (["bogus"], "wattline: unknown command 'bogus'; see workloads --help"),
     ],
 )
 def test_usage_error_is_one_line_with_exit_code_2(exporter, arguments, message):

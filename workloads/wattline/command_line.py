@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -134,21 +135,72 @@ def as_called(text: str) -> str:
     return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
 
 
-def usage_message(program: str, error: Any, *, arguments: bool) -> str:
-    """Return the line for a usage error of typer; the whole help text if the program was called
-    without `arguments`.
+def print_usage_error(program: str, error: Any, print_error: Callable[[str], None]) -> None:
+    """Print a usage error of typer with `print_error`, or the help text on stderr if the program
+    was called without arguments.
     """
-    if not arguments:
-        return str(error.format_message())
+    if len(sys.argv) > 1:
+        print_error(usage_error_text(program, error))
+    else:
+        print(error.format_message(), file=sys.stderr, flush=True)
+
+
+def usage_error_text(program: str, error: Any) -> str:
+    """Return the cause and the remedy of a usage error of typer, in one line."""
     context = getattr(error, "ctx", None)
     named = [name for name in sys.argv[1:2] if name in all_commands()]
     command = (
         context.command_path if context else " ".join([program, *named])
     )  # an option without its value has none
-    text = " ".join(error.format_message().split()).replace(
-        "Value error, ", ""
-    )  # pydantic's prefix in newer typer
-    return as_called(f"{command}: {text} (see {command} --help)")
+    return with_help(" ".join(_usage_cause(error, context).split()), command)
+
+
+def with_help(cause: str, command: str) -> str:
+    """Return a usage error with the command that shows more, unless the cause suggests a name."""
+    return cause if cause.endswith("?") else as_called(f"{cause}; see {command} --help")
+
+
+def _usage_cause(error: Any, context: Any) -> str:
+    """Return the cause of a usage error by its attributes, since typer's classes differ from
+    version to version.
+    """
+    message = str(error.message).replace("Value error, ", "").rstrip(".")  # prefix of pydantic
+    parameter = getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
+    if option is not None and hasattr(error, "possibilities"):
+        return f"unknown option {option}{suggestion(option, error.possibilities or ())}"
+    if option is not None:
+        return message.replace(f"Option {option!r}", str(option))
+    if parameter is not None:
+        name = _parameter_name(parameter)
+        if "valid integer" in message:  # of typer or of pydantic, by version
+            message = "expected a whole number"
+        return f"{name} is missing" if hasattr(error, "param_type") else f"{name}: {message}"
+    return _message_cause(message, context)
+
+
+def _message_cause(message: str, context: Any) -> str:
+    """Return the cause of a usage error of which there is only the message."""
+    if unknown := re.match(r"No such command '(.*?)'", message):
+        names = context.command.list_commands(context)
+        return f"unknown command {unknown[1]!r}{suggestion(unknown[1], names)}"
+    if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        return f"unexpected arguments: {extra[1]}"
+    return message
+
+
+def _parameter_name(parameter: Any) -> str:
+    """Return an option, or the name of an argument, as the user types it."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return str(max(parameter.opts, key=len))
+
+
+def suggestion(given: str, known: Iterable[str]) -> str:
+    """Return `; did you mean x?`, empty without a similar name."""
+    by_word = {name.lstrip("-"): name for name in known}
+    matches = difflib.get_close_matches(given.lstrip("-"), by_word, 1)
+    return f"; did you mean {by_word[matches[0]]}?" if matches else ""
 
 
 def version_line(program: str) -> str:

@@ -18,7 +18,7 @@ from wattline.client import gpus as gpu_choice
 from wattline.client import messages
 from wattline.client.api import ExporterError
 from wattline.client.messages import log_message
-from wattline.command_line import PlainHelp, as_called, usage_message, version_line
+from wattline.command_line import PlainHelp, as_called, print_usage_error, version_line
 from wattline.contract.api import MAX_LABEL_VALUE
 from wattline_workloads.caps import cli
 from wattline_workloads.jobs.base import job_command, job_names, load_job, workload_of
@@ -298,7 +298,7 @@ def main(program: str = "workloads") -> None:
         code = _invoke(program)
         sys.stdout.flush()
     except _UsageError as error:
-        print(usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr)
+        print_usage_error(program, error, log_message)
         code = 2
     except BrokenPipeError:  # the reader of stdout has closed the pipe
         messages.discard_stdout()

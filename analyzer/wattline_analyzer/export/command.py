@@ -78,7 +78,7 @@ def export_command(
     VictoriaMetrics.
     """
     if run_id is None:
-        raise typer.BadParameter("give the ID of the run; see: analyzer runs")
+        raise typer.BadParameter("no run is named; give its ID, which analyzer runs lists")
     file_format = form or _BY_SUFFIX.get(out.suffix.lower())
     if file_format is None:
         raise typer.BadParameter(

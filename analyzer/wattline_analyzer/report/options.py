@@ -135,7 +135,8 @@ class RunOrRangeOptions:
             )
         if self.run_id is None:
             raise typer.BadParameter(
-                "give --run-id (see: analyzer runs), or --start and --end of a time range"
+                "no run is named; give its ID, which analyzer runs lists, or --start and --end of "
+                "a time range"
             )
         return self.run_id
 

@@ -14,7 +14,7 @@ from wattline.command_line import (
     as_called,
     called_program,
     missing_package,
-    usage_message,
+    print_usage_error,
     version_line,
     with_option_groups,
 )
@@ -165,9 +165,7 @@ def _run(program: str) -> int:
     try:
         return cli(prog_name=program, standalone_mode=False) or 0
     except _ClickUsageError as error:
-        print(
-            usage_message(program, error, arguments=len(sys.argv) > 1), file=sys.stderr, flush=True
-        )
+        print_usage_error(program, error, _print_error)
         return 2
     except UsageError as error:
         _print_error(str(error))

@@ -329,5 +329,5 @@ def test_export_without_run_id_is_one_line(analyzer, tmp_path):
 
     assert completed.returncode == 2
     assert completed.stderr.endswith(
-        "give the ID of the run; see: analyzer runs (see analyzer export --help)\n"
+        "no run is named; give its ID, which analyzer runs lists; see analyzer export --help\n"
     )

@@ -166,8 +166,14 @@ def test_report_timeseries_is_tidy_in_unix_time(analyzer, steady_history, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["report", "--run-id", "x", "--format", "xml"], "'--format': 'xml' is not one of"),
-        (["report"], "--run-id"),
+        (["report", "--run-id", "x", "--format", "xml"], "--format: 'xml' is not one of"),
+        (
+            ["report"],
+            (
+                "analyzer: no run is named; give its ID, which analyzer runs lists, or --start and "
+                "--end of a time range; see analyzer report --help"
+            ),
+        ),
         (
             ["report", "--run-id", "x", "--since", "soon"],
             "--since: expected a duration above 0 in s, m, h or d",
@@ -178,8 +184,17 @@ def test_report_timeseries_is_tidy_in_unix_time(analyzer, steady_history, tmp_pa
         ),
         (["report", "--run-id", "x", "--since", "1000000d"], "--since: expected at most 100000d"),
         (["report", "--run-id", "x", "--carbon", "-1"], "--carbon"),
-        (["report", "--run-id", "train-1", "train-2"], "report: Got unexpected extra argument"),
-        (["report", "train-1", "train-2"], "report: Got unexpected extra argument"),
+        (
+            ["report", "--run-id", "train-1", "train-2"],
+            "analyzer: unexpected arguments: train-2; see analyzer report --help",
+        ),
+        (
+            ["report", "train-1", "train-2"],
+            (
+                "expected one run, not train-1 train-2; compare runs with: analyzer compare "
+                "train-1 train-2; see analyzer report --help"
+            ),
+        ),
         (
             ["report", "--run-id", "x", "--price", "0,31"],
             "expected a number with a point, such as 1.3, not '0,31'",

@@ -49,7 +49,7 @@ def test_option_invalid_value_is_one_line(tmp_path, options, words):
 
 
 def test_command_unknown_is_one_line():
-    assert_one_line(exporter("sevre"), 2, "sevre", "--help")
+    assert_one_line(exporter("sevre"), 2, "sevre", "did you mean serve?")
 
 
 @pytest.mark.parametrize("folder", ["/dev/null/state", "/proc/wattline"])

@@ -67,7 +67,7 @@ def test_resnet_missing_folder_is_one_line_error(exporter, tmp_path):
 
     assert done.returncode == 1
     assert (
-        f"resnet: cannot read {tmp_path / 'gone'}: No such file or directory; give another --images"
+        f"wattline: resnet: cannot read {tmp_path / 'gone'}: No such file or directory; give another --images"
         in done.stderr
     )
     assert "Traceback" not in done.stderr
@@ -81,7 +81,7 @@ def test_resnet_under_launcher_fails(exporter):
 
     assert done.returncode == 1
     assert done.stderr == (
-        "resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus "
+        "wattline: resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus "
         "0,1\n"
     )
 

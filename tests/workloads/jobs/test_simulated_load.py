@@ -164,6 +164,6 @@ def test_simulated_load_unsupported_best_is_one_line_error(simulated):
 
     assert done.returncode == 1
     assert (
-        "simulated-load: --best 900: SIMULATED NVIDIA H200 supports caps of 200 to 700 W"
+        "wattline: simulated-load: --best 900: SIMULATED NVIDIA H200 supports caps of 200 to 700 W"
         in done.stderr
     )

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from wattline.command_line import (
     as_called,
     called_program,
-    usage_message,
+    print_usage_error,
+    usage_error_text,
     version_line,
     with_option_groups,
 )
@@ -37,6 +38,8 @@ def visit(name: Annotated[str, typer.Argument()], *, loud: bool = False, place: 
 
 APP = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 APP.command()(visit)
+USAGE_ERROR = typer.BadParameter.__mro__[1]
+"""Base class of typer's usage errors."""
 
 
 def visited(*arguments: str) -> str:
@@ -76,29 +79,71 @@ def test_option_group_check_is_usage_error():
     assert "expected a host, not 'nowhere'" in done.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (True, "visit: Invalid value: no such place (see visit --help)"),
-        (False, "Invalid value: no\nsuch place"),
-    ],
-)
-def test_usage_message_is_one_line_with_arguments(arguments, expected):
-    assert (
-        usage_message("visit", typer.BadParameter("no\nsuch place"), arguments=arguments)
-        == expected
-    )
+def test_usage_error_is_one_line_with_the_help_of_its_command(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["visit", "ann"])
+
+    text = usage_error_text("visit", typer.BadParameter("no\nsuch place."))
+
+    assert text == "no such place; see visit --help"
 
 
 @pytest.mark.parametrize(
     ("first", "command"), [("requests", "analyzer requests"), ("--by", "analyzer")]
 )
-def test_usage_message_without_context_names_the_command(monkeypatch, first, command):
+def test_usage_error_without_context_names_the_command(monkeypatch, first, command):
     monkeypatch.setattr("sys.argv", ["analyzer", first, "--by"])
 
-    text = usage_message("analyzer", typer.BadParameter("no value"), arguments=True)
+    text = usage_error_text("analyzer", typer.BadParameter("no value"))
 
-    assert text == f"{command}: Invalid value: no value (see {command} --help)"
+    assert text == f"no value; see {command} --help"
+
+
+def test_usage_error_without_arguments_is_the_help_text(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["visit"])
+
+    print_usage_error("visit", typer.BadParameter("Usage:\nvisit NAME"), print)
+
+    assert capsys.readouterr() == ("", "Invalid value: Usage:\nvisit NAME\n")
+
+
+def _two_commands() -> typer.Typer:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+    @app.command()
+    def greet(name: str, times: int = 1, loud: bool = False) -> None: ...
+
+    @app.command()
+    def part(out: Annotated[str, typer.Option()]) -> None: ...
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["greet", "ann", "--tims", "2"], "unknown option --tims; did you mean --times?"),
+        (["greet", "ann", "--xyz"], "unknown option --xyz; see hello greet --help"),
+        (["greet", "ann", "bob", "eve"], "unexpected arguments: bob eve; see hello greet --help"),
+        (["greet"], "NAME is missing; see hello greet --help"),
+        (["part"], "--out is missing; see hello part --help"),
+        (
+            ["greet", "ann", "--times", "x"],
+            "--times: expected a whole number; see hello greet --help",
+        ),
+        (["greet", "ann", "--times"], "--times requires an argument; see hello --help"),
+        (["gret"], "unknown command 'gret'; did you mean greet?"),
+        (["xyz"], "unknown command 'xyz'; see hello --help"),
+    ],
+)
+def test_usage_error_of_each_kind_has_cause_and_remedy(monkeypatch, arguments, expected):
+    monkeypatch.setattr("sys.argv", ["hello", *arguments])
+    printed = []
+    try:
+        _two_commands()(arguments, prog_name="hello", standalone_mode=False)
+    except USAGE_ERROR as error:
+        print_usage_error("hello", error, printed.append)
+
+    assert printed == [expected]
 
 
 def test_version_line_names_program():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from wattline.client.messages import log_message
+from wattline.command_line import suggestion
 from wattline.commands import all_commands, command_groups
 
 _USAGE = "Usage: wattline COMMAND [OPTIONS]"
@@ -44,9 +45,8 @@ def main() -> None:
 
         print(f"wattline {version('wattline')}")
     elif name not in commands:
-        similar = difflib.get_close_matches(name, commands, 1)
-        hint = f"did you mean {similar[0]}?" if similar else "see wattline --help"
-        print(f"wattline: unknown command {name!r}; {hint}", file=sys.stderr)
+        hint = suggestion(name, commands) or "; see wattline --help"
+        log_message(f"unknown command {name!r}{hint}")
         sys.exit(2)
     elif commands[name].program == "wattline":
         sys.exit(_run_own(name, sys.argv[2:]))
@@ -58,7 +58,7 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
     """Return the exit code of a command of this program."""
     if importlib.util.find_spec("typer") is None:
         remedy = "in the clone of Wattline, run: pip install '.[all]'"
-        print(f"wattline: the Python package typer is not installed; {remedy}", file=sys.stderr)
+        log_message(f"the Python package typer is not installed; {remedy}")
         return 1
     from wattline.cli import completion
 
@@ -70,7 +70,7 @@ def _run_own(name: str, arguments: Sequence[str]) -> int:
         print(f"Usage: {usage}\n\n  {all_commands()[name].help}")
         return 0
     if not _is_valid(name, arguments):
-        print(f"wattline {name}: expected one argument; use the form {usage}", file=sys.stderr)
+        log_message(f"{name}: expected one argument; use the form {usage}")
         return 2
     if name == "completion":
         print(completion.script(arguments[0]), end="")
@@ -83,19 +83,15 @@ def _write_manual(folder: str) -> int:
     from wattline.cli import manual
 
     if folder in all_commands() and not Path(folder).exists():
-        print(
-            f"wattline man: {folder} is a command, not a folder; for its options: "
-            f"wattline {folder} --help",
-            file=sys.stderr,
+        log_message(
+            f"man: {folder} is a command, not a folder; for its options: wattline {folder} --help"
         )
         return 2
     try:
         count = manual.write_pages(folder)
     except OSError as error:
-        print(
-            f"wattline man: cannot write to {folder}: {error.strerror}; give a folder with write "
-            "permission",
-            file=sys.stderr,
+        log_message(
+            f"cannot write to {folder}: {error.strerror}; give a folder with write permission"
         )
         return 1
     print(f"wrote {count} manual pages to {folder}; read one with: man -l {folder}/wattline.1")

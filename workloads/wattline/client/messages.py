@@ -15,13 +15,18 @@ import sys
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def message_line(text: str) -> str:
+    """Return the line of a message, also for `sys.exit`."""
+    return f"wattline: {text}"
+
+
 def log_message(text: str) -> None:
     """Write a line to stderr; ignore a closed pipe or a full disk.
 
     It bypasses the buffer: text that cannot be written would remain there and Python would exit
     with code 120.
     """
-    line = f"wattline: {text}\n"
+    line = f"{message_line(text)}\n"
     with contextlib.suppress(OSError, ValueError):  # ValueError: stderr is closed
         if type(sys.stderr) is io.TextIOWrapper:
             sys.stderr.flush()

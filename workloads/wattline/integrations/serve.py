@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from wattline.client.messages import log_message, message_line
 from wattline.integrations.asgi import EnergyMiddleware
 
 _USAGE = (
@@ -33,10 +34,8 @@ def main(arguments: list[str]) -> object:
     try:
         import uvicorn
     except ImportError:
-        sys.exit(
-            f"wattline: cannot measure {arguments[0]}: uvicorn is not installed here; use the "
-            "server's Python"
-        )
+        cause = f"cannot measure {arguments[0]}: uvicorn is not installed here"
+        sys.exit(message_line(f"{cause}; use the server's Python"))
     wrap_applications(uvicorn.Config)
     if arguments[0] == "-m":
         if not _is_module(arguments[1]):
@@ -85,10 +84,7 @@ def _is_module(name: str) -> bool:
 
 
 def _fail(name: str, kind: str) -> NoReturn:
-    print(
-        f"serve: cannot start {name}: no such {kind}; check its name, PATH and the Python in use",
-        file=sys.stderr,
-    )
+    log_message(f"cannot start {name}: no such {kind}; check its name, PATH and the Python in use")
     sys.exit(2)
 
 

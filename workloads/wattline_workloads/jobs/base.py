@@ -6,7 +6,6 @@ Each job is one module, which also runs as `python -m wattline_workloads.jobs.NA
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import itertools
 import math
@@ -15,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
 
+from wattline.client.messages import log_message
+from wattline.command_line import suggestion, with_help
 from wattline.contract.api import MAX_TEXT
 
 PERCENTILES = (50, 90, 95, 99)
@@ -51,17 +52,27 @@ _NO_DURATION = "is not a duration; give seconds, like 10 or 0.5, or a unit, like
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
+class JobOptionError(ValueError):
+    """Invalid options of a job; the message is the cause, with a similar option."""
+
+
 class JobParser(argparse.ArgumentParser):
     """Parser of a job's options, which reports an invalid option in one line."""
 
     runner_options: Sequence[str] = ()
     """Options of the runner, to suggest as well."""
+    raises = False
+    """True: raise JobOptionError instead of exiting."""
 
     def format_help(self) -> str:
         return f"{super().format_help()}\nThe options of `workloads run` are accepted as well.\n"
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}{self._hint(message)}; see {self.prog} --help\n")
+        cause = f"{message}{self._hint(message)}"
+        if self.raises:
+            raise JobOptionError(cause)
+        log_message(with_help(cause, self.prog))
+        self.exit(2)
 
     def _hint(self, message: str) -> str:
         flag = _FLAG.search(message)
@@ -69,7 +80,7 @@ class JobParser(argparse.ArgumentParser):
             return ""
         known = sorted(set(_FLAG.findall(self.format_help())) - {"--help"})
         return (
-            suggest_name(flag[0], [*known, *self.runner_options])
+            suggestion(flag[0], [*known, *self.runner_options])
             or f"; known options: {', '.join(known)}"
         )
 
@@ -90,12 +101,6 @@ class Job(Protocol):
 
 def job_parser(name: str, description: str | None) -> JobParser:
     return JobParser(prog=f"workloads job {name}", description=description, allow_abbrev=False)
-
-
-def suggest_name(given: str, known: list[str]) -> str:
-    """Return `; did you mean x?`, empty without a similar name."""
-    matches = difflib.get_close_matches(given, known, 1, 0.6)
-    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def parse_seconds(text: str) -> float:

@@ -13,7 +13,7 @@ from wattline.client import api as run_api
 from wattline.client import gpus as gpu_choice
 from wattline.client import recorder
 from wattline.client.barrier import BarrierError
-from wattline.client.messages import log_message
+from wattline.client.messages import log_message, message_line
 from wattline_workloads.jobs.base import JobParser, positive_int
 from wattline_workloads.jobs.containers import (
     container_engine,
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             sys.exit(_run(options, run))  # inside the run, which then ends as failed
         except (EngineError, BarrierError, gpu_choice.GpusError) as error:
-            sys.exit(f"container: {error}")
+            sys.exit(message_line(f"container: {error}"))
     return 0
 
 
@@ -233,16 +233,15 @@ def _list_images(host: str | None) -> int:
     try:
         images = container_engine.list_images(container_engine.find_engine(host, os.environ))
     except EngineError as error:
-        print(f"container: {error}", file=sys.stderr)
+        log_message(f"container: {error}")
         return 1
     width = max((len(image.name) for image in images), default=0)
     for image in images:
         print(f"{image.name:<{width}}  {image.bytes / 1_000_000:>8,.1f} MB  {image.created}")
     if not images:
-        print(
+        log_message(
             "container: the engine has no images; build one with "
-            "workloads/wattline_workloads/jobs/containers/images/build.sh dummy",
-            file=sys.stderr,
+            "workloads/wattline_workloads/jobs/containers/images/build.sh dummy"
         )
     return 0
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import wattline
+from wattline.client.messages import message_line
 from wattline.contract.secret_file import SecretFileError, read_secret
 from wattline_workloads.jobs.base import (
     JobParser,
@@ -181,12 +182,12 @@ def _key(path: str | None) -> str | None:
     try:
         key = read_secret(Path(path)) if path else os.environ.get(API_KEY_VARIABLE, "").strip()
     except SecretFileError as error:
-        sys.exit(f"llm-server: --api-key-file: {error}; store the key there, in one line")
+        text = f"llm-server: --api-key-file: {error}; store the key there, in one line"
+        sys.exit(message_line(text))
     if not (key.isascii() and all(33 <= ord(letter) <= 126 for letter in key)):
-        sys.exit(
-            f"llm-server: the key of {path or API_KEY_VARIABLE} is not one word of ASCII; store "
-            "only the key there"
-        )
+        where = path or API_KEY_VARIABLE
+        text = f"llm-server: the key of {where} is not one word of ASCII; store only the key there"
+        sys.exit(message_line(text))
     return key or None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import wattline
 from wattline.client.barrier import BarrierError
+from wattline.client.messages import message_line
 from wattline_workloads.jobs.base import (
     JobParser,
     job_parser,
@@ -119,10 +120,11 @@ def parser() -> JobParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
-        sys.exit(
+        text = (
             "resnet: one process uses all GPUs of the run; start it without a launcher, with "
             "--gpus 0,1"
         )
+        sys.exit(message_line(text))
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run("resnet", unit="images") as run:
         try:
             run.phase("load")
@@ -133,11 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with step_context as step:
                 run.result(**_train(run, step, options, _steps(options, images)))
         except (ValueError, BarrierError) as error:
-            sys.exit(f"resnet: {error}")
+            sys.exit(message_line(f"resnet: {error}"))
         except RuntimeError as error:  # includes CUDA's errors
-            sys.exit(
-                f"resnet: {str(error).splitlines()[0]}; a smaller --batch-size needs less memory"
-            )
+            cause = str(error).splitlines()[0]
+            text = f"resnet: {cause}; a smaller --batch-size needs less memory"
+            sys.exit(message_line(text))
     return 0
 
 

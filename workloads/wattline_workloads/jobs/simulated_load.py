@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import wattline
 from wattline.client.barrier import BarrierError
+from wattline.client.messages import message_line
 from wattline_workloads.jobs.base import (
     JobParser,
     job_parser,
@@ -129,10 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), wattline.run(_JOB, unit="steps") as run:
         if run.simulation is None:
-            sys.exit(
+            text = (
                 f"{_JOB}: the GPUs of this run are not simulated; start exporter serve --simulate "
                 "8xH200 and give its address with --exporter"
             )
+            sys.exit(message_line(text))
         try:
             _import_all()
             run.barrier()
@@ -140,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 measured = _step(run, gpus, law, options)
             run.result(**_results(measured))
         except (ValueError, BarrierError) as error:
-            sys.exit(f"{_JOB}: {error}")
+            sys.exit(message_line(f"{_JOB}: {error}"))
     return 0
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from wattline.client import barrier
+from wattline.client.messages import message_line
 from wattline_workloads.jobs.base import JobParser, job_parser, positive_seconds
 from wattline_workloads.runner.signals import unwind_on_signal
 
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             barrier.await_all_tenants(os.environ)
         except barrier.BarrierError as error:
-            sys.exit(f"sleep: {error}")
+            sys.exit(message_line(f"sleep: {error}"))
         time.sleep(options.duration)
     return 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattline.client import values
+from wattline.client.messages import message_line
 from wattline.command_line import module_command
 from wattline.contract.api import Outcome
 from wattline_workloads.plans import results
@@ -132,7 +133,7 @@ class ChildRun:
     def _output_and_summary(self) -> tuple[list[str], list[str]]:
         path = self._log if self._log.exists() else self.folder / LOG_FILE
         text = path.read_text(encoding="utf-8", errors="replace")
-        lines = [line.strip().removeprefix("wattline: ") for line in text.splitlines()]
+        lines = [line.strip().removeprefix(message_line("")) for line in text.splitlines()]
         lines = [line for line in lines if line]
         first = re.compile(rf"run {re.escape(self.run_id)} \w+ in [\d.]+ s: ")
         starts = [at for at, line in enumerate(lines) if first.match(line)]

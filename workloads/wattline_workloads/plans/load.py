@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from wattline_workloads.jobs.base import suggest_name
+from wattline.command_line import suggestion
 from wattline_workloads.plans import multitenant_format
 from wattline_workloads.plans.model import (
     CAPS,
@@ -211,7 +211,7 @@ def _message(
         parents = [part for part in where[:-1] if part in models]
         known = list(models[str(parents[-1]) if parents else ""].model_fields)
         return "unknown key" + (
-            suggest_name(str(where[-1]), known) or f"; known keys: {', '.join(known)}"
+            suggestion(str(where[-1]), known) or f"; known keys: {', '.join(known)}"
         )
     if detail["type"] == "missing":
         return "is missing; add it" if len(where) == 1 else "is missing here"

@@ -23,13 +23,14 @@ from pydantic import (
     model_validator,
 )
 
+from wattline.command_line import suggestion
 from wattline.contract.api import (
     LABEL_NAME_PATTERN,
     MAX_LABEL_NAME,
     MAX_LABEL_VALUE,
     TEXT_PATTERN,
 )
-from wattline_workloads.jobs.base import load_job, parse_seconds, suggest_name
+from wattline_workloads.jobs.base import JobOptionError, load_job, parse_seconds
 
 POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
 CAPS = (POWER_LIMIT, SM_CLOCK)
@@ -235,18 +236,16 @@ def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]
     unknown job.
     """
     parser = load_job(job).parser()
-    output = io.StringIO()
+    parser.raises = True
     try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
+        with contextlib.redirect_stdout(io.StringIO()):
             options: dict[str, Any] = vars(parser.parse_args(list(arguments)))
             return options
+    except JobOptionError as error:
+        flag = next(iter(_FLAG.findall(str(error))), None)
+        raise OptionError(str(error), flag) from error
     except SystemExit as error:
-        text = output.getvalue().strip()
-        message = text.removeprefix(f"{parser.prog}: ").partition(f"; see {parser.prog}")[0]
-        if not error.code:
-            raise OptionError("options like --help start no run; remove them", None) from error
-        flag = next(iter(_FLAG.findall(message)), None)
-        raise OptionError(message, flag) from error
+        raise OptionError("options like --help start no run; remove them", None) from error
 
 
 class SweepError(ValueError):
@@ -310,7 +309,7 @@ def sweep_document(
     """
     if not grid:
         for argument in arguments:
-            hint = suggest_name(
+            hint = suggestion(
                 argument.partition("=")[0], ["--power-limits", "--sm-clocks", "--vary"]
             )
             if hint:

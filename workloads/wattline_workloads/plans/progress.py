@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from wattline.client import messages
 from wattline.client.api import Api, ExporterError
-from wattline.client.messages import log_message
+from wattline.client.messages import log_message, message_line
 from wattline_workloads.plans.child import ChildRun
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class LiveTable:
         if self._live is None:
             log_message(text)
         else:
-            self._live.console.print(f"wattline: {text}", markup=False, highlight=False)
+            self._live.console.print(message_line(text), markup=False, highlight=False)
 
     def table(self) -> Table:
         """Return the table: current step, GPUs, rates, remaining steps."""

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from wattline.command_line import suggestion
 from wattline.contract.api import MAX_LABEL_VALUE, MAX_LABELS
-from wattline_workloads.jobs.base import job_names, suggest_name
+from wattline_workloads.jobs.base import job_names
 from wattline_workloads.plans.model import (
     CAPS,
     IDLE,
@@ -247,7 +248,7 @@ def _checked(
         parsed = parse_job_options(job, arguments)
     except KeyError as error:
         names = job_names()
-        hint = suggest_name(job, names) or f"; known jobs: {', '.join(names)}"
+        hint = suggestion(job, names) or f"; known jobs: {', '.join(names)}"
         where = at if "placement" in at else (*at, "job")
         raise StepError(f"unknown job {job!r}{hint}", *where) from error
     except OptionError as error:

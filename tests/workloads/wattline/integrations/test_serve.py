@@ -35,7 +35,7 @@ def test_program_that_is_not_found_is_a_one_line_error(tmp_path, arguments, fail
 
     assert (
         found.stderr
-        == f"serve: cannot start {failure}; check its name, PATH and the Python in use\n"
+        == f"wattline: cannot start {failure}; check its name, PATH and the Python in use\n"
     )
     assert found.returncode == 2
 

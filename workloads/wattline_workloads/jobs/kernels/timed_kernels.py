@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import wattline
 from wattline.client.barrier import BarrierError
-from wattline.client.messages import log_message
+from wattline.client.messages import log_message, message_line
 from wattline_workloads.jobs.base import percentile_results, positive_int, positive_seconds
 from wattline_workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
@@ -155,11 +155,11 @@ def run_kernel_job(
             run.phase("rest")
             run.result(**measured.results())  # simulated GPUs are idle meanwhile
         except (ValueError, BarrierError) as error:
-            sys.exit(f"{kernel.job}: {error}")
+            sys.exit(message_line(f"{kernel.job}: {error}"))
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
-            sys.exit(
-                f"{kernel.job}: {str(error).splitlines()[0]}; a smaller --size needs less memory"
-            )
+            cause = str(error).splitlines()[0]
+            remedy = "a smaller --size needs less memory"
+            sys.exit(message_line(f"{kernel.job}: {cause}; {remedy}"))
     return 0
 
 

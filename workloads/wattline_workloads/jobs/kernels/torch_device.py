@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wattline.client.messages import log_message_once
+from wattline.client.messages import log_message_once, message_line
 
 if TYPE_CHECKING:
     import torch
@@ -21,10 +21,8 @@ def require_modules(*modules: str) -> None:
     if missing:
         from wattline.command_line import install
 
-        sys.exit(
-            f"wattline: cannot run the job: {' and '.join(missing)} cannot be imported; "
-            f"{install('torch')}"
-        )
+        cause = f"cannot run the job: {' and '.join(missing)} cannot be imported"
+        sys.exit(message_line(f"{cause}; {install('torch')}"))
 
 
 def torch_devices() -> list[torch.device]:

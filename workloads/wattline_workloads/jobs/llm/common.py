@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import wattline
+from wattline.client.messages import message_line
 from wattline_workloads.jobs.llm.models import ModelError
 from wattline_workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
@@ -41,9 +42,9 @@ def run_job(
         try:
             measure(run, options)
         except ModelError as error:
-            sys.exit(f"{name}: {error}")
+            sys.exit(message_line(f"{name}: {error}"))
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
-            sys.exit(f"{name}: {_cause(error)}")
+            sys.exit(message_line(f"{name}: {_cause(error)}"))
     return 0
 
 

@@ -21,7 +21,7 @@ import wattline
 from wattline.client.api import Api
 from wattline.client.barrier import BarrierError
 from wattline.client.contributor import contributor_name
-from wattline.client.messages import log_message
+from wattline.client.messages import log_message, message_line
 from wattline_workloads.jobs.llm_load import endpoint, generator, summary
 from wattline_workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from wattline_workloads.jobs.llm_load.generator import (
@@ -91,9 +91,10 @@ def measure_endpoint(options: argparse.Namespace, key: str | None, run: wattline
         try:
             _measure(options, key, run, loop, session)
         except EndpointError as error:
-            sys.exit(f"llm-server: {summary.printable_line(str(error), key)}")
+            text = f"llm-server: {summary.printable_line(str(error), key)}"
+            sys.exit(message_line(text))
         except BarrierError as error:
-            sys.exit(f"llm-server: {error}")
+            sys.exit(message_line(f"llm-server: {error}"))
         finally:
             loop.run(stack.aclose())
 
@@ -191,13 +192,15 @@ def _report(
 
 def _exit_unless_answered(load: LoadGenerator, what: str, key: str | None) -> None:
     if not load.sent:
-        sys.exit(
+        text = (
             f"llm-server: none of the {what} was due within --duration; give a longer one or a "
             "higher --rate"
         )
+        sys.exit(message_line(text))
     if all(answer.failure for answer in load.answers):
         failed = summary.describe_failures(load.answers, key)
-        sys.exit(f"llm-server: none of the {len(load.answers)} {what} succeeded: {failed}")
+        text = f"llm-server: none of the {len(load.answers)} {what} succeeded: {failed}"
+        sys.exit(message_line(text))
 
 
 class _Sender:
