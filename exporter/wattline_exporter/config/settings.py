@@ -45,6 +45,7 @@ from wattline_exporter.config.values import (
 )
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
+_HIGHEST_PORT = 65_535
 DEFAULT_SOCKET_MODE = "0660"
 DEFAULT_GROUP = "name"
 
@@ -241,7 +242,11 @@ class Settings:
     def address(self) -> tuple[str, int]:
         """Return host and port. Raises UsageError."""
         host, colon, port = self.listen_address.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65_535:
+        if colon and port.isdecimal() and int(port) > _HIGHEST_PORT:
+            raise UsageError(
+                f"--web.listen-address: expected a port up to {_HIGHEST_PORT}, not {port}"
+            )
+        if not colon or not port.isdecimal():
             raise UsageError(
                 f"--web.listen-address: expected HOST:PORT, such as {DEFAULT_ADDRESS}, not "
                 f"{self.listen_address!r}"

@@ -20,7 +20,10 @@ from tests.exporter.commands import SIMULATED, assert_one_line, exporter
             ["--web.listen-address", "localhost"],
             ["--web.listen-address", "HOST:PORT", "127.0.0.1:9847"],
         ),
-        (["--web.listen-address", "127.0.0.1:99999"], ["--web.listen-address"]),
+        (
+            ["--web.listen-address", "127.0.0.1:99999"],
+            ["--web.listen-address: expected a port up to 65535, not 99999"],
+        ),
         (["--web.listen-address", "127.0.0.1:http"], ["--web.listen-address"]),
         (["--carbon.provider", "us"], ["--carbon.provider", "'us'", "gb, static"]),
         (["--carbon.provider", "static"], ["--carbon.region"]),

@@ -113,16 +113,18 @@ def server_address(named: str | None) -> str | None:
 
 def check_address(address: str) -> str:
     """Return the address if it is one of a server. Raises FetchError."""
+    cause = ""
     try:
         parts = urlsplit(address)
         usable = (
             parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
         )
-    except ValueError:
+    except ValueError as error:  # such as of a port above 65535
         usable = False
+        cause = f": {error}"
     if not usable:
         raise FetchError(
-            f"invalid server address {address!r}",
+            f"invalid server address {address!r}{cause}",
             "write it as http://host:9090 or https://host/path",
         )
     return address

@@ -111,6 +111,11 @@ def test_choose_source_home_of_unknown_user_is_refused():
         choose_source("~nobody-here/x", Access(), print)
 
 
+def test_choose_source_port_out_of_range_is_the_cause(tmp_path):
+    with pytest.raises(FetchError, match=r"invalid server address .*: Port out of range 0-65535;"):
+        choose_in("http://host:99999", {}, tmp_path)
+
+
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
 def test_choose_source_invalid_address_is_rejected(address, tmp_path):
     with pytest.raises(FetchError, match=r"invalid server address .*; write it as"):
