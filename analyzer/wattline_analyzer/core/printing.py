@@ -96,13 +96,19 @@ def print_output(output: CommandOutput, form: OutputFormat) -> None:
 
     from wattline_analyzer.core.documents import as_csv, as_json, as_yaml, null_if_not_finite
     from wattline_analyzer.core.tables import Table
-    from wattline_analyzer.core.terminal import UNLIMITED_COLUMNS, console, titled_table
+    from wattline_analyzer.core.terminal import (
+        UNLIMITED_COLUMNS,
+        WithoutTrailingSpaces,
+        console,
+        titled_table,
+    )
 
     if form is OutputFormat.TABLE:
         parts = (titled_table(part) if isinstance(part, Table) else part for part in output.parts)
         texts = (Text(part) if isinstance(part, str) else part for part in parts)
         spaced = [line for part in texts for line in (Text(""), part)]
-        console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced[1:]))
+        content = WithoutTrailingSpaces(Group(*spaced[1:]))
+        console(plain_columns=UNLIMITED_COLUMNS).print(content, end="")
     elif form is OutputFormat.CSV:
         print(as_csv(output.rows, output.header))
     else:

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -29,6 +30,22 @@ def console(file: TextIO | None = None, plain_columns: int = PLAIN_COLUMNS) -> C
     return Console(
         file=file, highlight=False, width=plain_columns, force_terminal=False, no_color=True
     )
+
+
+class WithoutTrailingSpaces:
+    """Content whose lines end with their last character: rich pads cells to the column's width."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._content, options, pad=False):
+            while line and not line[-1].text.rstrip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style, line[-1].control)
+            yield from line
+            yield Segment.line()
 
 
 class TerminalTable:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.terminal import titled_table
+from wattline_analyzer.core.terminal import WithoutTrailingSpaces, titled_table
 from wattline_analyzer.report.sections.report import report_summary_lines, report_tables
 
 _STYLES = {"bad": "bold red", "warning": "yellow", "note": "dim"}
@@ -23,7 +23,9 @@ def terminal_report(report: Report) -> RenderableType:
         *map(titled_table, report_tables(report)),
         _findings(report),
     ]
-    return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts))
+    return WithoutTrailingSpaces(
+        Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts))
+    )
 
 
 def _heading(report: Report) -> RenderableType:

@@ -14,7 +14,7 @@ from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import Calibration
 from wattline_analyzer.core.run_report import Price, UserInputs
 from wattline_analyzer.core.tables import Column, Table, figure_columns, text_cells, text_columns
-from wattline_analyzer.core.terminal import TerminalTable
+from wattline_analyzer.core.terminal import TerminalTable, WithoutTrailingSpaces
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.sections.report import report_tables
 from wattline_analyzer.report.terminal import terminal_report
@@ -50,6 +50,23 @@ FIGURES = [
     if cell != "–"
     for part in cell.replace(" (", "\n(").split("\n")
 ]
+
+
+@pytest.mark.parametrize("width", [140, 60, 30])
+def test_lines_of_output_end_with_their_last_character(width):
+    text = rendered(WithoutTrailingSpaces(TerminalTable(TABLE)), width)
+
+    assert "gpu01:9847 GPU 0" in text
+    assert [line for line in text.splitlines() if line.endswith(" ")] == []
+
+
+def test_lines_without_trailing_spaces_are_the_same_lines():
+    lines = rendered(TerminalTable(TABLE), 140).splitlines()
+
+    stripped = rendered(WithoutTrailingSpaces(TerminalTable(TABLE)), 140).splitlines()
+
+    assert stripped == [line.rstrip() for line in lines]
+    assert any(line.endswith(" ") for line in lines)
 
 
 def rendered(content, width):
