@@ -30,7 +30,10 @@ def test_run_command_not_found_fails_with_127(exporter):
     done = exporter.run("no-such-command")
 
     assert done.returncode == 127
-    assert "wattline: no-such-command: command not found\n" in done.stderr
+    assert done.stderr.splitlines() == [
+        "wattline: cannot execute no-such-command: command not found; check its name and PATH",
+        f"wattline: run {exporter.api.only_run.run_id} failed in 0.0 s: its command did not start",
+    ]
     assert exporter.api.only_run.outcome == "failed"
 
 

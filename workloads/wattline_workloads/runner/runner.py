@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,12 @@ def run_command(
             if job.nsys:
                 job = replace(job, command=tuple(nsys.wrap_in_nsys(job.command, folder.path)))
             folder.start(run, job.command, job.config)
-        code, outcome = _execute(job, signals, environment, membership)
+        child = _start(job.command, environment)
+        outcome: Outcome = "failed"
+        if isinstance(child, int):
+            code = child
+        else:
+            code, outcome = _wait(child, signals, membership)
         if run.simulation is not None:
             release_dead_processes(Path(run.simulation))
         job_results = read_results(results)
@@ -146,9 +151,18 @@ def run_command(
         folder.end(ended, outcome, code, job_results)
         if job.nsys:
             nsys.write_and_log_nsys_tables(folder.path)
-    if ended is not None:
-        log_summary(ended.to_json(), outcome, connection.source)
+    _log_end(ended, outcome, connection.source, has_started=not isinstance(child, int))
     return code
+
+
+def _log_end(ended: Run | None, outcome: Outcome, source: str | None, *, has_started: bool) -> None:
+    """Log the summary of a run; of a command that did not start, neither energy nor notes."""
+    if ended is None:
+        return
+    if has_started:
+        log_summary(ended.to_json(), outcome, source)
+    else:
+        log_message(f"run {ended.run_id} failed in 0.0 s: its command did not start")
 
 
 def _request(job: JobRequest) -> dict[str, Any]:
@@ -234,22 +248,24 @@ def _environment(
     return {**environ, **added}
 
 
-def _execute(
-    job: JobRequest,
-    signals: ForwardedSignals,
-    environment: Mapping[str, str],
-    membership: RunMembership,
-) -> tuple[int, Outcome]:
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | int:
+    """Return the process of the command; the exit code of a shell if it cannot be executed."""
     try:
-        child = subprocess.Popen(job.command, env=environment)
+        return subprocess.Popen(command, env=environment)
     except FileNotFoundError:
-        log_message(f"{job.command[0]}: command not found")
-        return NOT_FOUND, "failed"
+        log_message(f"cannot execute {command[0]}: command not found; check its name and PATH")
+        return NOT_FOUND
     except OSError as error:
         log_message(
-            f"cannot execute {job.command[0]}: {error.strerror}; check its mode and its #! line"
+            f"cannot execute {command[0]}: {error.strerror}; check its mode and its #! line"
         )
-        return NOT_EXECUTABLE, "failed"
+        return NOT_EXECUTABLE
+
+
+def _wait(
+    child: subprocess.Popen[bytes], signals: ForwardedSignals, membership: RunMembership
+) -> tuple[int, Outcome]:
+    """Return exit code and outcome of the command."""
     signals.attach(child)
     membership.add(child.pid, is_gone=lambda: child.poll() is not None)
     return _exit_and_outcome(child.wait(), signals.received)
