@@ -12,7 +12,7 @@ from typing import Any
 
 from wattline.client.messages import log_message
 from wattline.contract.api import NO_GPU_FOUND
-from wattline.contract.run import Run, RunFormatError
+from wattline.contract.run import Run, RunFormatError, UnitEnergy
 from wattline.figures import (
     Figure,
     energy_of_one_text,
@@ -21,6 +21,7 @@ from wattline.figures import (
     mass_text,
     mean_power_text,
     part_text,
+    short_text,
 )
 
 _STATISTIC = re.compile(r"_(p\d\d|mean)$")
@@ -245,19 +246,20 @@ def _energy_text(run: Run, component: str) -> str:
 
 
 def _results(run: Run) -> Iterator[str]:
-    """Yield the job's results without percentiles and means, and the energy per unit of work."""
+    """Yield the job's results without percentiles and means, and the energy per unit of work that
+    the last line does not have.
+    """
     shown = {
         name: value
         for name, value in run.results.items()
         if not _STATISTIC.search(name) and (value or not _PROBLEM.search(name))
     }
-    texts = [f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN]]
+    texts = [f"{name} {short_text(value)}" for name, value in list(shown.items())[:_MOST_SHOWN]]
     for first in range(0, len(texts), _SHOWN_PER_LINE):
         yield ", ".join(texts[first : first + _SHOWN_PER_LINE])
-    energies = list(_energies_per_unit(run))
-    per_unit = run.energy_per_unit()
-    if len(energies) > 1 or any(one.phases or one.whole_device is not None for one in per_unit):
-        yield from energies
+    for number, one in enumerate(run.energy_per_unit()):
+        if number > 0 or one.whole_device is not None:
+            yield _energy_per_unit(one)
 
 
 def _primary(run: Run) -> list[str]:
@@ -271,19 +273,16 @@ def _primary(run: Run) -> list[str]:
     return [f"{energy_of_one_text(first.energy)} per {first.name}{phases}{share}"]
 
 
-def _energies_per_unit(run: Run) -> Iterator[str]:
-    """Yield the energy per unit of work, the primary one first."""
-    for one in run.energy_per_unit():
-        devices = DEVICES[one.component]
-        each = energy_of_one_text(one.energy)
-        if one.whole_device is not None:
-            whole = energy_of_one_text(one.whole_device)
-            yield (
-                f"{each} per {one.name} over the whole run, attributed to it, since others "
-                f"used its {devices} as well ({whole} of the whole {devices})"
-            )
-        elif one.phases:
-            names = " and ".join(one.phases)
-            yield f"{each} of the {devices} per {one.name} during the phase {names}"
-        else:
-            yield f"{each} of the {devices} per {one.name} over the whole run"
+def _energy_per_unit(one: UnitEnergy) -> str:
+    """Return the energy per unit of work, with its devices and its time."""
+    devices = DEVICES[one.component]
+    each = energy_of_one_text(one.energy)
+    if one.whole_device is not None:
+        whole = energy_of_one_text(one.whole_device)
+        return (
+            f"{each} per {one.name} over the whole run, attributed to it, since others "
+            f"used its {devices} as well ({whole} of the whole {devices})"
+        )
+    names = " and ".join(one.phases)
+    when = f"during the phase {names}" if one.phases else "over the whole run"
+    return f"{each} of the {devices} per {one.name} {when}"

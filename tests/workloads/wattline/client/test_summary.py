@@ -44,21 +44,19 @@ def lines(**fields):
 @pytest.mark.parametrize(
     ("unit", "amount", "line"),
     [
-        ("steps", 30.0, "10.00 J of the GPUs per step during the phase measure"),
-        (
-            "generated_tokens",
-            1_200.0,
-            "250.0 mJ of the GPUs per generated token during the phase measure",
-        ),
-        ("images", 3.0, "100.0 J of the GPUs per image during the phase measure"),
-        ("flop", 3e14, "1.000 pJ of the GPUs per flop during the phase measure"),
+        ("steps", 30.0, "10.00 J per step during the phase measure"),
+        ("generated_tokens", 1_200.0, "250.0 mJ per generated token during the phase measure"),
+        ("images", 3.0, "100.0 J per image during the phase measure"),
+        ("flop", 3e14, "1.000 pJ per flop during the phase measure"),
     ],
 )
-def test_summary_lines_have_energy_per_unit(unit, amount, line):
+def test_summary_has_energy_per_only_unit_once(unit, amount, line):
     phase = measured(**{unit: amount})
 
-    assert line in lines(
-        phases=[phase], work=phase["work"], energy_joules={"gpu": {"GPU-0": 500.0}}
+    (only,) = lines(phases=[phase], work=phase["work"], energy_joules={"gpu": {"GPU-0": 500.0}})
+
+    assert only == (
+        f"run r ok in 2.0 s: 500.0 J of the GPUs (mean 250 W), {line}; wattline report r"
     )
 
 
@@ -261,8 +259,15 @@ def test_summary_has_three_results_and_one_unit_per_line():
         work={"steps": 2.0, "samples": 6.0},
     )
 
-    assert shown[:2] == ["loss 1.5, score 1.5, tokens_per_second 1.5", "loss_first 1.5"]
-    assert shown[2:4] == [
-        f"{joules} J of the GPUs per {unit} over the whole run"
-        for joules, unit in (("100.0", "sample"), ("300.0", "step"))
+    assert shown[:3] == [
+        "loss 1.5, score 1.5, tokens_per_second 1.5",
+        "loss_first 1.5",
+        "300.0 J of the GPUs per step over the whole run",
     ]
+    assert ", 100.0 J per sample; wattline report" in shown[3]
+
+
+def test_summary_result_above_9999_has_no_exponent():
+    first, *_ = lines(results={"tokens_per_second": 158_804.0, "error_ratio": 0.00012345})
+
+    assert first == "tokens_per_second 158,804, error_ratio 0.0001234"
