@@ -15,6 +15,7 @@ from wattline.figures import (
     half_text,
     joules_text,
     kilowatt_hours_text,
+    number_text,
     signed_joules_text,
 )
 from wattline_analyzer.core import units
@@ -99,15 +100,13 @@ def _table(
 def _cells(
     price: Price | None, rows: Sequence[UsageRow], bases: Sequence[str], unit_names: Sequence[str]
 ) -> Iterator[Sequence[Cell]]:
-    """Yield the cells of each column; all figures of a column have the same decimals, so that they
-    add up.
+    """Yield the cells of each column; figures of a column have the same decimals, so that they add
+    up, except energies with a half-width, which decides their digits.
     """
     groups = [row.group for row in rows]
     yield from (text_cells(texts) for texts in zip(*(group.keys for group in groups), strict=True))
     yield [count_cell(group.runs) for group in groups]
-    yield _decimals(
-        [group.energy_j / JOULES_PER_KWH if group.joules else None for group in groups], 6, 3
-    )
+    yield _energy_cells(groups)
     yield [_half_cell(group) for group in groups]
     seconds = [group.gpu_seconds for group in groups]
     yield _decimals([None if one is None else one / _SECONDS_PER_HOUR for one in seconds], 5, 1)
@@ -139,6 +138,24 @@ def _decimals(values: Sequence[float | None], digits: int, least: int) -> list[C
     return [
         Cell() if text is None else Cell(text, value)
         for text, value in zip(texts, values, strict=True)
+    ]
+
+
+def _energy_cells(groups: Sequence[FleetGroup]) -> list[Cell]:
+    """Return energies in kWh."""
+    plain = _decimals(
+        [group.energy_j / JOULES_PER_KWH if group.joules else None for group in groups], 6, 3
+    )
+    return [
+        Cell(
+            number_text(
+                Figure(group.energy_j, group.half_j).scaled(1 / JOULES_PER_KWH), half=False
+            ),
+            cell.value,
+        )
+        if group.half_j and group.joules
+        else cell
+        for group, cell in zip(groups, plain, strict=True)
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wattline_analyzer.core.tables import Table
-from wattline_analyzer.usage.fleet import Counts, Means
+from wattline_analyzer.usage.fleet import Counts, FleetGroup, Means
 from wattline_analyzer.usage.groups import fleet
 from wattline_analyzer.usage.output import usage_output
 
@@ -57,3 +57,16 @@ def test_usage_emissions_of_a_part_of_the_energy_state_their_share() -> None:
     assert [
         row["emissions_average_energy_ratio"] for row in output.rows if row["row"] == "total"
     ] == [0.22]
+
+
+def test_usage_energy_has_the_digits_of_its_half_width() -> None:
+    """5,548.428 J are 0.00154123 kWh, and ± 13.87 J are 0.0000039 kWh or 0.25 %."""
+    measured = FleetGroup(("a",), {"gpu": 5_548.428}, half_j=13.87)
+    whole = replace(fleet(("model",), "idle_shared", COUNTS), groups=(measured,))
+
+    (table,) = (part for part in usage_output(whole, None, None).parts if isinstance(part, Table))
+
+    titles = [column.title for column in table.columns]
+    (row,) = table.rows
+    assert row[titles.index("kWh")].text == "0.001541"
+    assert row[titles.index("± (95 %)")].text == "0.25 %"
