@@ -40,6 +40,11 @@ class IdleLevel:
         self._samples: deque[tuple[float, float]] = deque(maxlen=IDLE_S + 1)
         self._deficit_uj = 0
 
+    @property
+    def least_w(self) -> float:
+        """Lowest power of the idle device: the mean less the width of the level; 0 if unknown."""
+        return (self.watts or 0.0) * (1 - LEVEL_RATIO)
+
     def discard_window(self) -> None:
         """Start a new window, since the device has a load."""
         self._samples.clear()

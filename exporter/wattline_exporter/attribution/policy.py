@@ -109,6 +109,10 @@ class Attribution:
     def idle_w(self) -> dict[Device, float]:
         return {device: idle.watts for device, idle in self._idle.items() if idle.watts is not None}
 
+    def least_w(self, device: Device) -> float:
+        """Return the power below which a device does not fall, 0 while that is unknown."""
+        return self._idle[device].least_w if device in self._idle else 0.0
+
     def hold(self, device: Device, loads: DeviceLoads, from_s: float) -> None:
         """Set the holders from `from_s` on; energy that is attributed already does not change."""
         changes = self._holders.setdefault(device, [])

@@ -5,18 +5,23 @@ Pure functions. Times are CLOCK_BOOTTIME seconds.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.sensor_clock import SensorClock
 from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
 from wattline_exporter.meter.uncertainty import (
+    ShapeBounds,
     between_updates_j,
     extrapolation_j,
+    holds_levels,
+    located_step_j,
     peak_w,
-    power_bounds_w,
+    shape_bounds,
     unread_j,
     update_time_j,
 )
@@ -28,6 +33,8 @@ EXTRAPOLATION_S = 0.3
 """
 _JITTER_S = 0.001
 """Scatter of update and call times on a busy machine."""
+_LONGER = 1.5
+"""Ratio of two intervals between points from which on the longer one contains several updates."""
 _MARGIN_SLACKS = 2.0
 """Margin around an update in multiples of the clock's slack, which covers 95 % of the possible
 clocks.
@@ -45,6 +52,55 @@ class EnergyPoint(NamedTuple):
     slack_s: float
 
 
+class PowerLimits(NamedTuple):
+    """Powers between which a device always is."""
+
+    least_w: float
+    most_w: float
+
+
+NO_LIMITS = PowerLimits(0.0, MAX_DEVICE_W)
+"""Limits of a device of which nothing is known."""
+
+
+class ShownPower(NamedTuple):
+    """What the polls around an instant show of the power."""
+
+    powers_w: Sequence[float] = ()
+    """Readings of the power."""
+    is_instant: bool = True
+    """True if they are instantaneous, else averaged."""
+    limits: PowerLimits = NO_LIMITS
+    is_polled: bool = True
+    """True if a poll shows the energy at the instant; else any power up to the limit may have
+    flowed.
+    """
+    is_counted: bool = True
+    """True if the points are updates of a counter; else of the power that is integrated."""
+    shows_shape: bool = True
+    """True if the readings have a shorter window than an update."""
+    window_j: float = 0.0
+    """Error at one instant, of a load that is faster than that window."""
+
+
+NOTHING_SHOWN = ShownPower()
+
+
+def _power_bounds(slopes_w: Sequence[float], shown: ShownPower, *, is_held: bool) -> ShapeBounds:
+    """Return the bounds of the power between two points, by the slopes and the readings nearby."""
+    low_w = min(*slopes_w, *shown.powers_w, math.inf)
+    high_w = max(*slopes_w, *shown.powers_w, -math.inf)
+    limits = shown.limits
+    if not shown.is_polled:
+        return ShapeBounds(0.0, max(high_w, limits.most_w), is_known=False)
+    if not shown.powers_w:  # the slopes are means, of a load that may switch faster
+        return ShapeBounds(0.0, peak_w(high_w), is_known=False)
+    if is_held:
+        return ShapeBounds(low_w, high_w, is_known=True)
+    readings_w = shown.powers_w if shown.shows_shape else ()
+    return shape_bounds(slopes_w, readings_w, limits.least_w, limits.most_w)
+
+
 class EnergyLine:
     """Energy over time through points in their order."""
 
@@ -55,22 +111,20 @@ class EnergyLine:
             (b_j - a_j) / (b_s - a_s) for (a_s, a_j, _), (b_s, b_j, _) in pairwise(points)
         ]
 
-    def at(
-        self, t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None
-    ) -> tuple[float, float]:
+    def at(self, t_s: float, shown: ShownPower = NOTHING_SHOWN) -> tuple[float, float]:
         """Return the joules at `t_s` and the half-width of their interval.
 
-        Between two updates the energy is known at both ends. The power lies between the smallest
-        and the largest nearby (`powers_w` and the slopes between the points), which bounds the
-        energy from both sides. Within these bounds, the estimate assumes one step in power that
-        fits this interval and both its neighbours. If there is none, it assumes constant power.
-        `unknown_w`: power up to which energy may have flowed at `t_s`, where no poll shows it.
+        Between two updates the energy is known at both ends. The power between them has bounds by
+        the readings nearby and the slopes between the points, which bound the energy from both
+        sides. Within these bounds, the estimate assumes one step in power that fits this interval
+        and both its neighbours. If there is none, it assumes constant power.
         """
         points, times_s = self._points, self._times_s
+        powers_w = shown.powers_w
         if not points:
             return 0.0, 0.0
         if len(points) == 1:
-            most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
+            most_w = max(powers_w, default=0.0) if shown.is_polled else shown.limits.most_w
             away_s = abs(t_s - points[0].t_s) + points[0].slack_s
             return points[0].joules, unread_j(away_s, most_w)
         right = bisect_right(times_s, t_s)
@@ -79,18 +133,19 @@ class EnergyLine:
         )  # covers the power before a long gap as well
         slopes_w = self._slopes_w[first : bisect_right(times_s, t_s + NEIGHBOURHOOD_S) + 1]
         slope_w = self._slopes_w[min(max(right, 1), len(points) - 1) - 1]
-        low_w, high_w = power_bounds_w(min(slope_w, *slopes_w), max(slope_w, *slopes_w), powers_w)
-        step_low_w, step_high_w = low_w, high_w
-        if unknown_w is not None:
-            low_w, high_w = 0.0, max(high_w, unknown_w)
-        elif not powers_w:  # the slopes are means, of a load that may switch faster
-            low_w, high_w = 0.0, peak_w(high_w)
+        step_low_w = min(slope_w, *slopes_w, *powers_w)
+        step_high_w = max(slope_w, *slopes_w, *powers_w)
+        is_held = self._is_held(first, right, slopes_w, shown)
+        bounds = _power_bounds(slopes_w, shown, is_held=is_held)
+        low_w = bounds.low_w
+        high_w = bounds.high_w
+        error_j = shown.window_j if shown.shows_shape and not is_held else 0.0
         if right in (0, len(points)):  # outside of the points
             edge = points[0] if right == 0 else points[-1]
             reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
             beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
             half_width_j = extrapolation_j(abs(reach_s), beyond_s, edge.slack_s, low_w, high_w)
-            return edge.joules + slope_w * reach_s, half_width_j
+            return edge.joules + slope_w * reach_s, half_width_j + error_j
         left, after = points[right - 1], points[right]
         x_s, rest_s = t_s - left.t_s, after.t_s - t_s
         least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
@@ -98,7 +153,27 @@ class EnergyLine:
         joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least), most)
         slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
         half_width_j = between_updates_j(joules, least, most)
-        return joules, half_width_j + update_time_j(slack_s, slope_w, high_w)
+        if bounds.is_known and shown.is_counted:
+            half_width_j = min(half_width_j, self._located_j(right, bounds, half_width_j))
+        return joules, half_width_j + update_time_j(slack_s, slope_w, high_w) + error_j
+
+    def _is_held(
+        self, first: int, right: int, slopes_w: Sequence[float], shown: ShownPower
+    ) -> bool:
+        """Return whether the load holds its levels in the updates of `slopes_w`, from point `first`
+        on; intervals that are much longer than the one before point `right` do not count.
+        """
+        if not (shown.powers_w and shown.is_polled and shown.is_counted):
+            return False
+        times_s = self._times_s
+        right = min(max(right, 1), len(times_s) - 1)
+        longest_s = _LONGER * (times_s[right] - times_s[right - 1])
+        steps_w = [
+            slope_w
+            for index, slope_w in enumerate(slopes_w, first)
+            if times_s[index + 1] - times_s[index] <= longest_s
+        ]
+        return holds_levels(steps_w, shown.powers_w if shown.is_instant else ())
 
     def _stepwise(self, right: int, t_s: float, low_w: float, high_w: float) -> float:
         """Return the joules at `t_s`, assuming one change of power: from the slope before the
@@ -130,12 +205,22 @@ class EnergyLine:
             return left.joules + before_w * (t_s - left.t_s)
         return after.joules - after_w * (after.t_s - t_s)
 
+    def _located_j(self, right: int, bounds: ShapeBounds, otherwise_j: float) -> float:
+        """Return the error of an energy before point `right` if one change of power explains it."""
+        span_s = self._points[right].t_s - self._points[right - 1].t_s
+        before_w = self._neighbour_w(right - 1, span_s)
+        after_w = self._neighbour_w(right + 1, span_s)
+        if before_w is None or after_w is None:
+            return otherwise_j
+        located_j = located_step_j(before_w, after_w, bounds.low_w, bounds.high_w, span_s)
+        return otherwise_j if located_j is None else located_j
+
     def _neighbour_w(self, right: int, span_s: float) -> float | None:
         """Return the slope of the interval that ends at point `right`; None if it is much longer
         than `span_s`.
         """
         times_s = self._times_s
-        if not 1 <= right < len(times_s) or times_s[right] - times_s[right - 1] > 1.5 * span_s:
+        if not 1 <= right < len(times_s) or times_s[right] - times_s[right - 1] > _LONGER * span_s:
             return None
         return self._slopes_w[right - 1]
 

@@ -33,7 +33,11 @@ from wattline_exporter.meter.counter_track import (
     CounterStep,
     CounterTracker,
 )
-from wattline_exporter.meter.interpolation import bridged_points, integral_points
+from wattline_exporter.meter.interpolation import (
+    PowerLimits,
+    bridged_points,
+    integral_points,
+)
 from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, SensorState
 from wattline_exporter.meter.power_comparison import SensorComparison, power_range_w
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
@@ -429,6 +433,10 @@ class DeviceMeter:
         self.max_w = MAX_DEVICE_W
         """Power that the device cannot exceed: LIMIT_MARGIN times its limit, where that is known.
         """
+        self.least_w = 0.0
+        """Power that the device never falls below: its idle power, less the spread of that; 0 while
+        it is unknown.
+        """
         self.sensor_share = 1.0
         """Share of time that the instantaneous power covers. It is used only without averaged
         power.
@@ -656,6 +664,9 @@ class DeviceMeter:
             points = bridged_points(
                 polls, clock, update_s, self.counter.read_s, self._power_clock.slack_s
             )
+            if self._update_s >= SENSOR_PERIOD_S:
+                period_s = clock.period_s if clock else update_s
+                self._sensors.examine_windows(polls, points, period_s, self.most_w)
         else:
             points = integral_points(
                 polls, self._power_clock.lag_s(polls[-1].poll), self._power_clock.slack_s
@@ -668,10 +679,11 @@ class DeviceMeter:
                 has_counter=self.has_counter,
                 resolves_updates=self._update_s >= SENSOR_PERIOD_S,
                 uses_instant_power=self.uses_instant_power,
+                shows_shape=self._sensors.windows.shows_shape,
                 power_update_s=self._sensors.power_update.s,
                 unmeasured_share=self.unmeasured_share,
                 limit_w=self.max_w / LIMIT_MARGIN,
-                most_w=self.most_w,
+                limits=PowerLimits(self.least_w, self.most_w),
                 counted_s=self.counter.read_s,
                 pending_j=self.state.pending_j,
                 bridge_error_j=self._sensors.lag_error_j(polls)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from wattline_exporter.meter.interpolation import NEIGHBOURHOOD_S, EnergyLine, EnergyPoint
+from wattline_exporter.meter.interpolation import (
+    NEIGHBOURHOOD_S,
+    EnergyLine,
+    EnergyPoint,
+    PowerLimits,
+    ShownPower,
+)
 from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from wattline_exporter.meter.sensor_clock import AVERAGING_S
 from wattline_exporter.meter.totals import MeteredPoll
@@ -15,6 +22,7 @@ from wattline_exporter.meter.uncertainty import (
     averaging_j,
     bridged_instant_j,
     fast_load_j,
+    hidden_shape_j,
     raised_j,
     unplaced_j,
 )
@@ -36,12 +44,16 @@ class SensorState:
     resolves_updates: bool
     """True if the sensors update slowly enough that the time of an update matters."""
     uses_instant_power: bool
+    shows_shape: bool
+    """True if the instantaneous power has been seen to have a shorter window than an update of the
+    counter. Else its readings may be means over a whole update, which hide the load inside it.
+    """
     power_update_s: float
     """Longest time between two updates of the power."""
     unmeasured_share: float
     limit_w: float
-    most_w: float
-    """Power up to which energy may have flowed while nothing was measured."""
+    limits: PowerLimits
+    """The highest power is that up to which energy may have flowed while nothing was measured."""
     counted_s: float
     """Time of the counter's latest trusted value."""
     pending_j: float
@@ -87,14 +99,32 @@ class MeterView:
         ]
         right = bisect_right(times, t_s)
         before = polls[max(0, right - 1)].totals
-        is_silent, is_delayed = self._is_silent(right), t_s > sensors.settled_s
-        placed = None if is_delayed or is_silent else self._placed(t_s)
-        unknown_w = sensors.most_w if is_silent or is_delayed else None
-        joules, half_width_j = placed or self._line.at(t_s, known_w, unknown_w)
+        is_silent = self._is_silent(right)
+        is_polled = not is_silent and t_s <= sensors.settled_s
+        shows_shape = self._shows_shape(t_s)
+        placed = self._placed(t_s) if is_polled else None
+        window_j = self._window_j(known_w, shows_shape=shows_shape)
+        if placed:
+            joules, half_width_j = placed
+            half_width_j += window_j
+        else:
+            joules, half_width_j = self._line.at(
+                t_s,
+                ShownPower(
+                    known_w,
+                    polls[-1].poll.instant_w is not None,
+                    sensors.limits,
+                    is_polled,
+                    self._is_counted(t_s),
+                    shows_shape,
+                    window_j,
+                ),
+            )
         short_j = raised_j(joules, before.energy_j)
         joules += short_j
         half_width_j += short_j
-        half_width_j += self._sensor_error_j(t_s, known_w)
+        if known_w and not self._is_counted(t_s) and polls[-1].poll.average_w is not None:
+            half_width_j += averaging_j(known_w)
         if t_s > sensors.counted_s:
             half_width_j += bridged_instant_j(sensors.pending_j, sensors.bridge_error_j)
         if not is_silent:
@@ -133,6 +163,19 @@ class MeterView:
         """Return whether the energy at `t_s` is the counter's."""
         return self._sensors.has_counter or t_s <= self._sensors.counted_s
 
+    def _shows_shape(self, t_s: float) -> bool:
+        """Return whether the readings show the load between two updates around `t_s`."""
+        return self._sensors.shows_shape or not self._is_counted(t_s)
+
+    def _shows_no_part(self, t_s: float) -> bool:
+        """Return whether the power updates too slowly to show the parts of a long step at `t_s`,
+        though it is polled often enough.
+        """
+        right = bisect_right(self._times, t_s)
+        is_inside = 0 < right < len(self._times)
+        is_gap = is_inside and self._times[right] - self._times[right - 1] > LONG_STEP_S
+        return not is_gap and self._sensors.power_update_s > LONG_STEP_S
+
     def _next_known(self, index: int) -> int:
         """Return the index of the first poll from `index` on whose counter is trusted; it shows
         errors before it.
@@ -149,11 +192,13 @@ class MeterView:
         points = self._points
         if not (self._is_counted(t_s) and self._sensors.resolves_updates):
             return None
+        if not self._shows_shape(t_s) and self._shows_no_part(t_s):
+            return None
         right = bisect_right(points, t_s, key=lambda point: point.t_s)
         end_s = points[right].t_s if right < len(points) else t_s
         if right == 0 or end_s - points[right - 1].t_s <= LONG_STEP_S:
             return None
-        return place_energy(points, t_s, self._power_curve(), self._sensors.most_w)
+        return place_energy(points, t_s, self._power_curve(), self._sensors.limits.most_w)
 
     def _power_curve(self) -> PowerCurve | None:
         if self._curve is None:
@@ -165,13 +210,14 @@ class MeterView:
             self._curve = power_curve(polls, lag_s, lag_s)
         return self._curve
 
-    def _sensor_error_j(self, t_s: float, powers_w: Sequence[float]) -> float:
-        """Return the error at one instant that results from the averaging windows of sensor and
-        driver.
+    def _window_j(self, powers_w: Sequence[float], *, shows_shape: bool) -> float:
+        """Return the error at one instant, of a load that switches faster than the window of the
+        power: a part of an update, or the whole of one.
         """
-        error_j = 0.0
-        if self._sensors.resolves_updates and powers_w:
-            error_j += fast_load_j(powers_w, uses_instant_power=self._sensors.uses_instant_power)
-        if not self._is_counted(t_s) and self._polls[-1].poll.average_w is not None and powers_w:
-            error_j += averaging_j(powers_w)
-        return error_j
+        sensors = self._sensors
+        if not (powers_w and sensors.resolves_updates):
+            return 0.0
+        if shows_shape:
+            return fast_load_j(powers_w, uses_instant_power=sensors.uses_instant_power)
+        mean_w = math.fsum(powers_w) / len(powers_w)
+        return hidden_shape_j(mean_w, *sensors.limits, sensors.power_update_s)

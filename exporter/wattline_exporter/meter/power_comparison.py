@@ -10,6 +10,8 @@ from itertools import islice
 from operator import add, mul, sub
 
 from wattline_exporter.meter.counter_track import UpdateInterval
+from wattline_exporter.meter.interpolation import EnergyPoint
+from wattline_exporter.meter.power_windows import PowerWindows
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
 from wattline_exporter.meter.totals import MeteredPoll, PowerStep, poll_time_s
 from wattline_exporter.meter.uncertainty import (
@@ -202,6 +204,7 @@ class SensorComparison:
 
     def __init__(self, counter_update: UpdateInterval) -> None:
         self.result = PowerComparison()
+        self.windows = PowerWindows()
         self.power_update = UpdateInterval(SENSOR_PERIOD_S)
         self._counter_update = counter_update
         self._stuck = StuckPower()
@@ -213,6 +216,8 @@ class SensorComparison:
         `sensor_share`: share of time that the instantaneous power covers. `most_w`: power that may
         have flowed in the rest.
         """
+        if self.windows.take(poll):
+            self.result.restart()
         to_w = poll.integrand_w
         if power.moved_s is None or to_w is None:
             self.result.restart()
@@ -223,9 +228,22 @@ class SensorComparison:
         self.power_update.take(poll.after_s, to_w)
         if poll.average_w is None:
             self.sampling_j += unsampled_j(most_w, elapsed_s, sensor_share)
+        elif not self.windows.averages_long:
+            self.sampling_j += unsampled_j(most_w, elapsed_s, 1.0)
         elif elapsed_s > AVERAGING_S:
             self.sampling_j += unaveraged_j(most_w, elapsed_s)
         return poll.after_s - self.result.latest_s >= EVERY_S
+
+    def examine_windows(
+        self,
+        polls: Sequence[MeteredPoll],
+        points: Sequence[EnergyPoint],
+        update_s: float,
+        most_w: float,
+    ) -> None:
+        """Note what the latest polls show about the windows of the powers; see `PowerWindows`."""
+        if self.windows.examine(polls, points, min(update_s, self.power_update.s), most_w):
+            self.result.restart()
 
     def stuck_power_j(self, poll: Poll, most_w: float) -> float:
         """Return by how many joules the interval is wider, since the power of a device without a
@@ -244,7 +262,7 @@ class SensorComparison:
             return 0.0
         if t_s - self.result.latest_s < AT_LEAST_S:
             return 0.0
-        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
+        averaging_s = self.windows.averaging_s(latest.poll)
         range_w, highest_w = self._recent_range_w(polls)
         unseen_j = self._unseen_j(polls, highest_w - range_w, highest_w)
         now = ComparedEnergy(
@@ -273,7 +291,7 @@ class SensorComparison:
         return replaced_counter_j(delays_j, highest_w, self._counter_update.s)
 
     def _delays_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
-        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        averaging_s = self.windows.averaging_s(polls[-1].poll)
         spacing_s = poll_time_s(polls[-1]) - poll_time_s(polls[-2]) if len(polls) > 1 else 0.0
         return sensor_delays_j(
             range_w, averaging_s, self.power_update.s, self._counter_update.s, spacing_s
@@ -281,8 +299,9 @@ class SensorComparison:
 
     def _recent_range_w(self, polls: Sequence[MeteredPoll]) -> tuple[float, float]:
         """Return the range and the highest of the powers that affect the latest averaged power."""
+        averaging_s = self.windows.averaging_s(polls[-1].poll)
         since_s = (
-            poll_time_s(polls[-1]) - AVERAGING_S - self.power_update.s - self._counter_update.s
+            poll_time_s(polls[-1]) - averaging_s - self.power_update.s - self._counter_update.s
         )
         lowest_w, highest_w = power_range_w([item.poll for item in _since(polls, since_s)])
         return highest_w - lowest_w, highest_w
@@ -313,7 +332,7 @@ class SensorComparison:
         items = _since(polls, now.t_s - MEAN_S)
         if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
             return None
-        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        averaging_s = self.windows.averaging_s(polls[-1].poll)
         mean_s, update_s = MEAN_S - averaging_s, self._counter_update.s
         lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
         latest = [item.poll for item in items]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from wattline.figures import NORMAL_95
@@ -33,6 +34,12 @@ readings.
 """
 _NOISE = 0.02
 """Noise of power readings, and of the time of updates, as a share of the power."""
+_HELD_RATIO = 2.0
+"""Ratio of the means of updates that a load faster than the updates cannot hold; see
+`holds_levels`.
+"""
+_HELD_UPDATES = 4
+"""Two updates at the lowest and two at the highest power."""
 _DEVIATIONS = 5.0
 """Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
 
@@ -266,27 +273,118 @@ def extrapolation_j(
     return reach_s * (high_w - low_w) + (beyond_s + slack_s) * high_w
 
 
-def power_bounds_w(least_w: float, most_w: float, powers_w: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest power that the slopes between updates and the power
-    readings allow.
+class ShapeBounds(NamedTuple):
+    """Bounds of the power inside an update; `is_known` if the load is seen at both of them."""
 
-    The slopes are from `least_w` to `most_w`. Where the readings do not reach a slope, the load
-    switches faster than the sensors show, between powers that neither of them does: the range then
-    extends as far again.
+    low_w: float
+    high_w: float
+    is_known: bool
+
+
+def shape_bounds(
+    steps_w: Sequence[float], powers_w: Sequence[float], least_w: float, most_w: float
+) -> ShapeBounds:
+    """Return the bounds of the power inside an update of the counter.
+
+    `steps_w` are the mean powers of the updates nearby, `powers_w` the readings nearby of a sensor
+    whose window is shorter than an update; without such a sensor there are none.
+
+    If the lowest reading is the lowest step, within noise, that is the lowest power of the load,
+    and the same for the highest. If readings go beyond the steps at both ends, they show both
+    powers. Else the load switches faster than they show, between any powers of the device: an
+    end is `least_w` or `most_w`.
     """
+    low_step_w = min(steps_w)
+    high_step_w = max(steps_w)
     if not powers_w:
-        return least_w, most_w
-    read_low_w = min(powers_w)
-    read_high_w = max(powers_w)
-    low_w = min(least_w, read_low_w)
-    high_w = max(most_w, read_high_w)
-    range_w = high_w - low_w
+        return ShapeBounds(min(low_step_w, least_w), max(high_step_w, most_w), is_known=False)
+    low_w = min(low_step_w, *powers_w)
+    high_w = max(high_step_w, *powers_w)
     noise_w = 1.0 + _NOISE * high_w
-    if read_high_w < high_w - noise_w:
-        high_w += range_w
-    if read_low_w > low_w + noise_w:
-        low_w = max(0.0, low_w - range_w)
-    return low_w, high_w
+    below_w = low_step_w - min(powers_w)
+    above_w = max(powers_w) - high_step_w
+    are_beyond = below_w > noise_w and above_w > noise_w
+    is_low_known = are_beyond or abs(below_w) <= noise_w
+    is_high_known = are_beyond or abs(above_w) <= noise_w
+    return ShapeBounds(
+        low_w if is_low_known else min(low_w, least_w),
+        high_w if is_high_known else max(high_w, most_w),
+        is_low_known and is_high_known,
+    )
+
+
+def hidden_shape_j(mean_w: float, least_w: float, most_w: float, seconds: float) -> float:
+    """Return the largest deviation from a constant power within `seconds` whose mean is `mean_w`.
+
+    With the power between L and H and the mean P, the energy up to a fraction f of U seconds is
+    between max(L f, P - H (1 - f)) U and min(H f, P - L (1 - f)) U. The distance of the upper bound
+    from P f U is min((H - P) f, (P - L) (1 - f)) U. One rises and the other falls with f, so it is
+    largest where they are equal: at f = (P - L) / (H - L). The lower bound is the same with f and
+    1 - f exchanged. Formula: (P - L) (H - P) / (H - L) · U; 0 for a mean outside of the bounds.
+    """
+    if not least_w < mean_w < most_w:
+        return 0.0
+    return (mean_w - least_w) * (most_w - mean_w) / (most_w - least_w) * seconds
+
+
+def holds_levels(steps_w: Sequence[float], powers_w: Sequence[float] = ()) -> bool:
+    """Return whether a load stays at a low and at a high power for several updates each.
+
+    `steps_w` are the mean powers of successive updates. Each of them is the lowest or the highest,
+    within noise, or one update in which the load changes between these. Both the lowest and the
+    highest occur in two updates in a row, and the highest is more than twice the lowest. Where
+    there are instantaneous powers nearby, `powers_w`, they reach from the one to the other.
+
+    A periodic load that is faster than the updates cannot do that. An update of U seconds contains
+    n whole periods of T seconds, and r seconds of another one. Where r is added, the mean rises
+    from n E to at most n E + H r, with the energy E of a period and its highest power H. For two
+    equal means in a row, r must fit twice into the time at H, so that H r <= E / 2: the ratio is at
+    most 1.5. Where r is missing from one period, the mean falls from E to at least E - H r: the
+    ratio is at most 2.
+    """
+    if len(steps_w) < _HELD_UPDATES:
+        return False
+    lowest_w = min(steps_w)
+    highest_w = max(steps_w)
+    noise_w = 1.0 + _NOISE * highest_w
+    if highest_w <= _HELD_RATIO * (lowest_w + noise_w):
+        return False
+    if powers_w and (
+        abs(min(powers_w) - lowest_w) > noise_w or abs(max(powers_w) - highest_w) > noise_w
+    ):
+        return False
+    is_low_held = False
+    is_high_held = False
+    is_change = False
+    for before_w, after_w in pairwise(steps_w):
+        is_low_held |= max(before_w, after_w) <= lowest_w + noise_w
+        is_high_held |= min(before_w, after_w) >= highest_w - noise_w
+        is_after_change = is_change
+        is_change = lowest_w + noise_w < after_w < highest_w - noise_w
+        if is_change and is_after_change:
+            return False
+    return is_low_held and is_high_held
+
+
+def located_step_j(
+    before_w: float, after_w: float, low_w: float, high_w: float, span_s: float
+) -> float | None:
+    """Return the error of an energy inside an update that one change of power explains.
+
+    A load whose powers are known to be `low_w` and `high_w`, and which stays at each of them for an
+    update, passes from one to the other once in an update between two such updates. Its mean then
+    shows when, up to the noise of the means. Formula: (1 W + 2 % of high_w) · span_s. Return None
+    where the powers before and after are not the lowest and the highest one.
+    """
+    noise_w = 1.0 + _NOISE * high_w
+    is_from_low = min(before_w, after_w) <= low_w + noise_w
+    is_to_high = max(before_w, after_w) >= high_w - noise_w
+    return noise_w * span_s if is_from_low and is_to_high else None
+
+
+def is_other_power(one_w: float, other_w: float) -> bool:
+    """Return whether two readings of power differ by more than noise: 1 W and 2 %."""
+    return abs(one_w - other_w) > 1.0 + _NOISE * max(one_w, other_w)
 
 
 def peak_w(mean_w: float) -> float:

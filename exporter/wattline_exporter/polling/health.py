@@ -66,12 +66,18 @@ class GpuHealth:
         while len(self.lists) > 1 and self.lists[1].read_s < listed.read_s - LISTS_S:
             self.lists.popleft()
 
-    def is_busy(self) -> bool:
-        """Return True if anything ran on the GPU at the last reading, as far as it reports that."""
-        utilization = self.readings.get(
+    def utilization(self) -> float | None:
+        """Return the utilization at the last reading, 0 to 1; None if the GPU does not report
+        it.
+        """
+        reading = self.readings.get(
             (GPU_UTILIZATION.name, (self.info.index, self.info.uuid, "gpu"))
         )
-        if utilization is not None and utilization.value > 0:
+        return None if reading is None else reading.value
+
+    def is_busy(self) -> bool:
+        """Return True if anything ran on the GPU at the last reading, as far as it reports that."""
+        if self.utilization():
             return True
         return any(process.utilization != 0 for process in self.processes)
 

@@ -214,8 +214,20 @@ class DeviceHolders:
             self.energies.divide(
                 device, energy_j, at_s, emissions.get((str(device.component), device.id))
             )
+            self._live.energy.meter(device).least_w = self._least_w(device)
             latest_s = max(latest_s, at_s)
         self.energies.owners.show(latest_s)
+
+    def _least_w(self, device: Device) -> float:
+        """Return the power below which a GPU does not fall.
+
+        It is 0 while the idle power is unknown, and where the GPU does not report whether it is
+        used: its lowest power may be that of a load.
+        """
+        gpu = self._live.gpus.get(device.id)
+        if gpu is None or gpu.utilization() is None:
+            return 0.0
+        return self.energies.least_w(device)
 
     def readings(
         self, readable: Collection[Device], without: Collection[str], *, recorded: bool

@@ -65,6 +65,12 @@ def test_idle_level_energy_that_stands_still_does_not_lower_the_level():
     assert level.watts == pytest.approx(78.0, abs=0.05 * 78)
 
 
+@pytest.mark.parametrize(("watts", "least_w"), [(None, 0.0), (80.0, 76.0)])
+def test_idle_level_lowest_power_is_the_width_of_the_level_lower(watts, least_w):
+    # 5 % of 80 W
+    assert IdleLevel(watts).least_w == pytest.approx(least_w)
+
+
 def test_idle_level_falls_to_a_lower_level():
     level = IdleLevel(None)
     counter = Counter(level)

@@ -16,6 +16,7 @@ from wattline_exporter.sensors.readings import Device, Poll
 from wattline_exporter.simulation import (
     PRODUCTS,
     Constant,
+    Load,
     Segment,
     SimulatedGpuState,
     Square,
@@ -44,7 +45,7 @@ them.
 class ReplayedGpu:
     gpu: SimulatedGpuState
     sensor: Sensor = "counter"
-    _values: dict[tuple[int, int], tuple[float | None, float, float | None]] = field(
+    _values: dict[tuple[int, int], tuple[float | None, float | None, float | None]] = field(
         default_factory=dict, compare=False
     )
     """Counter, instantaneous and averaged power by number of the counter's and of the sensor's
@@ -62,7 +63,7 @@ class ReplayedGpu:
             self._values[updates] = self._read(read_s)
         return Poll(Device("gpu", self.gpu.uuid), t, t + CALL_S, *self._values[updates])
 
-    def _read(self, t: float) -> tuple[float | None, float, float | None]:
+    def _read(self, t: float) -> tuple[float | None, float | None, float | None]:
         counted_j = counter_j(self.gpu, t) if self.sensor == "counter" else None
         averaged_w = average_w(self.gpu, t) if self.sensor in ("counter", "averaged") else None
         return counted_j, instant_w(self.gpu, t), averaged_w
@@ -75,11 +76,16 @@ def square_wave(
     rng: random.Random, sensor: Sensor = "counter", period_s: float = 1.73, duty: float = 0.5
 ) -> ReplayedGpu:
     """Return a GPU with a load of 72 and 640 W, with random phases of load and sensor."""
+    load = Square(LOW_W, HIGH_W, period_s, duty, phase_s=rng.uniform(0, period_s))
+    return gpu_with_load(rng, load, sensor)
+
+
+def gpu_with_load(rng: random.Random, load: Load, sensor: Sensor = "counter") -> ReplayedGpu:
+    """Return a GPU under a load, with random phases of its sensors."""
     product = PRODUCTS["H200"]
     if sensor == "full window":
         product = replace(product, instant_window_s=product.sensor_period_s)
     (gpu,) = make_gpus(1, product)
-    load = Square(LOW_W, HIGH_W, period_s, duty, phase_s=rng.uniform(0, period_s))
     segments = (
         Segment(0.0, 0.0, gpu.limit_w, 0.0, Constant(LOW_W)),
         Segment(900.0, 900.0 * LOW_W, gpu.limit_w, 900.0, load),
@@ -113,7 +119,7 @@ def measure(gpu: ReplayedGpu, seconds: float, rng: random.Random) -> tuple[Measu
     end_s = begin_s + seconds
     meter = DeviceMeter()
     meter.max_w = LIMIT_MARGIN * gpu.gpu.limit_w
-    meter.sensor_share = 0.25 if gpu.sensor == "quarter window" else 1.0
+    meter.sensor_share = gpu.gpu.product.instant_window_s / gpu.gpu.product.sensor_period_s
     begin, tick_s = meter.mark(begin_s), begin_s + rng.uniform(FIRST_MARK_S, FIRST_MARK_S + 1)
     for t, period_s in poll_times(begin_s, end_s, rng, always_fast=gpu.sensor != "counter"):
         meter.period_s = period_s

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattline_exporter.meter.interpolation import EnergyLine, EnergyPoint, counter_points
+from wattline_exporter.meter.interpolation import (
+    EnergyLine,
+    EnergyPoint,
+    PowerLimits,
+    ShownPower,
+    counter_points,
+)
 from wattline_exporter.meter.sensor_clock import SensorClock
 from wattline_exporter.meter.totals import MeteredPoll, MeterTotals
 from wattline_exporter.sensors.readings import Device, Poll
@@ -44,7 +50,7 @@ def test_interpolation_any_steps_interval_contains_the_true_energy(steps, share)
     load = Steps(steps)
     t = share * load.times[-1] // 0.1 * 0.1 * 0.999
     points = points_of(load.energy_j, load.times[-1] + 0.3)
-    joules, half_width_j = EnergyLine(points).at(t, load.watts)
+    joules, half_width_j = EnergyLine(points).at(t, ShownPower(load.watts))
 
     assert abs(joules - load.energy_j(t)) <= half_width_j + 1e-6
 
@@ -69,7 +75,7 @@ def test_interpolation_unknown_power_before_uses_the_largest_step():
     load = Steps([(1.06, 600.0), (1.0, 100.0)])
     points = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.0, 1.0, 1.1, 1.2, 1.3)]
 
-    assert EnergyLine(points).at(1.05, [600.0])[0] == pytest.approx(630.0)
+    assert EnergyLine(points).at(1.05, ShownPower([600.0]))[0] == pytest.approx(630.0)
 
 
 def test_interpolation_beyond_the_last_update_extrapolates_300_ms():
@@ -110,7 +116,7 @@ def test_interpolation_without_readings_covers_load_faster_than_polls(phase_s):
 
 def test_interpolation_no_point_and_one_point_have_a_result():
     assert EnergyLine([]).at(1.0) == (0.0, 0.0)
-    assert EnergyLine([EnergyPoint(1.0, 50.0, 0.1)]).at(1.5, [200.0]) == (
+    assert EnergyLine([EnergyPoint(1.0, 50.0, 0.1)]).at(1.5, ShownPower([200.0])) == (
         50.0,
         pytest.approx(120.0),
     )
@@ -121,7 +127,8 @@ def test_interpolation_energy_never_falls(steps, shares):
     load = Steps(steps)
     points = points_of(load.energy_j, load.times[-1] + 0.3)
     joules = [
-        EnergyLine(points).at(share * load.times[-1], load.watts)[0] for share in sorted(shares)
+        EnergyLine(points).at(share * load.times[-1], ShownPower(load.watts))[0]
+        for share in sorted(shares)
     ]
 
     assert all(b >= a - 1e-6 for a, b in pairwise(joules))
@@ -194,7 +201,7 @@ def line(slack_s):
     ],
 )
 def test_line_beyond_the_points_half_width_has_range_slack_and_rest(t_s, joules, half_width_j):
-    found_j, found_half_j = line(0.01).at(t_s, (200.0, 400.0))
+    found_j, found_half_j = line(0.01).at(t_s, ShownPower((200.0, 400.0)))
 
     assert found_j == pytest.approx(joules)
     assert found_half_j == pytest.approx(half_width_j)
@@ -209,4 +216,148 @@ def test_line_beyond_the_points_half_width_has_range_slack_and_rest(t_s, joules,
 )
 def test_line_between_points_half_width_has_range_and_slack(slack_s, half_width_j):
     # 0.5 s at 200 to 400 W on either side of the middle: 100 to 200 J
-    assert line(slack_s).at(0.5, (200.0, 400.0)) == pytest.approx((150.0, half_width_j))
+    assert line(slack_s).at(0.5, ShownPower((200.0, 400.0))) == pytest.approx((150.0, half_width_j))
+
+
+# -- the load inside an update, of a device between 0 and 700 W
+
+LIMITS = PowerLimits(0.0, 700.0)
+
+
+def hidden(*powers_w, limits=LIMITS, is_polled=True):
+    """Return readings that are means over whole updates."""
+    return ShownPower(powers_w, limits=limits, is_polled=is_polled, shows_shape=False)
+
+
+def test_interpolation_hidden_shape_covers_all_energy_before_or_after_the_instant():
+    # 35 J in each update of 0.1 s at up to 700 W: at its middle between 0 and 35 J, half of it ±
+    # 17.5 J; 1 ms of jitter at 350 W adds 0.35 J
+    points = points_of(lambda t: 350.0 * t, 4.0)
+
+    joules, half_width_j = EnergyLine(points).at(2.05, hidden(350.0))
+
+    assert joules == pytest.approx(717.5)
+    assert half_width_j == pytest.approx(17.85)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.6])
+def test_interpolation_hidden_shape_half_width_by_the_part_of_the_update(share):
+    # 220 W between 70 and 700 W: min((700 - 220) f, (220 - 70) (1 - f)) · 0.1 s above, and the
+    # same with f and 1 - f exchanged below; the larger one is the half-width, beside 0.22 J
+    points = points_of(lambda t: 220.0 * t, 4.0)
+    above_j = min(48.0 * share, 15.0 * (1 - share))
+    below_j = min(48.0 * (1 - share), 15.0 * share)
+
+    shown = hidden(220.0, limits=PowerLimits(70.0, 700.0))
+    _, half_width_j = EnergyLine(points).at(2.0 + 0.1 * share, shown)
+
+    assert half_width_j == pytest.approx(max(above_j, below_j) + 0.22)
+
+
+def test_interpolation_hidden_shape_is_widest_at_the_share_of_the_mean_in_the_limits():
+    # a quarter of the update, (250 - 100) / (700 - 100), and three quarters: 150 W · 450 W / 600 W
+    # · 0.1 s = 11.25 J, and 0.25 J for 1 ms of jitter
+    line_of_points = EnergyLine(points_of(lambda t: 250.0 * t, 4.0))
+    shown = hidden(250.0, limits=PowerLimits(100.0, 700.0))
+    halves_j = [line_of_points.at(2.0 + 0.001 * k, shown)[1] for k in range(1, 100)]
+
+    assert max(halves_j) == pytest.approx(halves_j[25 - 1]) == pytest.approx(11.5)
+    assert halves_j[75 - 1] == pytest.approx(11.5)
+
+
+def test_interpolation_hidden_shape_is_known_at_levels_that_the_load_holds():
+    # 100 W for 0.5 s, 500 W for 0.5 s; at 0.75 s only 1 ms of jitter at 500 W remains
+    load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
+    points = points_of(load.energy_j, 2.0)
+
+    joules, half_width_j = EnergyLine(points).at(0.75, hidden(100.0, 500.0))
+
+    assert joules == pytest.approx(175.0)
+    assert half_width_j == pytest.approx(0.5)
+
+
+def test_interpolation_hidden_shape_locates_one_change_between_held_levels():
+    # 100 W until 0.53 s, then 500 W: 53 J and 10 J at 0.55 s. The noise of the means is 11 W in
+    # 0.1 s, 1.1 J, and 1 ms of jitter at the update's mean of 380 W adds 0.38 J
+    load = Steps([(0.53, 100.0), (1.5, 500.0)])
+    points = points_of(load.energy_j, 2.0)
+
+    joules, half_width_j = EnergyLine(points).at(0.55, hidden(100.0, 500.0))
+
+    assert joules == pytest.approx(63.0)
+    assert half_width_j == pytest.approx(1.48)
+
+
+@pytest.mark.parametrize(("is_instant", "half_width_j"), [(True, 10.0 + 0.5), (False, 0.5)])
+def test_interpolation_instant_power_below_a_held_level_hides_the_shape(is_instant, half_width_j):
+    # readings of 100 W only, while the means reach 500 W, as of bursts of a load in step with the
+    # updates: 500 W of at most 700 W, in the middle of an update: 50 J less 35 J to 35 J, or ± 10 J
+    load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
+    points = points_of(load.energy_j, 2.0)
+
+    shown = ShownPower((100.0,), is_instant, LIMITS, shows_shape=False)
+
+    assert EnergyLine(points).at(0.75, shown) == pytest.approx((175.0, half_width_j))
+
+
+def test_interpolation_held_levels_are_not_sought_in_longer_intervals():
+    # the same load after 1 s at a mean of 300 W, which is neither level
+    load = Steps([(0.5, 100.0), (0.5, 500.0), (0.03, 100.0), (0.5, 100.0), (1.5, 500.0)])
+    points = [point for point in points_of(load.energy_j, 3.0) if not 0.05 < point.t_s < 0.95]
+
+    joules, half_width_j = EnergyLine(points).at(1.55, hidden(100.0, 500.0))
+
+    assert joules == pytest.approx(300.0 + 53.0 + 10.0)
+    assert half_width_j == pytest.approx(1.48)
+
+
+def test_interpolation_without_polls_keeps_the_unknown_power():
+    # the same load, of which no poll shows the instant: 53 to 85 J around 63 J, and 0.38 J
+    load = Steps([(0.53, 100.0), (1.5, 500.0)])
+    points = points_of(load.energy_j, 2.0)
+
+    joules, half_width_j = EnergyLine(points).at(0.55, hidden(100.0, 500.0, is_polled=False))
+
+    assert joules == pytest.approx(63.0)
+    assert half_width_j == pytest.approx(22.38)
+
+
+def test_interpolation_flat_readings_that_show_the_shape_leave_their_window():
+    # readings and means of 350 W: 1 ms of jitter, 0.35 J, and 2 J for a faster load
+    points = points_of(lambda t: 350.0 * t, 4.0)
+
+    shown = ShownPower((350.0,), limits=LIMITS, window_j=2.0)
+
+    assert EnergyLine(points).at(2.05, shown) == pytest.approx((717.5, 2.35))
+
+
+def test_interpolation_held_levels_leave_no_faster_load():
+    # as above at 0.75 s: 1 ms of jitter at 500 W
+    load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
+    points = points_of(load.energy_j, 2.0)
+
+    shown = ShownPower((100.0, 500.0), limits=LIMITS, window_j=2.0)
+
+    assert EnergyLine(points).at(0.75, shown) == pytest.approx((175.0, 0.5))
+
+
+def test_interpolation_integrated_power_locates_no_change():
+    # 100 W until 0.53 s, then 500 W: 88 J less at most 25 J, and 50 J with at most 25 J more, at
+    # 0.55 s: 63 to 75 J, with 0.38 J of jitter, and 2 J for a faster load
+    load = Steps([(0.53, 100.0), (1.5, 500.0)])
+    points = points_of(load.energy_j, 2.0)
+
+    shown = ShownPower((100.0, 500.0), limits=LIMITS, is_counted=False, window_j=2.0)
+
+    assert EnergyLine(points).at(0.55, shown) == pytest.approx((63.0, 12.0 + 0.38 + 2.0))
+
+
+def test_interpolation_readings_locate_one_change_between_updates_at_their_powers():
+    # 300 W until 0.53 s, then 500 W, which is less than twice as high: 159 J and 10 J at 0.55 s,
+    # with the noise of 11 W in 0.1 s, 1 ms of jitter at 440 W, and 2 J for a faster load
+    load = Steps([(0.53, 300.0), (1.5, 500.0)])
+    points = points_of(load.energy_j, 2.0)
+
+    shown = ShownPower((300.0, 500.0), limits=LIMITS, window_j=2.0)
+
+    assert EnergyLine(points).at(0.55, shown) == pytest.approx((169.0, 1.1 + 0.44 + 2.0))

@@ -36,9 +36,10 @@ def test_mark_between_two_exporters_does_not_jump_to_the_first_poll():
 
     mark = meter.mark(50.65)
 
-    assert (
-        abs(mark.joules - 600.0 * 50.65) < mark.half_width_j < 30.0
-    )  # the first poll shows the energy at 50.76 s
+    # 600 W of at most 700 W may be the mean of a faster load over an update of the power, which
+    # takes up to 1 s as far as three polls show; the first poll shows the energy at 50.76 s
+    hidden_j = 600.0 * 100.0 / 700.0 * 1.0
+    assert abs(mark.joules - 600.0 * 50.65) < mark.half_width_j - hidden_j < 30.0
 
 
 def test_place_energy_power_changed_in_the_first_step_widens_the_interval():

@@ -29,6 +29,10 @@ def poll(t, counter_j, watts, average_w=None):
     return Poll(GPU, t, t, counter_j, watts, average_w)
 
 
+SHOWS_AVERAGING = poll(0.0, 0.0, 300.0, 200.0)
+"""Poll after a rise of the power, which the average follows later: it has a longer window."""
+
+
 def test_plausibility_frozen_counter_is_flagged_until_it_moves():
     # 200 W; from 20 s to 50 s the counter stays at 4,000 J, then catches up
     polls = [
@@ -90,6 +94,7 @@ def test_plausibility_power_that_may_stay_the_same_is_not_stuck(powers_w, is_bus
 @pytest.mark.parametrize("gain", [0.9, 1.1])
 def test_plausibility_ten_percent_error_is_flagged_within_a_minute(gain):
     polls = [poll(float(t), gain * 300.0 * t, 300.0, 300.0) for t in range(60)]
+    polls[0] = SHOWS_AVERAGING
 
     # a counter that may be 1 s old is off by 300 J: the 5 % beyond the tolerance, 15 W, exceed that
     # after 20 s
@@ -108,9 +113,18 @@ def test_plausibility_disagreement_ends_after_minutes_that_agree():
         poll(float(t), 330.0 * min(t, 180) + 300.0 * max(0, t - 180), 300.0, 300.0)
         for t in range(320)
     ]
+    polls[0] = SHOWS_AVERAGING
 
     assert "disagrees" in reasons_over(polls[:181])[1]
     assert reasons_over(polls)[1] == set()  # 64 s of comparison and 60 s of the report after 180 s
+
+
+def test_plausibility_powers_a_second_apart_may_miss_the_load():
+    # 640 W at each poll, and less between the polls, as of a load with a period of a second; both
+    # powers are the same, so that neither may be an average over that second
+    polls = [poll(float(t), 356.0 * t, 640.0, 640.0) for t in range(600)]
+
+    assert reasons_over(polls)[0] == set()
 
 
 def test_plausibility_instant_power_is_not_compared_with_the_counter():

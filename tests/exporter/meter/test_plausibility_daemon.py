@@ -115,12 +115,12 @@ def test_daemon_frozen_counter_is_flagged_until_it_moves(node, started):
 # -- replayed in virtual time
 
 
-def replayed(load, *, product="H200"):
+def replayed(load, *, product="H200", since_s=900.0):
     (gpu,) = make_gpus(1, PRODUCTS[product])
     idle_w = gpu.product.idle_w
     segments = (
         Segment(0.0, 0.0, gpu.limit_w, 0.0, Constant(idle_w)),
-        Segment(900.0, 900.0 * idle_w, gpu.limit_w, 900.0, load),
+        Segment(since_s, since_s * idle_w, gpu.limit_w, since_s, load),
     )
     return ReplayedGpu(replace(gpu, segments=segments, changes=2))
 
@@ -170,7 +170,7 @@ def test_replay_steady_gpu_is_never_flagged(load):
 @pytest.mark.parametrize("share", [0.85, 1.15])
 @pytest.mark.parametrize("period_s", [0.047, 1.0])
 def test_replay_counter_with_wrong_scale_disagrees_within_a_minute(share, period_s):
-    gpu = replayed(Constant(LOAD_W))
+    gpu = replayed(Constant(LOAD_W), since_s=START_S + 0.5)  # the average follows for a second
 
     def fault(_t, poll):
         return poll._replace(counter_j=poll.counter_j * share)

@@ -26,17 +26,21 @@ from wattline_exporter.meter.uncertainty import (
     expired_lease_j,
     extrapolation_j,
     fast_load_j,
+    hidden_shape_j,
+    holds_levels,
+    is_other_power,
     late_doubt_j,
+    located_step_j,
     long_interval_j,
     outside_range_j,
     peak_w,
-    power_bounds_w,
     power_shift_j,
     raised_j,
     random_j,
     replaced_counter_j,
     scaled_step_j,
     sensor_delays_j,
+    shape_bounds,
     silence_j,
     since_report_j,
     step_variance_j2,
@@ -207,22 +211,101 @@ def test_extrapolation_error_is_the_range_then_the_highest_power():
 
 
 @pytest.mark.parametrize(
-    ("powers_w", "bounds_w"),
+    ("powers_w", "bounds"),
     [
-        ([], (100.0, 300.0)),
-        ([90.0, 310.0], (90.0, 310.0)),
-        ([200.0], (0.0, 500.0)),  # no reading within 1 W and 2 % of a slope: 200 W further
-        ([107.0, 293.0], (100.0, 300.0)),  # both within 1 + 6 W
-        ([107.5, 292.5], (0.0, 500.0)),
+        ([92.0, 308.0], (92.0, 308.0, True)),  # beyond both steps by more than 1 W and 2 %
+        ([107.0, 293.0], (100.0, 300.0, True)),  # both within 1 W and 2 % of 300 W
+        ([94.0, 306.0], (94.0, 306.0, True)),
+        ([92.0, 306.0], (50.0, 306.0, False)),  # beyond one step only: part of an unknown power
+        ([94.0, 400.0], (94.0, 700.0, False)),
+        ([], (50.0, 700.0, False)),  # no reading shows a part of an update
+        ([200.0], (50.0, 700.0, False)),  # no reading reaches a step
+        ([107.5, 292.5], (50.0, 700.0, False)),
+        ([107.0, 200.0], (100.0, 700.0, False)),  # the lowest reading is the lowest step
+        ([200.0, 293.0], (50.0, 300.0, False)),
+        ([60.0, 200.0], (50.0, 700.0, False)),  # below the lowest step, but not its lowest part
     ],
 )
-def test_power_bounds_extend_where_no_reading_reaches_a_slope(powers_w, bounds_w):
-    assert power_bounds_w(100.0, 300.0, powers_w) == bounds_w
+def test_shape_bounds_are_the_readings_that_reach_the_steps(powers_w, bounds):
+    # steps of 100 to 300 W, of a device between 50 and 700 W
+    assert shape_bounds([100.0, 200.0, 300.0], powers_w, 50.0, 700.0) == bounds
 
 
-def test_power_bounds_lowest_power_falls_by_the_range():
-    # slopes of 400 to 500 W, a reading of 450 W: 100 W further on either side
-    assert power_bounds_w(400.0, 500.0, [450.0]) == (300.0, 600.0)
+@pytest.mark.parametrize("powers_w", [[], [150.0]])
+def test_shape_bounds_contain_steps_beyond_the_limits(powers_w):
+    # steps of 40 to 710 W, of a device between 50 and 700 W
+    assert shape_bounds([40.0, 710.0], powers_w, 50.0, 700.0) == (40.0, 710.0, False)
+
+
+@pytest.mark.parametrize(
+    ("mean_w", "deviation_j"),
+    [
+        (400.0, 15.0),  # 300 W above 100 W and 300 W below 700 W: 300 · 300 / 600 · 0.1 s
+        (250.0, 11.25),  # 150 · 450 / 600 · 0.1 s
+        (100.0, 0.0),  # always at the lowest power
+        (700.0, 0.0),
+        (90.0, 0.0),
+        (710.0, 0.0),
+    ],
+)
+def test_hidden_shape_deviates_by_the_distances_from_both_limits(mean_w, deviation_j):
+    assert hidden_shape_j(mean_w, 100.0, 700.0, 0.1) == pytest.approx(deviation_j)
+
+
+@pytest.mark.parametrize(
+    ("steps_w", "is_held"),
+    [
+        ([100.0, 100.0, 300.0, 500.0, 500.0], True),  # 300 W: the load changes once
+        ([100.0, 100.0, 500.0, 500.0, 200.0, 100.0], True),
+        ([100.0, 300.0, 500.0, 500.0], False),  # one update at the lowest power
+        ([100.0, 100.0, 300.0, 500.0], False),  # one at the highest
+        ([100.0, 100.0, 400.0, 300.0, 500.0, 500.0], False),  # two updates between the levels
+        ([300.0, 300.0, 500.0, 500.0], False),  # less than twice as high: a faster load can do so
+        ([100.0, 100.0, 210.0, 210.0], False),  # noise of 5.2 W: the lower level may be 105.2 W
+        ([300.0] * 6, False),
+        ([100.0, 500.0], False),
+    ],
+)
+def test_levels_are_held_by_two_updates_at_each_end(steps_w, is_held):
+    assert holds_levels(steps_w) is is_held
+
+
+@pytest.mark.parametrize(
+    ("powers_w", "is_held"),
+    [
+        ([89.0, 511.0], True),  # 1 W and 2 % of 500 W
+        ([111.0, 489.0], True),
+        ([88.0, 500.0], False),  # beyond
+        ([100.0, 512.0], False),
+        ([112.0, 500.0], False),  # not reached
+        ([100.0, 488.0], False),
+    ],
+)
+def test_levels_are_held_where_readings_reach_from_one_to_the_other(powers_w, is_held):
+    assert holds_levels([100.0, 100.0, 500.0, 500.0], powers_w) is is_held
+
+
+@pytest.mark.parametrize(
+    ("before_w", "after_w", "half_width_j"),
+    [
+        (100.0, 500.0, 1.1),  # 1 W + 2 % of 500 W = 11 W, for 0.1 s
+        (500.0, 100.0, 1.1),
+        (111.0, 489.0, 1.1),  # both within 11 W
+        (100.0, 488.0, None),  # below the highest power
+        (112.0, 500.0, None),  # above the lowest power
+        (500.0, 500.0, None),
+    ],
+)
+def test_located_step_error_is_the_noise_of_an_update(before_w, after_w, half_width_j):
+    assert located_step_j(before_w, after_w, 100.0, 500.0, 0.1) == pytest.approx(half_width_j)
+
+
+@pytest.mark.parametrize(
+    ("power_w", "is_other"), [(300.0, False), (293.1, False), (292.9, True), (307.2, True)]
+)
+def test_other_power_differs_by_more_than_noise(power_w, is_other):
+    # 1 W and 2 % of the higher power: 7 W of 300 W, 7.144 W of 307.2 W
+    assert is_other_power(300.0, power_w) is is_other
 
 
 def test_peak_power_is_four_times_the_mean():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from wattline.contract.metrics import GPU_UTILIZATION
 from wattline_exporter.attribution.device_loads import NO_RUN
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.polling.health import GpuHealth
@@ -12,7 +13,7 @@ from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.cgroup_paths import CgroupOwner
 from wattline_exporter.sensors.processes.procfs import ProcessKey
-from wattline_exporter.sensors.readings import Device, GpuInfo, GpuProcess, Poll
+from wattline_exporter.sensors.readings import Device, GpuInfo, GpuProcess, Poll, Reading
 
 JOB_1 = CgroupOwner("slurm", "1", "")
 GPU, OTHER = Device("gpu", "GPU-0"), Device("gpu", "GPU-1")
@@ -50,6 +51,21 @@ def loads_of(*runs, processes=None, owner="a"):
     attribution._owners = {1: (owner, 0.0)}
     attribution.hold(runs)
     return {device: changes[-1][1].loads for device, changes in energies._holders.items()}
+
+
+@pytest.mark.parametrize(("utilization", "least_w"), [(0.0, 76.0), (0.9, 76.0), (None, 0.0)])
+def test_idle_power_limits_gpus_that_report_whether_they_are_used(utilization, least_w):
+    # 80 W less 5 %
+    live = LiveState()
+    gpu = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, 0.0)
+    if utilization is not None:
+        labels = ("0", GPU.id, "gpu")
+        gpu.readings[GPU_UTILIZATION.name, labels] = Reading(GPU_UTILIZATION, labels, utilization)
+    live.gpus[GPU.id] = gpu
+    live.energy.push([Poll(GPU, 0.0, 0.0, 0.0, 300.0)])
+    DeviceHolders(live, Attribution(idle_w={GPU: 80.0}), 0.0).divide()
+
+    assert live.energy.meters[GPU].least_w == pytest.approx(least_w)
 
 
 def test_run_with_named_gpus_holds_them_before_its_processes_start():
