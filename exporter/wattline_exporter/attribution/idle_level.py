@@ -43,7 +43,7 @@ class IdleLevel:
     @property
     def least_w(self) -> float:
         """Lowest power of the idle device: the mean less the width of the level; 0 if unknown."""
-        return (self.watts or 0.0) * (1 - LEVEL_RATIO)
+        return (self.watts or 0.0) * (1 - IDLE_LEVEL_RATIO)
 
     def discard_window(self) -> None:
         """Start a new window, since the device has a load."""
