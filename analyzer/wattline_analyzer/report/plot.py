@@ -63,11 +63,15 @@ class _Gauge:
     factor: float
     top: float | None = None
     """Upper end of the axis; None for that of the samples."""
+    has_zero: bool = True
+    """False: the axis covers the samples only, as zero has no meaning."""
 
 
+_LEAST_PAD = 2.0
+"""Least distance of samples from the ends of an axis without zero, so that noise looks small."""
 _GAUGES = (
     _Gauge("GPU utilization, %", m.GPU_UTILIZATION, {"engine": "gpu"}, 100.0, 100.0),
-    _Gauge("GPU temperature, °C", m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0),
+    _Gauge("GPU temperature, °C", m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0, has_zero=False),
     _Gauge("GPU memory in use, GiB", m.GPU_MEMORY_USED, {}, 2.0**-30),
 )
 
@@ -208,6 +212,10 @@ def _draw_gauge(
     highest = _draw_lines(axes, report, series, theme)
     top = 1.08 * (gauge.top or highest or 1.0)
     axes.set_ylim(-0.03 * top, top)  # so that a line at zero is visible
+    if highest is not None and not gauge.has_zero:
+        lowest = min(float(np.nanmin(np.asarray(line.get_ydata()))) for line in axes.lines)
+        pad = max(0.08 * (highest - lowest), _LEAST_PAD)
+        axes.set_ylim(lowest - pad, highest + pad)
     axes.yaxis.set_major_locator(MaxNLocator(_GAUGE_STEPS, steps=[1, 2, 2.5, 5, 10]))
     axes.set_title(gauge.title, loc="left", size="medium", weight="bold")
 

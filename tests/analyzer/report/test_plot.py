@@ -4,11 +4,14 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.analyzer.node import NodeGpu
-from tests.analyzer.run_reports import POWER_STEPS, run_frames
+from tests.analyzer.node import START_S, NodeGpu
+from tests.analyzer.run_reports import POWER_STEPS, SCRAPE_TIMES, run_frames
+from wattline.contract import metrics as m
 from wattline.figures import Figure
+from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.plot import error_bar, run_plot
 from wattline_analyzer.report.timeseries import power_samples
@@ -56,3 +59,27 @@ def test_run_plot_utilization_axis_is_from_0_to_100_percent(tmp_path, utilizatio
     gauge = plot.partition('id="axes_2"')[2].partition('id="axes_3"')[0]
     axis = gauge.partition('id="matplotlib.axis_4"')[2]
     assert re.findall(r"<!-- (\d+) -->", axis) == ["0", "50", "100"]
+
+
+@pytest.mark.parametrize(
+    ("rise_c", "ticks"), [(0.0, ["58", "59", "60"]), (40.0, ["60", "80", "100"])]
+)
+def test_run_plot_temperature_axis_covers_the_samples(tmp_path, rise_c, ticks):
+    """60 °C until 10 s after the start, and 60 °C or 100 °C from then on: the axis is from 58 to 62
+    °C, or from 56.8 to 103.2 °C.
+    """
+    frames = run_frames(tmp_path)
+    report = assess(frames)
+    labels = {
+        "__name__": m.GPU_TEMPERATURE.name,
+        "gpu": "0",
+        "uuid": report.gpus[0].device,
+        "sensor": "gpu",
+    }
+    times = np.array(SCRAPE_TIMES)
+    sensors = table_of([(labels, times, 60.0 + rise_c * (times > START_S + 10))])
+
+    plot = run_plot(report, power_samples(frames, report), sensors, form="svg").decode()
+
+    axis = plot.partition('id="matplotlib.axis_4"')[2]
+    assert re.findall(r"<!-- (\d+) -->", axis)[:3] == ticks
