@@ -151,14 +151,19 @@ def text_cell(text: str, note: str = "") -> Cell:
 
 
 def energy_cell(
-    energy: Figure | None, largest: float | None = None, *, estimated: bool = False
+    energy: Figure | None,
+    largest: float | None = None,
+    *,
+    estimated: bool = False,
+    least_digits: bool = True,
 ) -> Cell:
-    """Return the energy in the unit that fits the `largest` of its column."""
+    """Return the energy in the unit that fits the `largest` of its column; without `least_digits`
+    if it may be 0 or less.
+    """
     if energy is None:
         return Cell()
-    return Cell(
-        units.marked(energy_text(energy, largest), estimated), energy.value, "J", energy.half_width
-    )
+    text = energy_text(energy, largest, least_digits=least_digits)
+    return Cell(units.marked(text, estimated), energy.value, "J", energy.half_width)
 
 
 def joules_cell(

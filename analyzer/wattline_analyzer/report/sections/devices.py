@@ -9,6 +9,7 @@ from dataclasses import replace
 from wattline.contract.api import MAX_PHASES
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.integrate import IDLE_SECONDS
 from wattline_analyzer.core.phases import FEWEST_UPDATES, shortest_phase_s
 from wattline_analyzer.core.run_report import FORMAT_LABEL, Report
 from wattline_analyzer.core.tables import (
@@ -136,7 +137,21 @@ def attribution_table(report: Report) -> Table | None:
 
 def power_table(report: Report) -> Table:
     table = _table(report.devices, units.largest(device.net for device in report.devices))
-    return table.select("Power by device", _POWER)
+    return table.select("Power by device", _POWER, list(_unknown_idle(report)))
+
+
+def _unknown_idle(report: Report) -> Iterator[str]:
+    """Yield why the idle power of GPUs is unknown; a finding says so for untagged ranges."""
+    lacking = [gpu for gpu in report.gpus if gpu.idle_power_w is None and not report.untagged]
+    shared = ", ".join(gpu.label for gpu in lacking if gpu.shared)
+    busy = ", ".join(gpu.label for gpu in lacking if not gpu.shared)
+    if shared:
+        yield f"Idle power of {shared} is unknown: other runs used it at the same time."
+    if busy:
+        yield (
+            f"Idle power of {busy} is unknown: no {IDLE_SECONDS:.0f} idle seconds in a row were "
+            "sampled right before or after the run."
+        )
 
 
 def _table(devices: Sequence[ReportDevice], largest_j: float | None = None) -> Table:
@@ -167,7 +182,7 @@ def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
         bound_cell(device.from_raw_samples, largest_j),
         joules_cell(device.integral_j, largest_j),
         power_cell(idle, shows_half=False),
-        energy_cell(device.net, largest_j),
+        energy_cell(device.net, largest_j, least_digits=False),
         power_cell(device.mean_power_w, estimated=device.estimated),
         watts_cell(device.max_power_w),
         watts_cell(device.power_limit_w),

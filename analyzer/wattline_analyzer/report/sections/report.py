@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattline.contract.work import SHARE_POLICY
+from wattline.contract.work import SHARE_POLICY, is_useful
 from wattline.figures import (
     Figure,
     bias_text,
@@ -161,6 +161,8 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "duration", units.duration(report.duration_s)
     yield from _energy_lines(report)
     for work in report.work:
+        if not work.amount and not is_useful(work.unit):
+            continue
         pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
         where = _phase_text(work.phases) if work.phases else " over the whole run"
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
@@ -207,7 +209,7 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
             energy_text(energies.whole) + (f", of which {names} is an estimate" if names else ""),
         )
     if energies.net:
-        yield "net of idle, GPU", energy_text(energies.net)
+        yield "net of idle, GPU", energy_text(energies.net, least_digits=False)
     if energies.from_raw_samples:
         of = (
             "limits for samples as old as their exporter allows"
