@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from wattline.contract.run import RunDevice
+from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.recorded_run import read_run
-from wattline_analyzer.core.sample_table import Row, SampleTable
+from wattline_analyzer.core.sample_table import Row
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
@@ -40,22 +39,16 @@ class RunEntry:
 
 
 def run_entry(
-    ledger: SampleTable,
-    run_id: str,
-    *,
-    fresh: bool,
-    models: Mapping[str, GpuModel] = MappingProxyType({}),
+    run: Run, *, fresh: bool, models: Mapping[str, GpuModel] = MappingProxyType({})
 ) -> RunEntry:
-    """Return the entry of a run from its own series.
+    """Return the entry of a run.
 
-    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID. Raises
-    RunFormatError for a run without a start.
+    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID.
     """
-    run = read_run(ledger, run_id, models).run
     gpus = [device for device in run.devices if device.component == "gpu"]
     unended = "running" if fresh else "unfinished"
     return RunEntry(
-        run_id,
+        run.run_id,
         run.workload,
         run.labels,
         run.outcome or "ended" if run.state == "ended" else unended,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,9 @@ from wattline_analyzer.core.printing import OutputFormat, print_message, table_l
 from wattline_analyzer.core.window_options import window_options
 
 if TYPE_CHECKING:
+    from wattline.contract.run import Run
     from wattline_analyzer.core.devices import GpuModel
+    from wattline_analyzer.core.recorded_run import RecordedRun
     from wattline_analyzer.core.run_catalog import RunEntry
     from wattline_analyzer.core.sample_table import Row, SampleTable
     from wattline_analyzer.core.sources.base import SampleSource
@@ -32,6 +35,10 @@ COMMAND = {
 
 _AT_ONCE = 8
 """Number of runs that are requested ahead."""
+_SAME_START_S = 1.0
+"""Largest difference of the starts of one run in a ledger and in samples, whose clocks may have
+been set.
+"""
 _SHARED = (
     "GPU energy: of the whole GPUs. Add up Attributed, the share of each run: the rest is of other "
     "users, or not "
@@ -69,7 +76,8 @@ def runs_command(
     from wattline_analyzer.core.tables import CommandOutput
 
     with connection.open() as source:
-        runs = _list_runs(source, since_s, limit)
+        with closing(_Ledgers(source)) as ledgers:
+            runs = _list_runs(source, ledgers, since_s, limit)
         if not runs:
             print_message(
                 f"no run at {source.name} {_since_text(since)}; start one with workloads run, see "
@@ -92,10 +100,52 @@ def _since_text(since: str) -> str:
     )
 
 
-def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[RunEntry]:
+class _Ledgers:
+    """Ledgers of the exporters that answer: of the source, and of this machine."""
+
+    def __init__(self, source: SampleSource) -> None:
+        self._source = source
+        self._local: SampleSource | None = None
+        self._is_local_known = False
+
+    def ended(self, recorded: RecordedRun) -> Run | None:
+        """Return the ledger's record of a run whose end was not scraped; None if no ledger has
+        it as ended.
+
+        A ledger has only its own node's part of a run, so that runs of several nodes stay as they
+        were scraped.
+        """
+        from wattline_analyzer.core.runs.run_state import ledger_run
+
+        run = recorded.run
+        if run.state == "ended" or len(recorded.scrapes.windows) > 1:
+            return None
+        known = ledger_run(self._source, run.run_id)
+        if known is None and (local := self._local_exporter()):
+            known = ledger_run(local, run.run_id)
+        if known is None or known.state != "ended":
+            return None
+        return known if abs(known.started_at - run.started_at) <= _SAME_START_S else None
+
+    def _local_exporter(self) -> SampleSource | None:
+        from wattline_analyzer.core.sources.open import running_exporter
+
+        if not self._is_local_known:
+            self._local = running_exporter()
+            self._is_local_known = True
+        return self._local
+
+    def close(self) -> None:
+        if self._local is not None:
+            self._local.close()
+
+
+def _list_runs(
+    source: SampleSource, ledgers: _Ledgers, since_s: float, limit: int | None
+) -> list[RunEntry]:
     from wattline.contract.metrics import GPU_INFO
     from wattline_analyzer.core.fetch import SeriesRequest, fetch, fetch_states, prefetch
-    from wattline_analyzer.core.recorded_run import gpu_models
+    from wattline_analyzer.core.recorded_run import gpu_models, read_run
     from wattline_analyzer.core.run_catalog import run_entry
     from wattline_analyzer.core.runs import load
     from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, scrape_timing
@@ -121,17 +171,19 @@ def _list_runs(source: SampleSource, since_s: float, limit: int | None) -> list[
     times_s = [row.t for rows in rows_by_run.values() for row in rows]
     about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - PATIENCE_S, max(times_s)))
     models = gpu_models(fetch_states(source, about_gpus))
-    ledgers = []
+    tables = []
     prefetch(source, requests[:_AT_ONCE])
     for number, request in enumerate(requests):
         prefetch(source, requests[number + _AT_ONCE :][:1])
-        ledgers.append(fetch(source, request))
-    models = _earlier_models(source, ledgers, models, max(times_s))
-    for ledger, (run_id, rows) in zip(ledgers, rows_by_run.items(), strict=True):
+        tables.append(fetch(source, request))
+    models = _earlier_models(source, tables, models, max(times_s))
+    for table, (run_id, rows) in zip(tables, rows_by_run.items(), strict=True):
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(
             3 * timing.interval_s, PATIENCE_S
         )
-        found.append(run_entry(ledger, run_id, fresh=fresh, models=models))
+        recorded = read_run(table, run_id, models)
+        run = ledgers.ended(recorded) or recorded.run
+        found.append(run_entry(run, fresh=fresh, models=models))
     return found
 
 

@@ -5,6 +5,9 @@ import io
 import json
 import time
 
+import pytest
+
+from tests.analyzer.loopback import Reply, http_server
 from tests.analyzer.node import (
     START_S,
     NodeGpu,
@@ -15,6 +18,9 @@ from tests.analyzer.node import (
     write_history,
 )
 from wattline.contract import metrics as m
+from wattline.contract.api import RunGpu
+from wattline.contract.run import Run, RunDevice
+from wattline.figures import Figure
 
 
 def test_runs_of_source_without_runs_has_a_remedy(analyzer, tmp_path):
@@ -207,3 +213,65 @@ def test_runs_piped_shows_whole_ids_and_labels(analyzer, tmp_path):
     assert all(f"label_number_{n}={label}" in table for n in range(4))
     assert "…" not in table
     assert "\x1b" not in table
+
+
+def answer_as_exporter(run):
+    """Return the responses of an exporter without a history that has this run in its ledger."""
+    nothing = {"status": "success", "data": {"resultType": "matrix", "result": []}}
+
+    def respond(path, _):
+        if path == f"/api/v1/runs/{run.run_id}":
+            return Reply(200, json.dumps(run.to_json()).encode())
+        return Reply(200, json.dumps(nothing).encode())
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    ("ledger_start_s", "expected"),
+    [
+        (0.0, ("ok", 12.0, 3_600.0, 5.0)),  # as in the ledger
+        (-300.0, ("running", 10.0, 600.0, 10.0)),  # another run: 60 W x 10 s as scraped
+    ],
+)
+def test_runs_state_and_energy_of_an_ended_run_are_of_the_ledger(
+    analyzer, tmp_path, ledger_start_s, expected
+):
+    """The last scrape was 10 s after the start; the exporter has 3,600 J of 12 s."""
+    start_s, gpu = time.time() - 11, NodeGpu([(0, 60)])
+    open_run = NodeRun("job", start_s, None)
+    history = write_history(
+        tmp_path,
+        series_of_scrapes(
+            [
+                (t, [(m.BUILD_INFO, {"version": "1"}, 1.0), *run_series([gpu], open_run, t)])
+                for t in (start_s + 5, start_s + 10)
+            ]
+        ),
+    )
+    device = RunDevice("gpu", gpu.uuid, Figure(3_600.0, 5.0))
+    ended = Run(
+        run_id="job",
+        workload="train",
+        state="ended",
+        started_at=start_s + ledger_start_s,
+        duration_s=12.0,
+        outcome="ok",
+        ended_at=start_s + ledger_start_s + 12,
+        gpus=(RunGpu("0", gpu.uuid, "", ""),),
+        devices=(device,),
+    )
+
+    with http_server(answer_as_exporter(ended)) as (address, _):
+        listed = analyzer(
+            *("runs", "--source", history, "--format", "json"),
+            WATTLINE_EXPORTER=f"http://{address}",
+        )
+
+    (row,) = json.loads(listed.stdout)
+    assert (
+        row["state"],
+        row["duration_seconds"],
+        row["gpu_energy_joules"],
+        row["gpu_energy_uncertainty_joules"],
+    ) == pytest.approx(expected)

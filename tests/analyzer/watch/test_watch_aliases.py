@@ -5,6 +5,7 @@ import pytest
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes
 from tests.analyzer.watch.test_watch import text_of
+from wattline_analyzer.core.recorded_run import read_run
 from wattline_analyzer.core.run_catalog import run_entry
 from wattline_analyzer.core.sample_table import join_tables, table_of
 from wattline_analyzer.watch.output import live_document
@@ -55,7 +56,7 @@ def test_run_entry_of_exporter_under_two_addresses_counts_once(gpus):
     ended = NodeRun(end_s=START_S + 50)
     times = [START_S + t for t in range(1, 71)]
     once, twice = (
-        run_entry(table(ended, use, gpus, times), ended.run_id, fresh=True)
+        run_entry(read_run(table(ended, use, gpus, times), ended.run_id, {}).run, fresh=True)
         for use in (ADDRESSES[:1], ADDRESSES)
     )
     assert twice.gpu_energy.value == once.gpu_energy.value == pytest.approx(WATTS * 50)

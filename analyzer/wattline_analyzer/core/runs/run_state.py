@@ -1,6 +1,4 @@
-"""State of a run at the exporter that is the source: whether it is open, and its reported
-requests.
-"""
+"""Record of a run in an exporter's ledger: its state, its energy, and its reported requests."""
 
 from __future__ import annotations
 
@@ -22,10 +20,16 @@ def is_known_as_open(source: SampleSource, run_id: str) -> bool:
         return bool(
             _number(source.folder / STATE_FILE, "SELECT running FROM run WHERE run_id = ?", run_id)
         )
+    run = ledger_run(source, run_id)
+    return run is not None and run.state == "running"
+
+
+def ledger_run(source: SampleSource, run_id: str) -> Run | None:
+    """Return the run as the run API of an exporter has it; None without one."""
     try:
-        return Run.parse(_answer(source, run_id)).state == "running"
+        return Run.parse(_answer(source, run_id))
     except RunFormatError:  # the answer of a server of another kind
-        return False
+        return None
 
 
 def reported_requests(source: SampleSource, run_id: str) -> str:

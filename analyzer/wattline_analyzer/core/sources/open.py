@@ -46,9 +46,7 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
         from wattline_analyzer.core.sources.prometheus import PrometheusSource
 
         return PrometheusSource(address, access, progress=progress)
-    exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
-    if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
-        exporter = DEFAULT_EXPORTER
+    exporter = _exporter_address(environ)
     folders = (system_folder, user_state_folder(environ))
     denied: list[str] = []
     chosen = _answering(check_address(exporter), access, progress) or _local_history(
@@ -65,6 +63,23 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
         )
     log(f"reading from {chosen.name}")
     return chosen
+
+
+def _exporter_address(environ: Mapping[str, str]) -> str:
+    exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
+    if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
+        return DEFAULT_EXPORTER
+    return exporter
+
+
+def running_exporter(environ: Mapping[str, str] = os.environ) -> SampleSource | None:
+    """Return the exporter of WATTLINE_EXPORTER or of this machine, without credentials; None if it
+    does not answer.
+    """
+    try:
+        return _answering(check_address(_exporter_address(environ)), Access(), no_progress)
+    except FetchError:
+        return None
 
 
 def _local_history(
