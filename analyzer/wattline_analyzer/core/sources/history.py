@@ -27,6 +27,14 @@ from wattline_analyzer.core.sources.base import (
     no_progress,
 )
 
+_OTHER_SOURCE = "give --source an exporter's history.sqlite, or its folder"
+_REMEDIES = {
+    "not a Wattline history": _OTHER_SOURCE,
+    "has schema": "read it with the version of Wattline that wrote it",
+    "malformed": "it is damaged: give --source a copy from before",
+    "unable to open": "let this user write to its folder, where SQLite keeps history.sqlite-shm",
+}
+"""Remedies by a part of SQLite's or of the schema's message."""
 FIRST_CHUNK_S = 3_600.0
 LONGEST_CHUNK_S = 43_200.0
 MANY_SAMPLES = 200_000
@@ -82,13 +90,16 @@ class HistorySource:
                 "give --source a history.sqlite, its folder, or a server's http:// address",
             )
         try:
+            self._path.open("rb").close()  # SQLite's errors do not name the cause
             self._connection = open_read_only(self._path)
-        except (sqlite3.Error, ValueError) as error:
+        except OSError as error:
+            is_denied = isinstance(error, PermissionError)
             raise FetchError(
-                f"cannot read {self._path}: {error}",
-                "check that it is an exporter's history.sqlite of this version, and its "
-                "permissions",
+                f"cannot read {self._path}: {error.strerror}",
+                "let this user read it" if is_denied else _OTHER_SOURCE,
             ) from error
+        except (sqlite3.Error, ValueError) as error:
+            raise self._cannot_read(error) from error
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
@@ -239,8 +250,13 @@ class HistorySource:
         found = {known: self._kept[known].between(begin_ms, end_ms) for known in wanted}
         return {known: columns for known, columns in found.items() if len(columns[0])}
 
-    def _cannot_read(self, error: sqlite3.Error) -> FetchError:
-        return FetchError(f"cannot read {self._path}: {error}", "check the file and its disk")
+    def _cannot_read(self, error: Exception) -> FetchError:
+        """Return the error of a file that SQLite cannot read, with the remedy for its cause."""
+        text = str(error)
+        remedies = (remedy for part, remedy in _REMEDIES.items() if part in text)
+        return FetchError(
+            f"cannot read {self._path}: {text}", next(remedies, "check the file and its disk")
+        )
 
 
 def _equal(matchers: Mapping[str, str]) -> tuple[Matcher, ...]:

@@ -1,9 +1,13 @@
 """Reading of the local history that an exporter wrote."""
 
+import sqlite3
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.unprivileged import unprivileged
 from wattline.contract import metrics as m
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.core.sources.history import HistorySource
@@ -123,8 +127,52 @@ def test_parts_samples_written_since_the_last_read_are_found(source, tmp_path):
     assert series_of(source, [m.GPU_POWER], {"gpu": "2"}, 178, 190) == {"2": ([180], [8])}
 
 
-def test_history_source_invalid_file_is_rejected(tmp_path):
-    (tmp_path / "history.sqlite").write_text("not a database")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a database", "it is not a Wattline history; give --source an exporter's "),
+        (b"", "it is not a Wattline history; give --source an exporter's "),
+        (b"whole, without its end", "database disk image is malformed; it is damaged: "),
+    ],
+)
+def test_history_source_unusable_file_names_cause_and_remedy(tmp_path, content, message):
+    path = tmp_path / "history.sqlite"
+    if content.startswith(b"whole"):
+        History(tmp_path).close()
+        content = path.read_bytes()[:8_192]
+    path.write_bytes(content)
 
-    with pytest.raises(FetchError, match=r"cannot read .*history\.sqlite"):
+    with pytest.raises(FetchError) as raised:
+        HistorySource(tmp_path)
+
+    assert str(raised.value).startswith(f"cannot read {path}: {message}")
+
+
+def test_history_source_without_permission_names_cause_and_remedy():
+    with TemporaryDirectory() as folder:  # others may not look into pytest's folders
+        Path(folder).chmod(0o755)
+        History(Path(folder)).close()
+        path = Path(folder) / "history.sqlite"
+        path.chmod(0)
+
+        with unprivileged(), pytest.raises(FetchError) as raised:
+            HistorySource(path)
+
+    assert str(raised.value) == f"cannot read {path}: Permission denied; let this user read it"
+
+
+def test_history_source_that_is_a_folder_names_cause_and_remedy(tmp_path):
+    (tmp_path / "history.sqlite").mkdir()
+
+    with pytest.raises(FetchError, match=r": Is a directory; give --source an exporter's"):
+        HistorySource(tmp_path)
+
+
+def test_history_source_of_another_schema_names_the_versions(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "history.sqlite")) as connection:
+        connection.execute("CREATE TABLE meta (key TEXT, value TEXT)")
+        connection.execute("INSERT INTO meta VALUES ('schema_version', '7')")
+        connection.commit()
+
+    with pytest.raises(FetchError, match=r"has schema 7; this version reads schema 1; read it wi"):
         HistorySource(tmp_path)
