@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from wattline_analyzer.core.sources.base import Access, SampleSource
 
 DEFAULT_SINCE = "30d"
+NO_RUN_OR_RANGE = (
+    "no run is named; give its ID, which analyzer runs lists, or --start and --end of a time range"
+)
 FormatOption = Annotated[
     OutputFormat,
     typer.Option(

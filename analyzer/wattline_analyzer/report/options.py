@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wattline_analyzer.core.options import moment_option
+from wattline_analyzer.core.options import NO_RUN_OR_RANGE, moment_option
 from wattline_analyzer.core.printing import exists, print_message
 from wattline_analyzer.report.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
 from wattline_exporter.sensors.carbon.providers import (
@@ -134,10 +134,7 @@ class RunOrRangeOptions:
                 f"{used[0]} is for a time range without a run: also give --start"
             )
         if self.run_id is None:
-            raise typer.BadParameter(
-                "no run is named; give its ID, which analyzer runs lists, or --start and --end of "
-                "a time range"
-            )
+            raise typer.BadParameter(NO_RUN_OR_RANGE)
         return self.run_id
 
     def _limits(self, start: str) -> tuple[float, float]:

@@ -177,13 +177,14 @@ def _around(span_s: TimeRange) -> TimeRange:
 
 
 def _load(source: SampleSource, search: RunSearch, missing: FetchError) -> LoadedRun:
-    """Load a run without requests. Raises `missing` if it has no GPUs, or FetchError if a history
-    has no such run.
+    """Load a run without requests. Raises `missing` if it has no GPUs, and RunNotFoundError if an
+    exporter or a history has no such run.
     """
     try:
         return load_gpu_run(source, search)
-    except RunNotFoundError as error:  # an exporter's answer names this already
-        raise error if isinstance(source, HistorySource) else missing from None
+    except RunNotFoundError as error:
+        is_unknown = isinstance(missing, RunNotFoundError) or isinstance(source, HistorySource)
+        raise error if is_unknown else missing from None
     except FetchError:
         raise missing from None
 

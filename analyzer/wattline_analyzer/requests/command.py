@@ -14,6 +14,7 @@ from wattline.command_line import with_option_groups
 from wattline.contract.work import SHARE_POLICY
 from wattline_analyzer.core.options import (
     DEFAULT_SINCE,
+    NO_RUN_OR_RANGE,
     CarbonOption,
     ConnectionOptions,
     FormatOption,
@@ -228,9 +229,7 @@ def _divide(
 def _range(run_id: str | None, start: str | None, end: str | None) -> tuple[float, float] | None:
     """Return the time range in Unix seconds, None for a whole run. Raises typer.BadParameter."""
     if run_id is None and start is None:
-        raise typer.BadParameter(
-            "give --run-id (see: analyzer runs), or --start and --end of a time range"
-        )
+        raise typer.BadParameter(NO_RUN_OR_RANGE)
     if start is None and end is None:
         return None
     now_s = time.time()

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from wattline.contract.history import REQUESTS_FILE
 from wattline.contract.requests.stored import StoredColumns, unpack_columns
+from wattline_analyzer.core.runs.load import RunNotFoundError
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.sources.base import FetchError, SampleSource, is_there
 from wattline_analyzer.core.sources.history import HistorySource
@@ -213,7 +214,7 @@ def _pages(
             yield _page_columns(document["requests"])
             after = document["next"]
         elif response.status_code == 404 and str(document.get("detail")).startswith(_NO_RUN):
-            raise FetchError(f"no run {run_id} at {source.name}", "see: analyzer runs")
+            raise RunNotFoundError(f"no run {run_id!r} at {source.name}", "see: analyzer runs")
         elif "detail" in document:
             raise FetchError(
                 f"{source.name} has no requests of run {run_id}: {document['detail']}", _REMEDY

@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core.runs.load import last_scrapes
+from wattline_analyzer.core.runs.load import last_scrapes, run_not_found
 from wattline_analyzer.core.runs.scrapes import AHEAD_S, USUAL_INTERVAL_S
 from wattline_analyzer.core.sample_table import SampleTable, join_tables, last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
@@ -63,10 +63,7 @@ def _inactive_run(source: SampleSource, run_id: str, now_s: float) -> FetchError
     """
     scrapes = last_scrapes(source, now_s - _ENDED_WITHIN_S, now_s + AHEAD_S, run_id)
     if not scrapes:
-        days = _ENDED_WITHIN_S / 86_400
-        return FetchError(
-            f"no run {run_id!r} at {source.name} in the last {days:.0f} days", "see: analyzer runs"
-        )
+        return run_not_found(source, run_id, _ENDED_WITHIN_S, now_s)
     newest_s = max(row.t for row in scrapes)
     ends = last(
         source.fetch([m.RUN_END], {"run_id": run_id}, newest_s - _LOOK_BACK_S, newest_s + AHEAD_S),

@@ -133,7 +133,7 @@ def test_run_that_an_exporter_does_not_know_is_named():
     with (
         http_server(lambda _path, _parameters: Reply(404, body)) as (address, _),
         closing(PrometheusSource(f"http://{address}")) as exporter,
-        pytest.raises(FetchError, match=r"^no run r at .*; see: analyzer runs$"),
+        pytest.raises(FetchError, match=r"^no run 'r' at .*; see: analyzer runs$"),
     ):
         read_stored_requests(exporter, "r")
 

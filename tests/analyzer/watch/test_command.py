@@ -77,7 +77,7 @@ def test_watch_run_missing_in_the_first_poll_has_ended():
             "train-1",
             "run 'train-1' has no sample since .*: its exporter is down, or is not scraped; see: ",
         ),
-        (None, "train-2", "no run 'train-2' at .* in the last 30 days; see: analyzer runs"),
+        (None, "train-2", "no run 'train-2' at .* in the last 30 days; did you mean train-1"),
     ],
 )
 def test_watch_run_without_recent_samples_names_the_cause(tmp_path, end_s, run_id, cause):

@@ -17,6 +17,7 @@ from wattline_analyzer.core.runs.load import (
     Wait,
     duration_text,
     load_run,
+    run_not_found,
     wait_for_run_s,
     wait_for_scrape,
     wait_text,
@@ -54,10 +55,11 @@ def find_runs(
 
     search = _Search(source, wanted.text, matching, wanted.equal.get("run_id", ""))
     found = _found(search, since_s, clock, log)
+    if not found and search.run_id:
+        raise run_not_found(source, search.run_id, since_s, clock.now())
     if not found:
-        what = "no run" if search.run_id else "no run with"
         raise FetchError(
-            f"{what} {wanted.text} at {source.name} in the last {duration_text(since_s)}",
+            f"no run with {wanted.text} at {source.name} in the last {duration_text(since_s)}",
             "list runs and labels with: analyzer runs; search further back with --since",
         )
     return found

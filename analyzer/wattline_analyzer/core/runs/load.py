@@ -100,7 +100,7 @@ def load_run(
     """
     sight = _wait_for_end(source, run_id, since_s, clock, log)
     if not sight.rows:
-        raise _run_not_found(source, run_id, since_s, clock)
+        raise run_not_found(source, run_id, since_s, clock.now())
     own = _run_series(source, run_id, sight)
     ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
     began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
@@ -323,10 +323,12 @@ def _is_settled(sight: _Sight) -> bool:
     )
 
 
-def _run_not_found(
-    source: SampleSource, run_id: str, since_s: float, clock: Clock
+def run_not_found(
+    source: SampleSource, run_id: str, since_s: float, now_s: float
 ) -> RunNotFoundError:
-    now_s = clock.now()
+    """Return the error of an ID that no run in the `since_s` seconds up to now has, with the IDs
+    of other runs. Raises FetchError.
+    """
     there = last_scrapes(source, now_s - since_s, now_s + AHEAD_S)
     names = list(dict.fromkeys(row.labels["run_id"] for row in reversed(there)))
     cause = f"no run {run_id!r} at {source.name} in the last {duration_text(since_s)}"

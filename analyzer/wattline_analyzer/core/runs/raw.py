@@ -10,10 +10,11 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline_analyzer.core.downsample import Key, series_key
 from wattline_analyzer.core.fetch import SeriesRequest, fetch_parts
-from wattline_analyzer.core.runs.load import last_scrapes
+from wattline_analyzer.core.runs.load import last_scrapes, run_not_found
+from wattline_analyzer.core.runs.scrapes import AHEAD_S
 from wattline_analyzer.core.sample_table import RunFrames, SampleTable, join_tables, last
 from wattline_analyzer.core.samples import Series, clean
-from wattline_analyzer.core.sources.base import FetchError, SampleSource
+from wattline_analyzer.core.sources.base import SampleSource
 
 _OF_RUNS = tuple(metric for metric in m.METRICS if metric.name.startswith("wattline_run_"))
 _OF_NODES = tuple(metric for metric in m.METRICS if metric not in _OF_RUNS)
@@ -27,17 +28,14 @@ def fetch_whole_run(
     log: Callable[[str], None],
 ) -> Iterator[list[Series]]:
     """Yield the run's series, and its nodes' series from `margin_s` before to after it; `within` is
-    searched.
+    searched, up to AHEAD_S from now.
 
     Raises FetchError if the run is not there.
     """
     scrapes = last_scrapes(source, *within, run_id)
     if not scrapes:
-        raise FetchError(
-            f"no run {run_id!r} at {source.name} in the last "
-            f"{(within[1] - within[0]) / 86_400:.3g} days",
-            "see: analyzer runs, and --since",
-        )
+        now_s = within[1] - AHEAD_S
+        raise run_not_found(source, run_id, now_s - within[0], now_s)
     start_s, last_s = min(row.value for row in scrapes), max(row.t for row in scrapes)
     ends_s: dict[str, float] = {}
     for part in fetch_parts(
