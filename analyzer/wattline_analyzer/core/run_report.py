@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from wattline.contract.run import Run
+from wattline.contract.run import Run, RunDevice
 from wattline.contract.work import SHARE_POLICY
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import (
@@ -219,6 +219,8 @@ class RunEnergies:
     phases: tuple[ReportPhase, ...]
     from_raw_samples: Figure | None
     is_sampled: bool
+    unknown: tuple[RunDevice, ...] = ()
+    """Devices of the run whose energy is unknown; sums without them are lower limits."""
 
     @property
     def gpus(self) -> tuple[ReportDevice, ...]:
@@ -251,13 +253,19 @@ class RunEnergies:
     def integral_j(self) -> float | None:
         """The integral of the power of all GPUs; None where one of them is unknown."""
         known = [gpu.integral_j for gpu in self.gpus if gpu.integral_j is not None]
-        return math.fsum(known) if known and len(known) == len(self.gpus) else None
+        return math.fsum(known) if known and self._has_all_gpus(known) else None
 
     @property
     def net(self) -> Figure | None:
         """The energy of all GPUs above idle; None where one of them is unknown."""
         known = [gpu.net for gpu in self.gpus if gpu.net]
-        return sum_of_correlated(known) if known and len(known) == len(self.gpus) else None
+        return sum_of_correlated(known) if known and self._has_all_gpus(known) else None
+
+    def _has_all_gpus(self, values: Sequence[object]) -> bool:
+        """Return whether there is a value of each of the run's GPUs."""
+        return len(values) == len(self.gpus) and not any(
+            device.component == "gpu" for device in self.unknown
+        )
 
     @property
     def estimated(self) -> frozenset[str]:

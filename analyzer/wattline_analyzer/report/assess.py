@@ -211,6 +211,16 @@ def _missing_energy(frames: RunFrames) -> str:
     return f"{gpus}, and CPU energy is not readable"
 
 
+def _unknown_devices(run: Run, energies: RunEnergies) -> Iterator[Finding]:
+    """Yield a finding for each device that a sum of energies lacks."""
+    for device in energies.unknown:
+        gpu = run.gpu(device.device_id)
+        name = f"GPU {gpu.gpu}" if gpu else f"{device.component.upper()} {device.device_id}"
+        subject = f"{name} ({device.node})" if device.node else name
+        text = f"its energy is unknown: {device.energy_j.reason}; sums are lower limits"
+        yield Finding("warning", "energy_unknown", subject, text)
+
+
 def _run_findings(
     run: Run, times: RunTimes, energies: RunEnergies, frames: RunFrames
 ) -> Iterator[Finding]:
@@ -253,6 +263,8 @@ def _run_findings(
             "node"
         )
         yield Finding("warning", "no_energy", "", text)
+    if energies.devices:
+        yield from _unknown_devices(run, energies)
     if run.outcome in ("failed", "interrupted"):
         ended = "failed" if run.outcome == "failed" else "was interrupted"
         yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")

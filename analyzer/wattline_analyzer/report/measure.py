@@ -28,9 +28,13 @@ def run_energies(
     estimated = {device.component for device in devices if device.estimated}
     working = {phase.name for phase in run.phases if any(phase.work.values())}
     phases, findings = measurable_phases(tuple(_phases(run, estimated)), devices, working)
+    unknown = tuple(device for device in run.devices if device.energy_j.value is None)
     by_component: dict[str, Figure] = {
         component: sum_over_devices(
-            (_with_accuracy(device) for device in devices if device.component == component),
+            [
+                *(_with_accuracy(device) for device in devices if device.component == component),
+                *(device.energy_j for device in unknown if device.component == component),
+            ],
             is_sampled=is_sampled,
         )
         for component in COMPONENTS
@@ -43,9 +47,10 @@ def run_energies(
         by_component=by_component,
         phases=phases,
         from_raw_samples=sum_of_correlated(sampled)
-        if sampled and len(sampled) == len(gpus)
+        if sampled and len(sampled) == len(gpus) and not unknown
         else None,
         is_sampled=is_sampled,
+        unknown=unknown,
     )
     return energies, findings
 

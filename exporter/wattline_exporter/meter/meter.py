@@ -56,7 +56,6 @@ from wattline_exporter.meter.uncertainty import (
     bridge_tolerance_j,
     counter_delay_j,
     long_interval_j,
-    mark_at_totals,
     step_variance_j2,
     unknown_power_j,
 )
@@ -637,12 +636,12 @@ class DeviceMeter:
             self.state.pending_j,
         )
 
-    def mark(self, t_s: float) -> EnergyMark:
+    def mark(self, t_s: float) -> EnergyMark | None:
         """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time
-        on.
+        on. None before the first poll, when the energy is unknown.
         """
         if not self.polls:
-            return mark_at_totals(self.totals)
+            return None
         self._view = self._view or self._make_view()
         return self._view.mark(t_s)
 

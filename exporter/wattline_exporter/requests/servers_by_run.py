@@ -199,7 +199,8 @@ class Servers:
 
 
 def _energy_at(meter: DeviceMeter, t_s: float) -> float:
-    return meter.mark(t_s).joules
+    joules, _ = meter.energy_at(t_s)
+    return joules
 
 
 def _at_s(unix_s: float, now: ClockReading) -> float:

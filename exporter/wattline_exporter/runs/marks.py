@@ -34,6 +34,7 @@ DOUBTED_S = 8.0
 """Time after a run's end for which its counter is still compared with the power: it includes the
 load's end.
 """
+NEVER_READ = "not read during the run"
 SILENT_S = 30.0
 """Longest wait for a device that is silent around a mark: its counter may still show the energy."""
 
@@ -48,13 +49,17 @@ def take_marks(
     """Return the marks at `t_s`, none of them below the earlier marks `after`, so that energies add
     up exactly.
 
-    A `previous` mark is kept where the meter no longer has the polls around `t_s`.
+    A `previous` mark is kept where the meter no longer has the polls around `t_s`. A device without
+    a poll has no mark: its energy is unknown.
     """
     marks = dict(previous or {})
     for device in run.devices:
         meter = meters.get(device)
-        if meter is not None and not (device in marks and meter.polls.has_discarded(t_s)):
-            marks[device] = bounded_mark(run, device, meter.mark(t_s), meter.most_w, t_s)
+        if meter is None or (device in marks and meter.polls.has_discarded(t_s)):
+            continue
+        mark = meter.mark(t_s)
+        if mark is not None:
+            marks[device] = bounded_mark(run, device, mark, meter.most_w, t_s)
     return raise_marks(marks, after)
 
 
@@ -95,9 +100,10 @@ def mark_first_use(
 ) -> None:
     """Take the marks of GPUs that the run uses from `t_s` on, except those that other runs hold."""
     held = {device for other in others for device in other.measured()}
-    run.first_use |= {
-        gpu: meters[gpu].mark(t_s) for gpu in gpus if gpu in meters and gpu not in held
-    }
+    for gpu in gpus:
+        mark = meters[gpu].mark(t_s) if gpu in meters and gpu not in held else None
+        if mark is not None:
+            run.first_use[gpu] = mark
 
 
 def bound_first_use(run: RunRecord, device: Device, share_j: float) -> None:
@@ -185,14 +191,12 @@ def finish(run: RunRecord, meters: Meters) -> None:
     for device in run.measured():
         meter = meters.get(device)
         latest = meter.latest if meter else None
-        if latest is None or latest.after_s < run.end_s:
-            read = (
-                f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
-            )
+        if latest is None:
+            run.note(f"{device.kind} {device.id}: {NEVER_READ}; its energy is unknown")
+        elif latest.after_s < run.end_s:
             run.note(
-                f"{device.kind} {device.id}: {read} the run's end; its energy after that is "
-                "missing, and the "
-                "uncertainty includes it"
+                f"{device.kind} {device.id}: last read {run.end_s - latest.after_s:.1f} s before "
+                "the run's end; its energy after that is missing, and the uncertainty includes it"
             )
     if lacks_gpu(run):
         run.note(NO_GPU_FOUND)

@@ -18,10 +18,17 @@ from wattline.contract.run import (
     sensor_limits_j,
 )
 from wattline.contract.work import is_shared
-from wattline.figures import Figure, sum_of_one_job
+from wattline.figures import Figure, sum_of_one_job, unknown
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between, energy_so_far
-from wattline_exporter.runs.marks import SETTLED_S, Meters, bounded_mark, lacks_gpu, take_marks
+from wattline_exporter.runs.marks import (
+    NEVER_READ,
+    SETTLED_S,
+    Meters,
+    bounded_mark,
+    lacks_gpu,
+    take_marks,
+)
 from wattline_exporter.runs.run_record import (
     Cut,
     Marks,
@@ -86,15 +93,21 @@ def _devices(
     *,
     has_intervals: bool,
 ) -> Iterator[RunDevice]:
-    """Yield the devices with an energy, by component; without `has_intervals` their half-widths are
-    unknown.
+    """Yield the devices by component; without `has_intervals` their half-widths are unknown.
+
+    Until the marks at the run's start are final, only those with an energy are known.
     """
+    is_known = run.begin_settled or has_intervals
+    shown = dict.fromkeys([*energies, *(run.measured() if is_known else ())])
     counted = [
         (COMPONENTS.index(device.component), device)
-        for device in energies
+        for device in shown
         if device.component is not None
     ]
     for component, device in sorted(counted, key=lambda one: one[0]):
+        if device not in energies:
+            yield RunDevice(COMPONENTS[component], device.id, unknown(NEVER_READ))
+            continue
         energy = energies[device]
         observed_s = _observed_s(run, meters.get(device), now_s)
         is_divided = device in run.attributed_j and _is_shared(run, device, energy)
@@ -124,6 +137,9 @@ def _phase(run: RunRecord, phase: PhaseTotal) -> RunPhase:
             if not run.final_settled:
                 energy_j = Figure(energy_j.number)
             parts.setdefault(device.component, []).append(energy_j)
+    for device in measured - phase.joules.keys() if run.final_settled else ():
+        if device.component in parts:
+            parts[device.component].append(unknown(NEVER_READ))
     return RunPhase(
         name=phase.name,
         started_at=phase.started_at,

@@ -51,8 +51,8 @@ def test_mark_silent_sensor_extrapolates_only_the_interval():
     assert mark.joules + mark.half_width_j >= 3_000.0
 
 
-def test_mark_without_polls_is_zero():
-    assert DeviceMeter().mark(5.0).joules == 0.0
+def test_mark_without_polls_is_unknown():
+    assert DeviceMeter().mark(5.0) is None
 
 
 def test_mark_unpolled_pauses_widen_the_interval():

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 
 from wattline.contract.api import NO_GPU_FOUND, RunGpu
+from wattline.figures import unknown
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.totals import ZERO_TOTALS, MeterTotals
 from wattline_exporter.meter.uncertainty import mark_at_totals
@@ -115,6 +116,30 @@ def test_energy_so_far_is_known_from_the_first_second():
         [energy.number * (1 / ratio - 1) for ratio in (1.03, 0.91)]
     )
     assert run_with_figures(run, meters, BEGIN_S + 0.5, None).devices == ()
+
+
+def test_energy_of_a_gpu_that_is_not_read_in_the_run_is_unknown():
+    """The other one is read at 300 W for 2 s, so that both used at least 600 J."""
+    other = Device("gpu", "GPU-2")
+    gpus = {each.id: RunGpu(str(n), each.id, "test") for n, each in enumerate((GPU, other))}
+    run = record(devices=[GPU, other], gpus=gpus)
+    meters = {GPU: DeviceMeter(), other: DeviceMeter()}
+    for step in range(81):
+        t_s = BEGIN_S - 5 + step / 10
+        meters[GPU].push(Poll(GPU, t_s, t_s, 300.0 * t_s, 300.0, 300.0))
+    run.begin = marks.take_marks(run, meters, BEGIN_S, {})
+    run.cuts.append(Cut(BEGIN_S, "measure", marks=run.begin))
+    run.end_s, run.ended_at, run.outcome = BEGIN_S + 2.0, run.started_at + 2.0, "ok"
+    marks.finish(run, meters)
+
+    ended = run_with_figures(run, meters, BEGIN_S + 3.0, None)
+
+    first, second = ended.devices
+    assert first.energy_j.number == pytest.approx(600.0, abs=first.energy_j.known_half_width)
+    assert second.energy_j == unknown("not read during the run")
+    assert ended.energy("gpu").state == "partial"
+    assert ended.phases[0].energies_j["gpu"].state == "partial"
+    assert ended.notes == ("gpu GPU-2: not read during the run; its energy is unknown",)
 
 
 def test_run_on_no_gpu_is_noted_after_a_minute_while_it_runs():

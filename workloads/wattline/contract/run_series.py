@@ -117,6 +117,8 @@ def from_rows(rows: Iterable[SeriesRow], node: str = "") -> Run:
     which the names of the GPUs and the limits of their sensors are known. Devices and phases have
     the order of their first rows.
 
+    A GPU of an ended run without series of its energy is a device whose energy is unknown.
+
     Series do not say all of a run. `notes`, `simulation`, `settled_until` and reasons are lost. An
     energy without a value is unknown, and one of a phase is left out. A partial energy is known,
     with its covered ratio; an interval that is not symmetric is unknown. Without starts of a phase,
@@ -191,7 +193,10 @@ class _SeriesReader:
                 if name.startswith(_LABEL)
             },
             gpus=self._gpus(),
-            devices=tuple(self._device(key, node, duration_s) for key in self._devices),
+            devices=tuple(
+                self._device(key, node, duration_s)
+                for key in self._all_devices(is_ended=ended_at is not None)
+            ),
             phases=tuple(self._phase(name, started_at) for name in self._phases),
             work=self._by(m.RUN_WORK, "unit"),
             work_unit=self._text(m.RUN_WORK_UNIT, "unit"),
@@ -205,6 +210,16 @@ class _SeriesReader:
             ),
             power_max_w=self._power_max_w,
         )
+
+    def _all_devices(self, *, is_ended: bool) -> Iterator[_DeviceKey]:
+        """Yield the devices with series, and the other GPUs of an ended run: their energy is
+        unknown.
+        """
+        yield from self._devices
+        for row in self._rows[m.RUN_GPU_INFO.name] if is_ended else ():
+            key = _DeviceKey("gpu", row.labels["uuid"])
+            if key not in self._devices:
+                yield key
 
     def _gpus(self) -> tuple[RunGpu, ...]:
         gpus = {

@@ -178,6 +178,17 @@ def test_run_of_rows_without_a_start_is_refused():
         from_rows(rows)
 
 
+def test_run_of_rows_of_a_gpu_without_series_has_an_unknown_energy():
+    """The run has a second GPU, of which only the name is known: at least 600 J."""
+    second = SeriesRow(m.RUN_GPU_INFO, {**OWN, "gpu": "1", "uuid": "GPU-1"}, 1.0)
+
+    run = from_rows([*ROWS, second])
+
+    assert [device.device_id for device in run.devices] == ["GPU-0", "GPU-1"]
+    assert (run.energy("gpu").state, run.energy("gpu").value) == ("partial", 600.0)
+    assert run.unit_energy("steps") is None
+
+
 def test_run_of_rows_of_an_unknown_component_is_refused():
     rows = [*ROWS, SeriesRow(m.RUN_ENERGY, {**DEVICE, "component": "npu"}, 1.0)]
 
@@ -267,11 +278,19 @@ def end(run, ended_at, outcome):
 ANY_RUN = RUNS | st.builds(end, RUNS, JOULES, st.sampled_from(OUTCOMES))
 
 
+LOST = unknown("the exporter has no series of this energy")
+
+
 def in_series(run):
     """Return what the series say of a run; see `from_rows`."""
+    present = {device.device_id for device in run.devices if device.component == "gpu"}
+    others = [gpu.uuid for gpu in run.gpus if gpu.uuid not in present and run.ended_at is not None]
     return replace(
         run,
-        devices=tuple(device_in_series(run, device) for device in run.devices),
+        devices=(
+            *(device_in_series(run, device) for device in run.devices),
+            *(RunDevice("gpu", uuid, LOST) for uuid in others),
+        ),
         phases=tuple(phase_in_series(run, phase) for phase in run.phases),
         settled_until=None,
         notes=(),
@@ -282,8 +301,7 @@ def in_series(run):
 def device_in_series(run, device):
     energy = device.energy_j
     if energy.value is None:
-        lost = unknown("the exporter has no series of this energy")
-        return replace(device, energy_j=lost, attributed_j=None)
+        return replace(device, energy_j=LOST, attributed_j=None)
     bias = None
     if device.device_id == "GPU-0":  # the other one is simulated
         bias = gpu_limits_j(energy.value, "NVIDIA H100", "Hopper")
