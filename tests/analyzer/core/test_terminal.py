@@ -200,6 +200,7 @@ def test_terminal_report_rates_name_their_period(tmp_path):
     """
     run = NodeRun(
         phases={"warmup": (5.0, 1_000.0), "measure": (15.0, 5_000.0)},
+        phase_uncertainty_j=10.0,
         phase_work={"measure": {"generated_tokens": 900.0}},
         work={"generated_tokens": 900.0, "steps": 100.0},
         results={"tokens_per_second": 61.0},
