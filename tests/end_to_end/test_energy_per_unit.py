@@ -101,6 +101,7 @@ PHASED = NodeRun(
     end_s=START_S + DURATION_S,
     work={"steps": STEPS},
     phases=PHASES,
+    phase_uncertainty_j=10.0,
     phase_work={"measure": {"steps": STEPS}},
 )
 PER_STEP_J = POWER_W * (DURATION_S - LOAD_S) / STEPS
@@ -356,7 +357,7 @@ def test_runner_last_line_has_the_unit_of_the_job():
     )
     *_, line = summary_lines(answer, "ok", None)
 
-    assert ", 20 J per verdict; wattline report" in line
+    assert ", 20.00 J per verdict; wattline report" in line
 
 
 def test_runner_shared_gpu_prints_the_attributed_share():
@@ -379,6 +380,6 @@ def test_runner_shared_gpu_prints_the_attributed_share():
     line = next(iter(summary_lines(answer, "ok", None)))
 
     assert line.startswith(
-        "10 J per generated token over the whole run, attributed to it, since others used its GPUs "
-        "as well (15 "
+        "10.00 J per generated token over the whole run, attributed to it, since others used its "
+        "GPUs as well (15.00 "
     )
