@@ -209,7 +209,7 @@ def test_terminal_report_rates_name_their_period(tmp_path):
 
     assert "900 generated tokens, 60.00 generated tokens/s during the phase measure" in text
     assert "each unit is divided into the same energy" in text
-    assert "5.6 J per generated token during the phase measure" in text
+    assert "5.6 ± 0.4 J per generated token during the phase measure" in text
     assert "100 steps, 5.000 steps/s over the whole run" in text
     assert "Units per second of the run" in text
     assert "45.00/s" in text
