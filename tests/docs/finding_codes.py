@@ -62,6 +62,10 @@ MEANINGS = {
     "divided": "Other processes used the device during the run; the attributed share is reported "
     "as well.",
     "duplicate_samples": "A series has two different values at one time; the first one counts.",
+    "emissions_left_out": "A node of the run has no carbon intensity, so that the recorded "
+    "emissions of a component are not those of the run.",
+    "energy_unknown": "No reading of a device of the run is known. The energies of its component "
+    "and of the run are lower limits, and energies per unit are unknown.",
     "estimate": "The CPU energy is an estimate from utilization; its uncertainty is not known.",
     "gap": "Samples are missing; a counter bridges the gap, an integral leaves it out.",
     "gpu0_only": "The imported file holds the power of GPU 0 only.",

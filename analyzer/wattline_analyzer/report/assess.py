@@ -265,6 +265,8 @@ def _run_findings(
         yield Finding("warning", "no_energy", "", text)
     if energies.devices:
         yield from _unknown_devices(run, energies)
+    for note in run.notes:  # series have none: those of `combine`
+        yield Finding("warning", "emissions_left_out", "", note)
     if run.outcome in ("failed", "interrupted"):
         ended = "failed" if run.outcome == "failed" else "was interrupted"
         yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")

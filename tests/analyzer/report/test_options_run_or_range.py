@@ -100,7 +100,7 @@ def test_request_parses_labels_and_rapl_ranges():
         ({"run_id": "x", "start": "-1h"}, "give one of them"),
         ({"end": "now"}, "also give --start"),
         ({"run_id": "x", "tokens": "vllm"}, "--tokens is for a time range"),
-        ({}, "give --run-id"),
+        ({}, "give its ID"),
         ({"start": "yesterday"}, "'yesterday' is neither a date nor a Unix time"),
         ({"start": "-1y"}, "--start: expected a duration above 0 in s, m, h or d"),
         ({"start": "-1h", "end": "-2h"}, "--end is not after --start"),

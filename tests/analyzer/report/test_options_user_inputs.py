@@ -44,7 +44,7 @@ def test_report_pue_and_price_are_used_and_invalid_values_rejected(analyzer, ste
             "--lifetime-years: expected at least 0.01, such as 4",
         ),
         (["--carbon", "1e308"], "less than or equal to 5000"),
-        (["--carbon", "nan"], "'--carbon'"),
+        (["--carbon", "nan"], "--carbon"),
         (
             ["--restate", "gb", "--restate", "static:GB"],
             "--restate: average intensities of several providers cannot be added; name one",

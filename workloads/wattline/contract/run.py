@@ -506,7 +506,8 @@ def combine(runs: Sequence[Run]) -> Run:
 
     Durations of the run and of its phases are the longest ones, since the clocks of nodes may
     disagree. The outcome is the worst. Energies of a phase add as those of one job; work and
-    emissions add. The parts must not have a device in common: see `node_aliases`.
+    emissions add. Emissions of a component are left out, with a note, where a node has none of
+    them. The parts must not have a device in common: see `node_aliases`.
 
     Raises ValueError without parts.
     """
@@ -538,7 +539,7 @@ def combine(runs: Sequence[Run]) -> Run:
         settled_until=min(settled, default=None),
         emissions=_combined_emissions(runs),
         power_max_w={uuid: watts for run in runs for uuid, watts in run.power_max_w.items()},
-        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        notes=tuple(_combined_notes(runs)),
         simulation=next((run.simulation for run in runs if run.simulation), None),
     )
 
@@ -583,11 +584,38 @@ def _phase_energies(name: str, component: str, runs: Sequence[Run]) -> Iterator[
 
 
 def _combined_emissions(runs: Sequence[Run]) -> tuple[Emissions, ...]:
+    """Return the sums of emissions, without those that a node lacks: see `_lacking_emissions`."""
+    lacking = _lacking_emissions(runs)
     grams: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         for one in run.emissions:
-            grams[one.component, one.basis, one.quality].append(one.grams)
+            if (one.component, one.basis) not in lacking:
+                grams[one.component, one.basis, one.quality].append(one.grams)
     return tuple(Emissions(*kind, math.fsum(parts)) for kind, parts in grams.items())
+
+
+def _lacking_emissions(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Return the pairs of component and basis whose emissions are not those of the whole run, since
+    a node has the component, and no intensity of that basis.
+    """
+    known = [{(one.component, one.basis) for one in run.emissions} for run in runs]
+    return [
+        kind
+        for kind in dict.fromkeys(kind for each in known for kind in sorted(each))
+        if any(
+            kind[0] in run.components and kind not in each
+            for run, each in zip(runs, known, strict=True)
+        )
+    ]
+
+
+def _combined_notes(runs: Sequence[Run]) -> Iterator[str]:
+    yield from dict.fromkeys(note for run in runs for note in run.notes)
+    for component, basis in _lacking_emissions(runs):
+        yield (
+            f"emissions of the {component.upper()} by {basis} intensity are left out: not every "
+            "node has a carbon intensity"
+        )
 
 
 def _most_declared(runs: Sequence[Run]) -> str | None:

@@ -558,7 +558,6 @@ def test_combine_adds_energy_work_and_emissions():
     assert run.work == {"steps": 40.0, "images": 5.0}
     assert run.emissions == (
         Emissions("gpu", "average", "actual", 0.7),
-        Emissions("cpu", "average", "actual", 1),
         Emissions("gpu", "average", "forecast", 0.125),
     )
 
@@ -577,7 +576,26 @@ def test_combine_joins_labels_results_and_notes():
 
     assert run.labels == {"rank": "0", "model": "gpt2"}
     assert run.results == {"loss": 0.5, "accuracy": 0.75}
-    assert run.notes == ("a note", "another note")
+    assert run.notes == ("a note", "another note", CPU_LEFT_OUT)
+
+
+CPU_LEFT_OUT = (
+    "emissions of the CPU by average intensity are left out: not every node has a carbon intensity"
+)
+"""Only node b has a CPU, and its series lack their emissions."""
+
+
+def test_combine_emissions_of_one_node_are_not_those_of_the_run():
+    """1 kWh on each node, 400 g on the first one: the second one has another basis, or none."""
+    marginal = Emissions("gpu", "marginal", "actual", 100.0)
+    first = replace(NODE_A, emissions=(Emissions("gpu", "average", "actual", 400.0),), notes=())
+
+    for others in ((), (marginal,)):
+        run = combine([first, replace(NODE_B, emissions=others, notes=())])
+
+        assert run.emissions == ()
+        assert run.emissions_g.value is None
+        assert run.notes[0] == CPU_LEFT_OUT.replace("CPU", "GPU")
 
 
 def test_combine_phase_has_longest_duration_and_energy_of_all():
