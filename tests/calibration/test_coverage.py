@@ -1,11 +1,13 @@
 """Coverage of all intervals: few new draws of each, and the stored results of many."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import bdtr
 
-from tests.calibration import margins, shares
+from tests.calibration import margins, shares, windows
 from tests.calibration.coverage import (
     LEVELS,
     RANK_SHARES,
@@ -22,6 +24,13 @@ from tests.calibration.margins import MarginDraw, summarize_margins
 from tests.calibration.sensors import Conditions
 from tests.calibration.shares import TITLES, measure_shares
 from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored, stored_rows
+from tests.calibration.windows import (
+    Condition,
+    WindowDraw,
+    conditions,
+    measure_windows,
+    summarize_windows,
+)
 from wattline_exporter.simulation import Constant, Ramp
 
 DRAWS = 40
@@ -169,3 +178,56 @@ def test_stored_margins_have_each_class_of_each_sensor():
     assert [(row["sensor"], row["class"]) for row in stored_rows(margins.RESULTS)] == [
         (sensor, name) for sensor in margins.TITLES for name in margins.CLASSES
     ]
+
+
+WINDOW_CLASSES = (
+    ("instant 25 ms, average 1 s", 1.0),
+    ("instant 25 ms, average 1 s", 17.3),
+    ("instant 100 ms, average 1 s", 1.1),
+    ("instant 100 ms, average 100 ms", 1.0),
+    ("instant 100 ms, average 100 ms", 2.0),
+    ("instant 100 ms, average 100 ms", 17.3),
+    ("average 100 ms", 2.1),
+)
+MOST_TIMES_NEEDED = 3.5
+
+
+@pytest.mark.parametrize(("title", "updates"), WINDOW_CLASSES)
+def test_windows_intervals_contain_the_truth_and_are_not_too_wide(title, updates):
+    """Runs of 3 s. The half-width is compared with the error that 95 % of them do not exceed."""
+    sensor = next(one for one in windows.SENSORS if one.title == title)
+    condition = Condition(sensor, updates, 3.0)
+
+    draws = measure_windows(random.Random(f"windows {title} {updates} 11"), condition, DRAWS)
+
+    inside = sum(abs(draw.error_j) <= draw.half_width_j for draw in draws)
+    assert bdtr(inside, len(draws), 0.93) > 1e-3
+    assert summarize_windows(draws)["median_times_needed"] < MOST_TIMES_NEEDED
+
+
+def test_windows_summary_compares_half_widths_with_the_quantile_of_the_error():
+    """Errors of 0 to 100 J, of which 95 J is the 95 % quantile, and half-widths of 95 or 190 J."""
+    draws = [WindowDraw(float(error), 95.0 if error < 50 else 190.0) for error in range(101)]
+
+    assert summarize_windows(draws) == {
+        "runs": 101,
+        "coverage": 1.0,
+        "half_width_j": 142.97,  # (50 · 95 + 51 · 190) / 101
+        "median_half_width_j": 190.0,
+        "needed_j": 95.0,
+        "times_needed": 1.5,
+        "median_times_needed": 2.0,
+    }
+
+
+def test_stored_windows_have_each_class():
+    assert [
+        {key: row[key] for key in condition.key}
+        for condition, row in zip(conditions(), stored_rows(windows.RESULTS), strict=True)
+    ] == [condition.key for condition in conditions()]
+
+
+def test_stored_windows_contain_the_truth_in_each_class():
+    too_few = [row for row in stored_rows(windows.RESULTS) if row["coverage"] < 0.93]
+
+    assert too_few == []
