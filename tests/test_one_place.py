@@ -29,9 +29,8 @@ DIVISION = "exporter/wattline_exporter/requests/division"
 HOMES_OF_SUMS = {
     "workloads/wattline/figures.py": "sums of figures",
     "exporter/wattline_exporter/meter/uncertainty.py": "errors between two marks of one device",
-    f"{DIVISION}/divide.py": "errors of the division, in arrays",
+    f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
     f"{DIVISION}/roles.py": "errors of the division over prefill and decode servers",
-    f"{DIVISION}/sums.py": "errors of the division, in arrays",
 }
 HOMES_OF_ZEROS = {
     f"{DIVISION}/roles.py": "slots of samples, whose errors at the edges are not estimated",

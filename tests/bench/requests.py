@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from tests.bench.figures import Figure
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import divide_all
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
 
 SLOTS, RATE = 172_800, 50.0
@@ -57,7 +57,7 @@ def traffic(slots: int, rng: np.random.Generator) -> tuple[RequestSpans, EnergyS
 def main() -> None:
     spans, slots = traffic(SLOTS, np.random.default_rng(1))
     begun_s = time.process_time()
-    found = divide_energy(spans, slots)
+    found = divide_all(spans, slots)
     cpu_s = time.process_time() - begun_s
     difference_j = float(found.total_j.sum()) + found.unassigned_j - float(slots.joules.sum())
     if abs(difference_j) > 1e-9 * float(slots.joules.sum()):

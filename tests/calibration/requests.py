@@ -23,8 +23,9 @@ from tests.exporter.requests.division.server import (
 )
 from tests.exporter.requests.division.traffic import TRAFFIC
 from wattline_exporter.attribution.idle_level import IDLE_S, IdleLevel
-from wattline_exporter.requests.division.divide import EnergyPart, Role, divide_energy
-from wattline_exporter.requests.division.pieces import FloatArray, amounts_at
+from wattline_exporter.requests.division.arrays import FloatArray, amounts_at
+from wattline_exporter.requests.division.division import EnergyPart, divide_all
+from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.roles import divide_roles
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans, with_first_tokens
 
@@ -74,7 +75,7 @@ def _divided(seed: int, traffic: str | None, loads: tuple[float, float]) -> _Div
     traffic = traffic or str(rng.choice(list(TRAFFIC)))
     served = serve(rng, traffic, log_uniform(rng, *loads), SECONDS, draw_law(rng))
     slots = _slots(served, rng)
-    found = divide_energy(served.spans, slots)
+    found = divide_all(served.spans, slots)
     decode_j = float(served.shapley_j.sum()) - served.prefill_j
     first_s, last_s = served.energy_j(slots.edges_s[[0, -1]])
     seconds = float(slots.edges_s[-1] - slots.edges_s[0])
@@ -105,7 +106,7 @@ def _groups(group_of: GroupOf, seed: int) -> list[Draw]:
         rng, str(rng.choice(list(TRAFFIC))), log_uniform(rng, *LOADS), SECONDS, draw_law(rng)
     )
     _, numbers = np.unique(group_of(rng, served.spans), return_inverse=True)
-    found = divide_energy(served.spans, _slots(served, rng), groups=numbers.astype(np.int32))
+    found = divide_all(served.spans, _slots(served, rng), groups=numbers.astype(np.int32))
     count = len(found.group_half_j)
     true_j, found_j = (
         amounts_at(numbers, each, count) for each in (served.shapley_j, found.dynamic_j)
@@ -118,7 +119,7 @@ def _one_at_a_time(rng: np.random.Generator) -> list[Draw]:
     served = serve_one_at_a_time(
         rng, str(rng.choice(list(TRAFFIC))), SECONDS, float(rng.choice(POWERS)), draw_law(rng)
     )
-    found = divide_energy(served.spans, _slots(served, rng))
+    found = divide_all(served.spans, _slots(served, rng))
     true_j = served.shapley_j + IDLE_W * (served.spans.ended_s - served.spans.arrived_s)
     return _requests(rng, true_j, found.total_j, found.half_j)
 
@@ -150,7 +151,7 @@ def _untimed(part: float, rng: np.random.Generator) -> list[Draw]:
     )
     first_s = np.where(rng.random(len(served.spans)) < part, np.nan, served.spans.first_token_s)
     spans, untimed = with_first_tokens(replace(served.spans, first_token_s=first_s))
-    found = divide_energy(spans, _slots(served, rng), untimed=untimed)
+    found = divide_all(spans, _slots(served, rng), untimed=untimed)
     return _requests(rng, served.shapley_j, found.dynamic_j, found.half_j)
 
 

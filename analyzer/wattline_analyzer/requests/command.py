@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from wattline_analyzer.requests.energy import ServerEnergy
     from wattline_analyzer.requests.report import RequestEnergyReport
     from wattline_analyzer.requests.table import Grouping, RequestTable
-    from wattline_exporter.requests.division.divide import RequestEnergies, Role
+    from wattline_exporter.requests.division.division import RequestEnergies
+    from wattline_exporter.requests.division.model import Role
 
 COMMAND = {
     "name": "requests",
@@ -205,7 +206,7 @@ def _divide(
     `grouping` has the groups of the `counted` ones (N,); the others are in one further group.
     """
     from wattline_analyzer.requests.part import with_others
-    from wattline_exporter.requests.division.divide import divide_energy
+    from wattline_exporter.requests.division.division import divide_all
     from wattline_exporter.requests.division.roles import divide_role, divide_roles
 
     groups = grouping.numbers if counted is None else with_others(grouping.numbers, counted)
@@ -214,7 +215,7 @@ def _divide(
             return divide_roles(table.spans, server.roles, groups)
         if (only := table.only_role) is not None:
             return divide_role(table.spans, server.slots, only, groups)
-        return divide_energy(table.spans, server.slots, untimed=table.untimed, groups=groups)
+        return divide_all(table.spans, server.slots, untimed=table.untimed, groups=groups)
     except ValueError as error:
         remedy = (
             "measure a longer load, or report requests to the exporter and ask it before it stops: "

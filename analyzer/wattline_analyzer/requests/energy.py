@@ -24,7 +24,7 @@ from wattline_analyzer.requests.notes import gap_notes, run_notes, server_note
 from wattline_analyzer.requests.other_work import working_runs
 from wattline_analyzer.requests.part import MeasuredPart
 from wattline_analyzer.requests.shares import fetch_runs_on_gpu
-from wattline_exporter.requests.division.divide import Role
+from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import EnergySlots
 
 MAX_DIFFERENCE, MAX_AGE_S = 0.01, 0.5

@@ -16,7 +16,7 @@ from wattline_analyzer.core.sample_table import last, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.requests.shares import OwnEnergy, RunsOnGpu
-from wattline_exporter.requests.division.load import quotient
+from wattline_exporter.requests.division.arrays import quotient
 from wattline_exporter.requests.division.spans import EnergySlots
 
 MAX_SLOT_S = 2.0

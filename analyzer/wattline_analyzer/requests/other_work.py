@@ -11,7 +11,7 @@ from wattline.contract.work import SHARE_POLICY
 from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
 from wattline_analyzer.core.sample_table import rows_of, samples
 from wattline_analyzer.core.sources.base import SampleSource
-from wattline_exporter.requests.division.load import union_s
+from wattline_exporter.requests.division.pace import union_s
 from wattline_exporter.requests.division.spans import (
     IDLE_RATIO,
     MIN_QUIET_S,

@@ -25,7 +25,7 @@ from wattline_analyzer.core.tables import (
 )
 from wattline_analyzer.requests.report import RequestEnergyReport, interval_of
 from wattline_analyzer.requests.table import PERCENTILES, RequestGroup
-from wattline_exporter.requests.division.divide import EnergyPart
+from wattline_exporter.requests.division.division import EnergyPart
 
 _CHUNK = 500_000
 _LARGE_J = 1e6

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestTable
-from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies
-from wattline_exporter.requests.division.load import DividedEnergy
+from wattline_exporter.requests.division.division import DividedEnergy, EnergyPart, RequestEnergies
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j
-from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies
+from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
 
 
 @dataclass(frozen=True, slots=True)

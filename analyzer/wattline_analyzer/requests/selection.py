@@ -12,7 +12,7 @@ from wattline_analyzer.requests.loaded_run import range_text
 from wattline_analyzer.requests.other_work import other_work_note
 from wattline_analyzer.requests.part import MeasuredPart
 from wattline_analyzer.requests.table import RequestTable
-from wattline_exporter.requests.division.pieces import Mask
+from wattline_exporter.requests.division.arrays import Mask
 from wattline_exporter.requests.division.spans import EnergySlots
 
 _REMEDY = (

@@ -17,8 +17,7 @@ from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch,
 from wattline_analyzer.core.sample_table import rows_of, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
 from wattline_analyzer.core.sources.base import SampleSource
-from wattline_exporter.requests.division.load import quotient
-from wattline_exporter.requests.division.pieces import IntArray, Mask, amounts_at
+from wattline_exporter.requests.division.arrays import IntArray, Mask, amounts_at, quotient
 
 _REPORTED_S = 15.0
 """Longest time from the instant at which a run's requests have a part of a GPU to the sample with

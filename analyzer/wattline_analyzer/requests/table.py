@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wattline_analyzer.core.samples import FloatArray
-from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies, Role
+from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
+from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)

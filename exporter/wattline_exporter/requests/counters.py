@@ -14,8 +14,8 @@ from wattline.contract.metrics import Metric
 from wattline_exporter.sensors.readings import NativeBuckets, Reading, ReadingKey
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mask
     from wattline_exporter.requests.division.columns import LabelSet
-    from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask
 
 BUCKETS_J = (
     0.1,
@@ -124,7 +124,7 @@ class RequestCounters:
         """
         import numpy as np
 
-        from wattline_exporter.requests.division.pieces import amounts_at
+        from wattline_exporter.requests.division.arrays import amounts_at
 
         sets, buckets = len(self._numbers), len(BUCKETS_J) + 1
         measured, known_j = numbers[is_measured], joules[is_measured]

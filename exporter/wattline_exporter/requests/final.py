@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 from wattline_exporter.requests.division.columns import as_items
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray
 
 OPEN_TYPE = np.dtype(
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattline_exporter.requests.division.pieces import IntArray, Mask
+from wattline_exporter.requests.division.arrays import IntArray, Mask
 
 _LEAST_SLOTS = 64
 _MOST_FULL = 0.4

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from wattline_exporter.sensors.readings import ClockReading, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from wattline_exporter.requests.division.arrays import IntArray, Mask
     from wattline_exporter.requests.division.columns import RequestColumns
-    from wattline_exporter.requests.division.pieces import IntArray, Mask
     from wattline_exporter.requests.id_table import IdTable
 
 MAX_HELD = 200_000

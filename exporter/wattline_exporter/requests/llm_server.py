@@ -14,12 +14,11 @@ import numpy as np
 from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.device_loads import GpuUse
 from wattline_exporter.meter.meter import DeviceMeter
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
+from wattline_exporter.requests.division.division import SLOT_S, DividedRequests, Division
 from wattline_exporter.requests.division.model import MIN_FIT_SLOTS
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray
 from wattline_exporter.requests.division.spans import RequestSpans
-from wattline_exporter.requests.division.streaming import SLOT_S, StreamingDivision
-from wattline_exporter.requests.division.sums import DividedRequests
 from wattline_exporter.requests.final import (
     ENERGY_FIELDS,
     FINAL_TYPE,
@@ -76,7 +75,7 @@ class Server:
         energy_at: EnergyAt,
         others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
-        self._division, self._window_s = StreamingDivision(window_s, OPEN_TYPE), window_s
+        self._division, self._window_s = Division(window_s, OPEN_TYPE), window_s
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
         self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
         self._gaps = Gaps()

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.requests.division.pieces import FloatArray
+from wattline_exporter.requests.division.arrays import FloatArray
 
 PAUSE_S = 3.0
 """Time without polls from which the power in it is a mean: a GPU is polled each second, or faster.

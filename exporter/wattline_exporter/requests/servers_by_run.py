@@ -19,7 +19,7 @@ from wattline_exporter.requests.views import SHARED_NOTE
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, RunDevices, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
-    from wattline_exporter.requests.division.pieces import FloatArray
+    from wattline_exporter.requests.division.arrays import FloatArray
     from wattline_exporter.requests.llm_server import Meters, Server
 
 MAX_SERVERS = 64

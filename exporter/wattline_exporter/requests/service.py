@@ -47,8 +47,8 @@ from wattline_exporter.storage.state_file import StateError, storage_remedy
 if TYPE_CHECKING:  # numpy is imported with the first request
     import numpy as np
 
+    from wattline_exporter.requests.division.arrays import IntArray
     from wattline_exporter.requests.division.columns import RequestColumns
-    from wattline_exporter.requests.division.pieces import IntArray
     from wattline_exporter.requests.division.spans import RequestSpans
     from wattline_exporter.requests.final import FinalEnergies, FinalEnergy
 

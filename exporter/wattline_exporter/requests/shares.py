@@ -16,7 +16,7 @@ from wattline_exporter.requests.members import Member, Membership
 from wattline_exporter.sensors.readings import Device
 
 if TYPE_CHECKING:  # numpy is imported with the first request
-    from wattline_exporter.requests.division.pieces import FloatArray
+    from wattline_exporter.requests.division.arrays import FloatArray
     from wattline_exporter.requests.meter_history import EnergyHistory
 
 KEPT_S = 600.0

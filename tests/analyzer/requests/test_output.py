@@ -14,7 +14,7 @@ from wattline_analyzer.requests.output import (
     share_text,
 )
 from wattline_analyzer.requests.table import RequestGroup
-from wattline_exporter.requests.division.divide import EnergyPart
+from wattline_exporter.requests.division.division import EnergyPart
 from wattline_exporter.requests.division.spans import RequestSpans
 
 

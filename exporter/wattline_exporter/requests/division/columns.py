@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mask
 from wattline_exporter.requests.division.spans import RequestSpans, with_first_tokens
 
 _MANY = 200

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattline_exporter.requests.division.load import TERMS, quotient
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray, quotient
 
+TERMS = ("prefill_token", "context_token", "decode_step", "generated_token")
+"""Terms of the energy model: a prefilled token, a token of context that a generated token attends
+to, a step of all requests in progress, which they share equally, and a generated token.
+"""
+CONTEXT = TERMS.index("context_token")
 SHARED_STEP = (0, 1, 2)
 """Terms of the model: prefilled tokens, context, and decode steps, which the requests in progress
 share.

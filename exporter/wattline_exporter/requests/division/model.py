@@ -7,12 +7,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from wattline_exporter.requests.division.arrays import FloatArray
 from wattline_exporter.requests.division.fit import (
     SEPARATE_TOKENS,
     SHARED_STEP,
+    TERMS,
     WINDOW_S,
     FitWindows,
     bootstrap,
@@ -21,11 +24,18 @@ from wattline_exporter.requests.division.fit import (
     is_separable,
     phase_totals_j,
 )
-from wattline_exporter.requests.division.load import TERMS
-from wattline_exporter.requests.division.pieces import FloatArray
+from wattline_exporter.requests.division.half_widths import ERRORS, phase_half_widths_j
 from wattline_exporter.requests.division.spans import IDLE_RATIO, RequestSpans
-from wattline_exporter.requests.division.sums import phase_half_widths_j
 
+Role = Literal["prefill", "decode"]
+_TERMS_OF_ROLE: dict[Role | None, tuple[Sequence[int], Sequence[int]]] = {
+    None: (SHARED_STEP, SEPARATE_TOKENS),
+    "prefill": (SHARED_STEP[:1], SEPARATE_TOKENS[:1]),
+    "decode": (SHARED_STEP[1:], SEPARATE_TOKENS[1:]),
+}
+"""Terms of the model and of the alternative one, by the phase for which the devices work; None for
+both.
+"""
 MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
 FIT_SLOTS = 1_200
@@ -55,15 +65,16 @@ not derivatives.
 
 @dataclass(frozen=True, slots=True)
 class EnergyModel:
-    """Joules of the terms: `fits` (2 + T, 4), with the `covariance` (T, T) and the steps (T,) of
-    the T fitted terms.
+    """Joules of the terms: `fits` (2 + T, 4) of T fitted terms.
 
     The fits are the best one, the one towards the model with other terms that the data still allow,
-    and the best one with each of the T terms raised by its step. `windows` belong to the fit.
+    and the best one with each of the T terms raised by its step of `steps` (T,). `directions` (T,
+    T) is a root of the covariance: the vector of the slopes of an energy in the terms, times it,
+    has the standard error of the energy as its length. `windows` belong to the fit.
     """
 
     fits: FloatArray
-    covariance: FloatArray
+    directions: FloatArray
     steps: FloatArray
     windows: FitWindows
 
@@ -73,17 +84,28 @@ class EnergyModel:
         best: FloatArray = self.fits[0]
         return best
 
+    def errors(self, amounts: FloatArray) -> FloatArray:
+        """Return the signed standard errors (ERRORS, ...) of amounts by each of the fits, (2 + T,
+        ...).
+
+        The directions of the fit come first, 0 where it has less terms, then the difference to the
+        other model.
+        """
+        result = np.zeros((ERRORS, *amounts.shape[1:]))
+        raised = np.moveaxis(amounts[OTHER_FIT + 1 :] - amounts[0], 0, -1) / self.steps
+        result[: len(self.steps)] = np.moveaxis(raised @ self.directions, -1, 0)
+        result[-1] = amounts[OTHER_FIT] - amounts[0]
+        return result
+
 
 def fit_model(
     terms: FloatArray,
     dynamic_j: FloatArray,
     width_s: float,
-    used: Sequence[int],
-    other_terms: Sequence[int],
+    role: Role | None = None,
 ) -> EnergyModel:
-    """Return the model with the `used` terms, of slots with requests: `terms` (K, 4) and
-    `dynamic_j` (K,).
-    """
+    """Return the model of slots with requests: `terms` (K, 4) and `dynamic_j` (K,)."""
+    used, other_terms = _TERMS_OF_ROLE[role]
     windows = fit_windows(terms, dynamic_j, width_s, WINDOW_S)
     joules_of = fit(windows, used)
     random = np.cov(bootstrap(windows, used, np.random.default_rng(0)).T)[np.ix_(used, used)]
@@ -99,7 +121,21 @@ def fit_model(
     ]
     change = fit(windows, other_terms) - joules_of
     allowed = joules_of + _doubt(windows, joules_of, change) * change
-    return EnergyModel(np.array([joules_of, allowed, *raised]), covariance, steps, windows)
+    fits = np.array([joules_of, allowed, *raised])
+    return EnergyModel(fits, _symmetric_root(covariance), steps, windows)
+
+
+def _symmetric_root(covariance: FloatArray) -> FloatArray:
+    """Return a root (T, T) of a covariance, R with R Rᵀ equal to it, by that of the correlations.
+
+    That root is symmetric, so that it changes little from one fit to the next, and exact for terms
+    of different sizes, also for those without an error.
+    """
+    deviations = np.sqrt(np.diag(covariance))
+    scale = np.where(deviations > 0.0, deviations, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    root: FloatArray = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return scale[:, np.newaxis] * root
 
 
 def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> float:
@@ -121,10 +157,11 @@ def _doubt(windows: FitWindows, joules_of: FloatArray, change: FloatArray) -> fl
 
 
 class FitSlots:
-    """Terms and energies of the latest slots with requests, all of the width `width_s`."""
+    """Terms and energies of the latest slots with requests, of the usual width `width_s`."""
 
-    def __init__(self, width_s: float) -> None:
+    def __init__(self, width_s: float, role: Role | None = None) -> None:
         self._width_s = width_s
+        self._role: Role | None = role
         self.terms = np.empty((0, 4))
         self._prefill_steps = np.empty(0)
         self._dynamic_j = np.empty(0)
@@ -162,7 +199,7 @@ class FitSlots:
         """Return the model, None with too few slots."""
         if len(self) < MIN_FIT_SLOTS:
             return None
-        return fit_model(self.terms, self._dynamic_j, self._width_s, SHARED_STEP, SEPARATE_TOKENS)
+        return fit_model(self.terms, self._dynamic_j, self._width_s, self._role)
 
     @property
     def steps_per_token(self) -> float:
@@ -189,9 +226,7 @@ class FitSlots:
         totals_j = phase_totals_j(model.fits, self.terms, self._prefill_steps, self._dynamic_j)
         idle_half_j = IDLE_RATIO * float(self._idle_j.sum())
         unknown_j = self.guessed_ratio * float(totals_j[0].sum()) + other_ratio * totals_j[0]
-        half_j = phase_half_widths_j(
-            totals_j, model.covariance, model.steps, unknown_j, idle_half_j
-        )
+        half_j = phase_half_widths_j(totals_j[0], model.errors(totals_j), unknown_j, idle_half_j)
         return is_separable(model.windows, totals_j[0].tolist(), half_j)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattline_exporter.requests.division.pieces import FloatArray, Mask, time_order
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mask, time_order
 from wattline_exporter.requests.division.spans import (
     LEAST_PREFILLED_S,
     LEAST_TOKEN_S,
@@ -78,11 +78,7 @@ class PrefillClock:
     """
 
     def __init__(self, begin_s: FloatArray, end_s: FloatArray) -> None:
-        begins_s, ends_s = union(begin_s, end_s)
-        lengths_s = ends_s - begins_s
-        total_s = np.cumsum(lengths_s)
-        self.times_s = np.column_stack([begins_s, ends_s]).ravel()
-        self._prefills_s = np.column_stack([total_s - lengths_s, total_s]).ravel()
+        self.times_s, self._prefills_s = _covered_s(begin_s, end_s)
 
     def prefills_s(self, t_s: FloatArray) -> FloatArray:
         """Return the time with prefills up to each time."""
@@ -98,16 +94,23 @@ class PrefillClock:
 @dataclass(frozen=True, slots=True)
 class SlotEdges:
     """Edges of K slots (K + 1) in seconds since the first one, and on the clock of decode, which
-    prefills slow down.
+    prefills slow down. `width_s` is the width of all slots, None if it varies.
     """
 
     real_s: FloatArray
     paced_s: FloatArray
     pace: Pace = UNKNOWN_PACE
+    width_s: float | None = None
 
     @property
     def count(self) -> int:
         return len(self.real_s) - 1
+
+    def slots_at(self, t_s: FloatArray) -> IntArray:
+        """Return the slots that have the instants (N,), K for those at the last edge or later."""
+        if self.width_s is None:
+            return np.minimum(np.searchsorted(self.real_s, t_s, side="right") - 1, self.count)
+        return np.minimum((t_s / self.width_s).astype(np.intp), self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class RequestPhases:
     context: FloatArray
     """Tokens of context at the edge, which rise by `token_rate`."""
     is_cut: Mask
+    is_open: Mask
+    """Masks of requests that began before the cut, and that end after the last edge."""
 
     @classmethod
     def of(cls, held: FloatArray, edge_s: float, paced_edge_s: float) -> RequestPhases:
@@ -160,6 +165,7 @@ class RequestPhases:
             rate,
             spans.prompt_tokens - rate * decode_begun,
             spans.arrived_s - edge_s < cut,
+            np.zeros(len(started), dtype=bool),
         )
 
     @staticmethod
@@ -181,6 +187,7 @@ class RequestPhases:
             ended_s=np.minimum(self.ended_s, end_s),
             decode_begun_s=np.minimum(self.decode_begun_s, paced_end_s),
             decode_ended_s=np.minimum(self.decode_ended_s, paced_end_s),
+            is_open=self.ended_s > end_s,
         )
 
 
@@ -190,13 +197,14 @@ class DecodeClock:
     """
 
     def __init__(self) -> None:
-        self._real_s, self._paced_s = np.zeros(1), np.zeros(1)
+        self._real_s = np.empty(0)
+        self._paced_s = np.empty(0)
 
     def extend(self, spans: RequestSpans, pace: Pace, from_s: float, until_s: float) -> None:
         """Set the clock from its end, or else from a time, up to another one, by the prefills of
         requests.
         """
-        fixed_s = max(float(self._real_s[-1]), from_s)
+        fixed_s = max(float(self._real_s[-1]), from_s) if len(self._real_s) else from_s
         if until_s <= fixed_s:
             return
         if pace.slowdown:
@@ -222,6 +230,8 @@ class DecodeClock:
 
     def paced_s(self, t_s: FloatArray) -> FloatArray:
         """Return times on this clock."""
+        if not len(self._real_s):
+            return t_s
         first_s, last_s = self._real_s[0], self._real_s[-1]
         outer_s = np.minimum(t_s - first_s, 0.0) + np.maximum(t_s - last_s, 0.0)
         result: FloatArray = np.interp(t_s, self._real_s, self._paced_s) + outer_s
@@ -238,3 +248,21 @@ def union(begin_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArra
     begin_s, reach_s = begin_s[order], np.maximum.accumulate(end_s[order])
     firsts = np.flatnonzero(np.append(True, begin_s[1:] > reach_s[:-1]))
     return begin_s[firsts], reach_s[np.append(firsts[1:] - 1, len(reach_s) - 1)]
+
+
+def union_s(begin_s: FloatArray, end_s: FloatArray, edges_s: FloatArray) -> FloatArray:
+    """Return the seconds of each slot (K,), by its edges (K + 1), in which an interval holds."""
+    times_s, covered_s = _covered_s(begin_s, end_s)
+    if not len(times_s):
+        return np.zeros(len(edges_s) - 1)
+    result: FloatArray = np.diff(np.interp(edges_s, times_s, covered_s))
+    return result
+
+
+def _covered_s(begin_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the begins and ends of the union of intervals, and the time in it up to each."""
+    begins_s, ends_s = union(begin_s, end_s)
+    to_end_s = np.cumsum(ends_s - begins_s)
+    to_begin_s = np.append(0.0, to_end_s)[: len(begins_s)]
+    times_s = np.column_stack([begins_s, ends_s]).ravel()
+    return times_s, np.column_stack([to_begin_s, to_end_s]).ravel()

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from wattline_exporter.requests.division.divide import (
+from wattline_exporter.requests.division.arrays import FloatArray
+from wattline_exporter.requests.division.division import (
+    DividedEnergy,
     EnergyPart,
     RequestEnergies,
-    Role,
-    divide_energy,
+    divide_all,
 )
-from wattline_exporter.requests.division.load import DividedEnergy
-from wattline_exporter.requests.division.pieces import FloatArray
+from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import IDLE_RATIO, EnergySlots, RequestSpans
 
 _LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
@@ -28,9 +28,9 @@ def divide_role(
     """Return the energy of each request to one part of a disaggregated server, all above idle in
     its phase.
 
-    Raises ValueError as `divide_energy` does.
+    Raises ValueError as `divide_all` does.
     """
-    energies = divide_energy(spans, slots, role=role, groups=groups)
+    energies = divide_all(spans, slots, role=role, groups=groups)
     total, divided = _total(energies, slots), energies.divided
     none, everything = np.zeros(len(spans)), divided.dynamic_j
     return replace(
@@ -54,13 +54,13 @@ def divide_roles(
 
     The devices of a role have no other work, so all their energy above idle belongs to their phase.
     The end of prefill is the first token; decode begins when the cache is transferred. Raises
-    ValueError as `divide_energy` does.
+    ValueError as `divide_all` does.
     """
     prefills = replace(spans, ended_s=spans.first_token_s)
-    prefill = divide_energy(prefills, slots["prefill"], role="prefill", groups=groups)
+    prefill = divide_all(prefills, slots["prefill"], role="prefill", groups=groups)
     begun_s = decode_begins_s(spans)
     decodes = replace(spans, arrived_s=begun_s, first_token_s=begun_s)
-    decode = divide_energy(decodes, slots["decode"], role="decode", groups=groups)
+    decode = divide_all(decodes, slots["decode"], role="decode", groups=groups)
     divided = DividedEnergy(
         prefill.divided.dynamic_j,
         decode.divided.dynamic_j,

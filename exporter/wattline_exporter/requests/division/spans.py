@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from wattline.figures import MAD_TO_SIGMA, NORMAL_95
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, time_order
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mask, time_order
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""

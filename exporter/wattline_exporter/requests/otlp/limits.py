@@ -11,8 +11,8 @@ from wattline.contract.api import TEXT_PATTERN
 from wattline.contract.requests.served import MAX_TIME_S, MAX_TOKENS, ServedRequest, request_error
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from wattline_exporter.requests.division.arrays import Mask
     from wattline_exporter.requests.division.columns import RequestColumns
-    from wattline_exporter.requests.division.pieces import Mask
 
 _TEXT = re.compile(TEXT_PATTERN)
 

@@ -27,8 +27,8 @@ from wattline_exporter.sensors.exported_counters import ExportedCounters
 from wattline_exporter.sensors.readings import Reading, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
+    from wattline_exporter.requests.division.arrays import Mask
     from wattline_exporter.requests.division.columns import RequestColumns
-    from wattline_exporter.requests.division.pieces import Mask
 
 MAX_WAITING = 8
 """Bodies that wait for their decoding, one at a time in a thread; a further one gets 429."""

@@ -20,7 +20,7 @@ from wattline_exporter.sensors.processes.cgroups import pids_in_cgroup
 from wattline_exporter.sensors.processes.procfs import read_stat
 
 if TYPE_CHECKING:  # numpy is imported with the first request
-    from wattline_exporter.requests.division.pieces import FloatArray, Mask
+    from wattline_exporter.requests.division.arrays import FloatArray, Mask
     from wattline_exporter.requests.otlp.body import SpanSource
 
 MAX_ANCESTORS = 64

@@ -14,8 +14,8 @@ from tests.exporter.requests.division.proration import by_time, by_tokens
 from tests.exporter.requests.division.server import draw_law, serve
 from tests.exporter.requests.division.traffic import TRAFFIC
 from wattline_analyzer.core.samples import FloatArray
-from wattline_exporter.requests.division.divide import divide_energy
-from wattline_exporter.requests.division.load import union_s
+from wattline_exporter.requests.division.division import divide_all
+from wattline_exporter.requests.division.pace import union_s
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
 
 SLOTS_S = (0.1, 0.25, 1.0)
@@ -72,7 +72,7 @@ def measure(
     slots = other.add_to(served.slots(width_s, rng), rng)
     reported = np.flatnonzero(rng.random(len(served.spans)) >= other.unreported)
     spans, true_j = served.spans.take(reported), served.shapley_j[reported]
-    found = divide_energy(spans, slots)
+    found = divide_all(spans, slots)
     divisions = found.dynamic_j, by_time(spans, slots), by_tokens(spans, slots)
     errors = [float(np.abs(each - true_j).mean() / true_j.mean()) for each in divisions]
     contained = float(np.mean(np.abs(found.dynamic_j - true_j) <= found.half_j))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.exporter.requests.division.server import draw_law, serve
-from tests.exporter.requests.division.test_divide import spans_of
+from tests.exporter.requests.division.test_divide_all import spans_of
 from tests.exporter.requests.division.traffic import TRAFFIC
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import divide_all
 from wattline_exporter.requests.division.spans import EnergySlots
 
 
@@ -18,7 +18,7 @@ def test_half_widths_of_groups_contain_the_shapley_values_and_are_no_sums():
         served = serve(rng, traffic, rng.uniform(0.15, 1.0), 60.0, draw_law(rng))
         users = rng.integers(0, 5, len(served.spans)).astype(np.int32)
 
-        found = divide_energy(
+        found = divide_all(
             served.spans, served.slots([0.1, 0.25, 1.0][seed % 3], rng), groups=users
         )
 
@@ -37,7 +37,7 @@ def test_error_of_the_division_is_not_in_the_energy_of_all_requests():
     served = serve(rng, "chat", 0.6, 60.0)
     slots = served.slots(0.25, rng)
 
-    found = divide_energy(served.spans, slots)
+    found = divide_all(served.spans, slots)
 
     assert found.group_half_j.shape == (1,)
     assert abs(found.dynamic_j.sum() - served.shapley_j.sum()) <= found.group_half_j[0]
@@ -51,8 +51,8 @@ def test_half_width_of_all_requests_does_not_depend_on_the_groups():
     slots, users = served.slots(0.25, rng), rng.integers(0, 5, len(served.spans)).astype(np.int32)
 
     whole, grouped = (
-        divide_energy(served.spans, slots),
-        divide_energy(served.spans, slots, groups=users),
+        divide_all(served.spans, slots),
+        divide_all(served.spans, slots, groups=users),
     )
 
     assert whole.total_half_j == pytest.approx(whole.group_half_j[0], rel=1e-12)
@@ -67,7 +67,7 @@ def test_group_of_one_request_has_at_most_the_half_width_of_the_request():
     joules[1:81:4] += 100.0
     slots = EnergySlots(np.arange(82.0), joules, 50.0, np.full(82, 2.0))
 
-    found = divide_energy(spans, slots, groups=np.arange(20, dtype=np.int32))
+    found = divide_all(spans, slots, groups=np.arange(20, dtype=np.int32))
 
     assert found.dynamic_j == pytest.approx(np.full(20, 100.0))
     assert (found.group_half_j <= found.half_j + 1e-9).all()

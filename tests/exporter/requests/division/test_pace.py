@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.exporter.requests.division.server import serve
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import divide_all
 from wattline_exporter.requests.division.pace import PrefillClock, pace_of
 from wattline_exporter.requests.division.spans import RequestSpans
 
@@ -64,6 +64,6 @@ def test_energy_of_all_prefills_is_near_the_shapley_value(traffic):
     rng = np.random.default_rng(1)
     served = serve(rng, traffic, 0.5, 60.0)
 
-    found = divide_energy(served.spans, served.slots(0.25, rng))
+    found = divide_all(served.spans, served.slots(0.25, rng))
 
     assert found.divided.prefill_j.sum() == pytest.approx(served.prefill_j, rel=0.08)

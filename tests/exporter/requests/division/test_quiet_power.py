@@ -7,9 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import SLOT_S, Division, divide_all
 from wattline_exporter.requests.division.spans import EnergySlots, QuietPower, RequestSpans
-from wattline_exporter.requests.division.streaming import SLOT_S, StreamingDivision
 
 IDLE_W, REQUEST_W, OTHER_W = 80.0, 300.0, 100.0
 SECONDS = 400
@@ -59,6 +58,35 @@ def test_quiet_power_noise_of_the_meter_is_no_work():
     assert found.other_limit_w == pytest.approx(0.0, abs=1.5)
 
 
+def test_quiet_power_errors_of_the_edges_are_not_noise():
+    """Slots with 2 J more or less than their mean: 1.4826 · 2 J, of which two edges with standard
+    errors of 1 J, half-widths of 1.96 J, explain a part.
+    """
+    joules = np.tile([22.0, 20.0, 18.0], 20)
+    edges_s = 0.25 * np.arange(61)
+    found = [
+        QuietPower().add(EnergySlots(edges_s, joules, 80.0, half_j), np.zeros(60, dtype=bool))
+        for half_j in (None, np.full(61, 1.96), np.full(61, 9.0))
+    ]
+
+    noise_j2 = (1.4826 * 2.0) ** 2
+    expected_j = [np.sqrt(noise_j2), np.sqrt(noise_j2 - 2.0), 0.0]
+    assert [each.noise_j for each in found] == pytest.approx(expected_j, rel=1e-4)
+
+
+def test_quiet_power_noise_needs_eight_slots():
+    joules = np.tile([22.0, 20.0, 18.0], 3)
+    found = [
+        QuietPower().add(
+            EnergySlots(0.25 * np.arange(count + 1), joules[:count], 80.0),
+            np.zeros(count, dtype=bool),
+        )
+        for count in (7, 9)
+    ]
+
+    assert [each.noise_j for each in found] == pytest.approx([0.0, 1.4826 * 2.0], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("width_s", "slots_of_work", "limit_w"),
     [(1.0, 1, 100.0), (0.25, 3, 100.0), (0.25, 2, 0.0), (0.1, 6, 0.0)],
@@ -86,7 +114,7 @@ def test_quiet_power_counts_the_time_of_all_calls():
 @pytest.mark.parametrize("width_s", [0.25, 1.0])
 def test_half_widths_contain_work_of_another_process(width_s):
     """A request has 900 J, and up to 300 J of another process that works in 2 of 7 seconds."""
-    alone, found = (divide_energy(spans(), slots(width_s, other_s)) for other_s in (0, 2))
+    alone, found = (divide_all(spans(), slots(width_s, other_s)) for other_s in (0, 2))
 
     assert alone.dynamic_j == pytest.approx(np.full(len(spans()), 900.0))
     assert np.max(alone.half_j) < 200.0
@@ -98,7 +126,7 @@ def test_half_widths_contain_work_of_another_process(width_s):
 
 def test_half_widths_in_the_exporter_contain_work_of_another_process():
     division, total_j = (
-        StreamingDivision(60.0),
+        Division(60.0),
         np.append(0.0, np.cumsum(power_w(SLOT_S, 2) * SLOT_S)),
     )
     division.extend(np.arange(0.0, SECONDS + SLOT_S, SLOT_S), total_j, np.zeros(len(total_j)))

@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import Division, divide_all
 from wattline_exporter.requests.division.pace import union
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans, with_first_tokens
-from wattline_exporter.requests.division.streaming import StreamingDivision
 
 WIDTH_S, IDLE_W, UNTIL_S = 0.25, 60.0, 120.0
 
@@ -62,7 +61,7 @@ def stream(spans, slots, idle_w=IDLE_W):
     """Report each request at the second of its end; return the division, and energies in the order
     of the ends.
     """
-    division, parts = StreamingDivision(60.0), []
+    division, parts = Division(60.0), []
     total_j = np.append(0.0, np.cumsum(slots.joules))
     half_j = np.zeros(len(total_j)) if slots.edge_half_j is None else slots.edge_half_j
     division.extend(slots.edges_s[:1], total_j[:1], half_j[:1])
@@ -97,7 +96,7 @@ def test_decode_of_no_time_leaves_sums_equal_to_the_meter(generated, decode_s):
     spans, slots = requests(50, 0.1)
     spans = with_late_first_tokens(spans, generated, decode_s)
 
-    found = divide_energy(spans, slots)
+    found = divide_all(spans, slots)
     division, parts = stream(spans, slots)
 
     assert found.total_j.sum() == pytest.approx(energy_j(spans, slots), rel=1e-9)
@@ -130,9 +129,7 @@ def test_requests_without_decode_lose_no_energy(generated, first_ratio, seed):
     division, parts = stream(spans, slots)
 
     assert_sums_hold(division, parts, slots.joules.sum())
-    assert divide_energy(spans, slots).total_j.sum() == pytest.approx(
-        energy_j(spans, slots), rel=1e-9
-    )
+    assert divide_all(spans, slots).total_j.sum() == pytest.approx(energy_j(spans, slots), rel=1e-9)
 
 
 @pytest.mark.parametrize("idle_w", [0.0, 30.0])
@@ -146,7 +143,7 @@ def test_slot_below_zero_takes_energy_from_the_slot_before(idle_w):
     joules[8::16] -= 40.0
     slots = EnergySlots(slots.edges_s, joules, idle_w, np.full(len(slots.edges_s), 40.0))
 
-    found = divide_energy(spans, slots)
+    found = divide_all(spans, slots)
     division, parts = stream(spans, slots, idle_w)
 
     assert found.total_j.min() >= 0.0
@@ -168,7 +165,7 @@ def test_half_width_is_at_most_the_energy_of_the_slots(seed):
         np.ones(len(slots.edges_s)),
     )
 
-    found = divide_energy(spans, slots)
+    found = divide_all(spans, slots)
     _, parts = stream(spans, slots, 78.0)
 
     begin_s, end_s = np.floor(spans.arrived_s / WIDTH_S), np.ceil(spans.ended_s / WIDTH_S)

@@ -11,9 +11,8 @@ import pytest
 
 from tests.exporter.requests.division.server import serve
 from tests.exporter.requests.division.traffic import TRAFFIC
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import Division, divide_all
 from wattline_exporter.requests.division.spans import RequestSpans, with_first_tokens
-from wattline_exporter.requests.division.streaming import StreamingDivision
 
 
 def without_first_tokens(spans, part, rng):
@@ -42,7 +41,7 @@ def test_half_widths_contain_the_error_of_guesses(part):
         served = serve(rng, list(TRAFFIC)[seed % len(TRAFFIC)], rng.uniform(0.15, 1.0), 60.0)
         spans, untimed = without_first_tokens(served.spans, part, rng)
 
-        found = divide_energy(spans, served.slots([0.1, 0.25, 1.0][seed % 3], rng), untimed=untimed)
+        found = divide_all(spans, served.slots([0.1, 0.25, 1.0][seed % 3], rng), untimed=untimed)
 
         is_inside = np.abs(found.dynamic_j - served.shapley_j) <= found.half_j
         contained["guess"].append(is_inside[untimed].mean())
@@ -68,7 +67,7 @@ def test_exporter_adds_the_error_of_guesses_to_half_widths():
     total_j = np.append(0.0, np.cumsum(np.where(busy, 260.0, 60.0) * 0.25))
 
     def half_widths_j(untimed):
-        division = StreamingDivision(60.0)
+        division = Division(60.0)
         division.extend(edges_s, total_j, np.zeros(len(edges_s)))
         division.add(RequestSpans(*columns), np.arange(len(starts_s)), untimed)
         return division.divide(100.0, 60.0).half_j
@@ -88,8 +87,8 @@ def test_group_of_guesses_has_their_error():
     slots, numbers = served.slots(0.25, rng), np.arange(len(served.spans), dtype=np.int32) % 2
     untimed = numbers == 0
 
-    timed = divide_energy(served.spans, slots, groups=numbers)
-    found = divide_energy(served.spans, slots, groups=numbers, untimed=untimed)
+    timed = divide_all(served.spans, slots, groups=numbers)
+    found = divide_all(served.spans, slots, groups=numbers, untimed=untimed)
 
     whole_j, guessed_j = found.dynamic_j.sum(), found.dynamic_j[untimed].sum()
     least_j = min(guessed_j, whole_j - guessed_j)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray
+from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 
 LONGEST_PROMPT, LONGEST_ANSWER = 16_000, 2_000
 

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.exporter.requests.division.__main__ import Other
 from tests.exporter.requests.division.proration import by_time, by_tokens
-from tests.exporter.requests.division.server import serve, serve_one_at_a_time
+from tests.exporter.requests.division.server import draw_law, serve, serve_one_at_a_time
 from tests.exporter.requests.division.traffic import TRAFFIC
-from wattline_exporter.requests.division.divide import divide_energy
-from wattline_exporter.requests.division.load import BLOCK_SLOTS
-from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
+from wattline_exporter.requests.division.division import SLOT_S, Division, divide_all
+from wattline_exporter.requests.division.model import FIT_SLOTS
+from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans, with_first_tokens
 
 PATTERNS = 8
 
@@ -33,7 +36,7 @@ def test_energies_agree_with_shapley_values_of_simulated_servers():
         served = serve(rng, list(TRAFFIC)[seed % len(TRAFFIC)], rng.uniform(0.15, 1.0), 60.0)
         slots = served.slots([0.1, 0.25, 1.0][seed % 3], rng)
 
-        found = divide_energy(served.spans, slots)
+        found = divide_all(served.spans, slots)
 
         true_j = served.shapley_j
         others = by_time(served.spans, slots), by_tokens(served.spans, slots)
@@ -58,7 +61,7 @@ def test_half_widths_of_a_model_that_the_data_confirm_are_narrow(traffic):
     rng = np.random.default_rng(3)
     served = serve(rng, traffic, 0.5, 60.0)
 
-    found = divide_energy(served.spans, served.slots(0.1, rng))
+    found = divide_all(served.spans, served.slots(0.1, rng))
 
     assert np.median(found.half_j / found.dynamic_j) < 0.12
     assert np.mean(np.abs(found.dynamic_j - served.shapley_j) <= found.half_j) >= 0.93
@@ -74,7 +77,7 @@ def test_noise_of_the_meter_is_in_the_half_width_of_small_energies():
     energy = np.full(400, 80.0) + rng.normal(0.0, 2.0, 400)
     energy[1::4] += 10.0
 
-    found = divide_energy(spans, EnergySlots(np.arange(401.0), energy, 80.0))
+    found = divide_all(spans, EnergySlots(np.arange(401.0), energy, 80.0))
 
     assert np.median(found.half_j) == pytest.approx(1.96 * 2.0, rel=0.25)
     assert np.mean(np.abs(found.dynamic_j - 10.0) <= found.half_j) >= 0.9
@@ -88,7 +91,7 @@ def test_divide_assumed_idle_power_widens_intervals_and_leaves_out_phases():
     slots = served.slots(0.25, np.random.default_rng(2))
     constant = EnergySlots(slots.edges_s, 300.0 * slots.widths_s, 300.0, idle_known=False)
 
-    found = divide_energy(served.spans, constant)
+    found = divide_all(served.spans, constant)
 
     assert (found.prefill, found.decode, found.context_token) == (None, None, None)
     assert np.all(found.half_j >= found.divided.idle_j)
@@ -97,7 +100,8 @@ def test_divide_assumed_idle_power_widens_intervals_and_leaves_out_phases():
 
 def test_energies_of_each_slot_add_up_to_the_meter_across_blocks():
     rng = np.random.default_rng(1)
-    count, slots = 3_000, BLOCK_SLOTS * 2 + 100
+    count = 3_000
+    slots = FIT_SLOTS * 3 + 100
     arrived = np.sort(rng.uniform(-5, slots * 0.1, count))
     first = arrived + rng.uniform(0.01, 2, count)
     ended = first + rng.uniform(0, 60, count)
@@ -114,7 +118,7 @@ def test_energies_of_each_slot_add_up_to_the_meter_across_blocks():
         spans, arrived_s=arrived + 1.8e9, first_token_s=first + 1.8e9, ended_s=ended + 1.8e9
     )
 
-    found = divide_energy(shifted, meter)
+    found = divide_all(shifted, meter)
 
     busy = np.zeros(slots, dtype=bool)
     for begin, end in zip(arrived, ended, strict=True):
@@ -133,7 +137,7 @@ def test_one_request_at_a_time_has_all_energy_above_idle_during_it():
         energy[10 * k + 2] = 500.0  # prefill
         energy[10 * k + 3 : 10 * k + 8] = 300.0
 
-    found = divide_energy(spans, EnergySlots(edges, energy, 80.0))
+    found = divide_all(spans, EnergySlots(edges, energy, 80.0))
 
     assert found.dynamic_j == pytest.approx([420 + 5 * 220] * 6)
     assert found.divided.prefill_j == pytest.approx([420] * 6)
@@ -142,17 +146,17 @@ def test_one_request_at_a_time_has_all_energy_above_idle_during_it():
 
 
 def test_idle_power_is_shared_at_each_instant_within_a_sample():
-    """At 78 W, a request of 2.5 s shares 0.75 s with another one, in slots of 1 s; over the border
-    of two blocks.
+    """At 78 W, a request of 2.5 s shares 0.75 s with another one, in slots of 1 s. Each pair has
+    three slots; the border of two blocks is after 992 of these 1,983 slots, within a request.
     """
-    starts = np.arange(BLOCK_SLOTS - 40.0, BLOCK_SLOTS + 40.0, 4.0)
+    starts = 4.0 * np.arange(661)
     spans = spans_of(
         *[(start + 0.5, start + 1.0, start + 3.0, 1_000, 50) for start in starts],
         *[(start + 1.25, start + 1.5, start + 2.0, 1_000, 50) for start in starts],
     )
-    edges = np.arange(BLOCK_SLOTS + 61.0)
+    edges = np.arange(4.0 * 661 + 1)
 
-    found = divide_energy(spans, EnergySlots(edges, np.full(len(edges) - 1, 78.0), 78.0))
+    found = divide_all(spans, EnergySlots(edges, np.full(len(edges) - 1, 78.0), 78.0))
 
     true_s = np.repeat([2.5 - 0.75 / 2, 0.75 / 2], len(starts))
     assert found.divided.idle_j == pytest.approx(78.0 * true_s)
@@ -172,7 +176,7 @@ def test_context_without_energy_has_no_coefficient():
         energy[10 * k + 2] += 100.0 * (k % 5 + 1)
         energy[10 * k + 3 : 10 * k + 8] += 300.0 - 20.0 * (k % 5)
 
-    found = divide_energy(spans, EnergySlots(np.arange(201.0), energy, 80.0))
+    found = divide_all(spans, EnergySlots(np.arange(201.0), energy, 80.0))
 
     assert found.joules_of[1] == 0.0
     assert found.context_token is None
@@ -182,7 +186,7 @@ def test_identical_requests_at_the_same_time_have_equal_energy():
     pairs = [(10.0 * k, 10.0 * k + 1, 10.0 * k + 9, 500, 200) for k in range(6) for _ in range(2)]
     energy = np.random.default_rng(3).uniform(200, 600, 60)
 
-    found = divide_energy(spans_of(*pairs), EnergySlots(np.arange(61.0), energy, 100.0))
+    found = divide_all(spans_of(*pairs), EnergySlots(np.arange(61.0), energy, 100.0))
 
     assert found.total_j[0::2] == pytest.approx(found.total_j[1::2], rel=1e-12)
 
@@ -202,7 +206,7 @@ def test_cached_prompt_tokens_cost_no_prefill():
         np.minimum(edges[1:], first[:, None]) - np.maximum(edges[:-1], started[:, None]), 0.0, None
     )
 
-    found = divide_energy(spans, EnergySlots(edges, 5.0 + 100.0 * overlap.sum(axis=0), 50.0))
+    found = divide_all(spans, EnergySlots(edges, 5.0 + 100.0 * overlap.sum(axis=0), 50.0))
 
     assert found.dynamic_j == pytest.approx(0.1 * (fresh - cached), rel=0.01)
 
@@ -212,7 +216,7 @@ def test_prefill_and_decode_that_always_grow_together_are_not_separated():
     requests = [(1.0 * k, 1.0 * k + 1, 1.0 * k + 2, 400, 400) for k in range(160)]
     energy = np.random.default_rng(2).normal(300, 5, 162)
 
-    found = divide_energy(spans_of(*requests), EnergySlots(np.arange(163.0), energy, 100.0))
+    found = divide_all(spans_of(*requests), EnergySlots(np.arange(163.0), energy, 100.0))
 
     assert found.dynamic_j.sum() == pytest.approx(energy[:161].sum() - 161 * 100)
     assert found.prefill is None
@@ -228,7 +232,7 @@ def test_short_requests_at_idle_power_are_in_their_intervals():
     edges = np.arange(42.0)
     samples_j = 78.0 * (edges - rng.uniform(0.0, 0.1, len(edges)))
 
-    found = divide_energy(spans, EnergySlots.of_samples(edges, np.diff(samples_j), 78.0, 0.1))
+    found = divide_all(spans, EnergySlots.of_samples(edges, np.diff(samples_j), 78.0, 0.1))
 
     missed = np.abs(found.total_j - 62.4) > found.half_j
     assert np.count_nonzero(missed) == 0
@@ -236,12 +240,12 @@ def test_short_requests_at_idle_power_are_in_their_intervals():
     assert found.total_j.sum() == pytest.approx(50 * 62.4, rel=0.005)
 
 
-def test_divide_energy_missing_in_old_sample_is_not_dynamic_in_next_slot():
+def test_divide_all_missing_in_old_sample_is_not_dynamic_in_next_slot():
     """One request of 100 s at 80 W of idle power; the samples are 0 and 0.1 s old by turns."""
     edges = np.arange(101.0)
     samples_j = 80.0 * (edges - 0.1 * (np.arange(101) % 2))
 
-    found = divide_energy(
+    found = divide_all(
         spans_of((0, 1, 100, 100, 1_000)),
         EnergySlots.of_samples(edges, np.diff(samples_j), 80.0, 0.1),
     )
@@ -256,7 +260,7 @@ def test_energy_without_requests_is_unassigned():
     spans = spans_of(*[(10 + 2.0 * k, 11 + 2.0 * k, 12 + 2.0 * k, 100, 10) for k in range(5)])
     energy = np.full(40, 250.0)
 
-    found = divide_energy(spans, EnergySlots(np.arange(41.0), energy, 100.0))
+    found = divide_all(spans, EnergySlots(np.arange(41.0), energy, 100.0))
 
     assert found.unassigned_j == pytest.approx(30 * 250)
     assert found.idle_half_j == pytest.approx(0.05 * 40 * 100)
@@ -273,7 +277,7 @@ def test_power_without_requests_is_not_that_of_requests_in_the_same_slot(width_s
     )
     edges = np.arange(0.0, 100.0 + width_s, width_s)
 
-    found = divide_energy(spans, EnergySlots(edges, 700.0 * np.diff(edges), 78.0))
+    found = divide_all(spans, EnergySlots(edges, 700.0 * np.diff(edges), 78.0))
 
     assert found.total_j == pytest.approx(np.full(12, 700.0 * 1.4))
     assert found.dynamic_j == pytest.approx(np.full(12, 622.0 * 1.4))
@@ -286,7 +290,7 @@ def test_constant_power_without_requests_gives_no_separate_phases():
     slots = served.slots(0.25, np.random.default_rng(6))
     constant = EnergySlots(slots.edges_s, 700.0 * slots.widths_s, 78.0)
 
-    found = divide_energy(served.spans, constant)
+    found = divide_all(served.spans, constant)
 
     assert (found.prefill, found.decode, found.context_token) == (None, None, None)
 
@@ -300,7 +304,7 @@ def test_work_in_some_of_the_time_without_requests_is_not_subtracted():
         seconds >= 15, 300.0, 0.0
     )
 
-    found = divide_energy(spans, EnergySlots(np.arange(101.0), 78.0 + above, 78.0))
+    found = divide_all(spans, EnergySlots(np.arange(101.0), 78.0 + above, 78.0))
 
     assert found.dynamic_j.sum() == pytest.approx(
         5 * 4 * 300.0
@@ -311,7 +315,7 @@ def test_too_few_samples_are_refused():
     with pytest.raises(
         ValueError, match="2 samples of energy during requests, at least 6 are needed"
     ):
-        divide_energy(
+        divide_all(
             spans_of((0.5, 1.0, 1.5, 10, 5)), EnergySlots(np.arange(11.0), np.full(10, 100.0), 50.0)
         )
 
@@ -332,7 +336,7 @@ def test_no_energy_is_lost_in_slots_with_requests():
     served = serve(rng, "code", rng.uniform(0.15, 1.0), rng.uniform(60, 180))
     slots = served.slots(0.1, rng)
 
-    found = divide_energy(served.spans, slots)
+    found = divide_all(served.spans, slots)
 
     assert found.dynamic_j.sum() == pytest.approx(served.steps[:, 2].sum(), rel=1e-3)
 
@@ -343,8 +347,42 @@ def test_phases_at_idle_power_with_idle_error_have_no_energy():
     """
     served = serve_one_at_a_time(np.random.default_rng(1), "conversation", 60.0, 0.0)
 
-    found = divide_energy(
+    found = divide_all(
         served.spans, served.slots(0.25, np.random.default_rng(1), noise_w=0.1, idle_w=89.0)
     )
 
     assert (found.prefill, found.decode) == (None, None)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    traffic=st.sampled_from(sorted(TRAFFIC)),
+    noise_w=st.sampled_from([0.0, 1.0, 5.0]),
+    other_w=st.sampled_from([0.0, 50.0]),
+    guessed=st.sampled_from([0.0, 0.4, 1.0]),
+    age_s=st.sampled_from([0.0, 0.1]),
+    idle_known=st.booleans(),
+)
+def test_file_is_divided_as_in_a_server(
+    *, seed, traffic, noise_w, other_w, guessed, age_s, idle_known
+):
+    rng = np.random.default_rng(seed)
+    served = serve(rng, traffic, rng.uniform(0.1, 0.8), 30.0, draw_law(rng))
+    slots = Other(0.0, other_w, 0.3).add_to(served.slots(SLOT_S, rng, noise_w, age_s), rng)
+    slots = replace(slots, idle_known=idle_known)
+    first_s = np.where(rng.random(len(served.spans)) < guessed, np.nan, served.spans.first_token_s)
+    spans, untimed = with_first_tokens(replace(served.spans, first_token_s=first_s))
+
+    whole = divide_all(spans, slots, untimed=untimed)
+    division = Division(60.0)
+    division.extend(slots.edges_s, np.append(0.0, np.cumsum(slots.joules)), slots.edge_half_j)
+    division.add(spans, np.arange(len(spans)), np.False_ if untimed is None else untimed)
+    found = division.divide(float(slots.edges_s[-1]), slots.idle_w, idle_known=idle_known)
+
+    assert found.keys.tolist() == list(range(len(spans)))
+    most_j = float(whole.total_j.max())
+    for name in ("prefill_j", "decode_j", "idle_j"):
+        expected = getattr(whole.divided, name)
+        assert getattr(found, name) == pytest.approx(expected, rel=1e-9, abs=1e-12 * most_j)
+    assert found.half_j == pytest.approx(whole.half_j, rel=1e-9, abs=1e-12 * most_j)

@@ -1,4 +1,4 @@
-"""Loads of equal slots, and energies of requests as integrals over them.
+"""Loads of slots, and energies of requests as integrals over them.
 
 A request enters twice: as load of the slots when it is reported, and when it is divided, as the
 difference of running integrals at its arrival, first token and end. Requests in progress cost
@@ -13,20 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from wattline.figures import NORMAL_95
-from wattline_exporter.requests.division.load import (
-    DividedEnergy,
-    modelled_slots,
+from wattline_exporter.requests.division.arrays import (
+    FloatArray,
+    IntArray,
+    Mask,
+    amounts_at,
     quotient,
-    slot_edges_j2,
-    slot_variance_j2,
-    steps_of,
-    union_s,
+    time_order,
 )
+from wattline_exporter.requests.division.half_widths import ERRORS
 from wattline_exporter.requests.division.model import OTHER_FIT, EnergyModel
-from wattline_exporter.requests.division.pace import RequestPhases, SlotEdges
-from wattline_exporter.requests.division.pieces import FloatArray, IntArray, Mask, amounts_at
-from wattline_exporter.requests.division.spans import LEAST_PHASE_S, EnergySlots
-from wattline_exporter.requests.division.sums import FLOOR_RATIO, guess_j2, variances
+from wattline_exporter.requests.division.pace import Pace, RequestPhases, SlotEdges, union_s
+from wattline_exporter.requests.division.spans import EDGE_FACTOR, LEAST_PHASE_S, EnergySlots
 
 LOADS = 8
 PREFILL, CONTEXT, TOKENS, DECODING_S, PREFILLING_S, FLIGHT_S, COUNT, FILLED = range(LOADS)
@@ -40,10 +38,17 @@ _LOADS_OF = {
     FLIGHT_S: [[each] for each in range(LOADS)],
 }
 """Rows of the loads in each phase, by the row of its time."""
-_VARIANTS = 6
-"""Sums of joules: the fit, its variant, slopes of its three terms, and the variance of the scaling.
+_SCATTER = 1 + ERRORS
+_VARIANTS = _SCATTER + 1
+"""Sums of joules: of the fit, its signed errors, and the variance of the scaling."""
+SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
+"""Standard error of a request's energy in a slot, as parts of the difference to the model and, if
+all of its requests begin or end in it, of its mean share.
 """
-_SCATTER = 5
+_LEAST_MODELLED = 1e-4
+"""Least part of the energy of a slot that the model has to explain; less may be rounding errors of
+its terms.
+"""
 _KINDS = 6
 """Joules per prefilled token, second of prefill, second in flight, and on the clock of decode, per
 token of context, generated token and second.
@@ -98,12 +103,8 @@ class _Points:
     """
 
     def __init__(self, phases: RequestPhases, edges: SlotEdges) -> None:
-        width_s = edges.real_s[1] if edges.count else 1.0
-
         def at(t_s: FloatArray) -> _Instants:
-            return _Instants(
-                t_s, edges.real_s, np.minimum((t_s / width_s).astype(np.intp), edges.count)
-            )
+            return _Instants(t_s, edges.real_s, edges.slots_at(t_s))
 
         self.arrived, self.started = at(phases.arrived_s), at(phases.started_s)
         self.begun, self.ended = at(phases.begun_s), at(phases.ended_s)
@@ -181,12 +182,10 @@ def joules_per_load(
     model: EnergyModel | None,
 ) -> FloatArray:
     """Return the joules per load in each slot, (RATES, K)."""
-    terms, busy, idle_j, flight_s = (
-        load_terms(loads, edges),
-        loads[COUNT] > 0,
-        slots.idle_j,
-        loads[FLIGHT_S],
-    )
+    terms = load_terms(loads, edges)
+    busy = loads[COUNT] > 0
+    idle_j = slots.idle_j
+    flight_s = loads[FLIGHT_S]
     dynamic_j = np.where(busy, slots.dynamic_j(slots.widths_s - covered), 0.0)
     rates = np.zeros((_KINDS, _VARIANTS, len(dynamic_j)))
     speed = 1.0 - edges.pace.slowdown
@@ -202,19 +201,15 @@ def joules_per_load(
         return scaled(joules_of, scale, np.where(modelled, 0.0, dynamic_j))
 
     if model is None:
-        rates[:, :2] = shares(np.zeros(4), np.zeros(len(busy), dtype=bool))[:, np.newaxis]
+        rates[:, 0] = shares(np.zeros(4), np.zeros(len(busy), dtype=bool))
+        rates[:, ERRORS] = rates[:, 0] / NORMAL_95  # a request may have nothing
     else:
         best_j, other_j = terms @ model.joules_of, terms @ model.fits[OTHER_FIT]
         modelled = modelled_slots(best_j, dynamic_j)
-        best = shares(model.joules_of, modelled)
-        rates[:, 0], rates[:, 1] = (
-            best,
-            shares(model.fits[OTHER_FIT], modelled_slots(other_j, dynamic_j)),
-        )
-        for k, (raised, step) in enumerate(
-            zip(model.fits[OTHER_FIT + 1 :], model.steps, strict=True), start=2
-        ):
-            rates[:, k] = (shares(raised, modelled) - best) / step
+        of_fits = np.array([shares(each, modelled) for each in model.fits])
+        of_fits[OTHER_FIT] = shares(model.fits[OTHER_FIT], modelled_slots(other_j, dynamic_j))
+        rates[:, 0] = of_fits[0]
+        rates[:, 1:_SCATTER] = np.moveaxis(model.errors(of_fits), 0, 1)
         variance_j2 = slot_variance_j2(dynamic_j, best_j, loads[COUNT], loads[FILLED])
         scale = quotient(variance_j2, np.where(modelled, best_j, 0.0))
         rates[:, _SCATTER] = scaled(model.joules_of, scale, np.zeros_like(scale))
@@ -229,43 +224,27 @@ def joules_per_load(
     return np.concatenate([rates.reshape(_KINDS * _VARIANTS, -1), others_of])
 
 
-def joules_of_loads(rates: FloatArray, loads: FloatArray) -> FloatArray:
-    """Return the energy above idle of loads (8, K) in each slot, by joules per load (RATES, K)."""
-    joules: FloatArray = (rates[: _KINDS * _VARIANTS : _VARIANTS] * loads[[*_LOAD_OF_KIND]]).sum(0)
-    return joules
+def phase_joules(rates: FloatArray, loads: FloatArray) -> FloatArray:
+    """Return the energy above idle of loads (8, K) in each slot, by joules per load (RATES, K): of
+    prefill and of decode, each of the fit and its signed errors, (2, 1 + ERRORS, K).
+    """
+    of_kinds = rates[: _KINDS * _VARIANTS].reshape(_KINDS, _VARIANTS, -1)[:, :_SCATTER]
+    joules = of_kinds * loads[[*_LOAD_OF_KIND], np.newaxis]
+    result: FloatArray = joules.reshape(2, _KINDS // 2, _SCATTER, -1).sum(axis=1)
+    return result
 
 
 class SummedEnergy(NamedTuple):
-    """Joules of N requests: of the fit, of its variants (4, N), and squares of the errors of slots
-    and edges (N,).
-
-    `most_j` (N,) is the energy of all slots of each request.
+    """Joules of N requests: above idle of both phases, signed errors (ERRORS, N), variances by the
+    scaling and by the meter, and the energy of all slots of each request.
     """
 
-    best: DividedEnergy
-    variants_j: FloatArray
+    prefill_j: FloatArray
+    decode_j: FloatArray
+    errors_j: FloatArray
     scatter_j2: FloatArray
     meter_j2: FloatArray
     most_j: FloatArray
-
-    def dynamic_half_widths_j(self, model: EnergyModel | None, guessed: FloatArray) -> FloatArray:
-        """Return the half-widths of the energies above idle, (N,); without a model, such an energy
-        may be 0.
-
-        `guessed` (N,) is the part of guesses of first tokens, see `guess_j2`.
-        """
-        dynamic_j = self.best.dynamic_j
-        model_j2 = (dynamic_j / NORMAL_95) ** 2
-        if model:
-            first_j, *slopes = self.variants_j
-            rows = np.array([dynamic_j, first_j, *(dynamic_j + slope for slope in slopes)])
-            model_j2 = (
-                variances(rows, model.covariance, np.ones(len(slopes)))
-                + (FLOOR_RATIO * dynamic_j) ** 2
-            )
-        model_j2 += guess_j2(dynamic_j, guessed)
-        half_j: FloatArray = NORMAL_95 * np.sqrt(model_j2 + self.scatter_j2 + self.meter_j2)
-        return half_j
 
 
 class RunningIntegrals:
@@ -285,8 +264,8 @@ class RunningIntegrals:
         self._is_used = [bool(each.any()) for each in rates]
 
     def energy(self, phases: RequestPhases, idle_j: FloatArray) -> SummedEnergy:
-        """Return the energies of requests that ended before the last edge; `idle_j` (N,) are their
-        idle energies.
+        """Return the energies of requests up to the last edge; `idle_j` (N,) are their idle
+        energies.
         """
         at = _Points(phases, self._edges)
         at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
@@ -315,20 +294,19 @@ class RunningIntegrals:
             if self._is_used[token]:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
         np.maximum(prefill_j, 0.0, out=prefill_j)  # of rounding errors
-        best = DividedEnergy(prefill_j, np.maximum(joules[0] - prefill_j, 0.0), idle_j.copy())
+        decode_j = np.maximum(joules[0] - prefill_j, 0.0)
         first, after = at.arrived.slot, at.ended.slot + (at.ended.into_s > 0.0)
         final = np.maximum(after - 1, first)
         error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(first))
-        error_j2 += self._rates[_EDGE].take(final)
+        error_j2 += np.where(phases.is_open, 0.0, self._rates[_EDGE].take(final))
         error_j2 += self._sums[_NOISE].take(after) - self._sums[_NOISE].take(first)
         part = quotient(phases.ended_s - phases.arrived_s, self._rates[_COVERED].take(first))
         error_j2 *= np.where(first == final, np.minimum(part, 1.0), 1.0) ** 2
-        share = quotient(joules[0] + best.idle_j, self._between(_METER, at.arrived, at.ended))
+        share = quotient(joules[0] + idle_j, self._between(_METER, at.arrived, at.ended))
         meter_j2 = np.minimum(share, 1.0) ** 2 * error_j2
         most_j = self._sums[_METER].take(after) - self._sums[_METER].take(first)
-        return SummedEnergy(
-            best, joules[1:_SCATTER], np.maximum(joules[_SCATTER], 0.0), meter_j2, most_j
-        )
+        scatter_j2 = np.maximum(joules[_SCATTER], 0.0)
+        return SummedEnergy(prefill_j, decode_j, joules[1:_SCATTER], scatter_j2, meter_j2, most_j)
 
     def _between(self, row: int, begin: _Instants, end: _Instants) -> FloatArray:
         return self._to(row, end) - self._to(row, begin)
@@ -342,3 +320,99 @@ class RunningIntegrals:
         rates = self._rates[_REAL + variant].take(instants.slot)
         result: FloatArray = self._moments[variant].take(instants.slot) + rates * instants.moment
         return result
+
+
+def steps_of(
+    tokens: FloatArray,
+    decoding_s: FloatArray,
+    prefilling_s: FloatArray,
+    widths_s: FloatArray,
+    pace: Pace,
+) -> FloatArray:
+    """Return the steps in each slot; decodes and widths are on the clock of decode.
+
+    Steps of prefills are as frequent on this clock, which runs slower then. Without a slowdown,
+    they are not known.
+    """
+    if not pace.slowdown:
+        return quotient(tokens, decoding_s) * np.minimum(decoding_s, widths_s)
+    rate = np.where(decoding_s > 0.0, quotient(tokens, decoding_s), pace.steps_per_s)
+    steps: FloatArray = rate * np.minimum(
+        decoding_s + (1.0 - pace.slowdown) * prefilling_s, widths_s
+    )
+    return steps
+
+
+def modelled_slots(model_j: FloatArray, dynamic_j: FloatArray) -> Mask:
+    """Return the mask of the slots whose energy the model explains, except for a factor."""
+    result: Mask = model_j > _LEAST_MODELLED * dynamic_j
+    return result
+
+
+def slot_variance_j2(
+    dynamic_j: FloatArray, model_j: FloatArray, counts: IntArray, whole: IntArray
+) -> FloatArray:
+    """Return the variance of the energy of the requests in each slot; of a single request, the
+    energy is known.
+
+    The difference to the model may be that of one request. The order of those that begin or end
+    within a slot, all but `whole` of them, decides how many share each step.
+    """
+    count = np.maximum(counts, 1)
+    place_j2 = (PLACE_RATIO * dynamic_j / count) ** 2 * (1.0 - whole / count)
+    one_j2 = (SCATTER_FACTOR * (dynamic_j - model_j)) ** 2 + place_j2
+    result: FloatArray = one_j2 * (1.0 - 1.0 / count)
+    return result
+
+
+def slot_edges_j2(
+    joules: FloatArray, idle_j: FloatArray, half_j: FloatArray, busy: FloatArray
+) -> FloatArray:
+    """Return the variance of the meter at an edge of each slot, by the half-widths of the edges (K
+    + 1).
+
+    `busy` (K,) is the part of each slot with requests: with this probability, the power at an edge
+    is theirs.
+    """
+    ratio = quotient(idle_j + quotient(joules - idle_j, busy), joules)
+    near_j2 = np.maximum(half_j[1:], half_j[:-1]) ** 2 * np.maximum(ratio**2 * busy, 1.0)
+    result: FloatArray = EDGE_FACTOR**2 * near_j2
+    return result
+
+
+def shared_joules(
+    edges_s: FloatArray, power_w: FloatArray, begin_s: FloatArray, end_s: FloatArray
+) -> FloatArray:
+    """Return the energy of N intervals within the edges: at each instant, they share the power of
+    the slot equally.
+
+    `power_w` (K,) is the power of the K slots.
+    """
+    joules, (first_s, last_s) = np.zeros(len(begin_s)), (edges_s[0], edges_s[-1])
+    (kept,) = np.nonzero((begin_s < end_s) & (begin_s < last_s) & (end_s > first_s))
+    begin_s, end_s = begin_s[kept], end_s[kept]
+    begins, ends = (
+        begin_s > first_s,
+        end_s < last_s,
+    )  # instants within the edges; only these are sorted
+    inner_begins_s, inner_ends_s = begin_s[begins], end_s[ends]
+    counts = len(edges_s), len(inner_begins_s), len(inner_ends_s)
+    t_s = np.concatenate([edges_s, inner_begins_s, inner_ends_s])
+    order = time_order(t_s)
+    change = np.repeat(np.array([0, 1, -1], dtype=np.int32), counts)
+    number = np.cumsum(change[order], dtype=np.int32)[:-1] + (len(kept) - counts[1])
+    slot = np.cumsum(order < counts[0], dtype=np.int32)[:-1] - 1
+    watts = np.where(number > 0, power_w.take(slot, mode="clip"), 0.0) / np.maximum(number, 1)
+    total_j = np.empty(len(t_s))
+    total_j[order] = np.concatenate([[0.0], np.cumsum(watts * np.diff(t_s[order]))])
+    edges_j, begins_j, ends_j = np.split(total_j, np.cumsum(counts[:2]))
+    shared_j = np.full(len(kept), edges_j[-1])
+    shared_j[ends] = ends_j
+    shared_j[begins] -= begins_j
+    joules[kept] = shared_j
+    return joules
+
+
+def with_slots(loads: FloatArray, slots: int) -> FloatArray:
+    """Return the loads with slots of 0 up to their number."""
+    return np.pad(loads, ((0, 0), (0, max(0, slots - loads.shape[1]))))

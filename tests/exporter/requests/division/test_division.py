@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.exporter.requests.division.server import serve
-from wattline_exporter.requests.division.divide import divide_energy
+from wattline_exporter.requests.division.division import Division, divide_all
 from wattline_exporter.requests.division.spans import RequestSpans
-from wattline_exporter.requests.division.streaming import StreamingDivision
 
 WINDOW_S = 60.0
 WIDTH_S = 0.25
@@ -34,7 +33,7 @@ def stream(served, slots, until_s=None, estimates=None):
     The estimates at the reports are added to `estimates`, and the final energies with their idle
     energy.
     """
-    division, found = StreamingDivision(WINDOW_S), {}
+    division, found = Division(WINDOW_S), {}
     total_j = np.concatenate([[0.0], np.cumsum(slots.joules)])
     last_s = float(slots.edges_s[-1])
     division.extend(slots.edges_s[:1], total_j[:1], np.zeros(1))
@@ -76,7 +75,7 @@ def test_requests_get_nearly_the_energy_of_the_whole_run(traffic):
     assert sorted(found) == list(range(count))
     joules, half_j = np.array([found[k] for k in range(count)]).T
     true_j = served.shapley_j
-    whole_j = divide_energy(served.spans, slots).dynamic_j
+    whole_j = divide_all(served.spans, slots).dynamic_j
     error, whole_error = (
         np.abs(each - true_j).mean() / true_j.mean() for each in (joules, whole_j)
     )
@@ -114,7 +113,7 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
             for each in ([1, 2], [1.5, 2.5], [4, 6], [100, 100], [0, 0], [50, 80])
         )
     )
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     edges_s = np.arange(0.0, 10.25, 0.25)
     total_j = np.cumsum(np.random.default_rng(1).uniform(20, 100, len(edges_s)))
     division.extend(edges_s, total_j, np.zeros(len(edges_s)))
@@ -132,7 +131,7 @@ def test_time_before_the_first_slot_is_missing_and_in_the_half_width():
     """5 s at 200 W are measured, of which 100 W are idle power, and 6 s are missing: 1,200 J more
     in the half-width.
     """
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0, np.zeros(40))
     division.add(
         RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))),
@@ -148,7 +147,7 @@ def test_time_before_the_first_slot_is_missing_and_in_the_half_width():
 
 def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
     """One request at 200 W, all of it idle power; the energy is known to ± 3 J at each instant."""
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     edges_s = np.arange(0.0, 10.25, 0.25)
     division.extend(edges_s, 200.0 * edges_s, np.full(len(edges_s), 3.0))
     division.add(
@@ -166,7 +165,7 @@ def test_assumed_idle_energy_is_in_the_half_width_of_requests_in_its_time():
     """Requests at 200 W; the idle power is assumed to be 150 W up to 10 s, and known to be 150 W
     later.
     """
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     edges_s = np.arange(0.0, 20.25, 0.25)
     division.extend(edges_s, 200.0 * edges_s, np.zeros(len(edges_s)))
     columns_of = (
@@ -194,7 +193,7 @@ def test_power_without_requests_is_in_the_rest_also_in_slots_with_requests():
     """A GPU at 700 W, of which 78 W are idle power; requests of 0.4 s, one each 4 s, divided second
     by second.
     """
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     edges_s = np.arange(0.0, 100.25, 0.25)
     division.extend(edges_s, 700.0 * edges_s, np.zeros(len(edges_s)))
     starts = np.arange(4.1, 98.0, 4.0)
@@ -228,7 +227,7 @@ def test_phases_have_energies_if_the_whole_run_separates_them(traffic, load, sep
     slots = served.slots(WIDTH_S, rng)
 
     _, division = stream(served, slots)
-    whole = divide_energy(served.spans, slots)
+    whole = divide_all(served.spans, slots)
 
     assert division._separable == (whole.prefill is not None) == separable
 
@@ -272,7 +271,7 @@ def test_idle_power_is_shared_at_each_instant_within_a_slot():
     """At 78 W, requests of 0.1 s, each of which shares 0.05 s with the one before and the one after
     it.
     """
-    division = StreamingDivision(WINDOW_S)
+    division = Division(WINDOW_S)
     edges_s = WIDTH_S * np.arange(1 + 4 * 60)
     arrived_s = 1.03 + 0.05 * np.arange(400)
     spans = RequestSpans(
@@ -291,3 +290,143 @@ def test_idle_power_is_shared_at_each_instant_within_a_slot():
     assert total_j + division.rest_j + division.open_j == pytest.approx(
         division.measured_j, rel=1e-12
     )
+
+
+def lone_requests(count, seconds, every_s):
+    """Return equal requests, each of which is the only one of its time."""
+    arrived_s = 2.0 + every_s * np.arange(count)
+    tokens = np.full((3, count), [[100.0], [0.0], [30.0]])
+    return RequestSpans(arrived_s, arrived_s + 0.1, arrived_s + seconds, *tokens)
+
+
+def division_of(spans, power_w, half_j=0.0):
+    """Return a division with requests, and slots of a power (K,)."""
+    division = Division(WINDOW_S)
+    edges_s = WIDTH_S * np.arange(len(power_w) + 1)
+    joules = np.append(0.0, np.cumsum(power_w * WIDTH_S))
+    division.extend(edges_s, joules, np.full(len(edges_s), half_j))
+    division.add(spans, np.arange(len(spans)))
+    return division
+
+
+def test_noise_of_the_meter_counts_in_each_slot_of_a_request():
+    """Slots without requests have 20 J, 2 J more or 2 J less: a standard error of 1.4826 · 2 J. A
+    request of 2 s is alone in 8 slots.
+    """
+    spans = lone_requests(10, 2.0, 8.0)
+    slot = np.arange(4 * 90)
+    busy = (slot >= 8) & (slot % 32 >= 8) & (slot % 32 < 16) & (slot < 4 * 82)
+    noise_w = 8.0 * (slot % 3 - 1.0)
+    steady, noisy = (
+        division_of(spans, np.where(busy, 300.0, 80.0 + part * noise_w)).divide(90.0, 80.0)
+        for part in (0.0, 1.0)
+    )
+
+    assert steady.energies.meter_j2 == pytest.approx(np.zeros(10))
+    assert noisy.energies.meter_j2 == pytest.approx(np.full(10, 8 * (1.4826 * 2.0) ** 2), rel=1e-4)
+    added_j2 = noisy.half_j**2 - steady.half_j**2
+    assert added_j2 == pytest.approx(np.full(10, 8 * (1.96 * 1.4826 * 2.0) ** 2), rel=1e-4)
+
+
+def test_noise_in_one_slot_counts_with_the_part_of_the_slot():
+    """Of a slot with two requests of 0.05 s, one has half of the time with requests and half of the
+    energy.
+    """
+    arrived_s = np.concatenate([2.0 + 4.0 * np.arange(20), 2.05 + 4.0 * np.arange(20)])
+    tokens = np.full((3, 40), [[100.0], [0.0], [1.0]])
+    spans = RequestSpans(arrived_s, arrived_s + 0.05, arrived_s + 0.05, *tokens)
+    slot = np.arange(4 * 90)
+    noise_w = 8.0 * (slot % 3 - 1.0)
+    busy = (slot % 16 == 8) & (slot < 4 * 80)
+    found = division_of(spans, np.where(busy, 80.0 + 100.0, 80.0 + noise_w)).divide(90.0, 80.0)
+
+    share = found.total_j / (180.0 * 0.05)
+    expected_j2 = np.minimum(share, 1.0) ** 2 * 0.5**2 * (1.4826 * 2.0) ** 2
+    assert found.energies.meter_j2 == pytest.approx(expected_j2, rel=1e-4)
+
+
+def test_other_work_counts_for_the_seconds_with_requests():
+    """Other work of 100 W in a tenth of the slots without requests; a request of 0.4 s in two slots
+    of 0.25 s may have 40 J of it.
+    """
+    spans = lone_requests(12, 0.4, 8.0)
+    slot = np.arange(4 * 100)
+    busy = (slot >= 8) & (slot % 32 >= 8) & (slot % 32 < 10) & (slot < 4 * 92)
+    power_w = np.where(busy, 300.0, np.where(slot % 10, 80.0, 180.0))
+
+    found = division_of(spans, power_w).divide(100.0, 80.0)
+
+    assert found.energies.dynamic_j == pytest.approx(np.full(12, 2 * 0.25 * 220.0))
+    assert found.energies.limit_j == pytest.approx(np.full(12, 100.0 * 0.4))
+
+
+def test_energy_without_a_model_may_be_that_of_others():
+    """A request of 1 s has too few slots for a model: its half-width is its energy above idle, with
+    the least error of 2 %.
+    """
+    spans = lone_requests(1, 1.0, 8.0)
+    slot = np.arange(4 * 10)
+    power_w = np.where((slot >= 8) & (slot < 12), 300.0, 80.0)
+
+    found = division_of(spans, power_w).divide(10.0, 80.0)
+
+    assert found.energies.dynamic_j == pytest.approx([220.0])
+    assert found.energies.errors_j[:, 0] == pytest.approx([0.0, 0.0, 0.0, 220.0 / 1.96])
+    expected_j = np.hypot(np.hypot(220.0, 1.96 * 0.02 * 220.0), 0.05 * 80.0)
+    assert found.half_j == pytest.approx([expected_j])
+
+
+def test_requests_at_the_end_have_the_energy_up_to_the_last_slot():
+    """A request of 4 s, of which 1.5 s at 300 W are in the slots; the meter has an error of 3 J at
+    its begin only.
+    """
+    spans = lone_requests(1, 4.0, 8.0)
+    division = division_of(spans, np.full(14, 300.0), half_j=3.0)
+
+    found = division.divide(3.5, 300.0, at_end=True)
+
+    assert found.keys.tolist() == [0]
+    assert found.total_j == pytest.approx([450.0])
+    assert found.energies.meter_j2 == pytest.approx([(3.0 / 1.96) ** 2])
+    assert len(division) == 0
+
+
+def test_slots_of_any_width_have_the_energies_of_equal_ones():
+    """Constant power in each phase: the width of the slots changes no energy."""
+    spans = lone_requests(12, 2.0, 8.0)
+    rng = np.random.default_rng(1)
+    edges_s = np.unique(np.concatenate([WIDTH_S * np.arange(401), rng.uniform(0.0, 100.0, 100)]))
+    middle_s = (edges_s[1:] + edges_s[:-1]) / 2
+    power_w = np.where(
+        (middle_s > 2.0) & ((middle_s - 2.0) % 8.0 < 2.0) & (middle_s < 94.0), 300.0, 80.0
+    )
+    division = Division(WINDOW_S, is_regular=False)
+    joules = np.append(0.0, np.cumsum(power_w * np.diff(edges_s)))
+    division.extend(edges_s, joules, np.zeros(len(edges_s)))
+    division.add(spans, np.arange(12))
+
+    parts = [division.divide(until_s, 80.0) for until_s in (30.0, 57.3, 100.0)]
+
+    total_j = np.concatenate([each.total_j for each in parts])
+    assert total_j == pytest.approx(np.full(12, 600.0))
+    assert total_j.sum() + division.rest_j == pytest.approx(joules[-1], rel=1e-12)
+
+
+def test_division_by_role_has_the_terms_of_its_phase():
+    """A device that only decodes, at 300 W: all energy above idle is of steps, none of prefilled
+    tokens, and the least error is 4 %.
+    """
+    spans = lone_requests(12, 2.0, 4.0)
+    slot = np.arange(4 * 60)
+    busy = (slot % 16 >= 8) & (slot < 4 * 48)
+    edges_s = WIDTH_S * np.arange(len(slot) + 1)
+    division = Division(WINDOW_S, role="decode")
+    joules = np.append(0.0, np.cumsum(np.where(busy, 300.0, 80.0) * WIDTH_S))
+    division.extend(edges_s, joules, np.zeros(len(edges_s)))
+    division.add(spans, np.arange(12))
+
+    found = division.divide(60.0, 80.0)
+
+    assert division.model.joules_of[[0, 3]].tolist() == [0.0, 0.0]
+    assert found.energies.dynamic_j == pytest.approx(np.full(12, 440.0))
+    assert found.energies.floor_ratio == 0.04
