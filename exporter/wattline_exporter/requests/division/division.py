@@ -72,8 +72,6 @@ FIRST_S = 30.0
 """Time for which slots wait for all requests in them, until the durations of requests are known."""
 LEAST_WAIT_S, DURATIONS = 5.0, 1.5
 """A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
-PACE_SAMPLES = 2
-"""Groups of requests for the pace of the server: those in progress are of the same minute."""
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
 _MOST_BLOCK_SLOTS = 20 * FIT_SLOTS
@@ -308,7 +306,7 @@ class Division:
             every_s = max(FIT_EVERY_S, FIT_EVERY_SHARE * self._slot_s * len(self._fit_slots))
             is_due = slots.edges_s[-1] - self._fitted_s >= every_s
             if is_due and len(self):
-                self._pace = pace_of(self.held()[1], PACE_SAMPLES)
+                self._pace = pace_of(self.held()[1])
             self._count_loads(float(slots.edges_s[-1]), count)
             self._divide_slots(slots, is_due=is_due)
             self._begins_s = np.append(self._begins_s, self.edges_s[:count])

@@ -12,7 +12,6 @@ from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mas
 from wattline_exporter.requests.division.spans import (
     LEAST_PREFILLED_S,
     LEAST_TOKEN_S,
-    SAMPLE_GROUPS,
     RequestSpans,
     token_rate,
 )
@@ -41,17 +40,17 @@ class Pace:
 UNKNOWN_PACE = Pace(np.inf, 0.0)
 
 
-def pace_of(spans: RequestSpans, samples: int = SAMPLE_GROUPS) -> Pace:
-    """Return the pace of a server, from up to `samples` groups of consecutive requests.
+def pace_of(spans: RequestSpans) -> Pace:
+    """Return the pace of a server, from up to PACE_GROUPS groups of consecutive requests.
 
     The slowdown is fitted by least squares: a decode lasts a constant time for each token, and the
     slowdown times the time in which other requests are prefilled. With chunked prefill, one step
     computes both and takes longer.
     """
-    speed = spans.prefill_speed(samples)
+    speed = spans.prefill_speed()
     if not len(spans):
         return UNKNOWN_PACE
-    systems = [_decode_times(group, speed) for group in spans.groups(samples)]
+    systems = [_decode_times(group, speed) for group in spans.groups()]
     tokens, prefills_s, seconds = np.concatenate(systems, axis=1)
     system = np.column_stack([tokens, prefills_s])
     if not prefills_s.any():

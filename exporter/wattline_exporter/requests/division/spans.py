@@ -13,7 +13,10 @@ from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mas
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
-SAMPLE_GROUPS, _SAMPLE_REQUESTS = 16, 8_192
+PACE_GROUPS, PACE_REQUESTS = 2, 8_192
+"""Most groups of consecutive requests that show the pace of a server, and requests of a group:
+those that are divided at once are of the same minutes.
+"""
 LEAST_TOKEN_S, LEAST_PREFILLED_S = 1e-4, 1e-7
 """Least times of a generated token of one request, and of a prefilled one: no server is faster."""
 LIKELY_TOKENS = 200.0
@@ -70,23 +73,22 @@ class RequestSpans:
             *(one[chosen].astype(np.float64, copy=False) for one in counts),
         )
 
-    def groups(self, samples: int) -> list[RequestSpans]:
-        """Return up to `samples` groups of consecutive requests."""
-        starts = np.unique(
-            np.linspace(0, max(0, len(self) - _SAMPLE_REQUESTS), samples).astype(int)
-        )
-        return [self.take(slice(start, start + _SAMPLE_REQUESTS)) for start in starts]
+    def groups(self) -> list[RequestSpans]:
+        """Return up to PACE_GROUPS groups of PACE_REQUESTS consecutive requests."""
+        last = max(0, len(self) - PACE_REQUESTS)
+        starts = np.unique(np.linspace(0, last, PACE_GROUPS).astype(int))
+        return [self.take(slice(start, start + PACE_REQUESTS)) for start in starts]
 
-    def prefill_speed(self, samples: int = SAMPLE_GROUPS) -> float:
+    def prefill_speed(self) -> float:
         """Return the usual speed of a prefill without the time in the queue, in tokens per second.
 
         Servers prefill in the order of arrival, so a prefill begins at the arrival or at the end of
-        the one before. The speed is the median over the tokens of up to `samples` groups of
+        the one before. The speed is the median over the tokens of up to PACE_GROUPS groups of
         consecutive requests.
         """
         if not len(self):
             return math.inf
-        speeds = [group.separate_speeds() for group in self.groups(samples)]
+        speeds = [group.separate_speeds() for group in self.groups()]
         speed, tokens = (np.concatenate(column) for column in zip(*speeds, strict=True))
         order = np.argsort(speed)
         total = np.cumsum(tokens[order])
