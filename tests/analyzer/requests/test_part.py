@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from wattline_analyzer.requests.part import MeasuredPart, part_of_requests
-from wattline_exporter.requests.division.divide import EnergyPart, RequestEnergies
-from wattline_exporter.requests.division.load import DividedEnergy
+from wattline_exporter.requests.division.division import (
+    DividedEnergy,
+    EnergyPart,
+    RequestEnergies,
+)
 
 MEASURED = MeasuredPart((0.0, 10.0), 40.0, 5.0)
 
