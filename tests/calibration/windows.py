@@ -159,11 +159,12 @@ def measure_condition(condition: Condition, seed: int, count: int) -> dict[str, 
 
 
 def window_table() -> str:
-    """Return the table of the stored coverages and half-widths, a row for each sensor and load."""
+    """Return the table of the stored coverages and of the half-widths over the needed ones,
+    a row for each sensor and load; RESULTS has the half-widths in joules.
+    """
     lengths = [f"{seconds:g} s" for seconds in LENGTHS_S]
     titles = [
         *(f"coverage, {length}" for length in lengths),
-        *(f"half-width, {length}" for length in lengths),
         *(f"of the needed, {length}" for length in lengths),
     ]
     lines = [
@@ -178,7 +179,6 @@ def window_table() -> str:
             group[0]["sensor"],
             "flat" if period is None else f"{period:g}",
             *(f"{100 * row['coverage']:.1f} %" for row in group),
-            *(f"{row['half_width_j']:.1f} J" for row in group),
             *(f"{row['times_needed']:.1f}" for row in group),
         ]
         lines.append("| " + " | ".join(cells) + " |")

@@ -85,7 +85,7 @@ def test_tool_error_is_the_message_of_the_command(analyzer, history, tmp_path):
     expected = analyzer("report", "--run-id", "missing", "--since", ALL, "--source", history)
     assert all(result.is_error for result in results)
     assert results[0].content[0].text == f"Error executing tool report: {expected.stderr.strip()}"
-    assert "analyzer waste: " in results[1].content[0].text
+    assert "tool waste: analyzer: --since: " in results[1].content[0].text
     assert not (tmp_path / "out").exists()
 
 

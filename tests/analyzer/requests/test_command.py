@@ -201,7 +201,7 @@ def test_requests_without_options_name_the_run_and_the_time_range(call):
 
     assert code != 0
     message = " ".join(err.replace("│", " ").split())
-    assert "give --run-id (see: analyzer runs), or --start and --end of a time range" in message
+    assert "give its ID, which analyzer runs lists, or --start and --end of a time range" in message
     assert "not both" not in message
 
 
