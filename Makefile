@@ -62,7 +62,7 @@ protobuf: ## regenerate the protobuf classes with protoc 25 (Python 3.11 or 3.12
 	$(PYTHON) -m venv build/protobuf
 	build/protobuf/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
 	build/protobuf/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		exporter/wattline_exporter/web/metric_family.proto exporter/wattline_exporter/push/remote_write.proto exporter/wattline_exporter/sensors/kubernetes/*.proto
+		exporter/wattline_exporter/web/metric_family.proto exporter/wattline_exporter/sensors/kubernetes/*.proto
 
 release: ## build all packages into dist/, equal in each build; SNAPSHOT=1 for a version without a section in CHANGELOG.md
 	@$(PYTHON) -m venv --clear build/release-tools

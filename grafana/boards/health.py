@@ -81,22 +81,6 @@ _STATE = lines(
     selector(m.STATE_UP),
     NODE_LEGEND,
 ).with_calcs(*_STATE_CALCS)
-_PUSHES = "No node pushes. Set exporter serve --push.url to push."
-_BEHIND = lines(
-    "Push delay",
-    "Time since the newest sample that a node has delivered or given up; it also grows when the "
-    "node is gone.",
-    "s",
-    f"time() - last_over_time({selector(m.PUSH_TIMESTAMP)}[1d])",
-    NODE_LEGEND,
-).without(data=_PUSHES)
-_PUSHED = lines(
-    "Samples pushed",
-    "Rate by outcome. Refused and dropped samples are not in the database.",
-    "suffix:/s",
-    f"rate({selector(m.PUSH_SAMPLES)}[$__rate_interval])",
-    NODE_LEGEND + " {{outcome}}",
-).without(data=_PUSHES)
 _VERSIONS = Panel(
     "Versions",
     "Version of each exporter.",
@@ -114,7 +98,6 @@ HEALTH = Board(
     (
         ("Sources", (_UP, _GPUS, _AGE, _FAILED)),
         ("Plausibility", (_SUSPECT, _APART)),
-        ("Push", (_BEHIND, _PUSHED)),
         ("Cost", (_CPU, _MEMORY, _STATE, _VERSIONS)),
     ),
     since="now-3h",

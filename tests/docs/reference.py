@@ -10,13 +10,12 @@ from pathlib import Path
 
 from tests.calibration import margins, shares, windows
 from tests.calibration import table as coverage
-from tests.docs import exit_codes, finding_codes, option_tables
+from tests.docs import exit_codes, finding_codes, hardware_conventions, option_tables
 from tests.exam import table
 from tests.exporter.web import series_counts
 from tests.fault_trials import kills
 from tests.fault_trials import table as fault_trials
 from wattline.contract import metrics
-from wattline_exporter.push import hardware_conventions
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS_PAGE = ROOT / "exporter/docs/METRICS.md"

@@ -1,9 +1,6 @@
-import uuid
-
 import pytest
 
 from tests.daemon import daemon
-from tests.exporter.push.history_client import PushNode, start_servers
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +31,3 @@ def start(tmp_path):
         )
 
     return start_exporter
-
-
-@pytest.fixture(scope="session")
-def push_servers(tmp_path_factory):
-    with start_servers(tmp_path_factory.mktemp("push_servers")) as servers:
-        yield servers
-
-
-@pytest.fixture
-def sender(tmp_path):
-    """Return a function that opens a history which is pushed to a URL under a unique node name."""
-    nodes = []
-
-    def make(url, folder=tmp_path, **options):
-        nodes.append(PushNode(folder, url, f"node-{uuid.uuid4().hex[:8]}", **options).open())
-        return nodes[-1]
-
-    yield make
-    for each in nodes:
-        each.history.close()

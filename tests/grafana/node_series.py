@@ -24,8 +24,6 @@ def exporter_series(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Expo
 def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
     yield m.STATE_UP, {}, 1.0
-    yield m.PUSH_TIMESTAMP, {}, lambda t: t - 20.0
-    yield m.PUSH_SAMPLES, {"outcome": "accepted"}, lambda t: 50 * (t - end_s + 4_000)
     for source in ("nvml", "rapl", "host", "carbon"):
         yield (
             m.SOURCE_UP,

@@ -23,8 +23,6 @@ WITHOUT_DATA = {
     "Forecast": "a constant intensity has no forecast",
     "Age of the provider's data": "a constant intensity has no provider",
     "Failed or late reads": "a healthy node has none",
-    "Push delay": "the node is scraped",
-    "Samples pushed": "the node is scraped",
     "Emissions by model": "recording rules are not evaluated here",
     "Emissions by hour": "it needs a complete hour",
     "Unattributed GPU energy": "new counters of owners stay at 0 for 65 s",

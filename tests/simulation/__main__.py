@@ -20,9 +20,7 @@ from tests.simulation.quiet import QUIET_HOURS, simulate_quiet
 
 PROGRESS_S = 10.0
 SHORT_HOURS = 0.06
-SHORT_PLAN = Plan(
-    faults=("driver", "kill", "kill worker", "stop", "network", "cpu", "sleep"), mean_s=12.0
-)
+SHORT_PLAN = Plan(faults=("driver", "kill", "kill worker", "stop", "cpu", "sleep"), mean_s=12.0)
 """Simulation of `make test`, without faults of disk and clocks, restarts and power cuts."""
 
 

@@ -59,10 +59,6 @@ class Checks:
     )
     _checked: set[str] = field(default_factory=set)
     _forgotten: set[str] = field(default_factory=lambda: {"forgotten before"})
-    has_step: bool = False
-    """True after a step of the wall clock: the samples on the server are not compared with the
-    history then.
-    """
     calm_since_s: float = 0.0
     """End of the last fault that may have silenced the sensors."""
     awake_since_s: float = 0.0
@@ -294,35 +290,6 @@ class Checks:
                 self.end(run, view, record)
             else:
                 self.run(run, view)
-
-    def history(self, life: Life) -> None:
-        """Check that the server has all samples of the history."""
-        rows = life.history._connection.execute("SELECT id, name, labels FROM series").fetchall()
-        from tests.simulation.push_server import TARGET
-        from wattline.contract.compact_history import samples_in_order
-        from wattline_exporter.push.remote_write import _format_number, _selector
-
-        backlog = life.history.backlog
-        if backlog is None or self.has_step:
-            return
-        position = backlog.position()
-        if position.t_ms < life.history.settled_ms - 60_000 or position.dropped or position.refused:
-            self.node.fail(
-                f"the push queue is late: {position}, samples until {life.history.settled_ms}"
-            )
-        import json
-
-        names = {
-            row[0]: _selector({**json.loads(row[2]), "__name__": row[1], **TARGET.labels})
-            for row in rows
-        }
-        for t_ms, series_id, value in samples_in_order(
-            life.history._connection, (0, 0), position.t_ms
-        ):
-            line = f"{names[series_id]} {_format_number(value)} {t_ms}"
-            if (t_ms, series_id) <= position.done and life.world.server.lacks(line):
-                self.node.fail(f"the server lacks {line}, which it acknowledged")
-                return
 
 
 def _truth_j(gpu: SimulatedGpu, record: RunRecord) -> float:

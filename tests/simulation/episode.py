@@ -21,7 +21,6 @@ from tests.simulation.clients import Acknowledged, Client
 from tests.simulation.exporter import Disk, Life, World
 from tests.simulation.faults import Faults
 from tests.simulation.gpus import SimulatedGpu
-from tests.simulation.push_server import NetworkFault, PushServer
 from tests.simulation.virtual_time import ProcessEndError, VirtualTime
 from wattline.contract.history import STATE_FILE
 from wattline_exporter.sensors.readings import Device
@@ -66,7 +65,6 @@ class Plan:
 
     faults: tuple[str, ...] | None = None
     mean_s: float | None = None
-    has_push: bool | None = None
     calm_s: float = CALM_S
     defect: Callable[[Life], None] = lambda _life: None
 
@@ -90,11 +88,7 @@ class Episode(Faults):
                 SimulatedGpu(virtual, index, has_counter=rng.random() < self.counter_share)
                 for index in range(rng.choice([1, 2]))
             ]
-            self.world = World(
-                virtual, state, gpus, PushServer(virtual), has_push=rng.random() < 0.4
-            )
-        if plan.has_push is not None:
-            self.world.has_push = plan.has_push
+            self.world = World(virtual, state, gpus)
         self.life: Life | None = None
         self._runs: dict[str, Acknowledged] = {}
         self.checks = Checks(self)
@@ -134,7 +128,7 @@ class Episode(Faults):
         logger.setLevel(logging.CRITICAL)
         random.seed(self._seed)
         try:
-            with self._virtual.installed(), self.world.server.watched():
+            with self._virtual.installed():
                 self._schedule()
                 self._run()
         finally:
@@ -295,7 +289,7 @@ class Episode(Faults):
         """Heal everything and let the clients finish."""
         self._is_calm = True
         self.trace("calm")
-        self.world.disk, self.world.server.fault = Disk(), NetworkFault()
+        self.world.disk = Disk()
         self.world.cpu_fails_until_s = 0.0
         for gpu in self.world.gpus:
             gpu.fault = None
@@ -310,7 +304,6 @@ class Episode(Faults):
         self.checks.all_runs(self.life, self._runs)
         for run in self._runs.values():
             self._check_over(run, self.life)
-        self.checks.history(self.life)
         for gpu in self.world.gpus:
             totals = self.life.live.energy.meter(Device("gpu", gpu.uuid)).totals
             self.trace("total", f"{totals.energy_j:.6f}")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.gpus import SimulatedGpu, Worker
-from tests.simulation.push_server import TARGET, Connection, PushServer
 from tests.simulation.virtual_time import VirtualLoop, VirtualTime
 from wattline_exporter.attribution.cpu_time import CpuUsageReader, NodeCpuUsage, RunCpuUsage
 from wattline_exporter.attribution.owner_counters import OwnerCounters
@@ -22,7 +21,6 @@ from wattline_exporter.cli.daemon import Daemon
 from wattline_exporter.polling.hub import PolledSource, SensorHub
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
-from wattline_exporter.push.client import PushClient
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits
@@ -58,7 +56,6 @@ class World:
     virtual: VirtualTime
     folder: Path
     gpus: list[SimulatedGpu]
-    server: PushServer
     disk: Disk = field(default_factory=Disk)
     cpu_fails_until_s: float = 0.0
     cpu_range_j: float = CPU_RANGE_J
@@ -66,7 +63,6 @@ class World:
     processes: dict[int, str] = field(default_factory=dict)
     """Run of each living process."""
     lives: int = 0
-    has_push: bool = True
     limits: RunLimits = field(default_factory=RunLimits)
     final_records: dict[str, RunRecord] = field(default_factory=dict)
     """Records of final runs, of which the exporter keeps the figures only."""
@@ -175,15 +171,9 @@ class Life:
         health = DiskHealth(world.folder)
         history = HistoryWriter(History(world.folder), health)
         self.history = history.history
-        self.push: list[PushClient] = []
-        if world.has_push:
-            self.history.follow(TARGET.url)
-            self.push.append(
-                PushClient(TARGET, history.run, connect=Connection(world.server, world.rng))
-            )
         worker = WorkerSupervisor(["wattline_exporter.sensors.nvml.worker"], live.take_worker)
         hub = SensorHub(live, [PolledSource(_CpuCounter(world), 1.0, has_run_energy=True)], worker)
-        self.with_metrics: list[ReadingSource] = [health, *self.push]
+        self.with_metrics: list[ReadingSource] = [health]
         self.collector = SeriesCollector("0", live, ledger, self.with_metrics)
         self.storage = StateWriter(self.file, ledger, health, history, self.collector.second)
         self.stopping = asyncio.Event()
@@ -195,7 +185,6 @@ class Life:
         )
         services: list[Service] = [
             StorageFiles(self.storage, history),
-            *self.push,
             self.storage,
             hub,
             self.runs,

@@ -1,4 +1,4 @@
-"""Faults of driver, process, disk, clock and network, each of which is one event of a
+"""Faults of driver, process, disk and clock, each of which is one event of a
 simulation.
 """
 
@@ -10,9 +10,7 @@ from collections.abc import Callable
 from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER
 from tests.simulation.checks import Checks
 from tests.simulation.exporter import Disk, Life, World
-from tests.simulation.push_server import KINDS, NetworkFault
 from tests.simulation.virtual_time import ProcessEndError, VirtualTime
-from wattline_exporter.storage.history import STEP_S
 
 
 class Faults:
@@ -40,8 +38,6 @@ class Faults:
             "stop": self._stop,
             "disk": self._disk_fault,
             "clock": self._step_clock,
-            "network": self._network_fault,
-            "kill server": self._kill_server,
             "cpu": self._cpu_fault,
             "restart": self._restart,
             "sleep": self._sleep,
@@ -142,20 +138,7 @@ class Faults:
             [0.3, 5.0, 60.0, 3_600.0, 40 * 86_400.0]
         )
         self.trace("clock", step_s)
-        self.checks.has_step |= abs(step_s) > STEP_S
         self._virtual.wall_offset_s += step_s
-
-    def _network_fault(self) -> None:
-        kind, seconds = (
-            self._rng.choice(KINDS),
-            self._rng.choice([2.0, 20.0, 120.0]) * self._rng.uniform(0.5, 1.5),
-        )
-        self.world.server.fault = NetworkFault(kind, self._virtual.s + seconds)
-        self.trace("network", kind, f"{seconds:.3f}")
-
-    def _kill_server(self) -> None:
-        self.trace("kill server")
-        self.world.server.kill()
 
     def _cpu_fault(self) -> None:
         self.world.cpu_fails_until_s = self._virtual.s + self._rng.uniform(0.5, 30.0)

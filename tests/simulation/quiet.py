@@ -164,7 +164,6 @@ class QuietEpisode(Episode):
         )
         busy_s = max(
             fault_s,
-            world.server.fault.until_s,
             *(getattr(client, "busy_s", 0.0) for client in self.clients),
         )
         return now_s - busy_s > SETTLED_S and not any(

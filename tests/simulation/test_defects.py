@@ -109,11 +109,6 @@ def crash(life):
     life.ledger.tick = None
 
 
-def lose_samples(life):
-    """Let the server acknowledge samples that it does not store."""
-    life.world.server.drop = lambda number: number % 3 == 0
-
-
 DEFECTS = [
     (lose_runs, ("kill",), "unknown"),
     (lose_work, ("kill",), "acknowledged {"),
@@ -124,7 +119,6 @@ DEFECTS = [
     (halve_energies, (), "outside of the interval without a note"),
     (lengthen_phases, (), "exceed the run"),
     (crash, (), "the exporter ended"),
-    (lose_samples, (), "the server lacks"),
 ]
 
 
@@ -135,9 +129,7 @@ def test_simulation_with_a_defect_reports_the_violation(defect, faults, text):
     mean_s = (
         4.0 if defect is show_stale_series else 8.0
     )  # only the pauses after repeated kills are long enough
-    plan = Plan(
-        faults=faults, mean_s=mean_s, has_push=defect is lose_samples, calm_s=20.0, defect=defect
-    )
+    plan = Plan(faults=faults, mean_s=mean_s, calm_s=20.0, defect=defect)
     violations = (simulate(seed, 0.03, plan).violation for seed in range(8))
 
     assert any(text in violation for violation in violations)

@@ -47,7 +47,7 @@ class FixedEpisode(QuietEpisode):
 
     def __init__(self, folder, *, skips):
         folder.mkdir()
-        super().__init__(1, HOURS, folder, Plan(faults=(), has_push=False, calm_s=60.0))
+        super().__init__(1, HOURS, folder, Plan(faults=(), calm_s=60.0))
         self._rng = self._virtual.rng = FixedRandom(1)
         self.skips = skips
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from wattline_exporter.attribution.owner_counters import OwnerCounters
 from wattline_exporter.attribution.policy import Attribution
 from wattline_exporter.cli.kubernetes import kubelet_source, pod_directory
-from wattline_exporter.cli.otlp import otlp_receiver
+from wattline_exporter.cli.otlp import otlp_metrics, otlp_receiver
 from wattline_exporter.cli.sources import (
     gpu_indices,
     polled_sources,
@@ -36,8 +36,6 @@ from wattline_exporter.polling.carbon import CarbonService
 from wattline_exporter.polling.hub import SensorHub
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
-from wattline_exporter.push.client import PushClient
-from wattline_exporter.push.config import PushTarget, push_target
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
 from wattline_exporter.runs.discovery.labels import OwnerLabels
@@ -88,10 +86,9 @@ async def run_daemon(
     providers = carbon_providers(carbon)
     simulated_gpus(settings)  # a usage error comes before any file is made
     start_logging(level, log_format)
-    target = push_target(settings)
     server = WebServer(settings)
     stopping = asyncio.Event()
-    daemon = make_daemon(settings, sensors, providers, target, server, stopping)
+    daemon = make_daemon(settings, sensors, providers, server, stopping)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stopping.set)
@@ -107,7 +104,6 @@ def make_daemon(
     settings: Settings,
     sensors: Sequence[ChosenSensor],
     providers: Sequence[ChosenProvider],
-    target: PushTarget | None,
     server: WebServer,
     stopping: asyncio.Event,
 ) -> Daemon:
@@ -118,7 +114,6 @@ def make_daemon(
         tail_s=settings.run_tail_s(),
         min_s=settings.min_run_seconds,
         min_j=settings.min_run_joules,
-        is_pushed=target is not None,
         is_slim=settings.run_series is RunSeries.slim,
     )
     created = simulated_file(settings)
@@ -144,14 +139,9 @@ def make_daemon(
         worker,
     )
     carbon_service = CarbonService(carbon, live)
-    push: list[PushClient] = []
-    if history and target:
-        history.history.follow(target.url)
-        push.append(PushClient(target, history.run))
     with_metrics: list[ReadingSource] = [
         NodeInfo(is_simulated=simulated is not None),
         health,
-        *push,
         carbon_service,
     ]
     collector = SeriesCollector(version("wattline"), live, ledger, with_metrics)
@@ -198,16 +188,15 @@ def make_daemon(
     )
     if traces:
         with_metrics.append(traces)
+    metrics = SavedMetrics(
+        MetricsRenderer(collector.series, collect_native=requests.native_buckets), storage, stopping
+    )
     endpoints = Endpoints(
         runs=runs,
         requests=requests,
         traces=traces,
         sensors=hub,
-        metrics=SavedMetrics(
-            MetricsRenderer(collector.series, collect_native=requests.native_buckets),
-            storage,
-            stopping,
-        ),
+        metrics=metrics,
         history=history.history.path if history else None,
         version=version("wattline"),
         carbon=carbon.document,
@@ -216,8 +205,8 @@ def make_daemon(
     return Daemon(
         [
             StorageFiles(storage, history),
-            *push,
             storage,
+            *otlp_metrics(settings.otlp_metrics_url, metrics.readings),
             hub,
             carbon_service,
             runs,

@@ -40,6 +40,15 @@ TracesOption = Annotated[
         help="Accept OTLP traces of LLM servers at /v1/traces; their spans become requests.",
     ),
 ]
+MetricsUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp.metrics-url",
+        help="URL of an OTLP/HTTP server to send all metrics to, such as "
+        "http://HOST:4318/v1/metrics.",
+        metavar="URL",
+    ),
+]
 RequestLabelsOption = Annotated[
     str | None,
     typer.Option(

@@ -18,6 +18,7 @@ from wattline_exporter.config.kubernetes_options import (
     PodsOption,
 )
 from wattline_exporter.config.request_options import (
+    MetricsUrlOption,
     RateOption,
     RequestLabelsOption,
     RequestSettings,
@@ -181,60 +182,7 @@ class Settings:
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Keep a local history.")
     ] = True
-    push_url: Annotated[
-        str | None,
-        typer.Option(
-            "--push.url",
-            help="URL to push the history to, where no server can scrape: "
-            "http://HOST:8428/api/v1/import/prometheus for VictoriaMetrics, "
-            "http://HOST:9090/api/v1/write for remote write, http://HOST:4318/v1/metrics for OTLP.",
-            metavar="URL",
-        ),
-    ] = None
-    push_basic_auth: Annotated[
-        str | None,
-        typer.Option(
-            "--push.basic-auth",
-            help="User to push as, and the file with the password.",
-            metavar="USER:PASSWORD-FILE",
-        ),
-    ] = None
-    push_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--push.token-file", help="File with the bearer token to push with.", metavar="FILE"
-        ),
-    ] = None
-    push_ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--push.ca-file",
-            help="CA certificates of the push server, instead of the system's.",
-            metavar="FILE",
-        ),
-    ] = None
-    push_headers: Annotated[
-        list[str],
-        typer.Option(
-            "--push.header",
-            help="Header of each push request, such as X-Scope-OrgID=team, or from a file for a "
-            "secret; repeatable.",
-            metavar="NAME=VALUE|NAME=@FILE",
-        ),
-    ] = field(default_factory=list)
-    push_labels: Annotated[
-        list[str],
-        typer.Option(
-            "--push.label",
-            help="Label added to all pushed series; repeatable. Default: instance=HOSTNAME and "
-            "job=wattline.",
-            metavar="NAME=VALUE",
-        ),
-    ] = field(default_factory=list)
-    push_every: Annotated[
-        str | None,
-        typer.Option("--push.every", help="Push interval.", metavar="TIME", show_default="15s"),
-    ] = None
+    otlp_metrics_url: MetricsUrlOption = None
     exit_when_idle: Annotated[
         bool, typer.Option("--exit-when-idle", help="Exit after the last run has ended.")
     ] = False

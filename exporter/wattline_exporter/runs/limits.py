@@ -20,23 +20,20 @@ from wattline_exporter.sensors.readings import Reading, RunError
 class RunLimits:
     """Settings of the runs. `tail_s`: time for which the series of an ended run stay.
 
-    A discovered run that is shorter than `min_s` or smaller than `min_j` has no series in /metrics,
-    and none in the local history if it `is_pushed` to a server.
+    A discovered run that is shorter than `min_s` or smaller than `min_j` has no series in /metrics.
+    The local history has all of them.
     """
 
     max_open: int = MAX_RUNNING
     tail_s: float = RUN_TAIL_S
     min_s: float = 0.0
     min_j: float = 0.0
-    is_pushed: bool = False
     is_slim: bool = False
-    """True if /metrics, and a history that is pushed, lack the series of a run that no rule or
-    dashboard uses.
-    """
+    """True if /metrics lacks the series of a run that no rule or dashboard uses."""
 
     def omits(self, reading: Reading, *, recorded: bool) -> bool:
         """Return True for a series of a run that is left out since it is rarely used."""
-        if not self.is_slim or (recorded and not self.is_pushed):
+        if recorded or not self.is_slim:
             return False
         name = reading.metric.name
         return (
@@ -58,7 +55,7 @@ class RunLimits:
 
         `held_j` returns the energy that is attributed to a run; `now_s` is CLOCK_BOOTTIME.
         """
-        if (recorded and not self.is_pushed) or (self.min_s <= 0 and self.min_j <= 0):
+        if recorded or (self.min_s <= 0 and self.min_j <= 0):
             return frozenset()
         return frozenset(
             run.run_id for run in runs if run.discovered and self._hides(run, held_j(run), now_s)

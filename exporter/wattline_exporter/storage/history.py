@@ -19,7 +19,6 @@ from wattline.contract.history import HISTORY_FILE, META_SCHEMA, SCHEMA_VERSION
 from wattline_exporter.sensors.exported_counters import SeriesKey
 from wattline_exporter.sensors.readings import Reading, printable
 from wattline_exporter.storage.file_versions import check_file_version
-from wattline_exporter.storage.push_queue import PushQueue
 from wattline_exporter.storage.sample_store import (
     EndedSeries,
     SampleTables,
@@ -86,12 +85,6 @@ class History:
         self._first_ms: int | None = None
         """First sample of this process, the oldest that it may move."""
         self._to_move_ms = 0
-        self.backlog: PushQueue | None = None
-        """Queue of the server to which the history is pushed."""
-        self.settled_ms = 0
-        """Time up to which no more samples are added; when a run begins, seconds of the last minute
-        are.
-        """
         check_file_version(self.path)
         try:
             self._connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
@@ -109,7 +102,6 @@ class History:
                 connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
             self._series_ids = SeriesIds(self._connection)
             self._tables = SampleTables(self._connection)
-            self.settled_ms = self._tables.last_ms
         except sqlite3.Error as error:
             raise StateError(
                 f"cannot use {self.path}: {error}; {storage_remedy(error)}, or use --no-history"
@@ -156,19 +148,9 @@ class History:
             self._write([self._waiting[-1]])
         while self._waiting and self._waiting[0].t_ms < (now_at - AROUND_S) * 1_000:
             self._waiting.popleft()
-        if not self._to_move_ms:
-            self.settled_ms = (
-                self._waiting[0].t_ms - 1 if self._waiting else round(self._written_s * 1_000)
-            )
         if not 0 <= now_at - self._trimmed_s < _TRIM_EVERY_S:
             self._trimmed_s = now_at
             self._trim(now_at, by_age=now_s is None or now_s >= self._untrusted_until_s)
-
-    def follow(self, url: str) -> None:
-        """Track the samples that the server with this URL has not acknowledged, also when they are
-        moved or deleted.
-        """
-        self.backlog = PushQueue(self._connection, url)
 
     def _follow_clock(self, offset_s: float, now_s: float) -> None:
         """After a wall clock step, move recent samples along, so that they stay in order."""
@@ -234,10 +216,6 @@ class History:
             with self._connection:
                 if self._to_move_ms:
                     self._tables.move(began_ms, self._to_move_ms)
-                    if self.backlog:
-                        self.backlog.move(began_ms, self._to_move_ms)
-                if self.backlog:
-                    self.backlog.rewind_before(min(moment.t_ms for moment in moments))
                 self._series_ids.insert_new()
                 self._tables.write(moments)
         except BaseException:
@@ -293,8 +271,6 @@ class History:
 
     def _drop_before(self, t_ms: int) -> int:
         with self._connection:
-            if self.backlog:
-                self.backlog.drop(t_ms)
             return self._tables.drop_before(t_ms)
 
     def _bytes(self) -> int:

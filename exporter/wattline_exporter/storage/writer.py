@@ -149,10 +149,6 @@ class HistoryWriter:
             ended=EndedRuns(second.ended, self._ended.is_due(second)),
         )
 
-    async def run(self, ask: Callable[[History], Value]) -> Value:
-        """Call `ask` in the thread. Raises sqlite3.Error and OSError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, ask, self.history)
-
     async def drain(self) -> None:
         """Wait until all queued seconds are written."""
         if self._writing:

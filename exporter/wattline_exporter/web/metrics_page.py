@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -97,6 +97,11 @@ class MetricsRenderer:
             page = self._pages[content_type, compress]
         return page
 
+    @property
+    def readings(self) -> Sequence[Reading]:
+        """Readings of the latest page."""
+        return self._readings
+
     def _encode(self, content_type: str) -> bytes:
         if content_type == PROTOBUF:
             from wattline_exporter.web.protobuf import encode_protobuf  # most servers scrape text
@@ -161,6 +166,11 @@ class SavedMetrics:
         if self._save and not self._save.done():
             await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
         return page
+
+    async def readings(self) -> Sequence[Reading]:
+        """Return the readings of a page of this moment."""
+        await self.page("text/plain", compress=False)
+        return self._renderer.readings
 
 
 def group_families(readings: Iterable[Reading]) -> Families:

@@ -39,7 +39,7 @@ class NodeSnapshot:
     sensors: SensorSnapshot
     attribution: tuple[Reading, ...]
     services: tuple[Reading, ...]
-    """Metrics of storage, push and carbon intensities."""
+    """Metrics of storage and carbon intensities."""
     runs: tuple[Run, ...]
 
 

@@ -21,8 +21,7 @@ from tests.servers import require
 
 _CHECK = ("check", "--simulate", "2xH200", "--idle-seconds", "1", "--state.path", "/tmp/state")
 _MODULES = (
-    "aiohttp, bcrypt, cramjam, grpc, msgspec, numpy, psutil, pydantic_core, pynvml, "
-    "sqlite3, ssl, yaml"
+    "aiohttp, bcrypt, grpc, msgspec, numpy, psutil, pydantic_core, pynvml, sqlite3, ssl, yaml"
 )
 _ELF = r"\x7fELF\x02\x01\x01" + r"\x00" * 9 + r"\x02\x00\xb7\x00"
 _ELF_MASK = r"\xff" * 7 + r"\x00" + r"\xff" * 8 + r"\xfe\xff\xff\xff"

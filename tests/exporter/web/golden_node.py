@@ -34,7 +34,6 @@ BOARD = Device("hwmon", "power_meter-ACPI000D:00/Module Power Socket 0")
 SLOT = Slot(START_AT, START_AT + 3_600, 230.0, "GB", "gb", "average", "actual")
 LABELS = ("0", UUID)
 LIMITS_W = {"enforced": 700.0, "requested": 700.0, "default": 700.0, "min": 200.0, "max": 700.0}
-PUSHED = {"accepted": 60.0, "refused": 0.0, "dropped": 0.0}
 GPU_READINGS = (
     *(
         Reading(m.GPU_POWER_LIMIT, (*LABELS, kind), watts)
@@ -116,12 +115,6 @@ SERVICES = (
     Reading(m.RUN_LOAD_ENERGY, ("running", "gpu", UUID), 900.0),
     Reading(m.OTLP_SPANS, ("accepted",), 40.0),
     Reading(m.OTLP_SPANS, ("no_run",), 2.0),
-    Reading(m.PUSH_UP, (), 1.0),
-    Reading(m.PUSH_TIMESTAMP, (), START_AT),
-    *(
-        Reading(m.PUSH_SAMPLES, (outcome,), n)
-        for outcome, n in (("accepted", 60.0), ("refused", 0.0), ("dropped", 0.0))
-    ),
     Reading(m.CARBON_INTENSITY, ("GB", "gb", "average", "actual"), 230.0),
     Reading(m.CARBON_INTENSITY_TIMESTAMP, ("GB", "gb", "average", "actual"), START_AT),
     Reading(m.CARBON_FETCHED_TIMESTAMP, ("gb", "average"), START_AT),

@@ -90,9 +90,7 @@ class DiscoveryEpisode(Episode):
     """A node with jobs that never call the exporter."""
 
     def __init__(self, seed: int, folder: Path, plan: JobPlan) -> None:
-        super().__init__(
-            seed, 10_000.0, folder, Plan(faults=plan.faults, has_push=False, defect=plan.defect)
-        )
+        super().__init__(seed, 10_000.0, folder, Plan(faults=plan.faults, defect=plan.defect))
         self._jobs_plan = plan
         virtual = self._virtual
         with virtual.installed():

@@ -63,8 +63,6 @@ END;
 """Tables, and views with which programs for the plain tables can read and write them."""
 _FEW_SERIES = 64
 """Number of series up to which each is looked up, instead of reading all of an epoch."""
-_MOMENTS_A_PART = 32
-_ROWS_A_PART = 10_000
 
 Sample = tuple[int, int, float]
 """Time in milliseconds, series id, value."""
@@ -154,32 +152,3 @@ def steady_spans(
 def _contains(times: list[int], t_ms: int) -> bool:
     place = bisect_left(times, t_ms)
     return place < len(times) and times[place] == t_ms
-
-
-def samples_in_order(
-    connection: sqlite3.Connection, after: tuple[int, int], until_ms: int
-) -> Iterator[Sample]:
-    """Yield the samples after the time and series `after`, up to `until_ms`, in order of time and
-    series.
-    """
-    begin_ms = after[0]
-    while begin_ms <= until_ms:
-        end_ms = _end_of_part(connection, begin_ms, until_ms)
-        rows = connection.execute(
-            "SELECT * FROM changed WHERE t_ms BETWEEN ? AND ?", (begin_ms, end_ms)
-        ).fetchall()
-        rows += steady_samples(connection, begin_ms, end_ms)
-        yield from sorted(row for row in rows if row[:2] > after)
-        begin_ms = end_ms + 1
-
-
-def _end_of_part(connection: sqlite3.Connection, begin_ms: int, until_ms: int) -> int:
-    """Return the end of a part of limited size that begins at `begin_ms`."""
-    ends = [
-        connection.execute(
-            f"SELECT t_ms FROM {table} WHERE t_ms BETWEEN ? AND ? ORDER BY t_ms LIMIT 1 OFFSET ?",
-            (begin_ms, until_ms, size - 1),
-        ).fetchone()
-        for table, size in (("moment", _MOMENTS_A_PART), ("changed", _ROWS_A_PART))
-    ]
-    return min((row[0] for row in ends if row), default=until_ms)

@@ -466,19 +466,6 @@ PROCESS_MEMORY = _gauge(
 STATE_UP = _gauge("wattline_state_up", (), "1 if the latest write to the state folder succeeded.")
 STATE_FREE = _gauge("wattline_state_free_bytes", (), "Free space of the state folder's disk.")
 STATE_USED = _gauge("wattline_state_used_bytes", (), "Size of the state folder.")
-PUSH_UP = _gauge(
-    "wattline_push_up", (), "1 if the server of --push.url responded to the latest request, else 0."
-)
-PUSH_TIMESTAMP = _gauge(
-    "wattline_push_timestamp_seconds",
-    (),
-    "Unix time of the newest sample that the server accepted or refused.",
-)
-PUSH_SAMPLES = _counter(
-    "wattline_push_samples_total",
-    ("outcome",),
-    "Samples: accepted, refused, or dropped from the history before they were sent.",
-)
 NODE_INFO = _gauge(
     "wattline_node_info",
     ("node", "machine_id", "simulated"),
@@ -580,9 +567,6 @@ METRICS: tuple[Metric, ...] = (
     STATE_UP,
     STATE_FREE,
     STATE_USED,
-    PUSH_UP,
-    PUSH_TIMESTAMP,
-    PUSH_SAMPLES,
     NODE_INFO,
     BUILD_INFO,
 )
