@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from wattline.contract.run import Emissions
+from wattline.contract.run import Emissions, component_emissions_g
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_independent
 from wattline_analyzer.core.emissions import (
     Emission,
@@ -25,6 +25,8 @@ from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, Find
 
 _ORIGINS = ("restated", "ledger", "by slot", "given intensity")
 """The best first."""
+_NO_ENERGY = Figure(0.0)
+"""Energy of a component without series: its emissions have no half-width."""
 _LEAST_G_PER_KWH = 5.0
 _COMPLETE = 0.99
 """Emissions of a smaller share of the energy are not used for O."""
@@ -38,7 +40,8 @@ def ledger_emissions(
     """Return the emissions that the exporters counted during the run, by component, basis and
     quality.
 
-    The relative uncertainty equals that of the energy. `estimated` are the components whose energy
+    They have the random errors of the energy, and are partial where the intensity was known for a
+    part of it. `estimated` are the components whose energy
     was not measured.
     """
     return [
@@ -47,17 +50,11 @@ def ledger_emissions(
             one.basis,
             one.quality,
             "ledger",
-            _with_uncertainty(one.grams, energy.get(one.component)),
+            component_emissions_g([one], energy.get(one.component, _NO_ENERGY)),
             one.component in estimated,
         )
         for one in sorted(emissions, key=lambda one: (one.component, one.basis, one.quality))
     ]
-
-
-def _with_uncertainty(mass_g: float, energy: Figure | None) -> Figure:
-    if energy is None or energy.half_width is None or energy.number <= 0:
-        return Figure(mass_g)
-    return Figure(mass_g, mass_g * energy.half_width / energy.number)
 
 
 def emissions_at(
@@ -90,7 +87,11 @@ def software_carbon_intensity(
     O is of the run's part of the components that it shares; `embodied_g` is M.
     """
     partial = {(one.past.basis, "restated") for one in restated if one.share_of("") > 1 - _COMPLETE}
-    usable = [one for one in emissions if (one.basis, one.origin) not in partial]
+    usable = [
+        one
+        for one in emissions
+        if (one.basis, one.origin) not in partial and one.mass_g.state == "known"
+    ]
     bases = list(dict.fromkeys(emission.basis for emission in emissions))
     return tuple(
         found

@@ -33,8 +33,8 @@ from wattline_exporter.runs.run_record import (
     Cut,
     Marks,
     PhaseTotal,
-    RunEmission,
     RunRecord,
+    Segments,
     add_segment,
     shared_marks,
 )
@@ -42,6 +42,8 @@ from wattline_exporter.sensors.readings import Device
 
 NO_GPU_AFTER_S = 60.0
 """Age from which a running run is noted that has no process on a GPU."""
+_ROUNDING = 1e-9
+"""Share of the energy by which sums over segments differ."""
 _SCANNED_WITHIN_S = 2.0
 """Longest time since the last scan of a run's processes for which they count as alive."""
 
@@ -57,9 +59,8 @@ def run_with_figures(
     """
     is_so_far = so_far and run.end_s is None
     energies = _energies_so_far(run, meters, now_s) if is_so_far else _energies(run, meters, now_s)
-    phases, emissions, settled_s = _segments(run, meters, now_s)
-    if is_so_far:
-        emissions = _emissions_so_far(run, meters, now_s)
+    segments, settled_s = _segments(run, meters, now_s)
+    emitting = _segments_so_far(run, meters, now_s) if is_so_far else segments
     is_ended = run.final_settled
     return Run(
         run_id=run.run_id,
@@ -72,13 +73,13 @@ def run_with_figures(
         labels=run.labels_with_user,
         gpus=tuple(run.gpus[device.id] for device in run.measured() if device.kind == "gpu"),
         devices=tuple(_devices(run, meters, now_s, energies, has_intervals=is_ended or is_so_far)),
-        phases=tuple(_phase(run, phase) for phase in phases),
+        phases=tuple(_phase(run, phase) for phase in segments.phases),
         work=run.work(),
         work_unit=run.work_unit or None,
         work_reported_at=run.work_reported_at,
         results=dict(run.results),
         settled_until=None if is_ended else run.started_at + settled_s - run.begin_s,
-        emissions=tuple(_grams(run, emissions)),
+        emissions=tuple(_emissions(run, emitting)),
         power_max_w=dict(run.power_max_w),
         notes=tuple(_notes(run, now_s)),
         simulation=simulation,
@@ -185,19 +186,22 @@ def _marks_so_far(run: RunRecord, meters: Meters, now_s: float) -> tuple[Marks, 
     return begin, take_marks(run, meters, _until_s(run, now_s, so_far=True), run.begin)
 
 
-def _emissions_so_far(run: RunRecord, meters: Meters, now_s: float) -> list[RunEmission]:
-    """Return the emissions of a running run up to the same instant as its energies so far."""
+def _segments_so_far(run: RunRecord, meters: Meters, now_s: float) -> Segments:
+    """Return the emissions of a running run up to the same instant as its energies so far; the
+    phases are those of the record.
+    """
     begin, now = _marks_so_far(run, meters, now_s)
     marks = [begin if cut.t_s == run.begin_s else cut.marks for cut in run.cuts]
-    emissions = run.emissions
+    sums = Segments(run.phases, run.emissions, run.segments_j)
     for cut, first, last in zip(run.cuts, marks, [*marks[1:], now], strict=True):
         energies = {
             device: energy_between(mark, last[device])
             for device, mark in first.items()
             if device in last
         }
-        _, emissions = add_segment(replace(run, emissions=emissions), cut, cut.t_s, energies)
-    return emissions
+        summed = replace(run, emissions=sums.emissions, segments_j=sums.energies_j)
+        sums = add_segment(summed, cut, cut.t_s, energies)._replace(phases=run.phases)
+    return sums
 
 
 def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:
@@ -221,12 +225,21 @@ def _summed(run: RunRecord, amounts: Iterable[tuple[Device, float]]) -> dict[str
     return summed
 
 
-def _grams(run: RunRecord, emissions: list[RunEmission]) -> Iterator[Emissions]:
-    for basis, quality in dict.fromkeys((one.basis, one.quality) for one in emissions):
-        of_kind = [one for one in emissions if (one.basis, one.quality) == (basis, quality)]
+def _emissions(run: RunRecord, sums: Segments) -> Iterator[Emissions]:
+    """Yield the emissions by component, basis and quality, with the share of the component's
+    energy for which an intensity of the basis was known.
+    """
+    energies_j = _summed(run, sums.energies_j.items())
+    for basis, quality in dict.fromkeys((one.basis, one.quality) for one in sums.emissions):
+        of_basis = [one for one in sums.emissions if one.basis == basis]
+        known_j = _summed(run, ((one.device, one.joules) for one in of_basis))
+        of_kind = [one for one in of_basis if one.quality == quality]
         by_component = _summed(run, ((one.device, one.grams) for one in of_kind))
         for component, grams in by_component.items():
-            yield Emissions(component, basis, quality, grams)
+            whole_j = energies_j.get(component, 0.0)
+            ratio = known_j[component] / whole_j if whole_j > 0 else 1.0
+            covered_ratio = 1.0 if ratio > 1.0 - _ROUNDING else max(ratio, 0.0)
+            yield Emissions(component, basis, quality, grams, covered_ratio)
 
 
 def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
@@ -255,15 +268,14 @@ def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, Meas
     return energies
 
 
-def _segments(
-    run: RunRecord, meters: Meters, now_s: float
-) -> tuple[list[PhaseTotal], list[RunEmission], float]:
-    """Return phases and emissions with the open segment up to a few seconds ago, and that time.
+def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[Segments, float]:
+    """Return the sums with the open segment up to a few seconds ago, and that time.
 
     Marks before that are final, so the totals cannot fall.
     """
+    folded = Segments(run.phases, run.emissions, run.segments_j)
     if run.final_settled or not run.cuts:
-        return run.phases, run.emissions, run.begin_s
+        return folded, run.begin_s
     cut: Cut = run.cuts[0]
     later_marks = run.cuts[1].marks if len(run.cuts) > 1 else {}
     until_s = min(
@@ -274,7 +286,7 @@ def _segments(
         ]
     )
     if not cut.settled or until_s <= cut.t_s:
-        return run.phases, run.emissions, cut.t_s
+        return folded, cut.t_s
     energies = {}
     for device, mark in shared_marks(cut, cut.marks):
         meter = meters.get(device)
@@ -289,7 +301,7 @@ def _segments(
             )  # as the mark of an end
             then = replace(then, joules=max(mark.joules, then.joules))
             energies[device] = energy_between(mark, then)
-    return *add_segment(run, cut, until_s, energies), until_s
+    return add_segment(run, cut, until_s, energies), until_s
 
 
 def _observed_s(run: RunRecord, meter: DeviceMeter | None, now_s: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
@@ -91,6 +91,17 @@ class RunEmission:
     basis: str
     quality: str
     grams: float = 0.0
+    joules: float = 0.0
+    """Energy that emitted them."""
+
+
+class Segments(NamedTuple):
+    """Sums over the segments of a run between its cuts."""
+
+    phases: list[PhaseTotal]
+    emissions: list[RunEmission]
+    energies_j: dict[Device, float]
+    """Energy of each device, also where no intensity was known."""
 
 
 @dataclass
@@ -138,6 +149,8 @@ class RunRecord:
     work_reported_at: float | None = None
     """Time of the latest report of work; None without one, and in records of older versions."""
     emissions: list[RunEmission] = field(default_factory=list)
+    segments_j: dict[DeviceKey, float] = field(default_factory=dict)
+    """Energy of the segments in `emissions`, also where no intensity was known."""
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -292,7 +305,7 @@ class RunRecord:
     def _add_energies(
         self, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]
     ) -> None:
-        self.phases, self.emissions = add_segment(self, cut, until_s, energies)
+        self.phases, self.emissions, self.segments_j = add_segment(self, cut, until_s, energies)
 
 
 def shared_marks(cut: Cut, marks: Marks) -> list[tuple[Device, EnergyMark]]:
@@ -302,14 +315,15 @@ def shared_marks(cut: Cut, marks: Marks) -> list[tuple[Device, EnergyMark]]:
 
 def add_segment(
     run: RunRecord, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]
-) -> tuple[list[PhaseTotal], list[RunEmission]]:
-    """Return copies of the run's phases and emissions with the segment from `cut` to `until_s`
-    added.
-    """
+) -> Segments:
+    """Return copies of the run's sums with the segment from `cut` to `until_s` added."""
     phases = [
         replace(p, joules=dict(p.joules), half_widths_j=dict(p.half_widths_j)) for p in run.phases
     ]
-    emissions = [RunEmission(e.device, e.basis, e.quality, e.grams) for e in run.emissions]
+    emissions = [replace(emission) for emission in run.emissions]
+    energies_j = dict(run.segments_j)
+    for device, energy in energies.items():
+        energies_j[device] = energies_j.get(device, 0.0) + energy.joules
     if cut.phase is not None:
         phase = next((p for p in phases if p.name == cut.phase), None)
         segment_at = run.started_at + cut.t_s - run.begin_s
@@ -329,10 +343,10 @@ def add_segment(
                 phase.half_widths_j[device] = total.half_width
     for slot in cut.slots:
         for device, energy in energies.items():
-            _emission(emissions, device, slot).grams += (
-                energy.joules / JOULES_PER_KWH * slot.grams_per_kwh
-            )
-    return phases, emissions
+            emission = _emission(emissions, device, slot)
+            emission.grams += energy.joules / JOULES_PER_KWH * slot.grams_per_kwh
+            emission.joules += energy.joules
+    return Segments(phases, emissions, energies_j)
 
 
 def _emission(emissions: list[RunEmission], device: Device, slot: Slot) -> RunEmission:

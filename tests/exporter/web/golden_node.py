@@ -113,6 +113,7 @@ SERVICES = (
     Reading(m.RUN_REQUESTS_START, ("running", "gpu", UUID), START_AT + 40.0),
     Reading(m.RUN_LOAD_TIMESTAMP, ("gpu", UUID), START_AT + 58.0),
     Reading(m.RUN_LOAD_ENERGY, ("running", "gpu", UUID), 900.0),
+    Reading(m.RUN_EMISSIONS_COVERED_RATIO, ("running", "gpu", "average"), 0.75),
     Reading(m.OTLP_SPANS, ("accepted",), 40.0),
     Reading(m.OTLP_SPANS, ("no_run",), 2.0),
     Reading(m.CARBON_INTENSITY, ("GB", "gb", "average", "actual"), 230.0),

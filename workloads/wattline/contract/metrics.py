@@ -334,6 +334,11 @@ RUN_EMISSIONS = _counter(
     "while the run is open, "
     "without the last 6 s.",
 )
+RUN_EMISSIONS_COVERED_RATIO = _gauge(
+    "wattline_run_emissions_covered_ratio",
+    ("run_id", "component", "basis"),
+    "Share of the energy for which a carbon intensity was known, below 1; missing if it is all.",
+)
 RUN_WORK = _counter(
     "wattline_run_work_total", ("run_id", "unit"), "Work of the run; never sum over unit."
 )
@@ -534,6 +539,7 @@ METRICS: tuple[Metric, ...] = (
     RUN_INTEGRATED_ENERGY,
     RUN_POWER_MAX,
     RUN_EMISSIONS,
+    RUN_EMISSIONS_COVERED_RATIO,
     RUN_WORK,
     RUN_WORK_UNIT,
     RUN_WORK_TIMESTAMP,

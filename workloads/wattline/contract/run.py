@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from wattline import figures
@@ -36,12 +36,20 @@ from wattline.contract.work import (
     primary_first,
     unit_of_one,
 )
-from wattline.figures import Figure, Limits, sum_of_correlated, sum_of_one_job, unknown
+from wattline.figures import (
+    Figure,
+    Limits,
+    sum_of_correlated,
+    sum_of_independent,
+    sum_of_one_job,
+    unknown,
+)
 
 Component = Literal["gpu", "cpu", "dram"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 """Components of a run's energy; their devices do not overlap."""
 _NO_EMISSIONS = "no carbon intensity of the whole run is known"
+_INTENSITY_MISSING = "no carbon intensity was known for a part of the energy"
 SIMULATED = "SIMULATED"
 """Start of the names of simulated GPUs."""
 
@@ -68,6 +76,8 @@ class EmissionsJson(TypedDict):
     basis: str
     quality: str
     grams: float
+    covered_ratio: NotRequired[float]
+    """Missing where the intensity was known for all of the energy."""
 
 
 class UnitEnergyJson(TypedDict):
@@ -177,6 +187,21 @@ class Emissions:
     basis: str
     quality: str
     grams: float
+    covered_ratio: float = 1.0
+    """Share of the component's energy for which an intensity of the basis, of any quality, was
+    known; the emissions of the rest are not in `grams`.
+    """
+
+    def to_json(self) -> EmissionsJson:
+        document: EmissionsJson = {
+            "component": self.component,
+            "basis": self.basis,
+            "quality": self.quality,
+            "grams": self.grams,
+        }
+        if self.covered_ratio < 1.0:
+            document["covered_ratio"] = self.covered_ratio
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,51 +331,47 @@ class Run:
         known_j = [part_j for part_j in parts_j if part_j is not None]
         return math.fsum(known_j) if len(known_j) == len(parts_j) else None
 
-    def own_part(self) -> Run:
-        """Return the run with its own part of the devices that others used as well, and of the
-        emissions of their component.
+    def own_energy(self, component: str | None = None) -> Figure:
+        """Return the energy in joules with the run's own part of the devices that others used as
+        well; unknown without any device.
         """
-        own = replace(
-            self,
-            devices=tuple(
-                replace(device, energy_j=device.own_energy_j, attributed_j=None)
-                for device in self.devices
-            ),
+        return sum_of_one_job(
+            device.own_energy_j
+            for device in self.devices
+            if component is None or device.component == component
         )
-        emissions = []
-        for one in self.emissions:
-            whole_j = self.energy(one.component).value
-            own_j = own.energy(one.component).value
-            ratio = own_j / whole_j if whole_j and own_j is not None else 1.0
-            emissions.append(replace(one, grams=one.grams * ratio))
-        return replace(own, emissions=tuple(emissions))
 
     @property
     def emissions_g(self) -> Figure:
         """Emissions in g CO2eq by the average intensity, by the marginal one where only that is
         known, with the random errors of the energy.
 
-        Partial where the energy is. Unknown where a component has none, since the sum would lack
-        it.
+        Partial where the energy is, or where the intensity was known for a part of it. Unknown
+        where a component has none, since the sum would lack it.
         """
+        return self._emissions_of(None)
+
+    @property
+    def own_emissions_g(self) -> Figure:
+        """Emissions of the run's own part of the devices, as `emissions_g`, of a run on one
+        node.
+        """
+        return self._emissions_of(self.own_energy)
+
+    def _emissions_of(self, part: Callable[[Component], Figure] | None) -> Figure:
+        """Return the emissions of the energy, or of a part that `part` returns by component."""
         for basis in ("average", "marginal"):
-            grams: defaultdict[str, list[float]] = defaultdict(list)
-            for one in self.emissions:
-                if one.basis == basis:
-                    grams[one.component].append(one.grams)
-            if self.devices and set(self.components) <= grams.keys():
+            of_basis = [one for one in self.emissions if one.basis == basis]
+            if self.devices and set(self.components) <= {one.component for one in of_basis}:
                 return sum_of_one_job(
-                    self._emissions_of(component, math.fsum(grams[component]))
+                    component_emissions_g(
+                        [one for one in of_basis if one.component == component],
+                        self.energy(component),
+                        None if part is None else part(component),
+                    )
                     for component in self.components
                 )
         return unknown(_NO_EMISSIONS)
-
-    def _emissions_of(self, component: str, grams: float) -> Figure:
-        """Return a component's emissions with the errors of its energy, without sensor accuracy."""
-        energy = replace(self.energy(component), bias=None)
-        if not energy.value:
-            return Figure(grams) if energy.state == "known" else unknown(energy.reason)
-        return replace(energy.scaled(grams / energy.value), value=grams)
 
     def energy_per_unit(self) -> tuple[UnitEnergy, ...]:
         """Return the energy of each useful unit of work of an ended run, the primary one first."""
@@ -439,7 +460,7 @@ class Run:
                 if device.integrated_j is not None
             },
             "power_max_watts": dict(self.power_max_w),
-            "emissions_grams": [asdict(one) for one in self.emissions],
+            "emissions_grams": [one.to_json() for one in self.emissions],
             "covered_ratio": _by_component(
                 (device, device.energy_j.covered_ratio) for device in self.devices
             ),
@@ -470,6 +491,28 @@ class Run:
             return _parse(_Fields(as_object("the run", document)))
         except ValueError as error:
             raise RunFormatError(str(error)) from error
+
+
+def component_emissions_g(
+    emissions: Sequence[Emissions], whole: Figure, part: Figure | None = None
+) -> Figure:
+    """Return the emissions of a component by one basis, with the random errors of its energy
+    `whole`; those of a `part` of the energy in proportion.
+
+    Partial where the intensity was known for a part of the energy.
+    """
+    energy = whole if part is None else part
+    grams = math.fsum(one.grams for one in emissions)
+    if whole.value and energy.value is not None:
+        own_g = grams if part is None else grams * energy.value / whole.value
+        found = replace(energy.scaled(grams / whole.value), value=own_g, bias=None)
+    else:
+        found = Figure(grams) if energy.state == "known" else unknown(energy.reason)
+    covered_ratio = min(one.covered_ratio for one in emissions)
+    if covered_ratio < 1.0 and found.value is not None:
+        partial = sum_of_independent([found, unknown(_INTENSITY_MISSING)])
+        found = replace(partial, covered_ratio=covered_ratio)
+    return found
 
 
 def sensor_limits_j(gpu: RunGpu, energy_j: float) -> Limits | None:
@@ -591,7 +634,34 @@ def _combined_emissions(runs: Sequence[Run]) -> tuple[Emissions, ...]:
         for one in run.emissions:
             if (one.component, one.basis) not in lacking:
                 grams[one.component, one.basis, one.quality].append(one.grams)
-    return tuple(Emissions(*kind, math.fsum(parts)) for kind, parts in grams.items())
+    return tuple(
+        Emissions(
+            component, basis, quality, math.fsum(parts), _covered_emissions(runs, component, basis)
+        )
+        for (component, basis, quality), parts in grams.items()
+    )
+
+
+def _covered_emissions(runs: Sequence[Run], component: str, basis: str) -> float:
+    """Return the share of the nodes' energy for which an intensity of the basis was known: the
+    smallest one of a node where an energy is unknown.
+    """
+    ratios = []
+    energies_j = []
+    for run in runs:
+        of_node = [
+            one.covered_ratio
+            for one in run.emissions
+            if (one.component, one.basis) == (component, basis)
+        ]
+        if of_node:
+            ratios.append(min(of_node))
+            energies_j.append(run.energy(component).value)
+    known_j = [joules for joules in energies_j if joules is not None]
+    if len(known_j) < len(ratios) or not math.fsum(known_j) or min(ratios) == 1.0:
+        return min(ratios)
+    covered_j = [ratio * joules for ratio, joules in zip(ratios, known_j, strict=True)]
+    return math.fsum(covered_j) / math.fsum(known_j)
 
 
 def _lacking_emissions(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -750,11 +820,13 @@ def _parse_gpu(fields: _Fields) -> RunGpu:
 
 
 def _parse_emissions(fields: _Fields) -> Emissions:
+    ratio = fields.optional_number("covered_ratio")
     return Emissions(
         component=fields.text("component"),
         basis=fields.text("basis"),
         quality=fields.text("quality"),
         grams=fields.number("grams"),
+        covered_ratio=1.0 if ratio is None else ratio,
     )
 
 

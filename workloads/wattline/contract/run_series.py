@@ -49,9 +49,7 @@ def to_rows(run: Run) -> Iterator[SeriesRow]:
     yield from _gpu_rows(run)
     for device in run.devices:
         yield from _device_rows(run.run_id, device)
-    for one in run.emissions:
-        kind = {"component": one.component, "basis": one.basis, "quality": one.quality}
-        yield SeriesRow(m.RUN_EMISSIONS, {**own, **kind}, one.grams)
+    yield from _emission_rows(run)
     for unit, amount in run.work.items():
         yield SeriesRow(m.RUN_WORK, {**own, "unit": unit}, amount)
     if run.work_unit is not None:
@@ -62,6 +60,18 @@ def to_rows(run: Run) -> Iterator[SeriesRow]:
         yield SeriesRow(m.RUN_RESULT, {**own, "name": name}, value)
     for phase in run.phases:
         yield from _phase_rows(run.run_id, phase)
+
+
+def _emission_rows(run: Run) -> Iterator[SeriesRow]:
+    """Yield emissions, and the share of the energy with an intensity where it is below 1."""
+    ratios = {}
+    for one in run.emissions:
+        of_basis = {"run_id": run.run_id, "component": one.component, "basis": one.basis}
+        yield SeriesRow(m.RUN_EMISSIONS, {**of_basis, "quality": one.quality}, one.grams)
+        if one.covered_ratio < 1.0:
+            ratios[one.component, one.basis] = of_basis, one.covered_ratio
+    for labels, ratio in ratios.values():
+        yield SeriesRow(m.RUN_EMISSIONS_COVERED_RATIO, labels, ratio)
 
 
 def _gpu_rows(run: Run) -> Iterator[SeriesRow]:
@@ -202,14 +212,20 @@ class _SeriesReader:
             work_unit=self._text(m.RUN_WORK_UNIT, "unit"),
             work_reported_at=self._only(m.RUN_WORK_TIMESTAMP),
             results=self._by(m.RUN_RESULT, "name"),
-            emissions=tuple(
-                Emissions(
-                    row.labels["component"], row.labels["basis"], row.labels["quality"], row.value
-                )
-                for row in self._rows[m.RUN_EMISSIONS.name]
-            ),
+            emissions=tuple(self._emissions(row) for row in self._rows[m.RUN_EMISSIONS.name]),
             power_max_w=self._power_max_w,
         )
+
+    def _emissions(self, row: SeriesRow) -> Emissions:
+        component = row.labels["component"]
+        basis = row.labels["basis"]
+        ratios = [
+            ratio.value
+            for ratio in self._rows[m.RUN_EMISSIONS_COVERED_RATIO.name]
+            if (ratio.labels["component"], ratio.labels["basis"]) == (component, basis)
+        ]
+        covered_ratio = ratios[-1] if ratios else 1.0
+        return Emissions(component, basis, row.labels["quality"], row.value, covered_ratio)
 
     def _all_devices(self, *, is_ended: bool) -> Iterator[_DeviceKey]:
         """Yield the devices with series, and the other GPUs of an ended run: their energy is

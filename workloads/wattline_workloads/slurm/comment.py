@@ -106,17 +106,22 @@ def sum_of_nodes(runs: Sequence[Run], nodes: int) -> EnergyComment:
 
     Of a device that others used as well, only the job's share counts.
     """
-    own = [run.own_part() for run in runs]
-    parts = [device.energy_j for run in own for device in run.devices]
-    measured = sum(bool(run.devices) for run in own)
+    parts = [device.own_energy_j for run in runs for device in run.devices]
+    measured = sum(bool(run.devices) for run in runs)
     if measured < nodes:
         parts.append(unknown(_NODE_MISSING))
     return EnergyComment(
         sum_of_one_job(parts),
-        _sum_of_emissions((run.energy(), run.emissions_g.value) for run in own),
-        sum(run.energy().state == "known" for run in own),
+        _sum_of_emissions((run.own_energy(), _emissions_of_node(run)) for run in runs),
+        sum(run.own_energy().state == "known" for run in runs),
         nodes,
     )
+
+
+def _emissions_of_node(run: Run) -> float | None:
+    """Return the emissions of the energy that is known; None where they lack a part of it."""
+    emissions_g = run.own_emissions_g
+    return emissions_g.value if emissions_g.state == run.own_energy().state else None
 
 
 def unknown_attempts(nodes: int, attempts: int = 1) -> EnergyComment:

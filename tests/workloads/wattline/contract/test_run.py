@@ -339,24 +339,58 @@ def test_run_emissions_without_energy_are_zero_without_half_width():
     )
 
 
-def test_run_own_part_of_shared_device_has_share_of_energy_and_emissions():
+def test_run_own_energy_and_emissions_have_its_share_of_a_shared_device():
     """GPU-0: 450 of 600 J, so 0.75 of the sensor's limits, and the half-width of the whole device.
 
-    Both GPUs: 850 of 1,000 J, so 0.85 of 0.2 g. The CPU is the run's alone.
+    Both GPUs: 850 of 1,000 J, so 0.85 of 0.2 g. The CPU is the run's alone: 1 g.
     """
-    own = RUN.own_part()
-    assert own.devices[0].energy_j == Figure(450.0, 1.5, bias=(-13.5, 45.0), covered_ratio=0.75)
-    assert own.devices[1:] == (GPU_1, CPU)
-    assert own.energy("gpu").value == 850.0
-    assert own.energy("gpu").half_width == pytest.approx(math.hypot(1.5, 1.0))
-    assert [one.grams for one in own.emissions] == pytest.approx([0.17, 1.0])
-    assert own.emissions_g.value == pytest.approx(1.17)
+    assert GPU_0.own_energy_j == Figure(450.0, 1.5, bias=(-13.5, 45.0), covered_ratio=0.75)
+    assert (GPU_1.own_energy_j, CPU.own_energy_j) == (GPU_1.energy_j, CPU.energy_j)
+    gpus = RUN.own_energy("gpu")
+    assert (gpus.value, gpus.half_width) == (850.0, pytest.approx(math.hypot(1.5, 1.0)))
+    own_g = RUN.own_emissions_g
+    assert own_g.value == pytest.approx(1.17)
+    assert own_g.half_width == pytest.approx(math.hypot(0.2e-3 * math.sqrt(3.25), 5e-3))
 
 
-def test_run_own_part_of_device_with_unknown_energy_is_unknown():
+def test_run_own_energy_of_device_with_unknown_energy_is_unknown():
     lost = replace(GPU_0, energy_j=unknown("the counter failed"))
-    own = replace(RUN, devices=(lost,)).own_part()
-    assert own.energy() == unknown("the counter failed")
+    assert replace(RUN, devices=(lost,)).own_energy() == unknown("the counter failed")
+
+
+INTENSITY_MISSING = "no carbon intensity was known for a part of the energy"
+
+
+def test_run_emissions_without_intensity_for_a_part_of_the_energy_are_a_lower_limit():
+    """0.2 g of 1,000 J, of which 250 J had no intensity."""
+    emissions = (
+        Emissions("gpu", "average", "actual", 0.15, 0.75),
+        Emissions("gpu", "average", "forecast", 0.05, 0.75),
+    )
+    run = replace(RUN, devices=(GPU_0, GPU_1), emissions=emissions)
+
+    found = run.emissions_g
+    assert (found.state, found.value, found.covered_ratio) == ("partial", 0.2, 0.75)
+    assert (found.rest, found.reason) == ((0.0, math.inf), INTENSITY_MISSING)
+    assert found.half_width == pytest.approx(0.2e-3 * math.sqrt(3.25))
+    assert Run.parse(run.to_json()).emissions == emissions
+
+
+def test_combined_emissions_are_covered_as_the_energy_of_the_nodes():
+    """600 J with an intensity for a half, and 400 J with one for all of it: 700 of 1,000 J."""
+    first = replace(
+        RUN,
+        devices=(RunDevice("gpu", "GPU-0", Figure(600.0, 1.0)),),
+        emissions=(Emissions("gpu", "average", "actual", 0.1, 0.5),),
+    )
+    second = replace(
+        RUN,
+        devices=(RunDevice("gpu", "GPU-1", Figure(400.0, 1.0)),),
+        emissions=(Emissions("gpu", "average", "actual", 0.3),),
+    )
+
+    (both,) = combine([first, second]).emissions
+    assert (both.grams, both.covered_ratio) == (pytest.approx(0.4), pytest.approx(0.7))
 
 
 def test_run_own_part_with_skewed_interval_has_its_larger_side():

@@ -261,9 +261,16 @@ RUNS = st.builds(
     results=AMOUNTS,
     settled_until=st.none() | JOULES,
     emissions=st.lists(
-        st.builds(Emissions, st.sampled_from(COMPONENTS), NAMES, NAMES, JOULES),
+        st.builds(
+            Emissions,
+            st.sampled_from(COMPONENTS),
+            NAMES,
+            NAMES,
+            JOULES,
+            st.sampled_from([1.0, 0.25]),
+        ),
         max_size=2,
-        unique_by=lambda one: (one.component, one.basis, one.quality),
+        unique_by=lambda one: (one.component, one.basis),
     ).map(tuple),
     power_max_w=st.dictionaries(st.sampled_from(["GPU-0", "GPU-1"]), st.floats(0, 2_000)),
     notes=st.lists(NAMES, max_size=1).map(tuple),
