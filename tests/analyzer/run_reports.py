@@ -15,7 +15,6 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
-from wattline.contract import metrics as m
 from wattline_analyzer.core.run_report import UserInputs
 from wattline_analyzer.core.runs.load import Clock, load_run
 from wattline_analyzer.core.sources.history import HistorySource
@@ -62,11 +61,14 @@ def run_frames(
 
 
 def without_half_width(frames, *components):
-    """Return the frames whose ledger has no half-widths of these components' energies."""
-    ledger = frames.ledger
-    unsure = ledger.where("metric", [m.RUN_ENERGY_UNCERTAINTY.name])
-    unsure &= ledger.where("component", components)
-    return replace(frames, ledger=ledger.take(~unsure))
+    """Return the run with unknown half-widths of these components' energies."""
+    devices = tuple(
+        replace(device, energy_j=replace(device.energy_j, half_width=None))
+        if device.component in components
+        else device
+        for device in frames.run.devices
+    )
+    return replace(frames, run=replace(frames.run, devices=devices))
 
 
 def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):

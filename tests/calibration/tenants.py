@@ -19,6 +19,7 @@ from tests.calibration.coverage import Draw, Kind, from_bound
 from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import table_of
+from wattline_analyzer.core.timeline import Window
 from wattline_analyzer.tenants.figures import SoloRun, figure_intervals
 from wattline_analyzer.tenants.overlap import TenantRun, concurrent_step
 
@@ -119,9 +120,6 @@ def _run(
     reports = read_s >= tenant.reports_s[0]
     done = tenant.reported(read_s[reports])
     series = [
-        constant(m.RUN_START, tenant.start_s),
-        constant(m.RUN_END, tenant.end_s),
-        constant(m.RUN_DURATION, tenant.end_s - tenant.start_s),
         constant(m.RUN_PHASE_START, tenant.start_s, phase="warmup"),
         constant(m.RUN_PHASE_START, tenant.measure_s, phase="measure"),
         (
@@ -151,6 +149,7 @@ def _run(
         labels={"tenant": tenant.name},
         instances=("n",),
         findings=(),
+        results={},
         gpus=(
             SimpleNamespace(instance="n", device=GPU, max_power_w=LIMIT_W, power_limit_w=LIMIT_W),
         ),
@@ -162,8 +161,9 @@ def _run(
         work=(SimpleNamespace(unit="steps"),),
     )
     table = table_of(series)
-    frames: Any = SimpleNamespace(ledger=table)
-    return TenantRun(frames, report, frames)
+    window = Window(tenant.start_s, tenant.end_s, True, tenant.end_s - tenant.start_s)
+    of_run: Any = SimpleNamespace(windows={"n": window}, times=table)
+    return TenantRun(of_run, report, table)
 
 
 def _step(rng: np.random.Generator) -> dict[str, Draw]:

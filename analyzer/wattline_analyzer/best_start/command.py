@@ -141,10 +141,10 @@ def _profile_of_run(
     from wattline_analyzer.report import assess
 
     assert source is not None
-    frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
-    frames = with_energy_counters(source, frames)
+    recorded = load_run(source, run_id, since_s, Clock(time.time, time.sleep, wait), print_message)
+    recorded = with_energy_counters(source, recorded)
     try:
-        profile = assess.run_power_profile(frames, assess.assess(frames))
+        profile = assess.run_power_profile(recorded, assess.assess(recorded))
     except assess.NoEnergyError as error:
         exit_with_error(f"{error}; give --energy-kwh and --hours")
     return profile or exit_with_error(

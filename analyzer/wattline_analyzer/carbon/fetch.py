@@ -11,9 +11,10 @@ from wattline.contract import metrics as m
 from wattline_analyzer.carbon import intensity_file as carbon_file
 from wattline_analyzer.carbon import providers as carbon_history
 from wattline_analyzer.carbon.best_start import Forecast
-from wattline_analyzer.core import timeline
 from wattline_analyzer.core.emissions import PastIntensities, PastSlot
-from wattline_analyzer.core.sample_table import Row, RunFrames, join_tables, last, rows_of
+from wattline_analyzer.core.facts import Fact
+from wattline_analyzer.core.recorded_run import RecordedRun
+from wattline_analyzer.core.sample_table import join_tables, last, rows_of
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_exporter.sensors.carbon.providers import load_provider, provider_names
 
@@ -25,7 +26,7 @@ _REMEDY = "check that its --carbon.provider has forecasts (exporter check), or g
 
 
 def load_past_intensities(
-    frames: RunFrames,
+    recorded: RecordedRun,
     wanted: Sequence[str],
     token_file: Path | None = None,
     base_url: str | None = None,
@@ -35,11 +36,7 @@ def load_past_intensities(
 
     A provider's failure is the `problem` of its result.
     """
-    windows = timeline.windows(frames.ledger, frames.run_id).values()
-    start_s, end_s = (
-        min(window.start_s for window in windows),
-        max(window.end_s for window in windows),
-    )
+    start_s, end_s = recorded.scrapes.span_s
     found: list[PastIntensities] = []
     for text in wanted:
         name, _, region = text.partition(":")
@@ -53,7 +50,7 @@ def load_past_intensities(
             found.append(PastIntensities(name, region, basis, problem=str(error)))
             continue
         request = carbon_history.PastIntensityRequest(name, region, base_url, token)
-        run_regions = rows_of(frames.raw, m.CARBON_INTENSITY, provider=name).distinct("region")
+        run_regions = rows_of(recorded.raw, m.CARBON_INTENSITY, provider=name).distinct("region")
         found.append(carbon_history.fetch_past_intensity(request, run_regions, start_s, end_s))
     bases = [past.basis for past in found]
     twice = next((basis for basis in bases if bases.count(basis) > 1), None)
@@ -89,27 +86,27 @@ def _time_text(t_s: float) -> str:
     )
 
 
-def with_energy_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
+def with_energy_counters(source: SampleSource, recorded: RecordedRun) -> RecordedRun:
     """Add the run's counters of GPUs, and those of CPU and DRAM, which give the energy of each
     slot.
     """
-    if not len(frames.raw):
-        return frames
-    start_s, end_s = float(frames.raw.t.min()), float(frames.raw.t.max())
-    parts = [frames.raw]
-    if not frames.untagged:
+    if not len(recorded.raw):
+        return recorded
+    start_s, end_s = float(recorded.raw.t.min()), float(recorded.raw.t.max())
+    parts = [recorded.raw]
+    if not recorded.untagged:
         parts.append(
             source.fetch(
-                [m.RUN_ENERGY], {"run_id": frames.run_id, "component": "gpu"}, start_s, end_s
+                [m.RUN_ENERGY], {"run_id": recorded.run_id, "component": "gpu"}, start_s, end_s
             )
         )
-    for instance in frames.raw.distinct("instance"):
+    for instance in recorded.raw.distinct("instance"):
         where = {"instance": instance} if instance else {}
         parts += [
             source.fetch([m.CPU_ENERGY], {**where, "zone": zone}, start_s, end_s)
             for zone in ("package", "dram")
         ]
-    return replace(frames, raw=join_tables(parts))
+    return replace(recorded, raw=join_tables(parts))
 
 
 def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str | None) -> Forecast:
@@ -118,28 +115,27 @@ def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str |
     The value of an hour applies from half an hour before to half an hour after it.
     """
     matchers = {"basis": basis} | ({"region": region} if region else {})
-    first = source.fetch(
+    facts = source.facts(
         [m.CARBON_FORECAST],
         {**matchers, "horizon_hours": "1"},
         now_s - _LOOK_BACK_S,
         now_s + _AHEAD_S,
     )
-    rows = last(first, m.CARBON_FORECAST)
-    if not rows:
+    if not facts:
         where = f" for {region}" if region else ""
         raise FetchError(
             f"{source.name} has no forecast of {basis} intensity{where} from the last 24 h", _REMEDY
         )
-    regions = sorted({row.labels["region"] for row in rows})
+    regions = sorted({row.labels["region"] for row in facts})
     if len(regions) > 1:
         raise FetchError(
             f"{source.name} has forecasts for {', '.join(regions)}", "select one with --region"
         )
-    row = max(rows, key=lambda row: row.t)
-    return _of_scrape(source, row, basis)
+    newest = max(facts, key=lambda fact: fact.t)
+    return _of_scrape(source, newest, basis)
 
 
-def _of_scrape(source: SampleSource, row: Row, basis: str) -> Forecast:
+def _of_scrape(source: SampleSource, row: Fact, basis: str) -> Forecast:
     where = {"basis": basis, "provider": row.labels["provider"]}
     where |= {"instance": row.instance} if row.instance else {}
     metrics = [m.CARBON_FORECAST, m.CARBON_INTENSITY, m.CARBON_FETCHED_TIMESTAMP]

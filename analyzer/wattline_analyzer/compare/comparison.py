@@ -16,8 +16,9 @@ from wattline_analyzer.core.group_ratios import (
     geometric_means,
     ratios_to_first,
 )
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report, Work
-from wattline_analyzer.core.sample_table import RunFrames, last
+from wattline_analyzer.core.sample_table import last
 
 _SAVES = ("saves {}", "costs {} more")
 _LASTS = ("takes {} less time", "takes {} more time")
@@ -89,7 +90,7 @@ class GroupComparison:
     warnings: tuple[str, ...]
 
 
-def group_member(frames: RunFrames, report: Report) -> GroupMember:
+def group_member(recorded: RecordedRun, report: Report) -> GroupMember:
     """Return a run as a member; energy of shared devices is a different boundary."""
     names = sorted(f"{device.name or 'unknown GPU'}" for device in report.gpus)
     models = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
@@ -98,7 +99,7 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
         report.labels.get("repeat"),
         {
             "hosts": ", ".join(report.instances) or "local",
-            "drivers": ", ".join(_drivers(frames, report)) or "unknown",
+            "drivers": ", ".join(_drivers(recorded, report)) or "unknown",
             "GPUs": " + ".join(models) or "no GPU",
             "units": ", ".join(sorted(work.unit for work in report.work)) or "no work",
             "boundaries": _boundary(report),
@@ -111,9 +112,9 @@ def group_member(frames: RunFrames, report: Report) -> GroupMember:
     )
 
 
-def _drivers(frames: RunFrames, report: Report) -> list[str]:
+def _drivers(recorded: RecordedRun, report: Report) -> list[str]:
     mine = {device.device for device in report.gpus}
-    rows = last(frames.raw, m.GPU_INFO) if len(frames.raw) else []
+    rows = last(recorded.raw, m.GPU_INFO) if len(recorded.raw) else []
     return sorted(
         {row.labels.get("driver_version", "") for row in rows if row.labels.get("uuid") in mine}
         - {""}

@@ -33,9 +33,9 @@ def load_group(  # noqa: PLR0913, PLR0917  # the options of a group are its argu
     by_id = "run_id" in wanted.equal
     members = []
     sightings = find_runs(source, wanted, since_s, clock, print_message)
-    for frames in load_runs(source, sightings, clock, print_message):
+    for recorded in load_runs(source, sightings, clock, print_message):
         try:
-            report = assess.assess(frames, UserInputs(grams_per_kwh=carbon))
+            report = assess.assess(recorded, UserInputs(grams_per_kwh=carbon))
         except assess.NoEnergyError as error:
             print_message(f"left out: {error}")
             continue
@@ -45,7 +45,7 @@ def load_group(  # noqa: PLR0913, PLR0917  # the options of a group are its argu
             if not by_id:
                 continue
             warnings.append(f"{state}; its figures are not those of a complete run")
-        members.append(comparison.group_member(frames, report))
+        members.append(comparison.group_member(recorded, report))
     if not members:
         exit_with_error(
             f"no run of {wanted.text} ended with outcome ok and a known energy; see: analyzer runs"

@@ -13,6 +13,7 @@ from wattline.contract import metrics as m
 from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.phases import run_phase_spans
+from wattline_analyzer.core.recorded_run import RunScrapes
 from wattline_analyzer.core.sample_table import SampleTable, samples
 from wattline_analyzer.core.samples import Samples
 from wattline_analyzer.core.timeline import Window
@@ -46,12 +47,12 @@ class GpuConditions:
 
 
 def work_spans(
-    ledger: SampleTable, run_id: str, instance: str, phases: Collection[str]
+    scrapes: RunScrapes, instance: str, phases: Collection[str]
 ) -> list[tuple[float, float]]:
     """Return the spans of these phases on one instance; empty if there are none."""
     return [
         (span.start_s, span.end_s)
-        for span in run_phase_spans(ledger, run_id, instance)
+        for span in run_phase_spans(scrapes, instance)
         if span.phase in phases
     ]
 

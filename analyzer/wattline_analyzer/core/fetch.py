@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from wattline_analyzer.core.downsample import (
 )
 from wattline_analyzer.core.sample_table import SampleTable, table_of
 from wattline_analyzer.core.samples import Exact, FloatArray, Samples, Series, distinct
-from wattline_analyzer.core.sources.base import PartedSource, PrefetchingSource, SampleSource
+from wattline_analyzer.core.sources.base import SampleSource
 
 Place = tuple[str, str]
 """Instance and UUID of a GPU."""
@@ -141,32 +141,13 @@ def _together(parts: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArra
     return np.concatenate([t for t, _ in parts]), np.concatenate([value for _, value in parts])
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesRequest:
-    """Series of some metrics in a time range."""
+class SeriesRequest(NamedTuple):
+    """Arguments of the methods of a source: series of some metrics in a time range."""
 
     metrics: Sequence[Metric]
     matchers: Mapping[str, str]
-    span_s: TimeRange
-
-
-def prefetch(source: SampleSource, requests: Iterable[SeriesRequest]) -> None:
-    """Request the series at the same time, if the source supports it; each is then fetched with the
-    same arguments.
-    """
-    if isinstance(source, PrefetchingSource):
-        for request in requests:
-            source.prefetch(request.metrics, request.matchers, *request.span_s)
-
-
-def fetch(source: SampleSource, request: SeriesRequest) -> SampleTable:
-    """Fetch all samples. Raises FetchError."""
-    return source.fetch(request.metrics, request.matchers, *request.span_s)
-
-
-def all_series(source: SampleSource, request: SeriesRequest) -> list[Series]:
-    """Fetch all samples. Raises FetchError."""
-    return [one for part in fetch_parts(source, request) for one in part]
+    start_s: float
+    end_s: float
 
 
 def fetch_states(
@@ -185,7 +166,7 @@ def state_series(
     groups: defaultdict[tuple[str, str], StateGroup] = defaultdict(
         lambda: StateGroup(edges_s, _is_moving)
     )
-    for part in fetch_parts(source, request):
+    for part in source.parts(*request):
         by_group: defaultdict[tuple[str, str], list[Series]] = defaultdict(list)
         for one in part:
             by_group[one[0].get("instance", ""), _state_group(one[0])].append(one)
@@ -233,7 +214,7 @@ def fetch_range_series(
     """Fetch an exporter's gauges and counters over `span_s`, with exact values over `window_s`.
     Raises FetchError.
     """
-    request = SeriesRequest(metrics, matchers, span_s)
+    request = SeriesRequest(metrics, matchers, *span_s)
     return _downsampled(source, request, plan_buckets(*span_s, window_s), window_s, series_key)
 
 
@@ -247,7 +228,7 @@ def _downsampled(
     hows = {metric.name: _how(metric) for metric in request.metrics}
     labels: dict[Key, Mapping[str, str]] = {}
     found: dict[Key, DownsampledSeries] = {}
-    for part in fetch_parts(source, request):
+    for part in source.parts(*request):
         by_series: defaultdict[Key, list[Series]] = defaultdict(list)
         for one in part:
             by_series[identity(one[0])].append(one)
@@ -267,28 +248,11 @@ def fetch_random_samples(source: SampleSource, request: SeriesRequest) -> Sample
     """
     labels: dict[Key, Mapping[str, str]] = {}
     found: dict[Key, RandomSample] = {}
-    for part in fetch_parts(source, request):
+    for part in source.parts(*request):
         for own, t, value in part:
             labels.setdefault(series_key(own), own)
             found.setdefault(series_key(own), RandomSample()).add(t, value)
     return table_of((labels[known], *one.result()) for known, one in found.items())
-
-
-def fetch_parts(source: SampleSource, request: SeriesRequest) -> Iterator[list[Series]]:
-    """Yield all samples in parts, in time order. Raises FetchError."""
-    if isinstance(source, PartedSource):
-        yield from source.parts(request.metrics, request.matchers, *request.span_s)
-    else:
-        yield _split(source.fetch(request.metrics, request.matchers, *request.span_s))
-
-
-def _split(table: SampleTable) -> list[Series]:
-    found: list[Series] = []
-    for texts, rows in table.groups(*table.labels):
-        labels = {name: text for name, text in zip(table.labels, texts, strict=True) if text}
-        labels["__name__"] = labels.pop("metric")
-        found.append((labels, rows.t, rows.value))
-    return found
 
 
 def _place(labels: Mapping[str, str]) -> Place:

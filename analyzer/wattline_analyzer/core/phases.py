@@ -12,10 +12,11 @@ from wattline.contract import metrics as m
 from wattline.contract.power_sensors import sensor_window
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.recorded_run import RunScrapes
 from wattline_analyzer.core.run_report import Finding, ReportPhase
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of, samples
 from wattline_analyzer.core.samples import Samples, clean, median_spacing_s
-from wattline_analyzer.core.timeline import Window, windows
+from wattline_analyzer.core.timeline import Window
 
 FEWEST_UPDATES = 10
 _USUAL_UPDATE_S = 0.1
@@ -36,7 +37,7 @@ class PhaseSpan:
     end_s: float
 
 
-def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[PhaseSpan, ...]:
+def run_phase_spans(scrapes: RunScrapes, instance: str) -> tuple[PhaseSpan, ...]:
     """Return the spans of all phases on one instance in time order, by the node's clock.
 
     A phase lasts until the next one starts or the run ends, so the exported starts determine the
@@ -44,20 +45,20 @@ def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[Ph
     gap: no span is longer than the seconds of its phase. Exporters without starts export the
     seconds of a phase some seconds late; the spans are then placed backwards from the end.
     """
-    window = windows(ledger, run_id).get(instance)
+    window = scrapes.windows.get(instance)
     if window is None:
         return ()
-    rows = rows_of(ledger, m.RUN_PHASE_START, run_id=run_id, instance=instance)
+    rows = rows_of(scrapes.times, m.RUN_PHASE_START, instance=instance)
     starts = sorted(
         {
             (round(value_s, 3), phase)
             for value_s, phase in zip(rows.value.tolist(), rows.texts("phase"), strict=True)
         }
     )
+    seconds = rows_of(scrapes.times, m.RUN_PHASE_SECONDS, instance=instance)
     if not starts:
-        return _spans_of_seconds(ledger, run_id, instance, window)
+        return _spans_of_seconds(seconds, window)
     ends_s = [*(start_s for start_s, _ in starts[1:]), max(window.end_s, starts[-1][0])]
-    seconds = rows_of(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, instance=instance)
     most_s = (
         {row.labels["phase"]: row.value for row in last(seconds, m.RUN_PHASE_SECONDS)}
         if window.ended
@@ -69,10 +70,7 @@ def run_phase_spans(ledger: SampleTable, run_id: str, instance: str) -> tuple[Ph
     )
 
 
-def _spans_of_seconds(
-    ledger: SampleTable, run_id: str, instance: str, window: Window
-) -> tuple[PhaseSpan, ...]:
-    rows = rows_of(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, instance=instance)
+def _spans_of_seconds(rows: SampleTable, window: Window) -> tuple[PhaseSpan, ...]:
     found: list[PhaseSpan] = []
     resolution_s = 0.0
     for phase in rows.distinct("phase"):

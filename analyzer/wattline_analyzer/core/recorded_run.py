@@ -1,20 +1,21 @@
-"""A run read from its series, and the times of its scrapes."""
+"""A run read from its facts, the times of its scrapes, and samples of its nodes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from wattline.contract import metrics as m
 from wattline.contract.run import Run, RunDevice, RunFormatError, combine, node_aliases
 from wattline.contract.run_series import SeriesRow, from_rows
 from wattline_analyzer.core.devices import DeviceKey, GpuModel
-from wattline_analyzer.core.sample_table import SampleTable, last, rows_of, samples
-from wattline_analyzer.core.samples import Samples
-from wattline_analyzer.core.timeline import Window, windows
+from wattline_analyzer.core.facts import Fact
+from wattline_analyzer.core.sample_table import Row, SampleTable, rows_of, samples
+from wattline_analyzer.core.samples import Exact, Samples
+from wattline_analyzer.core.timeline import OtherRun, Window
 
-_SERIES = (
+RUN_FACTS = (
     m.RUN_INFO,
     m.RUN_START,
     m.RUN_DURATION,
@@ -38,31 +39,68 @@ _SERIES = (
     m.RUN_PHASE_ENERGY_UNCERTAINTY,
     m.RUN_PHASE_WORK,
 )
-"""Metrics of a run of which the newest samples count."""
+"""Metrics of a run of which the newest samples count, in the order in which a run is read."""
+RUN_TIMES = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.RUN_DURATION)
+"""Metrics of a run of which all samples count."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunScrapes:
     """Times and gaps of the scrapes of a run, by instance.
 
-    `ages` are the run's durations at each scrape. `emitting` are the pairs of instance and basis
-    with emissions, `without_ratio` the devices without a series of their covered ratio. `aliases`
-    maps an instance to the one that is the same node; aliases are not counted.
+    `times` has the samples of RUN_TIMES, `ages` are the run's durations among them. `emitting` are
+    the pairs of instance and basis with emissions, `without_ratio` the devices without a series of
+    their covered ratio. `aliases` maps an instance to the one that is the same node; aliases are
+    not counted.
     """
 
     windows: Mapping[str, Window]
+    times: SampleTable
     ages: Mapping[str, Samples]
     emitting: frozenset[tuple[str, str]]
     without_ratio: frozenset[DeviceKey]
     aliases: Mapping[str, str]
 
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """First start and last end of the run, which is its last scrape where it has no end."""
+        windows = self.windows.values()
+        return min(window.start_s for window in windows), max(window.end_s for window in windows)
+
+    @property
+    def instances(self) -> list[str]:
+        """All instances, aliases included."""
+        return sorted({*self.windows, *self.aliases})
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run of all its nodes, and its scrapes."""
+    """A run of all its nodes, its scrapes, and the samples of its nodes, which only charts and
+    checks need.
+
+    `raw` has the series of its nodes from before the run until after it, `others` are the other
+    runs on the same instances. `exact` holds the figures of GPU power before
+    downsampling, by instance and UUID. `clock_set_s` are the steps of the wall clock during the
+    run, by instance. In an `untagged` range, `age_s` is the maximum age of a scraped counter, by
+    GPU. `is_open` is True for a run that the source knows as running; `requests` names those that
+    its server reported, such as `292 requests`.
+    """
 
     run: Run
     scrapes: RunScrapes
+    source: str
+    raw: SampleTable
+    others: Sequence[OtherRun]
+    exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
+    clock_set_s: Mapping[str, float] = field(default_factory=dict)
+    untagged: bool = False
+    age_s: Mapping[str, float] = field(default_factory=dict)
+    is_open: bool = False
+    requests: str = ""
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
 
 
 def recorded_key(device: RunDevice) -> DeviceKey:
@@ -70,60 +108,87 @@ def recorded_key(device: RunDevice) -> DeviceKey:
     return DeviceKey(device.node, device.component, device.device_id)
 
 
-def gpu_models(table: SampleTable) -> dict[str, GpuModel]:
-    """Return the models of the GPUs that the table shows, by UUID."""
+def gpu_models(infos: Iterable[Fact | Row]) -> dict[str, GpuModel]:
+    """Return the models of GPUs by UUID; `infos` are of `wattline_gpu_info`."""
     return {
-        row.labels["uuid"]: GpuModel(row.labels.get("name", ""), row.labels.get("architecture", ""))
-        for row in last(table, m.GPU_INFO)
+        info.labels["uuid"]: GpuModel(
+            info.labels.get("name", ""), info.labels.get("architecture", "")
+        )
+        for info in infos
     }
 
 
 def read_run(
-    table: SampleTable, run_id: str, models: Mapping[str, GpuModel], *, untagged: bool = False
-) -> RecordedRun:
-    """Return the run of its own series; `models` are those of the GPUs by UUID.
+    facts: Sequence[Fact],
+    times: SampleTable,
+    models: Mapping[str, GpuModel],
+    *,
+    untagged: bool = False,
+) -> tuple[Run, RunScrapes]:
+    """Return the run of its facts and of its samples of RUN_TIMES; `models` are those of the GPUs
+    by UUID.
 
     The nodes of an untagged range are distinct already, so that no aliases are searched there.
     Raises RunFormatError for a run without a start on any node.
     """
-    parts = node_runs(table, run_id, models)
+    parts = node_runs(facts, times, models)
     if not parts:
-        raise RunFormatError(f"run {run_id}: no series of its start")
+        raise RunFormatError("the run has no series of its start")
     aliases = {} if untagged else node_aliases(parts)
     own = {node: run for node, run in parts.items() if node not in aliases}
-    shown = windows(table, run_id)
-    emissions = last(table, m.RUN_EMISSIONS, run_id=run_id)
-    covered = {
-        DeviceKey(row.instance, row.labels["component"], row.labels["device"])
-        for row in last(table, m.RUN_COVERED_RATIO, run_id=run_id)
-    }
     run = combine(list(own.values()))
-    keys = {recorded_key(device) for device in run.devices}
+    covered = {
+        DeviceKey(fact.instance, fact.labels["component"], fact.labels["device"])
+        for fact in facts
+        if fact.metric is m.RUN_COVERED_RATIO
+    }
+    windows = _windows(facts)
     scrapes = RunScrapes(
-        windows={node: shown[node] for node in own},
-        ages={node: samples(table, m.RUN_DURATION, instance=node, run_id=run_id) for node in own},
+        windows={node: windows[node] for node in own},
+        times=times,
+        ages={node: samples(times, m.RUN_DURATION, instance=node) for node in own},
         emitting=frozenset(
-            (row.instance, row.labels["basis"]) for row in emissions if row.instance in own
+            (fact.instance, fact.labels["basis"])
+            for fact in facts
+            if fact.metric is m.RUN_EMISSIONS and fact.instance in own
         ),
-        without_ratio=frozenset(keys - covered),
+        without_ratio=frozenset({recorded_key(device) for device in run.devices} - covered),
         aliases=aliases,
     )
-    return RecordedRun(run, scrapes)
+    return run, scrapes
 
 
-def node_runs(table: SampleTable, run_id: str, models: Mapping[str, GpuModel]) -> dict[str, Run]:
+def node_runs(
+    facts: Iterable[Fact], times: SampleTable, models: Mapping[str, GpuModel]
+) -> dict[str, Run]:
     """Return the part of the run on each instance that has its start, aliases included."""
     rows: defaultdict[str, list[SeriesRow]] = defaultdict(list)
-    for instance, row in _phase_rows(table, run_id):
+    for instance, row in _phase_rows(times):
         rows[instance].append(row)
-    for metric in _SERIES:
-        for one in last(table, metric, run_id=run_id):
-            rows[one.instance].append(SeriesRow(metric, one.labels, one.value))
-    started = {row.instance for row in last(table, m.RUN_START, run_id=run_id)}
+    for fact in sorted(facts, key=lambda fact: RUN_FACTS.index(fact.metric)):
+        rows[fact.instance].append(fact.row)
     return {
-        node: from_rows([*rows[node], *_model_rows(rows[node], models)], node)
-        for node in sorted(started)
+        node: from_rows([*of_node, *_model_rows(of_node, models)], node)
+        for node, of_node in sorted(rows.items())
+        if any(row.metric is m.RUN_START for row in of_node)
     }
+
+
+def _windows(facts: Iterable[Fact]) -> dict[str, Window]:
+    """Return the run's window by instance; the duration is the exporter's, from a monotonic
+    clock.
+    """
+    of_metric: defaultdict[str, dict[str, Fact]] = defaultdict(dict)
+    for fact in facts:
+        of_metric[fact.metric.name][fact.instance] = fact
+    found = {}
+    for instance, start in of_metric[m.RUN_START.name].items():
+        end = of_metric[m.RUN_END.name].get(instance)
+        duration = of_metric[m.RUN_DURATION.name].get(instance)
+        end_s = start.t if end is None else end.value
+        duration_s = end_s - start.value if duration is None else duration.value
+        found[instance] = Window(start.value, end_s, end is not None, duration_s)
+    return found
 
 
 def _model_rows(rows: Iterable[SeriesRow], models: Mapping[str, GpuModel]) -> Iterator[SeriesRow]:
@@ -134,12 +199,12 @@ def _model_rows(rows: Iterable[SeriesRow], models: Mapping[str, GpuModel]) -> It
             yield SeriesRow(m.GPU_INFO, labels, 1.0)
 
 
-def _phase_rows(table: SampleTable, run_id: str) -> Iterator[tuple[str, SeriesRow]]:
+def _phase_rows(times: SampleTable) -> Iterator[tuple[str, SeriesRow]]:
     """Yield instance and row of each start of a phase, in the order of the starts, and then of the
     seconds of each phase, in the order of the scrapes.
     """
-    starts = rows_of(table, m.RUN_PHASE_START, run_id=run_id)
-    seconds = rows_of(table, m.RUN_PHASE_SECONDS, run_id=run_id)
+    starts = rows_of(times, m.RUN_PHASE_START)
+    seconds = rows_of(times, m.RUN_PHASE_SECONDS)
     for metric, scraped, order in (
         (m.RUN_PHASE_START, starts, starts.value),
         (m.RUN_PHASE_SECONDS, seconds, seconds.t),
@@ -148,5 +213,5 @@ def _phase_rows(table: SampleTable, run_id: str) -> Iterator[tuple[str, SeriesRo
         latest: dict[tuple[str, str], float] = {}
         for _, phase, instance, value in sorted(zip(order.tolist(), *columns, strict=True)):
             if latest.get((phase, instance)) != value:
-                yield instance, SeriesRow(metric, {"run_id": run_id, "phase": phase}, value)
+                yield instance, SeriesRow(metric, {"phase": phase}, value)
             latest[phase, instance] = value

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
-from wattline_analyzer.core.sample_table import Row
+from wattline_analyzer.core.facts import Fact
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
@@ -131,16 +131,19 @@ def parse_selector(text: str) -> Selector:
     return Selector(text, equal)
 
 
-def scraped_runs(rows: list[Row]) -> list[ScrapedRun]:
-    """Return the runs in samples of `wattline_run_info`, in the order of their first scrapes."""
+def scraped_runs(infos: Sequence[Fact]) -> list[ScrapedRun]:
+    """Return the runs of facts of `wattline_run_info`, in the order of their first scrapes."""
     found: dict[str, ScrapedRun] = {}
-    for row in sorted(rows, key=lambda row: row.t):
+    for info in sorted(infos, key=lambda info: info.t):
+        run_id = info.labels["run_id"]
         labels = {
-            n.removeprefix("label_"): text
-            for n, text in row.labels.items()
-            if n.startswith("label_")
+            name.removeprefix("label_"): text
+            for name, text in info.labels.items()
+            if name.startswith("label_")
         }
-        run_id = row.labels["run_id"]
-        first_s = found[run_id].first_s if run_id in found else row.t
-        found[run_id] = ScrapedRun(run_id, row.labels.get("workload", ""), labels, first_s, row.t)
-    return list(found.values())
+        first_s = info.first_s
+        if run_id in found:
+            first_s = min(first_s, found[run_id].first_s)
+        workload = info.labels.get("workload", "")
+        found[run_id] = ScrapedRun(run_id, workload, labels, first_s, info.t)
+    return sorted(found.values(), key=lambda run: run.first_s)

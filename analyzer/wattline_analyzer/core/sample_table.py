@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wattline.contract.metrics import Metric
-from wattline_analyzer.core.samples import Exact, FloatArray, Samples, Series, clean
+from wattline_analyzer.core.samples import FloatArray, Samples, Series, clean
 
 Indexes = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -201,31 +201,6 @@ class SampleTable:
                         own[name] = text
         columns = self.texts(_INSTANCE), self.t.tolist(), self.value.tolist(), labels
         return [Row(*one) for one in zip(*columns, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class RunFrames:
-    """Series of one run.
-
-    `ledger` has the run's own series around their last scrape, `raw` the series of its nodes from
-    before the run until after it, `others` start, end and GPUs of other runs on the same instances.
-    `clock_set_s` are the steps of the wall clock during the run, by instance. In an `untagged`
-    range, `age_s` is the maximum age of a scraped counter, by GPU. `exact` holds the figures of GPU
-    power before downsampling, by instance and UUID. `is_open` is True for a run that the source
-    knows as running; `requests` names those that its server reported, such as `292 requests`.
-    """
-
-    run_id: str
-    source: str
-    ledger: SampleTable
-    raw: SampleTable
-    others: SampleTable
-    clock_set_s: Mapping[str, float] = field(default_factory=dict)
-    untagged: bool = False
-    age_s: Mapping[str, float] = field(default_factory=dict)
-    exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
-    is_open: bool = False
-    requests: str = ""
 
 
 def table_of(series: Iterable[Series]) -> SampleTable:

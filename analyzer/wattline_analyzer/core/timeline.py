@@ -13,7 +13,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.figures import Figure
-from wattline_analyzer.core.sample_table import SampleTable, last
+from wattline_analyzer.core.facts import Fact
 from wattline_analyzer.core.samples import FloatArray
 
 
@@ -79,33 +79,25 @@ class OtherRun:
         return self.start_s < window.end_s and self.end_s > window.start_s
 
 
-def windows(ledger: SampleTable, run_id: str) -> dict[str, Window]:
-    """Return the run's window by instance; the duration is the exporter's, from a monotonic
-    clock.
+def other_runs(facts: Sequence[Fact], run_id: str) -> list[OtherRun]:
+    """Return the runs except `run_id` of which there are facts: starts, ends and GPUs. A run
+    without a known end lasts until its last scrape.
     """
-    ends_s = {row.instance: row.value for row in last(ledger, m.RUN_END, run_id=run_id)}
-    durations_s = {row.instance: row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)}
-    found = {}
-    for row in last(ledger, m.RUN_START, run_id=run_id):
-        end_s = ends_s.get(row.instance, row.t)
-        duration_s = durations_s.get(row.instance, end_s - row.value)
-        found[row.instance] = Window(row.value, end_s, row.instance in ends_s, duration_s)
-    return found
-
-
-def other_runs(others: SampleTable, run_id: str) -> list[OtherRun]:
-    """Return the runs of `others` except `run_id`; a run without a known end lasts until its last
-    scrape.
-    """
-    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(others, m.RUN_END)}
+    ends_s: dict[tuple[str, str], float] = {}
     gpus: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for row in last(others, m.RUN_GPU_INFO):
-        gpus[row.instance, row.labels["run_id"]].add(row.labels["uuid"])
-    return [
-        OtherRun(key[1], row.instance, row.value, ends_s.get(key, row.t), frozenset(gpus[key]))
-        for row in last(others, m.RUN_START)
-        if (key := (row.instance, row.labels["run_id"]))[1] != run_id
-    ]
+    for fact in facts:
+        key = fact.instance, fact.labels["run_id"]
+        if fact.metric is m.RUN_END:
+            ends_s[key] = fact.value
+        elif fact.metric is m.RUN_GPU_INFO:
+            gpus[key].add(fact.labels["uuid"])
+    found = []
+    for fact in facts:
+        key = fact.instance, fact.labels["run_id"]
+        if fact.metric is m.RUN_START and key[1] != run_id:
+            end_s = ends_s.get(key, fact.t)
+            found.append(OtherRun(key[1], key[0], fact.value, end_s, frozenset(gpus[key])))
+    return found
 
 
 def free_spans(

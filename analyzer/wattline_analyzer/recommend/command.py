@@ -207,17 +207,17 @@ def _load_runs(
         count = len(scraped_s or run_ids)
         if number % 20 == 0 or number == count > 20:
             print_message(f"{number} of {count} runs read")
-        frames = (
+        recorded = (
             load_found_run(source, run_id, scraped_s[run_id], clock, print_message)
             if run_id in scraped_s
             else load_run(source, run_id, since_s, clock, print_message)
         )
         try:
             run = sweep.sweep_run(
-                with_throttling_samples(source, frames), assess.assess(frames), joint
+                with_throttling_samples(source, recorded), assess.assess(recorded), joint
             )
         except (assess.NoEnergyError, ValueError) as error:
-            print_message(f"left out: run {frames.run_id}: {error}")
+            print_message(f"left out: run {recorded.run_id}: {error}")
             continue
         if run is not None:
             found.append(run)

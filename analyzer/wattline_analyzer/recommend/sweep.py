@@ -10,8 +10,8 @@ import numpy as np
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
 from wattline.figures import Figure
 from wattline_analyzer.core.conditions import gpu_conditions, highest, work_spans
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import IMPORT_LABELS, Report, Work
-from wattline_analyzer.core.sample_table import RunFrames
 from wattline_analyzer.report import clock
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
@@ -131,7 +131,7 @@ def setting_of(labels: Mapping[str, str], joint: Sequence[str] = ()) -> Setting:
     return Setting(others, found["power_limit_watts"], found["sm_clock_hertz"])
 
 
-def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun | None:
+def sweep_run(recorded: RecordedRun, report: Report, joint: Sequence[str] = ()) -> SweepRun | None:
     """Return a run of a sweep; None for warm-up and idle runs. Raises ValueError for a run without
     GPU energy.
     """
@@ -141,10 +141,10 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     energy = report.energy.get("gpu")
     if energy is None:
         raise ValueError("it has no GPU energy")
-    raw = clock.usable_samples(frames.raw, report.times.windows)
+    raw = clock.usable_samples(recorded.raw, report.times.windows)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
-    spans = {one: work_spans(frames.ledger, frames.run_id, one, busy) for one in report.instances}
+    spans = {one: work_spans(recorded.scrapes, one, busy) for one in report.instances}
     gpus = [
         gpu_conditions(raw, report.times.windows[gpu.instance], gpu.device, spans[gpu.instance])
         for gpu in report.gpus

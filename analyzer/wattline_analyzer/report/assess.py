@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from wattline.contract.metrics import GPU_INFO
 from wattline.contract.power_sensors import sensor_window
-from wattline.contract.run import Run, RunFormatError
+from wattline.contract.run import Run
 from wattline_analyzer.carbon.best_start import Profile, power_profile
 from wattline_analyzer.carbon.checks import (
     carbon_findings,
@@ -35,12 +35,7 @@ from wattline_analyzer.core.devices import (
     UncertaintyBudget,
 )
 from wattline_analyzer.core.emissions import CarbonSlot, Emission, Hardware, Restatement, Sci
-from wattline_analyzer.core.recorded_run import (
-    RecordedRun,
-    RunScrapes,
-    gpu_models,
-    read_run,
-)
+from wattline_analyzer.core.recorded_run import RecordedRun, RunScrapes
 from wattline_analyzer.core.run_report import (
     FORMAT_LABEL,
     NO_INPUTS,
@@ -53,8 +48,7 @@ from wattline_analyzer.core.run_report import (
     UserInputs,
     ordered_findings,
 )
-from wattline_analyzer.core.sample_table import RunFrames
-from wattline_analyzer.core.timeline import RunTimes, Window, other_runs
+from wattline_analyzer.core.timeline import RunTimes, Window
 from wattline_analyzer.report import aliasing
 from wattline_analyzer.report.assess_imported import averaging_s, import_findings
 from wattline_analyzer.report.boundaries import energy_boundaries
@@ -76,7 +70,7 @@ from wattline_analyzer.report.suspicions import suspect_findings, suspicions
 
 
 class NoEnergyError(Exception):
-    """Running run without the energy of any device, or a run without a start on any node."""
+    """Running run without the energy of any device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +97,19 @@ class _Checks:
     findings: tuple[Finding, ...]
 
 
-def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
+def assess(recorded: RecordedRun, inputs: UserInputs = NO_INPUTS) -> Report:
     """Return the report. Raises NoEnergyError, and CalibrationError if the calibrations are all of
     other GPUs.
     """
-    measured = _measure(frames)
+    measured = _measure(recorded)
     energies = measured.energies
     times = measured.times
     work = tuple(done_work(measured.run, energies, times))
     over_time = _energy_over_time(measured)
-    recorded = _recorded_emissions(measured, over_time, inputs.grams_per_kwh)
-    restated = tuple(_restated(over_time, recorded, inputs))
+    counted = _recorded_emissions(measured, over_time, inputs.grams_per_kwh)
+    restated = tuple(_restated(over_time, counted, inputs))
     uncounted = emissions_by_slot(over_time) if measured.origin.untagged else []
-    emissions = (*recorded, *uncounted, *(one for each in restated for one in each.emissions))
+    emissions = (*counted, *uncounted, *(one for each in restated for one in each.emissions))
     calibrated = calibrate(energies, work, inputs.calibrations) if inputs.calibrations else None
     checks = _check(measured, over_time.slots, calibrated, inputs)
     boundaries = energy_boundaries(energies, work, times, inputs.pue)
@@ -150,59 +144,52 @@ def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     )
 
 
-def _measure(frames: RunFrames) -> _Measured:
-    recorded = _read(frames)
+def _measure(recorded: RecordedRun) -> _Measured:
     run = recorded.run
     scrapes = recorded.scrapes
-    offsets = clock_offsets(scrapes, frames.raw)
+    offsets = clock_offsets(scrapes, recorded.raw)
     known = offsets.windows(scrapes)
     mean_s = averaging_s(run.labels)
     raw = RawSeries(
-        usable_samples(frames.raw, known), frames.exact, frames.age_s, frames.untagged, mean_s
+        usable_samples(recorded.raw, known),
+        recorded.exact,
+        recorded.age_s,
+        recorded.untagged,
+        mean_s,
     )
-    others = other_runs(frames.others, frames.run_id)
     devices = tuple(
-        measure_device(recorded, device, raw, known, others)
+        measure_device(recorded, device, raw, known)
         for device in sorted(run.devices, key=lambda device: device_order(run, device, raw))
         if device.energy_j.value is not None
     )
     if not devices and run.state != "ended":
-        raise _no_energy(frames)
+        raise _no_energy(recorded)
     times = RunTimes(known)
     energies, phase_findings = run_energies(
         run,
         [one.device for one in devices],
-        is_sampled=frames.untagged or FORMAT_LABEL in run.labels,
+        is_sampled=recorded.untagged or FORMAT_LABEL in run.labels,
     )
     findings = (
-        *_run_findings(run, times, energies, frames),
+        *_run_findings(recorded, times, energies),
         *import_findings(run, energies),
         *_record_findings(recorded),
-        *clock_findings(known, offsets, frames.clock_set_s, frames.source),
+        *clock_findings(known, offsets, recorded.clock_set_s, recorded.source),
         *phase_findings,
     )
-    origin = RunOrigin(frames.source, frames.untagged)
+    origin = RunOrigin(recorded.source, recorded.untagged)
     return _Measured(run, scrapes, origin, times, raw, devices, energies, findings)
 
 
-def _read(frames: RunFrames) -> RecordedRun:
-    """Return the run of its series. Raises NoEnergyError."""
-    models = gpu_models(frames.raw)
-    try:
-        return read_run(frames.ledger, frames.run_id, models, untagged=frames.untagged)
-    except RunFormatError as error:
-        raise _no_energy(frames) from error
-
-
-def _no_energy(frames: RunFrames) -> NoEnergyError:
+def _no_energy(recorded: RecordedRun) -> NoEnergyError:
     return NoEnergyError(
-        f"run {frames.run_id} has no energy at {frames.source}: {_missing_energy(frames)}"
+        f"run {recorded.run_id} has no energy at {recorded.source}: {_missing_energy(recorded)}"
     )
 
 
-def _missing_energy(frames: RunFrames) -> str:
+def _missing_energy(recorded: RecordedRun) -> str:
     """Return the cause for which a run has no energy."""
-    has_gpus = GPU_INFO.name in frames.raw.distinct("metric")
+    has_gpus = GPU_INFO.name in recorded.raw.distinct("metric")
     gpus = (
         "none of its processes used a GPU"
         if has_gpus
@@ -222,18 +209,19 @@ def _unknown_devices(run: Run, energies: RunEnergies) -> Iterator[Finding]:
 
 
 def _run_findings(
-    run: Run, times: RunTimes, energies: RunEnergies, frames: RunFrames
+    recorded: RecordedRun, times: RunTimes, energies: RunEnergies
 ) -> Iterator[Finding]:
+    run = recorded.run
     if energies.simulated:
         names = sorted({gpu.name for gpu in energies.gpus})
         text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
         yield Finding("warning", "simulated", "", text)
     if times.ended_at_s is None:
-        cause = "the run has not ended" if frames.is_open else "the end of the run is unknown"
+        cause = "the run has not ended" if recorded.is_open else "the end of the run is unknown"
         yield Finding("warning", "not_ended", "", f"{cause}: the figures are from its last scrape")
-    if frames.requests:
+    if recorded.requests:
         text = (
-            f"{frames.requests} were reported; their energies: "
+            f"{recorded.requests} were reported; their energies: "
             f"analyzer requests --run-id {run.run_id}"
         )
         yield Finding("note", "requests", "", text)
@@ -259,7 +247,7 @@ def _run_findings(
             "no energy: the imported files hold no power; import them together with a power log of "
             "that time"
             if FORMAT_LABEL in run.labels
-            else f"no energy was measured: {_missing_energy(frames)}; see exporter check on the "
+            else f"no energy was measured: {_missing_energy(recorded)}; see exporter check on the "
             "node"
         )
         yield Finding("warning", "no_energy", "", text)
@@ -392,13 +380,13 @@ def _check_gpu(
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
-def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
+def run_power_profile(recorded: RecordedRun, report: Report) -> Profile | None:
     """Return the energy over time within the widest measured boundary; None without a boundary or a
     duration.
     """
     measured = [boundary for boundary in report.boundaries if boundary.pue is None]
     if not measured:
         return None
-    raw = RawSeries(frames.raw, frames.exact)
+    raw = RawSeries(recorded.raw, recorded.exact)
     tracks = energy_tracks(raw, report.run_id, report.devices, report.times.windows)
     return power_profile(report.times, measured[-1], tracks)

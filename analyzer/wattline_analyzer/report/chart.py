@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable
+from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples, clean, median_spacing_s
 
 Points = tuple[list[float], list[float | None]]
@@ -174,12 +175,12 @@ def time_window_s(report: Report) -> tuple[float, float]:
 
 
 def device_gaps(
-    report: Report, frames: RunFrames, device: ReportDevice
+    report: Report, recorded: RecordedRun, device: ReportDevice
 ) -> list[tuple[float, float]] | None:
     """Return gaps in the device's power, in seconds since the start of the run; None where its
     samples show them.
     """
-    exact = frames.exact.get((device.instance, device.device))
+    exact = recorded.exact.get((device.instance, device.device))
     if exact is None:
         return None
     return [

@@ -36,8 +36,9 @@ from wattline_analyzer.report.options import RunOrRangeOptions, UserInputOptions
 
 if TYPE_CHECKING:
     from wattline_analyzer.core.devices import Calibration
+    from wattline_analyzer.core.recorded_run import RecordedRun
     from wattline_analyzer.core.run_report import Report, UserInputs
-    from wattline_analyzer.core.sample_table import RunFrames, SampleTable
+    from wattline_analyzer.core.sample_table import SampleTable
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.report.untagged.request import RangeRequest
 
@@ -83,30 +84,30 @@ def report_command(
     from wattline_analyzer.core.runs.samples import fetch_chart_samples
 
     with connection.open() as source:
-        frames, complete = _load(source, request, since_s, wait=wait)
-        frames, past = load_restatement(inputs, source, frames)
+        recorded, complete = _load(source, request, since_s, wait=wait)
+        recorded, past = load_restatement(inputs, source, recorded)
         chart_samples = (
             None
             if out is None
-            else frames.raw
-            if frames.untagged
-            else fetch_chart_samples(source, frames)
+            else recorded.raw
+            if recorded.untagged
+            else fetch_chart_samples(source, recorded.raw)
         )
-        other_samples = compatible_samples(compatible, source, frames)
+        other_samples = compatible_samples(compatible, source, recorded)
     given = UserInputs(carbon, inputs.pue, inputs.energy_price, past, inputs.hardware, calibrations)
-    report = complete(_assess(frames, given))
+    report = complete(_assess(recorded, given))
     _print_report(report, form)
     if out is not None and chart_samples is not None:
         others = compatible_contents(compatible, report, other_samples)
-        _write_report(out, report, frames, chart_samples, others)
+        _write_report(out, report, recorded, chart_samples, others)
 
 
-def _assess(frames: RunFrames, given: UserInputs) -> Report:
+def _assess(recorded: RecordedRun, given: UserInputs) -> Report:
     from wattline_analyzer.report import assess
     from wattline_analyzer.report.calibration import CalibrationError
 
     try:
-        return assess.assess(frames, given)
+        return assess.assess(recorded, given)
     except CalibrationError as error:
         exit_with_error(str(error))
     except assess.NoEnergyError as error:
@@ -134,20 +135,20 @@ def _print_report(report: Report, form: OutputFormat) -> None:
 
 def _load(
     source: SampleSource, request: str | RangeRequest, since_s: float, *, wait: bool
-) -> tuple[RunFrames, Callable[[Report], Report]]:
-    """Return the frames of a run or a range, and the function that completes the report."""
+) -> tuple[RecordedRun, Callable[[Report], Report]]:
+    """Return a run, or a range as one, and the function that completes its report."""
     if isinstance(request, str):
         from wattline_analyzer.core.runs import load
         from wattline_analyzer.core.runs.run_state import reported_requests
 
         clock = load.Clock(time.time, time.sleep, wait)
-        frames = load.load_run(source, request, since_s, clock, print_message)
-        return replace(frames, requests=reported_requests(source, request)), lambda report: report
+        recorded = load.load_run(source, request, since_s, clock, print_message)
+        return replace(recorded, requests=reported_requests(source, request)), lambda report: report
     from wattline_analyzer.report import assess_untagged as untagged
     from wattline_analyzer.report.untagged.load import load_range
 
     found = load_range(source, request, print_message)
-    return found.frames, lambda report: untagged.range_report(report, found.quality)
+    return found.recorded, lambda report: untagged.range_report(report, found.quality)
 
 
 def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
@@ -165,7 +166,7 @@ def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
 def _write_report(
     folder: Path,
     report: Report,
-    frames: RunFrames,
+    recorded: RecordedRun,
     chart_samples: SampleTable,
     others: dict[str, bytes],
 ) -> None:
@@ -175,10 +176,10 @@ def _write_report(
     from wattline_analyzer.report.plot import run_plot
     from wattline_analyzer.report.timeseries import power_csv, power_samples
 
-    power = power_samples(frames, report)
+    power = power_samples(recorded, report)
     plot = run_plot(report, power, chart_samples)
     contents = {
-        "report.html": html_page(report, frames, chart_samples, plot).encode(),
+        "report.html": html_page(report, recorded, chart_samples, plot).encode(),
         "report.png": plot,
         "timeseries.csv": power_csv(power, report.started_at_s).encode(),
         "metrics.yml": f"{as_yaml(report_document(report))}\n".encode(),

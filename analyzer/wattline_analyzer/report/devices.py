@@ -1,4 +1,4 @@
-"""One device's energy from the recorded, figures from raw samples, and the run's share."""
+"""One device's energy from the ledger, figures from raw samples, and the run's share."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def measure_device(
     recorded: RunDevice,
     raw: RawSeries,
     windows: Mapping[str, Window],
-    others: Sequence[OtherRun],
 ) -> DeviceSignals:
-    """Measure a recorded device of the run; `others` are all other runs."""
+    """Measure a recorded device of the run."""
     run = recorded_run.run
+    others = recorded_run.others
     has_ratio = recorded_key(recorded) not in recorded_run.scrapes.without_ratio
     window = windows[recorded.node]
     other_runs = tuple(

@@ -23,8 +23,8 @@ from wattline_exporter.sensors.carbon.providers import (
 
 if TYPE_CHECKING:
     from wattline_analyzer.core.emissions import Hardware, PastIntensities
+    from wattline_analyzer.core.recorded_run import RecordedRun
     from wattline_analyzer.core.run_report import Price
-    from wattline_analyzer.core.sample_table import RunFrames
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.report.untagged.request import RangeRequest
 
@@ -339,18 +339,18 @@ class UserInputOptions:
 
 
 def load_restatement(
-    options: UserInputOptions, source: SampleSource, frames: RunFrames
-) -> tuple[RunFrames, tuple[PastIntensities, ...]]:
-    """Return the intensities that --restate names, and the frames with the counters that they need.
+    options: UserInputOptions, source: SampleSource, recorded: RecordedRun
+) -> tuple[RecordedRun, tuple[PastIntensities, ...]]:
+    """Return the intensities that --restate names, and the run with the counters that they need.
 
     Raises FetchError.
     """
     if not options.restate:
-        return frames, ()
+        return recorded, ()
     from wattline_analyzer.carbon import fetch as past_intensity
 
     intensities = past_intensity.load_past_intensities(
-        frames, options.restate, options.carbon_token_file, options.restate_url
+        recorded, options.restate, options.carbon_token_file, options.restate_url
     )
     for one in intensities:
         if one.problem:
@@ -359,4 +359,4 @@ def load_restatement(
             )
         if one.dropped:
             print_message(f"invalid slots of {one.provider} were dropped: {one.dropped}")
-    return past_intensity.with_energy_counters(source, frames), intensities
+    return past_intensity.with_energy_counters(source, recorded), intensities

@@ -10,7 +10,8 @@ from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.downsample import plan_buckets
 from wattline_analyzer.core.fetch import SeriesRequest, fetch_random_samples, fetch_signals
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable, join_tables, last
+from wattline_analyzer.core.recorded_run import RecordedRun
+from wattline_analyzer.core.sample_table import SampleTable, join_tables
 from wattline_analyzer.core.sources.base import SampleSource
 
 _NEAR_S = 60.0
@@ -28,31 +29,26 @@ _OF_LONG: tuple[tuple[Metric, dict[str, str]], ...] = (
 _JUDGED = (m.GPU_POWER, m.GPU_UTILIZATION, m.GPU_CLOCK)
 
 
-def with_throttling_samples(source: SampleSource, frames: RunFrames) -> RunFrames:
+def with_throttling_samples(source: SampleSource, recorded: RecordedRun) -> RecordedRun:
     """Add the GPUs' clocks, clock events, temperatures and memory use.
 
     For a long run also replace power and utilization: their downsampled series keep every peak,
     which would bias percentiles and means.
     """
-    begins = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
-    ends_s = [row.value for row in last(frames.ledger, m.RUN_END, run_id=frames.run_id)] or [
-        row.t for row in begins
-    ]
-    edges_s = min(row.value for row in begins), max(ends_s)
+    edges_s = recorded.scrapes.span_s
     span_s = edges_s[0] - _NEAR_S, edges_s[1] + _NEAR_S
-    wheres = [
-        {"instance": instance} if instance else {}
-        for instance in sorted({row.instance for row in begins})
-    ]
-    if not frames.exact:
+    wheres = [{"instance": instance} if instance else {} for instance in recorded.scrapes.instances]
+    if not recorded.exact:
         more = [
             _wanted(source.fetch([metric for metric, _ in _MORE], where, *span_s))
             for where in wheres
         ]
-        return replace(frames, raw=join_tables([frames.raw, *more]))
-    kept = frames.raw.take(~frames.raw.where("metric", [m.GPU_POWER.name, m.GPU_UTILIZATION.name]))
+        return replace(recorded, raw=join_tables([recorded.raw, *more]))
+    kept = recorded.raw.take(
+        ~recorded.raw.where("metric", [m.GPU_POWER.name, m.GPU_UTILIZATION.name])
+    )
     return replace(
-        frames,
+        recorded,
         raw=join_tables([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]),
     )
 
@@ -69,7 +65,7 @@ def _of_long(
     planned = plan_buckets(*span_s, edges_s)
     parts = []
     for metric, labels in (*_MORE, *_OF_LONG):
-        request = SeriesRequest([metric], where | labels, span_s)
+        request = SeriesRequest([metric], where | labels, *span_s)
         parts.append(
             fetch_random_samples(source, request)
             if metric in _JUDGED

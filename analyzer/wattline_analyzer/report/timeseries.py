@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.devices import ReportDevice
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, samples
+from wattline_analyzer.core.sample_table import samples
 from wattline_analyzer.core.samples import Samples
 
 _POWER_COLUMNS = (
@@ -36,7 +37,7 @@ class DeviceSeries:
     samples: Samples
 
 
-def power_samples(frames: RunFrames, report: Report) -> list[DeviceSeries]:
+def power_samples(recorded: RecordedRun, report: Report) -> list[DeviceSeries]:
     """Return power and energy counter of each GPU, and the power of each CPU package."""
     found = []
     for device in report.devices:
@@ -47,7 +48,7 @@ def power_samples(frames: RunFrames, report: Report) -> list[DeviceSeries]:
         else:
             continue
         for metric, labels in wanted:
-            series = samples(frames.raw, metric, instance=device.instance, **labels)
+            series = samples(recorded.raw, metric, instance=device.instance, **labels)
             found.append(DeviceSeries(device, metric, series))
     return found
 

@@ -13,10 +13,10 @@ from wattline.contract import metrics as m
 from wattline.contract.run import RunDevice
 from wattline.figures import short_joules_text, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
-from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
-from wattline_analyzer.core.sample_table import Row, last
+from wattline_analyzer.core.facts import Fact
+from wattline_analyzer.core.fetch import Place, TimeRange
+from wattline_analyzer.core.sample_table import last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.core.timeline import other_runs
 from wattline_analyzer.requests.client_runs import AnalyzedRequests, RunRequests
 from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, sampled_energy
 from wattline_analyzer.requests.loaded_run import no_samples_error
@@ -83,13 +83,10 @@ def fetch_server_energy(
     far apart.
     """
     run, span_s = requests.run, requests.time_s
-    frames = run.frames
+    recorded = run.recorded
     places = run.places
     sharer = requests.server or run.run_id
-    open_s = {
-        (each.instance, each.run_id): (each.start_s, each.end_s)
-        for each in other_runs(frames.others, run.run_id)
-    }
+    open_s = {(each.instance, each.run_id): (each.start_s, each.end_s) for each in recorded.others}
     open_s |= {
         (instance, run.run_id): (window.start_s, window.end_s)
         for instance, window in run.windows.items()
@@ -117,10 +114,11 @@ def fetch_server_energy(
     ):
         sums = f"the samples give {short_joules_text(total_j)}, the run {short_joules_text(run_j)}"
         notes.append(f"{sums}: the energies of the samples are scaled to that of the run")
-    names = [row.labels.get("name", "") for row in last(frames.raw, m.GPU_INFO)]
+    infos = last(recorded.raw, m.GPU_INFO)
+    names = [info.labels.get("name", "") for info in infos]
     simulated = any(one.startswith(SIMULATED) for one in names)
     if roles:
-        of_role = _role_places(_gpu_infos(source, span_s), roles)
+        of_role = _role_places(source.facts((m.GPU_INFO,), {}, *span_s), roles)
         of_run = {
             role: {place: runs_on(place) for place in places} for role, places in of_role.items()
         }
@@ -152,7 +150,7 @@ def fetch_range_energy(
     `fetch_server_energy` does.
     """
     time_s, span_s = requests.time_s, requests.part_s or requests.time_s
-    infos = _gpu_infos(source, span_s)
+    infos = source.facts((m.GPU_INFO,), {}, *span_s)
     chosen = _chosen(infos, gpus)
     if not chosen:
         raise FetchError(
@@ -172,15 +170,11 @@ def fetch_range_energy(
     return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
 
 
-def _gpu_infos(source: SampleSource, span_s: tuple[float, float]) -> list[Row]:
-    return last(fetch(source, SeriesRequest((m.GPU_INFO,), {}, span_s)), m.GPU_INFO)
-
-
-def _places(infos: Sequence[Row]) -> list[Place]:
+def _places(infos: Sequence[Fact]) -> list[Place]:
     return [(row.instance, row.labels["uuid"]) for row in infos]
 
 
-def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
+def _chosen(infos: Sequence[Fact], gpus: Sequence[str]) -> list[Fact]:
     """Return the GPUs with these indexes or UUIDs. Raises FetchError for an unknown one."""
     for name in gpus:
         if not any(name in (row.labels.get("gpu"), row.labels["uuid"]) for row in infos):
@@ -194,7 +188,7 @@ def _chosen(infos: Sequence[Row], gpus: Sequence[str]) -> list[Row]:
     ]
 
 
-def _role_places(infos: Sequence[Row], roles: RoleGpus) -> dict[Role, list[Place]]:
+def _role_places(infos: Sequence[Fact], roles: RoleGpus) -> dict[Role, list[Place]]:
     """Return the GPUs of each role, of which a run may have no other ones."""
     return {role: _places(_chosen(infos, names)) for role, names in roles.items()}
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.run import RunDevice
-from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
+from wattline_analyzer.core.fetch import Place, TimeRange
 from wattline_analyzer.core.integrate import ANY_POWER, unwrap
 from wattline_analyzer.core.sample_table import last, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
@@ -64,12 +64,8 @@ def sampled_energy(
     idle_of: dict[Place, float] = {}
     for instance in sorted({instance for instance, _ in gpus}):
         where = {"instance": instance} if instance else {}
-        raw = fetch(
-            source,
-            SeriesRequest(
-                (m.GPU_ENERGY, m.IDLE_POWER), where, (start_s - MAX_SLOT_S, end_s + MAX_SLOT_S)
-            ),
-        )
+        metrics = m.GPU_ENERGY, m.IDLE_POWER
+        raw = source.fetch(metrics, where, start_s - MAX_SLOT_S, end_s + MAX_SLOT_S)
         for place in sorted(place for place in gpus if place[0] == instance):
             counter = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
             counters[place] = unwrap(counter, ANY_POWER).samples

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from wattline.contract.run import Run
 from wattline_analyzer.core.fetch import Place, TimeRange
-from wattline_analyzer.core.recorded_run import gpu_models, read_run
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.runs.load import Clock, load_run
-from wattline_analyzer.core.sample_table import RunFrames
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.core.timeline import OtherRun, Window, other_runs
+from wattline_analyzer.core.timeline import OtherRun, Window
 from wattline_analyzer.core.times import local_time
 
 
@@ -28,15 +27,18 @@ class RunSearch:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """Samples of a run, with its GPUs; `others` are the other runs that used these during the
+    """A run with its GPUs; `others` are the other runs that used these during the
     run.
     """
 
-    frames: RunFrames
-    run: Run
+    recorded: RecordedRun
     windows: Mapping[str, Window]
     places: Sequence[Place]
     others: Sequence[OtherRun]
+
+    @property
+    def run(self) -> Run:
+        return self.recorded.run
 
     @property
     def run_id(self) -> str:
@@ -76,8 +78,7 @@ def gpus_share_j(run: Run) -> float | None:
 def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
     """Load a run. Raises FetchError, also for a run without GPUs."""
     run_id = search.run_id
-    frames = load_run(source, run_id, search.since_s, search.clock, search.log)
-    recorded = read_run(frames.ledger, run_id, gpu_models(frames.raw))
+    recorded = load_run(source, run_id, search.since_s, search.clock, search.log)
     windows = recorded.scrapes.windows
     places = [
         (device.node, device.device_id)
@@ -91,13 +92,13 @@ def load_gpu_run(source: SampleSource, search: RunSearch) -> LoadedRun:
         )
     others = [
         other
-        for other in other_runs(frames.others, run_id)
+        for other in recorded.others
         if any(
             other.instance == at and uuid in other.gpus and other.overlaps(windows[at])
             for at, uuid in places
         )
     ]
-    return LoadedRun(frames, recorded.run, windows, places, others)
+    return LoadedRun(recorded, windows, places, others)
 
 
 def no_samples_error(span_s: TimeRange) -> FetchError:

@@ -8,8 +8,8 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY
-from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch
-from wattline_analyzer.core.sample_table import rows_of, samples
+from wattline_analyzer.core.fetch import Place, TimeRange
+from wattline_analyzer.core.sample_table import samples
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_exporter.requests.division.pace import union_s
 from wattline_exporter.requests.division.spans import (
@@ -46,14 +46,9 @@ def working_runs(
     for name in (*sorted(run_ids), reporter) if run_ids else ():
         for instance, uuid in places:
             labels = {"component": "gpu", "device": uuid, "run_id": name, "policy": SHARE_POLICY}
-            request = SeriesRequest(
-                (m.RUN_ATTRIBUTED_ENERGY,),
-                labels | ({"instance": instance} if instance else {}),
-                span_s,
-            )
-            energy = samples(
-                rows_of(fetch(source, request), m.RUN_ATTRIBUTED_ENERGY), m.RUN_ATTRIBUTED_ENERGY
-            )
+            labels |= {"instance": instance} if instance else {}
+            found = source.fetch((m.RUN_ATTRIBUTED_ENERGY,), labels, *span_s)
+            energy = samples(found, m.RUN_ATTRIBUTED_ENERGY)
             if len(energy):
                 unknown.clear()
             if len(energy) and energy.value[-1] > (energy.value[0] if len(energy) > 1 else 0.0):

@@ -13,7 +13,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY
 from wattline_analyzer.core.device_counters import without_restarts
-from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch, fetch_states
+from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch_states
 from wattline_analyzer.core.sample_table import rows_of, samples
 from wattline_analyzer.core.samples import FloatArray, Samples
 from wattline_analyzer.core.sources.base import SampleSource
@@ -155,7 +155,7 @@ def fetch_runs_on_gpu(
     """
     instance, uuid = place
     labels = {"component": "gpu", "device": uuid} | ({"instance": instance} if instance else {})
-    request = SeriesRequest((m.RUN_REQUESTS_START,), labels, (span_s[0], span_s[1] + _REPORTED_S))
+    request = SeriesRequest((m.RUN_REQUESTS_START,), labels, span_s[0], span_s[1] + _REPORTED_S)
     found = rows_of(fetch_states(source, request), m.RUN_REQUESTS_START)
     firsts_s = {
         name: float(rows.value.min()) for (name,), rows in found.groups("run_id")
@@ -175,18 +175,16 @@ def fetch_runs_on_gpu(
         (span_s[0] - _NEAR_S, span_s[1] + _NEAR_S),
         (span_s[0] - _NEAR_S, span_s[1] + _KNOWN_S),
     )
-    of_loads = fetch(
-        source, SeriesRequest((m.RUN_LOAD_ENERGY, m.RUN_LOAD_TIMESTAMP), labels, known_s)
-    )
+    of_loads = source.fetch((m.RUN_LOAD_ENERGY, m.RUN_LOAD_TIMESTAMP), labels, *known_s)
     rows = rows_of(of_loads, m.RUN_LOAD_ENERGY)
     by_load = {name: samples(one, m.RUN_LOAD_ENERGY) for (name,), one in rows.groups("run_id")}
     attributed = {}
     for name in [*froms_s, ""]:
         own = {**labels, "run_id": name, "policy": SHARE_POLICY}
-        of_run = fetch(source, SeriesRequest((m.RUN_ATTRIBUTED_ENERGY,), own, near_s))
+        of_run = source.fetch((m.RUN_ATTRIBUTED_ENERGY,), own, *near_s)
         attributed[name] = samples(of_run, m.RUN_ATTRIBUTED_ENERGY)
     of_gpu = {"uuid": uuid} | ({"instance": instance} if instance else {})
-    meter = samples(fetch(source, SeriesRequest((m.GPU_ENERGY,), of_gpu, known_s)), m.GPU_ENERGY)
+    meter = samples(source.fetch((m.GPU_ENERGY,), of_gpu, *known_s), m.GPU_ENERGY)
     used = by_loads(attributed, by_load, samples(of_loads, m.RUN_LOAD_TIMESTAMP), meter)
     uses = {
         name: RunUse(at, open_s.get((instance, name), _ALWAYS_S), used[name])

@@ -21,9 +21,9 @@ from wattline_analyzer.core.window_options import window_options
 if TYPE_CHECKING:
     from wattline.contract.run import Run
     from wattline_analyzer.core.devices import GpuModel
-    from wattline_analyzer.core.recorded_run import RecordedRun
+    from wattline_analyzer.core.facts import Fact
+    from wattline_analyzer.core.recorded_run import RunScrapes
     from wattline_analyzer.core.run_catalog import RunEntry
-    from wattline_analyzer.core.sample_table import Row, SampleTable
     from wattline_analyzer.core.sources.base import SampleSource
     from wattline_analyzer.core.tables import Table
 
@@ -108,7 +108,7 @@ class _Ledgers:
         self._local: SampleSource | None = None
         self._is_local_known = False
 
-    def ended(self, recorded: RecordedRun) -> Run | None:
+    def ended(self, run: Run, scrapes: RunScrapes) -> Run | None:
         """Return the ledger's record of a run whose end was not scraped; None if no ledger has
         it as ended.
 
@@ -117,8 +117,7 @@ class _Ledgers:
         """
         from wattline_analyzer.core.runs.run_state import ledger_run
 
-        run = recorded.run
-        if run.state == "ended" or len(recorded.scrapes.windows) > 1:
+        if run.state == "ended" or len(scrapes.windows) > 1:
             return None
         known = ledger_run(self._source, run.run_id)
         if known is None and (local := self._local_exporter()):
@@ -144,11 +143,11 @@ def _list_runs(
     source: SampleSource, ledgers: _Ledgers, since_s: float, limit: int | None
 ) -> list[RunEntry]:
     from wattline.contract.metrics import GPU_INFO
-    from wattline_analyzer.core.fetch import SeriesRequest, fetch, fetch_states, prefetch
     from wattline_analyzer.core.recorded_run import gpu_models, read_run
     from wattline_analyzer.core.run_catalog import run_entry
     from wattline_analyzer.core.runs import load
     from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, scrape_timing
+    from wattline_analyzer.core.sample_table import table_of
 
     now_s = time.time()
     scrapes = _active_since(
@@ -165,31 +164,32 @@ def _list_runs(
         run_id: [row for row in scrapes if row.labels["run_id"] == run_id]
         for run_id in newest[:limit]
     }
-    requests = [load.ledger_request(run_id, rows) for run_id, rows in rows_by_run.items()]
+    requests = [load.facts_request(run_id, rows) for run_id, rows in rows_by_run.items()]
     if not requests:
         return []
     times_s = [row.t for rows in rows_by_run.values() for row in rows]
-    about_gpus = SeriesRequest([GPU_INFO], {}, (min(times_s) - PATIENCE_S, max(times_s)))
-    models = gpu_models(fetch_states(source, about_gpus))
-    tables = []
-    prefetch(source, requests[:_AT_ONCE])
+    infos = source.facts([GPU_INFO], {}, min(times_s) - PATIENCE_S, max(times_s))
+    facts_by_run = []
+    for request in requests[:_AT_ONCE]:
+        source.prefetch(*request)
     for number, request in enumerate(requests):
-        prefetch(source, requests[number + _AT_ONCE :][:1])
-        tables.append(fetch(source, request))
-    models = _earlier_models(source, tables, models, max(times_s))
-    for table, (run_id, rows) in zip(tables, rows_by_run.items(), strict=True):
+        for following in requests[number + _AT_ONCE :][:1]:
+            source.prefetch(*following)
+        facts_by_run.append(source.facts(*request))
+    models = _earlier_models(source, facts_by_run, gpu_models(infos), max(times_s))
+    for facts, rows in zip(facts_by_run, rows_by_run.values(), strict=True):
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(
             3 * timing.interval_s, PATIENCE_S
         )
-        recorded = read_run(table, run_id, models)
-        run = ledgers.ended(recorded) or recorded.run
+        scraped, scrapes_of_run = read_run(facts, table_of(()), models)
+        run = ledgers.ended(scraped, scrapes_of_run) or scraped
         found.append(run_entry(run, fresh=fresh, models=models))
     return found
 
 
 def _earlier_models(
     source: SampleSource,
-    ledgers: Sequence[SampleTable],
+    facts_by_run: Sequence[Sequence[Fact]],
     models: dict[str, GpuModel],
     until_s: float,
 ) -> dict[str, GpuModel]:
@@ -197,41 +197,32 @@ def _earlier_models(
     of their runs.
     """
     from wattline.contract.metrics import GPU_INFO, RUN_ENERGY, RUN_START
-    from wattline_analyzer.core.fetch import SeriesRequest, fetch_states
     from wattline_analyzer.core.recorded_run import gpu_models
-    from wattline_analyzer.core.sample_table import last
 
-    unknown = [
-        ledger
-        for ledger in ledgers
-        if any(
-            row.labels["device"] not in models for row in last(ledger, RUN_ENERGY, component="gpu")
-        )
-    ]
-    starts_s = [row.value for ledger in unknown for row in last(ledger, RUN_START)]
+    starts_s: list[float] = []
+    for facts in facts_by_run:
+        gpus = {
+            fact.labels["device"]
+            for fact in facts
+            if fact.metric is RUN_ENERGY and fact.labels["component"] == "gpu"
+        }
+        if gpus - models.keys():
+            starts_s += [fact.value for fact in facts if fact.metric is RUN_START]
     if not starts_s:
         return models
-    return (
-        gpu_models(fetch_states(source, SeriesRequest([GPU_INFO], {}, (min(starts_s), until_s))))
-        | models
-    )
+    return gpu_models(source.facts([GPU_INFO], {}, min(starts_s), until_s)) | models
 
 
-def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Row]) -> list[Row]:
+def _active_since(source: SampleSource, start_s: float, scrapes: Sequence[Fact]) -> list[Fact]:
     """Return the scrapes of the runs that did not end before a time; ended runs are scraped for ten
     minutes more.
     """
     from wattline.contract.metrics import RUN_END
-    from wattline_analyzer.core.fetch import SeriesRequest, fetch_states
-    from wattline_analyzer.core.sample_table import last
 
     if not scrapes:
         return []
-    request = SeriesRequest([RUN_END], {}, (start_s, max(row.t for row in scrapes)))
-    ends_s = {
-        (row.instance, row.labels["run_id"]): row.value
-        for row in last(fetch_states(source, request), RUN_END)
-    }
+    ends = source.facts([RUN_END], {}, start_s, max(row.t for row in scrapes))
+    ends_s = {(end.instance, end.labels["run_id"]): end.value for end in ends}
     active = {
         row.labels["run_id"]
         for row in scrapes

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core.run_catalog import ScrapedRun
 from wattline_analyzer.core.run_report import with_unit
 from wattline_analyzer.core.runs.find import load_runs
 from wattline_analyzer.core.runs.load import Clock
-from wattline_analyzer.core.sample_table import RunFrames
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_analyzer.report import assess
 from wattline_analyzer.tenants import overlap as tenant_overlap
@@ -31,22 +29,20 @@ def load_tenant_runs(
     are left out.
     """
     found = []
-    for one, frames in zip(sightings, load_runs(source, list(sightings), clock, log), strict=True):
+    for one, recorded in zip(
+        sightings, load_runs(source, list(sightings), clock, log), strict=True
+    ):
         try:
-            report = with_unit(assess.assess(frames), unit)
+            report = with_unit(assess.assess(recorded), unit)
         except assess.NoEnergyError as error:
             log(f"left out: {error}")
             continue
         if report.outcome != "ok":
             log(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
             continue
-        found.append(TenantRun(frames, report, _throughout(source, frames, one)))
+        series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
+        found.append(TenantRun(recorded.scrapes, report, series))
     return found
-
-
-def _throughout(source: SampleSource, frames: RunFrames, one: ScrapedRun) -> RunFrames:
-    series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
-    return replace(frames, ledger=series)
 
 
 def choose_solo_runs(

@@ -12,8 +12,9 @@ from wattline.contract import metrics as m
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.integrate import RUN_AGE_S
 from wattline_analyzer.core.phases import phase_span, rise_limits, run_phase_spans
+from wattline_analyzer.core.recorded_run import RunScrapes
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, last, rows_of, samples
+from wattline_analyzer.core.sample_table import SampleTable, rows_of, samples
 from wattline_analyzer.core.samples import FloatArray, Samples, clean
 from wattline_analyzer.tenants.figures import ConcurrentStep, SoloRun, TenantShare
 
@@ -32,9 +33,9 @@ class TenantRun:
     (`series`).
     """
 
-    frames: RunFrames
+    scrapes: RunScrapes
     report: Report
-    series: RunFrames
+    series: SampleTable
 
     @property
     def name(self) -> str:
@@ -81,10 +82,7 @@ def _places(run: TenantRun) -> set[tuple[str, str]]:
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
     """Return start and end of the phase `measure` by the ledger, common to all instances."""
-    ledger, run_id = run.frames.ledger, run.report.run_id
-    each = (
-        phase_span(run_phase_spans(ledger, run_id, one), MEASURE) for one in run.report.instances
-    )
+    each = (phase_span(run_phase_spans(run.scrapes, one), MEASURE) for one in run.report.instances)
     spans = [span for span in each if span is not None]
     return (max(begin for begin, _ in spans), min(end for _, end in spans)) if spans else None
 
@@ -214,8 +212,8 @@ def _work(
     amount in the next one.
     """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
-    done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
-    whole = samples(run.series.ledger, m.RUN_WORK, **where)
+    done = samples(run.series, m.RUN_PHASE_WORK, phase=MEASURE, **where)
+    whole = samples(run.series, m.RUN_WORK, **where)
     if len(done) and len(whole) and math.isclose(done.value.max(), whole.value.max()):
         done, before, after = whole, 0.0, float(whole.value.max())  # a phase is exported late
     elif len(done):
@@ -249,7 +247,7 @@ def _reports(run: TenantRun, instance: str, done: Samples) -> Samples | None:
     its report.
     """
     reported = samples(
-        run.series.ledger, m.RUN_WORK_TIMESTAMP, run_id=run.report.run_id, instance=instance
+        run.series, m.RUN_WORK_TIMESTAMP, run_id=run.report.run_id, instance=instance
     )
     at = np.searchsorted(reported.t, done.t, side="right") - 1
     if not len(reported) or (at < 0).any():
@@ -299,7 +297,7 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Figure | None:
     differ.
     """
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
-    rows = rows_of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
+    rows = rows_of(run.series, m.RUN_ATTRIBUTED_ENERGY, **where)
     lines = {
         (i, d): clean(of_device.t, of_device.value)
         for (i, d), of_device in rows.groups("instance", "device")
@@ -314,16 +312,15 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Figure | None:
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:
     """Return the known energy at start and end of the run, between scrapes."""
-    mine = {"run_id": run.report.run_id, "instance": instance}
-    begins = [(row.value, 0.0) for row in last(run.frames.ledger, m.RUN_START, **mine)]
-    ends = [
-        (row.value, float(line.value[-1])) for row in last(run.frames.ledger, m.RUN_END, **mine)
-    ]
-    return (*begins, *ends)
+    window = run.scrapes.windows.get(instance)
+    if window is None:
+        return ()
+    start = window.start_s, 0.0
+    end = window.end_s, float(line.value[-1])
+    return (start, end) if window.ended else (start,)
 
 
 def _p99(run: TenantRun) -> Mapping[str, float]:
-    rows = last(run.frames.ledger, m.RUN_RESULT, run_id=run.report.run_id)
     return {
-        row.labels["name"]: row.value for row in rows if row.labels["name"].endswith("_seconds_p99")
+        name: value for name, value in run.report.results.items() if name.endswith("_seconds_p99")
     }

@@ -15,7 +15,6 @@ from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline.counter_arrays import counter_steps
 from wattline_analyzer.core.devices import SIMULATED
-from wattline_analyzer.core.fetch import SeriesRequest, fetch_parts
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_analyzer.core.sources.promql import EDGE_MS, LATE_MS, MEMORY_MS
@@ -199,8 +198,8 @@ def fetch_window(
     source: SampleSource, start_s: float, end_s: float, metrics: Sequence[Metric]
 ) -> WindowTallies:
     """Read the window from a source. Raises FetchError."""
-    request = SeriesRequest(metrics, {}, (start_s - _MEMORY_S, end_s))
-    return read_window(fetch_parts(source, request), start_s, metrics)
+    parts = source.parts(metrics, {}, start_s - _MEMORY_S, end_s)
+    return read_window(parts, start_s, metrics)
 
 
 def run_of(tally: Tally) -> RunKey:

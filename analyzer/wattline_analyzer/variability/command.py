@@ -66,11 +66,13 @@ def variability_command(
     of neighboring jobs.
     """
     since_s = duration_option(since)
+    from wattline.contract.metrics import GPU_INFO
     from wattline_analyzer.core.printing import print_output
     from wattline_analyzer.core.recorded_run import gpu_models
     from wattline_analyzer.core.run_catalog import Selector
     from wattline_analyzer.core.runs.find import find_runs, load_runs
     from wattline_analyzer.core.runs.load import Clock
+    from wattline_analyzer.core.sample_table import last
     from wattline_analyzer.variability.figures import gpu_variability
     from wattline_analyzer.variability.load import (
         MixedQuantityError,
@@ -91,10 +93,10 @@ def variability_command(
                 f"{wanted.text} has runs of {', '.join(workloads)}; name one of them with "
                 "--workload"
             )
-        frames = load_runs(source, sightings, clock, print_message)
+        runs = load_runs(source, sightings, clock, print_message)
         try:
             rows, measure = variability_rows(
-                source, frames, VariedQuantity(of, unit), by, print_message
+                source, runs, VariedQuantity(of, unit), by, print_message
             )
         except MixedQuantityError as error:
             exit_with_error(str(error))
@@ -104,7 +106,9 @@ def variability_command(
         result = gpu_variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    simulated = any(gpu.simulated for one in frames for gpu in gpu_models(one.raw).values())
+    simulated = any(
+        gpu.simulated for one in runs for gpu in gpu_models(last(one.raw, GPU_INFO)).values()
+    )
     print_output(variability_output(result, measure, rows).marked(simulated=simulated), form)
 
 

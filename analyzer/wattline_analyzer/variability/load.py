@@ -11,8 +11,9 @@ from wattline.contract.work import unit_of_one
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.conditions import read_spans, samples_within
 from wattline_analyzer.core.phases import run_phase_spans
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report, with_unit
-from wattline_analyzer.core.sample_table import RunFrames, samples
+from wattline_analyzer.core.sample_table import samples
 from wattline_analyzer.core.samples import sample_median
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_analyzer.report import assess
@@ -37,7 +38,7 @@ class MixedQuantityError(ValueError):
 
 def variability_rows(
     source: SampleSource,
-    all_frames: Sequence[RunFrames],
+    runs: Sequence[RecordedRun],
     of: VariedQuantity,
     by: str,
     log: Callable[[str], None],
@@ -51,9 +52,9 @@ def variability_rows(
     units: defaultdict[str, list[str]] = defaultdict(list)
     models: defaultdict[str, list[str]] = defaultdict(list)
     scopes: defaultdict[str, list[str]] = defaultdict(list)
-    for frames in all_frames:
+    for recorded in runs:
         try:
-            report = with_unit(assess.assess(frames), of.unit)
+            report = with_unit(assess.assess(recorded), of.unit)
         except assess.NoEnergyError as error:
             log(f"left out: {error}")
             continue
@@ -68,7 +69,7 @@ def variability_rows(
             scopes[_scope(report)].append(report.run_id)
         models[device.name or "unknown GPU"].append(report.run_id)
         comparable = not any(finding.code == "clock_apart" for finding in report.findings)
-        covariates = _covariates(source, frames, report) if comparable else {}
+        covariates = _covariates(source, recorded, report) if comparable else {}
         gpu = f"{device.instance} {device.device}".strip()
         found.append(
             GpuRun(gpu, value, report.labels.get(by, ""), covariates, device.label, report.run_id)
@@ -142,12 +143,12 @@ def _working_phases(report: Report) -> tuple[str, ...]:
     return tuple(phase.name for phase in report.phases if phase.name == _MEASURE)
 
 
-def _covariates(source: SampleSource, frames: RunFrames, report: Report) -> dict[str, float]:
+def _covariates(source: SampleSource, recorded: RecordedRun, report: Report) -> dict[str, float]:
     """Return medians over the phases of the work, over the whole run if there are none."""
     device, names = report.gpus[0], _working_phases(report)
     where = {"instance": device.instance} if device.instance else {}
     run_window = report.times.windows[device.instance]
-    spans = run_phase_spans(frames.ledger, frames.run_id, device.instance)
+    spans = run_phase_spans(recorded.scrapes, device.instance)
     inside = [(span.start_s, span.end_s) for span in spans if span.phase in names]
     inside = inside or [(run_window.start_s, run_window.end_s)]
     window = inside[0][0], inside[-1][1]

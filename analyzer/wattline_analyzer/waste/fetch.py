@@ -14,7 +14,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline.contract.work import SHARE_POLICY
 from wattline_analyzer.core.devices import SIMULATED
-from wattline_analyzer.core.fetch import SeriesRequest, TimeRange, fetch_parts
+from wattline_analyzer.core.fetch import TimeRange
 from wattline_analyzer.core.samples import FloatArray, Samples, Series, clean, distinct
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.core.sources.open import missing_data_remedy
@@ -133,7 +133,7 @@ def _parts(
     start_s, end_s = span_s
     while start_s < end_s:
         until_s = min(start_s + step_s, end_s)
-        yield from fetch_parts(source, SeriesRequest(metrics, where, (start_s, until_s)))
+        yield from source.parts(metrics, where, start_s, until_s)
         start_s = until_s
 
 

@@ -13,8 +13,10 @@ from wattline.contract import metrics as m
 from wattline.contract.api import OUTCOMES
 from wattline.contract.metrics import Metric
 from wattline.contract.run import combine
+from wattline.contract.run_series import SeriesRow
 from wattline_analyzer.core.devices import GpuModel
-from wattline_analyzer.core.recorded_run import gpu_models, node_runs
+from wattline_analyzer.core.facts import fact_of_row
+from wattline_analyzer.core.recorded_run import RUN_FACTS, gpu_models, node_runs
 from wattline_analyzer.core.sample_table import SampleTable, join_tables, last, rows_of
 from wattline_analyzer.watch.model import Device, LiveGpu, LiveNode, LiveRun
 
@@ -141,7 +143,7 @@ def live_runs(table: SampleTable, live: SampleTable, stale: AbstractSet[str]) ->
     """
     shown = join_tables([live, table.take(table.where("instance", stale))])
     starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
-    models = gpu_models(table)
+    models = gpu_models(last(table, m.GPU_INFO))
     for run_id in dict.fromkeys(row.labels["run_id"] for row in starts):
         instances = tuple(row.instance for row in starts if row.labels["run_id"] == run_id)
         workloads = [
@@ -166,7 +168,12 @@ def _run(
     known: tuple[str, str, tuple[str, ...]],
     models: Mapping[str, GpuModel],
 ) -> LiveRun:
-    parts = node_runs(of_run, run_id, models)
+    facts = [
+        fact_of_row(SeriesRow(metric, row.labels, row.value), row.instance, row.t)
+        for metric in RUN_FACTS
+        for row in last(of_run, metric)
+    ]
+    parts = node_runs(facts, of_run, models)
     if not parts:
         return LiveRun(run_id, *known)
     run = combine(list(parts.values()))

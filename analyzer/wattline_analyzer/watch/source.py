@@ -10,7 +10,7 @@ import numpy as np
 from wattline.contract import metrics as m
 from wattline_analyzer.core.runs.load import last_scrapes, run_not_found
 from wattline_analyzer.core.runs.scrapes import AHEAD_S, USUAL_INTERVAL_S
-from wattline_analyzer.core.sample_table import SampleTable, join_tables, last
+from wattline_analyzer.core.sample_table import SampleTable, join_tables
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.watch.watch import WATCHED
 
@@ -38,11 +38,10 @@ def find_nodes(
         )
     chosen = set(every)
     if run_id is not None:
-        rows = last(
-            source.fetch([m.RUN_START], {"run_id": run_id}, now_s - _LOOK_BACK_S, now_s + AHEAD_S),
-            m.RUN_START,
+        starts = source.facts(
+            [m.RUN_START], {"run_id": run_id}, now_s - _LOOK_BACK_S, now_s + AHEAD_S
         )
-        chosen &= {row.instance for row in rows}
+        chosen &= {start.instance for start in starts}
         if not chosen:
             raise _inactive_run(source, run_id, now_s)
     if node is not None:
@@ -65,9 +64,8 @@ def _inactive_run(source: SampleSource, run_id: str, now_s: float) -> FetchError
     if not scrapes:
         return run_not_found(source, run_id, _ENDED_WITHIN_S, now_s)
     newest_s = max(row.t for row in scrapes)
-    ends = last(
-        source.fetch([m.RUN_END], {"run_id": run_id}, newest_s - _LOOK_BACK_S, newest_s + AHEAD_S),
-        m.RUN_END,
+    ends = source.facts(
+        [m.RUN_END], {"run_id": run_id}, newest_s - _LOOK_BACK_S, newest_s + AHEAD_S
     )
     when = _local_time(max((row.value for row in ends), default=newest_s))
     hint = f"see: analyzer report --run-id {run_id} --source {source.name}"

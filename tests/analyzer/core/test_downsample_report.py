@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.analyzer.series_source import SeriesSource
 from tests.bench import long_run
 from tests.bench.long_run import StoredSeries, uuid
 from wattline.contract import metrics as m
@@ -13,7 +14,6 @@ from wattline_analyzer.core.conditions import gpu_conditions
 from wattline_analyzer.core.downsample import MAX_UNCHANGED
 from wattline_analyzer.core.runs.load import MARGIN_S, Clock, load_run
 from wattline_analyzer.core.sample_table import samples, table_of
-from wattline_analyzer.core.timeline import windows
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.html.charts import report_charts
 from wattline_analyzer.report.studies import with_throttling_samples
@@ -24,7 +24,7 @@ SLOT_S = 1_700
 """Length of a carbon slot; no slot starts at a bucket's edge."""
 
 
-class StoredSource:
+class StoredSource(SeriesSource):
     """Source that returns series in parts of two hours and counts the samples."""
 
     name = "stored"
@@ -39,11 +39,6 @@ class StoredSource:
             for entry in series
         ]
         self.handed_out = 0
-
-    def fetch(self, metrics, matchers, start_s, end_s):
-        return table_of(
-            entry for part in self.parts(metrics, matchers, start_s, end_s) for entry in part
-        )
 
     def parts(self, metrics, matchers, start_s, end_s):
         names = {metric.name for metric in metrics}
@@ -62,9 +57,6 @@ class StoredSource:
                 part.append((labels, t[inside], value[inside]))
             self.handed_out += sum(len(t) for _, t, _ in part)
             yield [entry for entry in part if len(entry[1])]
-
-    def close(self):
-        pass
 
 
 def with_faults(entry):
@@ -150,7 +142,7 @@ def test_downsampled_run_keeps_few_samples(downsampled, complete):
     assert RUN_S > MAX_UNCHANGED
     assert len(complete.raw) > 1_500_000
     assert len(downsampled.raw) < 150_000
-    assert len(downsampled.others) + len(downsampled.ledger) < 20_000
+    assert len(downsampled.scrapes.times) < 20_000
 
 
 def test_downsampled_run_report_equals_report_of_all_samples(reports):
@@ -191,7 +183,7 @@ def test_downsampled_run_percentiles_and_means_are_of_all_samples(stored, downsa
     """GPU 4 uses 454 W for 49 % of the time and more for 2 %, so a power limit of 690 W has no
     effect on it.
     """
-    (window,) = windows(downsampled.ledger, downsampled.run_id).values()
+    (window,) = downsampled.scrapes.windows.values()
 
     throttling = gpu_conditions(
         with_throttling_samples(stored, downsampled).raw, window, uuid(4), []

@@ -11,10 +11,12 @@ from wattline.contract.run import Run, RunDevice, RunFormatError, RunPhase
 from wattline.contract.run_series import to_rows
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import DeviceKey, GpuModel
-from wattline_analyzer.core.recorded_run import read_run
+from wattline_analyzer.core.facts import newest_facts
+from wattline_analyzer.core.recorded_run import RUN_FACTS, RUN_TIMES, read_run
 from wattline_analyzer.core.sample_table import table_of
 
 START_S = 1.8e9
+TIMES = [metric.name for metric in RUN_TIMES]
 SIMULATED = {"GPU-a": GpuModel("SIMULATED NVIDIA H100", "Hopper")}
 RUN = Run(
     run_id="r-1",
@@ -50,19 +52,24 @@ def series(run, instance, at_s=START_S + 62, metrics=m.METRICS):
     ]
 
 
-def test_read_run_of_one_instance_is_the_recorded_run():
-    recorded = read_run(table_of(series(RUN, "a")), "r-1", SIMULATED)
+def read(found, models=SIMULATED, **options):
+    """Return the run of these series and its scrapes."""
+    times = table_of(one for one in found if one[0]["__name__"] in TIMES)
+    facts = newest_facts(m.METRICS, [found])
+    return read_run([fact for fact in facts if fact.metric in RUN_FACTS], times, models, **options)
 
-    assert recorded.run == RUN
-    assert recorded.scrapes.windows["a"].end_s == START_S + 60
-    assert recorded.scrapes.ages["a"].value.tolist() == [60.0]
-    assert not recorded.scrapes.aliases
+
+def test_read_run_of_one_instance_is_the_recorded_run():
+    run, scrapes = read(series(RUN, "a"))
+
+    assert run == RUN
+    assert scrapes.windows["a"].end_s == START_S + 60
+    assert scrapes.ages["a"].value.tolist() == [60.0]
+    assert not scrapes.aliases
 
 
 def test_read_run_of_two_instances_adds_them():
-    table = table_of([*series(RUN, "a"), *series(OTHER, "b")])
-
-    run = read_run(table, "r-1", SIMULATED).run
+    run, _ = read([*series(RUN, "a"), *series(OTHER, "b")])
 
     assert [(one.node, one.component) for one in run.devices] == [("a", "gpu"), ("b", "cpu")]
     assert run.work == {"steps": 50.0}
@@ -72,29 +79,30 @@ def test_read_run_of_two_instances_adds_them():
 def test_read_run_counts_the_newest_samples_only():
     earlier = series(replace(RUN, work={"steps": 10.0}), "a", START_S + 30)
 
-    run = read_run(table_of([*series(RUN, "a"), *earlier]), "r-1", SIMULATED).run
+    run, _ = read([*series(RUN, "a"), *earlier])
 
     assert run.work == {"steps": 30.0}
 
 
 def test_read_run_leaves_out_an_alias_but_not_in_a_range():
-    table = table_of([*series(RUN, "a"), *series(RUN, "b")])
+    found = [*series(RUN, "a"), *series(RUN, "b")]
 
-    recorded = read_run(table, "r-1", SIMULATED)
+    run, scrapes = read(found)
+    whole, _ = read(found, untagged=True)
 
-    assert recorded.scrapes.aliases == {"b": "a"}
-    assert list(recorded.scrapes.windows) == ["a"]
-    assert recorded.run == RUN
-    assert len(read_run(table, "r-1", SIMULATED, untagged=True).run.devices) == 2
+    assert scrapes.aliases == {"b": "a"}
+    assert list(scrapes.windows) == ["a"]
+    assert scrapes.instances == ["a", "b"]
+    assert run == RUN
+    assert len(whole.devices) == 2
 
 
 def test_read_run_names_devices_without_covered_ratio():
     known = [metric for metric in m.METRICS if metric is not m.RUN_COVERED_RATIO]
-    table = table_of([*series(RUN, "a"), *series(OTHER, "b", metrics=known)])
 
-    without = read_run(table, "r-1", SIMULATED).scrapes.without_ratio
+    _, scrapes = read([*series(RUN, "a"), *series(OTHER, "b", metrics=known)])
 
-    assert without == {DeviceKey("b", "cpu", "0")}
+    assert scrapes.without_ratio == {DeviceKey("b", "cpu", "0")}
 
 
 def test_read_run_phases_have_the_order_of_their_first_starts():
@@ -104,14 +112,9 @@ def test_read_run_phases_have_the_order_of_their_first_starts():
         for name, start_s in (("measure", START_S + 10), ("load", START_S + 40))
     )
     first = RunPhase("load", START_S, 5.0, {}, {}, START_S)
-    table = table_of(
-        [
-            *series(replace(RUN, phases=(first,)), "a", START_S + 8),
-            *series(replace(RUN, phases=phases), "a"),
-        ]
-    )
+    earlier = series(replace(RUN, phases=(first,)), "a", START_S + 8)
 
-    run = read_run(table, "r-1", SIMULATED).run
+    run, _ = read([*earlier, *series(replace(RUN, phases=phases), "a")])
 
     assert [(one.name, one.started_at, one.last_started_at) for one in run.phases] == [
         ("load", START_S, START_S + 40),
@@ -126,7 +129,7 @@ def test_read_run_phases_of_one_scrape_have_the_order_of_their_starts():
         RunPhase("measure", START_S + 10, 20.0, {}, {}, START_S + 10),
     )
 
-    run = read_run(table_of(series(replace(RUN, phases=phases), "a")), "r-1", SIMULATED).run
+    run, _ = read(series(replace(RUN, phases=phases), "a"))
 
     assert run.phases == phases
 
@@ -134,5 +137,5 @@ def test_read_run_phases_of_one_scrape_have_the_order_of_their_starts():
 def test_read_run_without_start_is_refused():
     known = [metric for metric in m.METRICS if metric is not m.RUN_START]
 
-    with pytest.raises(RunFormatError, match="run r-1: no series of its start"):
-        read_run(table_of(series(RUN, "a", metrics=known)), "r-1", {})
+    with pytest.raises(RunFormatError, match="no series of its start"):
+        read(series(RUN, "a", metrics=known), {})

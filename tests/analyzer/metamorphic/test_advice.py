@@ -269,7 +269,7 @@ def tenant_reports(runs, share):
         series = source.fetch(
             [m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY], {"run_id": run.run_id}, 0, 2e9
         )
-        found.append(TenantRun(frames, assess(frames), replace(frames, ledger=series)))
+        found.append(TenantRun(frames.scrapes, assess(frames), series))
     return found
 
 

@@ -15,11 +15,11 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, run_series, scrape, series_of_scrapes
+from tests.analyzer.series_source import SeriesSource
 from wattline.contract import metrics as m
 from wattline.contract.history import Series
 from wattline_analyzer.core.run_report import NO_INPUTS
 from wattline_analyzer.core.runs.load import Clock, load_run
-from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.assess_untagged import range_report
 from wattline_analyzer.report.document import report_document
@@ -35,10 +35,8 @@ SLOT_S = 1_800.0
 CPU_W = 40.0
 
 
-class MemorySource:
+class MemorySource(SeriesSource):
     """Source over series in memory."""
-
-    name = "memory"
 
     def __init__(self, series: Sequence[Series]) -> None:
         self._series = [
@@ -47,13 +45,7 @@ class MemorySource:
             if one.samples
         ]
 
-    def fetch(self, metrics, matchers, start_s, end_s):
-        return table_of(self._chosen(metrics, matchers, start_s, end_s))
-
     def parts(self, metrics, matchers, start_s, end_s):
-        yield self._chosen(metrics, matchers, start_s, end_s)
-
-    def _chosen(self, metrics, matchers, start_s, end_s):
         names = [metric.name for metric in metrics]
         chosen = []
         for labels, t, value in self._series:
@@ -63,29 +55,24 @@ class MemorySource:
                 inside = (t >= start_s) & (t <= end_s)
                 if inside.any():
                     chosen.append((labels, t[inside], value[inside]))
-        return chosen
-
-    def close(self):
-        pass
+        yield chosen
 
 
-class ShuffledSource:
-    """Source that returns series and rows in a random order."""
-
-    name = "memory"
+class ShuffledSource(SeriesSource):
+    """Source that returns series, and the rows of tables, in a random order."""
 
     def __init__(self, series: Sequence[Series], seed: int) -> None:
         self._chance = random.Random(seed)
         self._source = MemorySource(self._chance.sample(list(series), len(series)))
 
-    def fetch(self, metrics, matchers, start_s, end_s):
-        frame = self._source.fetch(metrics, matchers, start_s, end_s)
-        return frame.take(
-            np.array(self._chance.sample(range(len(frame)), len(frame)), dtype=np.intp)
-        )
+    def parts(self, metrics, matchers, start_s, end_s):
+        for part in self._source.parts(metrics, matchers, start_s, end_s):
+            yield self._chance.sample(part, len(part))
 
-    def close(self):
-        pass
+    def fetch(self, metrics, matchers, start_s, end_s):
+        table = super().fetch(metrics, matchers, start_s, end_s)
+        rows = self._chance.sample(range(len(table)), len(table))
+        return table.take(np.array(rows, dtype=np.intp))
 
 
 @dataclass(frozen=True)
@@ -267,4 +254,4 @@ def range_document(series, span_s, *, seed=None, node=None) -> dict[str, Any]:
     found = load_range(
         source, RangeRequest(span_s[0], span_s[1], node, schema="wattline"), lambda _: None
     )
-    return report_document(range_report(assess(found.frames), found.quality))
+    return report_document(range_report(assess(found.recorded), found.quality))

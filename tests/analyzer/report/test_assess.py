@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
@@ -15,8 +14,11 @@ from tests.analyzer.run_reports import (
     without_half_width,
 )
 from wattline.contract import metrics as m
+from wattline.contract.run_series import SeriesRow
 from wattline.figures import Figure
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable, table_of
+from wattline_analyzer.core.facts import fact_of_row
+from wattline_analyzer.core.recorded_run import RecordedRun, read_run
+from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.report.assess import NoEnergyError, assess
 from wattline_analyzer.report.html.page import html_page
 from wattline_analyzer.report.plot import run_plot
@@ -334,10 +336,9 @@ def frames_with_wrong_ledger(tmp_path):
         tmp_path,
         series_of_scrapes((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES),
     )
-    known = frames.ledger
-    values = np.where(known.where("metric", [m.RUN_ENERGY.name]), 9_000.0, known.value)
-    ledger = SampleTable(known.t, values, {name: known.column(name) for name in known.labels})
-    return replace(frames, ledger=ledger)
+    (device,) = frames.run.devices
+    more = replace(device, energy_j=replace(device.energy_j, value=9_000.0))
+    return replace(frames, run=replace(frames.run, devices=(more,)))
 
 
 def test_report_ledger_outside_sample_bound_is_finding(tmp_path):
@@ -358,6 +359,8 @@ def test_report_ledger_without_half_width_is_not_checked_against_samples(tmp_pat
 
 def test_report_run_without_energy_raises():
     no_samples = table_of([])
+    start = fact_of_row(SeriesRow(m.RUN_START, {"run_id": "x"}, START_S), "", START_S + 1)
+    run, scrapes = read_run([start], no_samples, {})
 
     with pytest.raises(NoEnergyError, match="run x has no energy at here"):
-        assess(RunFrames("x", "here", no_samples, no_samples, no_samples))
+        assess(RecordedRun(run, scrapes, "here", no_samples, ()))

@@ -6,7 +6,6 @@ import pytest
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape_times
 from tests.analyzer.run_reports import POWER_STEPS, run_frames, terminal_text
-from wattline.contract import metrics as m
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.sections.report import report_tables
 
@@ -18,8 +17,11 @@ UNTIL_LAST_SCRAPE = scrape_times(1, START_S - 60, START_S + 20)
 def running_report(folder, run=RUNNING, **options):
     """Return the report of a running run, whose exporter has no interval yet."""
     frames = run_frames(folder, run, times=UNTIL_LAST_SCRAPE, **options)
-    known = ~frames.ledger.where("metric", [m.RUN_ENERGY_UNCERTAINTY.name])
-    return assess(replace(frames, ledger=frames.ledger.take(known)))
+    devices = tuple(
+        replace(device, energy_j=replace(device.energy_j, half_width=None))
+        for device in frames.run.devices
+    )
+    return assess(replace(frames, run=replace(frames.run, devices=devices)))
 
 
 def test_emissions_of_running_run_are_of_the_time_of_its_energy(tmp_path):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.analyzer.fleet_nodes import NodeSeries
+from tests.analyzer.series_source import SeriesSource
 from wattline.contract import metrics as m
-from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.waste.fetch import WasteRequest, fetch_waste
 from wattline_analyzer.waste.model import Thresholds
 
@@ -235,7 +235,7 @@ class Node:
             )
 
 
-class NodeSource:
+class NodeSource(SeriesSource):
     """Source of the series of some nodes, in parts of two hours."""
 
     name = "nodes"
@@ -261,12 +261,7 @@ class NodeSource:
             yield found
 
     def fetch(self, metrics, matchers, start_s, end_s):
-        return table_of(
-            [one for part in self.parts(metrics, matchers, start_s - 1e-3, end_s) for one in part]
-        )
-
-    def close(self) -> None:
-        pass
+        return super().fetch(metrics, matchers, start_s - 1e-3, end_s)
 
 
 def found_waste(*nodes, now_s=None, **limits):

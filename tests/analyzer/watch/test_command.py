@@ -14,23 +14,14 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
-from wattline_analyzer.core.sample_table import table_of
+from tests.analyzer.series_source import SeriesSource
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.core.sources.history import HistorySource
 from wattline_analyzer.watch import command as watch
 from wattline_analyzer.watch.source import find_nodes
 
 
-def _frame(run, times):
-    series = series_of_scrapes(
-        ((t, scrape([NodeGpu([(0.0, 300.0)])], run, t)) for t in times), "node:9847"
-    )
-    return table_of(
-        (entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series
-    )
-
-
-class SourceWithGaps:
+class SourceWithGaps(SeriesSource):
     """Source that lacks the run's series in some polls; the run ends before the last poll."""
 
     name = "here"
@@ -38,15 +29,22 @@ class SourceWithGaps:
     def __init__(self, *with_run):
         self._with_run, self._begun_s = list(with_run), time.time()
 
-    def fetch(self, metrics, matchers, start_s, end_s):
+    def parts(self, metrics, matchers, start_s, end_s):
         is_poll = len(metrics) > 1
         present = self._with_run.pop(0) if is_poll else True
         run = NodeRun(
             start_s=self._begun_s - 20, end_s=None if self._with_run else self._begun_s - 1
         )
-        frame = _frame(run, [self._begun_s + t for t in range(-10, 1)])
-        of_runs = [name for name in frame.distinct("metric") if name.startswith("wattline_run_")]
-        return frame if present else frame.take(~frame.where("metric", of_runs))
+        names = {metric.name for metric in metrics}
+        if not present:
+            names = {name for name in names if not name.startswith("wattline_run_")}
+        gpus = [NodeGpu([(0.0, 300.0)])]
+        times = [self._begun_s + t for t in range(-10, 1)]
+        yield [
+            (one.labels, *np.array(one.samples, dtype=np.float64).T)
+            for one in series_of_scrapes(((t, scrape(gpus, run, t)) for t in times), "node:9847")
+            if one.labels["__name__"] in names
+        ]
 
 
 def test_watch_run_missing_in_one_poll_has_not_ended():

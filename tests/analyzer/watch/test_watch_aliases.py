@@ -5,7 +5,9 @@ import pytest
 
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes
 from tests.analyzer.watch.test_watch import text_of
-from wattline_analyzer.core.recorded_run import read_run
+from wattline.contract import metrics as m
+from wattline_analyzer.core.facts import newest_facts
+from wattline_analyzer.core.recorded_run import RUN_FACTS, read_run
 from wattline_analyzer.core.run_catalog import run_entry
 from wattline_analyzer.core.sample_table import join_tables, table_of
 from wattline_analyzer.watch.output import live_document
@@ -15,13 +17,23 @@ WATTS = 300.0
 ADDRESSES = ("10.0.0.1:9847", "gpu-a:9847")
 
 
-def table(run, instances, gpus, times):
-    entries = [
-        one
+def series(run, instances, gpus, times):
+    return [
+        (one.labels, *np.array(one.samples, dtype=np.float64).T)
         for instance in instances
         for one in series_of_scrapes(((t, [*scrape(gpus, run, t)]) for t in times), instance)
     ]
-    return table_of((one.labels, *np.array(one.samples, dtype=np.float64).T) for one in entries)
+
+
+def table(*arguments):
+    return table_of(series(*arguments))
+
+
+def run_of(*arguments):
+    facts = newest_facts(m.METRICS, [series(*arguments)])
+    of_run = [fact for fact in facts if fact.metric in RUN_FACTS]
+    run, _ = read_run(of_run, table_of(()), {})
+    return run
 
 
 @pytest.fixture
@@ -56,8 +68,7 @@ def test_run_entry_of_exporter_under_two_addresses_counts_once(gpus):
     ended = NodeRun(end_s=START_S + 50)
     times = [START_S + t for t in range(1, 71)]
     once, twice = (
-        run_entry(read_run(table(ended, use, gpus, times), ended.run_id, {}).run, fresh=True)
-        for use in (ADDRESSES[:1], ADDRESSES)
+        run_entry(run_of(ended, use, gpus, times), fresh=True) for use in (ADDRESSES[:1], ADDRESSES)
     )
     assert twice.gpu_energy.value == once.gpu_energy.value == pytest.approx(WATTS * 50)
     assert twice.state == once.state == "ok"

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core import fetch as series_fetch
-from wattline_analyzer.core.fetch import SeriesRequest
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_catalog import ScrapedRun, Selector, scraped_runs
 from wattline_analyzer.core.runs.load import (
     INDEXING_S,
@@ -23,7 +22,6 @@ from wattline_analyzer.core.runs.load import (
     wait_text,
 )
 from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, ScrapeTiming, scrape_timing
-from wattline_analyzer.core.sample_table import RunFrames, last, rows_of
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 
 _EARLIER_S = 600.0
@@ -49,7 +47,7 @@ def find_runs(
     def matching(start_s: float, end_s: float) -> list[ScrapedRun]:
         return [
             one
-            for one in _scraped(source, wanted.matchers, start_s, end_s)
+            for one in scraped_runs(source.facts([m.RUN_INFO], wanted.matchers, start_s, end_s))
             if wanted.includes(one.labels)
         ]
 
@@ -75,8 +73,9 @@ def find_sweep_runs(
 
     def of_experiment(start_s: float, end_s: float) -> list[ScrapedRun]:
         for label in ("label_experiment", "label_plan"):
-            if found := _scraped(source, {label: experiment}, start_s, end_s):
-                return found
+            infos = source.facts([m.RUN_INFO], {label: experiment}, start_s, end_s)
+            if infos:
+                return scraped_runs(infos)
         return []
 
     search = _Search(source, f"experiment={experiment}", of_experiment)
@@ -84,10 +83,9 @@ def find_sweep_runs(
         ordered = sorted(found, key=lambda one: (one.last_s, one.first_s, one.run_id))
         return {one.run_id: (one.first_s, one.last_s) for one in ordered}
     now_s = clock.now()
-    request = SeriesRequest([m.RUN_INFO], {}, (now_s - since_s, now_s + AHEAD_S))
-    every = last(series_fetch.fetch_states(source, request), m.RUN_INFO)
+    every = source.facts([m.RUN_INFO], {}, now_s - since_s, now_s + AHEAD_S)
     names = sorted(
-        {row.labels["label_experiment"] for row in every if "label_experiment" in row.labels}
+        {info.labels["label_experiment"] for info in every if "label_experiment" in info.labels}
     )
     hint = (
         f"known experiments: {', '.join(names[:_NAMED])}"
@@ -95,19 +93,6 @@ def find_sweep_runs(
         else "run a sweep with: workloads sweep"
     )
     raise FetchError(f"no run with {search.text} at {source.name}", f"{hint}; see --since")
-
-
-def _scraped(
-    source: SampleSource, matchers: dict[str, str], start_s: float, end_s: float
-) -> list[ScrapedRun]:
-    request = SeriesRequest([m.RUN_INFO], matchers, (start_s, end_s))
-    rows = rows_of(
-        series_fetch.fetch_states(source, request), m.RUN_INFO
-    )  # the first and the last scrape are kept
-    newest = last(rows, m.RUN_INFO)
-    firsts_s = {key: float(scrapes.t.min()) for key, scrapes in rows.groups("run_id", "instance")}
-    earliest = [replace(row, t=firsts_s[row.labels["run_id"], row.instance]) for row in newest]
-    return scraped_runs([*earliest, *newest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +141,16 @@ def _found(
 def _are_short(source: SampleSource, found: list[ScrapedRun], first: ScrapeTiming) -> bool:
     """Return True if a run like the newest one can begin and end between two scrapes."""
     newest = max(found, key=lambda one: (one.last_s, one.first_s))
-    ages = source.fetch(
+    ages = source.facts(
         [m.RUN_DURATION], {"run_id": newest.run_id}, newest.last_s - PATIENCE_S, newest.last_s
     )
-    duration_s = max((row.value for row in last(ages, m.RUN_DURATION)), default=0.0)
+    duration_s = max((age.value for age in ages), default=0.0)
     return duration_s <= _SHORT * first.interval_s
 
 
 def load_runs(
     source: SampleSource, sightings: list[ScrapedRun], clock: Clock, log: Callable[[str], None]
-) -> list[RunFrames]:
+) -> list[RecordedRun]:
     return [
         load_found_run(source, one.run_id, (one.first_s, one.last_s), clock, log)
         for one in sightings
@@ -178,7 +163,7 @@ def load_found_run(
     seen_s: tuple[float, float],
     clock: Clock,
     log: Callable[[str], None],
-) -> RunFrames:
+) -> RecordedRun:
     """Load a run with known first and last scrapes; the time long after the last one is not
     queried.
     """

@@ -14,24 +14,25 @@ from typing import Literal
 import numpy as np
 
 from wattline.contract import metrics as m
-from wattline_analyzer.core import fetch as series_fetch
+from wattline.contract.run import RunFormatError
 from wattline_analyzer.core.downsample import plan_buckets
-from wattline_analyzer.core.fetch import SeriesRequest
+from wattline_analyzer.core.facts import Fact, newest_facts
+from wattline_analyzer.core.fetch import Place, SeriesRequest, signal_series
+from wattline_analyzer.core.recorded_run import (
+    RUN_FACTS,
+    RUN_TIMES,
+    RecordedRun,
+    gpu_models,
+    read_run,
+)
 from wattline_analyzer.core.runs import samples as run_samples
 from wattline_analyzer.core.runs.run_state import is_known_as_open
 from wattline_analyzer.core.runs.samples import LEDGER_S, NodeRequests
 from wattline_analyzer.core.runs.scrapes import AHEAD_S, PATIENCE_S, ScrapeTiming, scrape_timing
-from wattline_analyzer.core.sample_table import (
-    Row,
-    RunFrames,
-    SampleTable,
-    join_tables,
-    last,
-    rows_of,
-    table_of,
-)
+from wattline_analyzer.core.sample_table import SampleTable, join_tables, last, table_of
+from wattline_analyzer.core.samples import Exact, Series
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.core.timeline import windows
+from wattline_analyzer.core.timeline import other_runs
 
 MARGIN_S = 120.0
 """Time before and after a run for which raw samples are fetched, for its edges and for idle power.
@@ -44,7 +45,6 @@ INDEXING_S = 3.0
 _STEP_S = 1.0
 """Change of a run's start from which on a clock step is assumed."""
 _NAMED_RUNS = 8
-_LEDGER = tuple(metric for metric in m.METRICS if metric.name.startswith("wattline_run_"))
 _GENERATED_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
 """Run id as an exporter generates it: the start in UTC and a random suffix."""
 
@@ -69,7 +69,7 @@ class Clock:
 
 def last_scrapes(
     source: SampleSource, start_s: float, end_s: float, run_id: str | None = None
-) -> list[Row]:
+) -> list[Fact]:
     """Return the last scrape of each run and instance: `value` is the run's start, `t` the time of
     the scrape.
 
@@ -77,79 +77,120 @@ def last_scrapes(
     series.
     """
     matchers = {} if run_id is None else {"run_id": run_id}
-    rows = last(
-        series_fetch.fetch_states(source, SeriesRequest([m.RUN_START], matchers, (start_s, end_s))),
-        m.RUN_START,
-    )
+    starts = source.facts([m.RUN_START], matchers, start_s, end_s)
     return sorted(
-        rows, key=lambda row: (row.value, row.labels["run_id"], row.instance)
+        starts, key=lambda start: (start.value, start.labels["run_id"], start.instance)
     )  # the order of servers is arbitrary
 
 
-def ledger_request(run_id: str, scrapes: Sequence[Row]) -> SeriesRequest:
-    """Return the request for the run's own series around its last scrapes."""
-    span_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
-    return SeriesRequest(_LEDGER, {"run_id": run_id}, span_s)
+def facts_request(run_id: str, scrapes: Sequence[Fact]) -> SeriesRequest:
+    """Return the request for the run's facts around its last scrapes."""
+    start_s = min(scrape.t for scrape in scrapes) - LEDGER_S
+    end_s = max(scrape.t for scrape in scrapes)
+    return SeriesRequest(RUN_FACTS, {"run_id": run_id}, start_s, end_s)
 
 
 def load_run(
     source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]
-) -> RunFrames:
+) -> RecordedRun:
     """Load a run; wait for the scrape of its end. Raises FetchError if the source has no such
     run.
     """
     sight = _wait_for_end(source, run_id, since_s, clock, log)
-    if not sight.rows:
+    if not sight.scrapes:
         raise run_not_found(source, run_id, since_s, clock.now())
-    own = _run_series(source, run_id, sight)
-    ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
-    began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
-    start_s, end_s = (
-        began_s - MARGIN_S,
-        (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S,
-    )
-    frames = RunFrames(
-        run_id,
-        source.name,
-        own,
-        table_of(()),
-        table_of(()),
-        sight.clock_set_s,
+    facts, times = _facts_and_times(source, run_id, sight)
+    raw, exact, on_nodes = _node_samples(source, sight)
+    try:
+        run, scrapes = read_run(facts, times, gpu_models(last(raw, m.GPU_INFO)))
+    except RunFormatError as error:
+        raise FetchError(
+            f"cannot read run {run_id} at {source.name}: {error}",
+            "use an analyzer of the exporter's version",
+        ) from error
+    return RecordedRun(
+        run=run,
+        scrapes=scrapes,
+        source=source.name,
+        raw=raw,
+        others=other_runs(on_nodes, run_id),
+        exact=exact,
+        clock_set_s=sight.clock_set_s,
         is_open=sight.is_open,
     )
-    on = windows(own, run_id)
-    nodes = [
-        NodeRequests(row, (start_s, end_s))
-        for row in sorted(sight.rows, key=lambda row: row.instance)
-    ]
-    raw, beside = [], []
-    series_fetch.prefetch(source, nodes[0])
-    for node, following in zip_longest(nodes, nodes[1:]):
-        series_fetch.prefetch(source, following or ())  # of one node only, as memory is limited
-        raw.append(run_samples.fetch_raw(source, node, on.get(node.last_scrape.instance)))
-        beside.append(series_fetch.fetch_states(source, node.other_runs))
-    others = join_tables(beside)
-    others = others.take(~others.where("run_id", [run_id]))
-    exact = {place: one for _, known in raw for place, one in known.items()}
-    return replace(frames, raw=join_tables(table for table, _ in raw), others=others, exact=exact)
 
 
-def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> SampleTable:
-    """Return the run's series around their last scrapes, and its ages from start to end."""
-    from_s, until_s = (
-        min(min(row.value, row.t) for row in sight.rows),
-        max(row.t for row in sight.rows),
+def _facts_and_times(
+    source: SampleSource, run_id: str, sight: _Sight
+) -> tuple[list[Fact], SampleTable]:
+    """Return the run's facts around its last scrapes, and its samples of RUN_TIMES from start to
+    end.
+    """
+    at_end = facts_request(run_id, sight.scrapes)
+    start_s = min(at_end.start_s, *(scrape.value for scrape in sight.scrapes))
+    throughout = SeriesRequest(RUN_TIMES, {"run_id": run_id}, start_s, at_end.end_s)
+    source.prefetch(*throughout)
+    source.prefetch(*at_end)
+    edges_s = [edge_s for scrape in sight.scrapes for edge_s in (scrape.value, scrape.t)]
+    planned = plan_buckets(throughout.start_s, throughout.end_s, edges_s)
+    series, _ = signal_series(source, throughout, planned)
+    times = table_of(series)
+    for instance, outdated in sight.outdated.items():
+        times = times.take(~(np.isin(times.t, outdated) & times.where("instance", [instance])))
+    return _current_facts(source, at_end, sight.outdated), times
+
+
+def _current_facts(
+    source: SampleSource, request: SeriesRequest, outdated: Mapping[str, Sequence[float]]
+) -> list[Fact]:
+    """Return facts; samples at `outdated` times of an instance are left out."""
+    if not outdated:
+        return source.facts(*request)
+    parts = (
+        [_without(series, outdated.get(series[0].get("instance", ""), ())) for series in part]
+        for part in source.parts(*request)
     )
-    edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
-    own_times = [m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.RUN_DURATION]
-    ages = SeriesRequest(own_times, {"run_id": run_id}, (from_s, until_s))
-    at_end = ledger_request(run_id, sight.rows)
-    series_fetch.prefetch(source, [ages, at_end])
-    throughout, _ = series_fetch.signal_series(source, ages, plan_buckets(from_s, until_s, edges_s))
-    own = table_of([*throughout, *series_fetch.all_series(source, at_end)])
-    for instance, times in sight.outdated.items():
-        own = own.take(~(np.isin(own.t, times) & own.where("instance", [instance])))
-    return own
+    return newest_facts(request.metrics, parts)
+
+
+def _without(series: Series, outdated: Sequence[float]) -> Series:
+    labels, t, value = series
+    kept = ~np.isin(t, outdated)
+    return labels, t[kept], value[kept]
+
+
+def _node_samples(
+    source: SampleSource, sight: _Sight
+) -> tuple[SampleTable, dict[Place, Exact], list[Fact]]:
+    """Return raw samples of the run's nodes, exact figures of GPU power where it was downsampled,
+    and the facts of all runs on the nodes.
+    """
+    start_s = min(scrape.value for scrape in sight.scrapes) - MARGIN_S
+    end_s = max(scrape.t for scrape in sight.scrapes) + MARGIN_S
+    if len(sight.ends_s) == len(sight.scrapes):
+        end_s = max(sight.ends_s.values()) + MARGIN_S
+    nodes = [
+        NodeRequests(scrape, (start_s, end_s))
+        for scrape in sorted(sight.scrapes, key=lambda scrape: scrape.instance)
+    ]
+    raw: list[SampleTable] = []
+    on_nodes: list[Fact] = []
+    exact: dict[Place, Exact] = {}
+    _prefetch(source, nodes[0])
+    for node, following in zip_longest(nodes, nodes[1:]):
+        _prefetch(source, following or ())  # of one node only, as memory is limited
+        scrape = node.last_scrape
+        run_s = scrape.value, sight.ends_s.get(scrape.instance, scrape.t)
+        table, known = run_samples.fetch_raw(source, node, run_s)
+        raw.append(table)
+        exact |= known
+        on_nodes += source.facts(*node.runs)
+    return join_tables(raw), exact, on_nodes
+
+
+def _prefetch(source: SampleSource, requests: Iterable[SeriesRequest]) -> None:
+    for request in requests:
+        source.prefetch(*request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +202,7 @@ class _Sight:
     the source knows the run as running.
     """
 
-    rows: list[Row]
+    scrapes: list[Fact]
     ends_s: Mapping[str, float] = field(default_factory=dict)
     clock_set_s: Mapping[str, float] = field(default_factory=dict)
     outdated: Mapping[str, list[float]] = field(default_factory=dict)
@@ -169,37 +210,51 @@ class _Sight:
 
 
 def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
-    own = {"run_id": run_id}
-    edges = series_fetch.fetch_states(
-        source, SeriesRequest([m.RUN_START, m.RUN_END], own, (start_s, end_s))
-    )
-    starts = rows_of(edges, m.RUN_START)
-    rows = {row.instance: row for row in last(starts, m.RUN_START)}
-    moved = {
-        instance
-        for (instance,), rows in starts.groups("instance")
-        if rows.value.max() - rows.value.min() > _STEP_S
+    facts = source.facts([m.RUN_START, m.RUN_END], {"run_id": run_id}, start_s, end_s)
+    scrapes = {fact.instance: fact for fact in facts if fact.metric is m.RUN_START}
+    if any(scrape.highest - scrape.lowest > _STEP_S for scrape in scrapes.values()):
+        return _sight_by_clocks(source, run_id, scrapes)
+    first_s = min((scrape.t for scrape in scrapes.values()), default=math.inf) - LEDGER_S
+    ends_s = {
+        fact.instance: fact.value
+        for fact in facts
+        if fact.metric is m.RUN_END and fact.t >= first_s
     }
-    if not moved:
-        return _Sight(list(rows.values()), _ends_s(edges, rows.values()))
-    starts = source.fetch([m.RUN_START], own, starts.t.min(), starts.t.max())
-    ages = source.fetch([m.RUN_DURATION], own, starts.t.min(), starts.t.max())
-    clock_set_s, outdated = {}, {}
-    for instance in moved:
-        begins, known = (one.take(one.where("instance", [instance])) for one in (starts, ages))
-        age_s = dict(zip(known.t.tolist(), known.value.tolist(), strict=True))
-        scrapes = [
+    return _Sight(list(scrapes.values()), ends_s)
+
+
+def _sight_by_clocks(source: SampleSource, run_id: str, starts: Mapping[str, Fact]) -> _Sight:
+    """Return the scrapes of a run during which clocks were set; `starts` are by instance."""
+    own = {"run_id": run_id}
+    first_s = min(start.first_s for start in starts.values())
+    last_s = max(start.t for start in starts.values())
+    every_start = source.fetch([m.RUN_START], own, first_s, last_s)
+    every_age = source.fetch([m.RUN_DURATION], own, first_s, last_s)
+    scrapes = dict(starts)
+    clock_set_s = {}
+    outdated = {}
+    for instance, start in starts.items():
+        if start.highest - start.lowest <= _STEP_S:
+            continue
+        begins, ages = (
+            one.take(one.where("instance", [instance])) for one in (every_start, every_age)
+        )
+        age_s = dict(zip(ages.t.tolist(), ages.value.tolist(), strict=True))
+        known = [
             (age_s[t], t, begin_s)
-            for t, begin_s in zip(begins.t, begins.value, strict=True)
+            for t, begin_s in zip(begins.t.tolist(), begins.value.tolist(), strict=True)
             if t in age_s
         ]
-        (*_, first_s), (*_, newest_t_s, newest_s) = min(scrapes), max(scrapes)
-        rows[instance] = replace(rows[instance], t=float(newest_t_s), value=float(newest_s))
-        clock_set_s[instance] = float(newest_s - first_s)
-        outdated[instance] = [
-            float(t_s) for _, t_s, begin_s in scrapes if abs(begin_s - newest_s) > _STEP_S
-        ]
-    return _Sight(list(rows.values()), _ends_s(edges, rows.values()), clock_set_s, outdated)
+        *_, oldest_s = min(known)
+        _, newest_t_s, newest_s = max(known)
+        scrapes[instance] = replace(start, t=newest_t_s, value=newest_s)
+        clock_set_s[instance] = newest_s - oldest_s
+        outdated[instance] = [t_s for _, t_s, begin_s in known if abs(begin_s - newest_s) > _STEP_S]
+    found = list(scrapes.values())
+    times_s = [scrape.t for scrape in found]
+    ends = SeriesRequest([m.RUN_END], own, min(times_s) - LEDGER_S, max(times_s))
+    ends_s = {end.instance: end.value for end in _current_facts(source, ends, outdated)}
+    return _Sight(found, ends_s, clock_set_s, outdated)
 
 
 def _wait_for_end(
@@ -213,15 +268,17 @@ def _wait_for_end(
     sight = _sight(source, run_id, now_s - since_s, now_s + AHEAD_S)
     if _is_settled(sight):
         return sight
-    is_scraped = any(row.t >= now_s - PATIENCE_S for row in sight.rows)
+    is_scraped = any(scrape.t >= now_s - PATIENCE_S for scrape in sight.scrapes)
     if is_scraped and not sight.ends_s and is_known_as_open(source, run_id):
         return replace(sight, is_open=True)
     if not clock.waits:
         return sight
-    where = {row.instance for row in sight.rows}
+    where = {scrape.instance for scrape in sight.scrapes}
     first = scrape_timing(source, now_s, where)
     if first is None or (
-        where and max(row.t for row in sight.rows) < now_s - max(3 * first.interval_s, PATIENCE_S)
+        where
+        and max(scrape.t for scrape in sight.scrapes)
+        < now_s - max(3 * first.interval_s, PATIENCE_S)
     ):
         return sight  # the node is no longer scraped
     wait_s = 2 * first.interval_s if where else wait_for_run_s(first, now_s, run_id)
@@ -235,7 +292,7 @@ def _wait_for_end(
         fresh = _sight(
             source, run_id, now_s - (since_s if where else MARGIN_S), clock.now() + AHEAD_S
         )
-        sight = fresh if fresh.rows else sight
+        sight = fresh if fresh.scrapes else sight
         return "complete" if _is_settled(sight) else "partial" if sight.ends_s else "none"
 
     wait_for_scrape(source, clock, Wait(now_s, wait_s, first, where), look)
@@ -307,19 +364,11 @@ def _start_of_id(run_id: str) -> float:
         return math.inf
 
 
-def _ends_s(edges: SampleTable, scrapes: Iterable[Row]) -> dict[str, float]:
-    """Return the run's ends by instance that were scraped near its last scrapes."""
-    times_s = [row.t for row in scrapes]
-    if not times_s:
-        return {}
-    near = edges.take((edges.t >= min(times_s) - LEDGER_S) & (edges.t <= max(times_s)))
-    return {row.instance: row.value for row in last(near, m.RUN_END)}
-
-
 def _is_settled(sight: _Sight) -> bool:
     ends_s = sight.ends_s
-    return bool(sight.rows) and all(
-        row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in sight.rows
+    return bool(sight.scrapes) and all(
+        scrape.instance in ends_s and scrape.t >= ends_s[scrape.instance] + SETTLE_S
+        for scrape in sight.scrapes
     )
 
 

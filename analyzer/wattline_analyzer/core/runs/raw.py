@@ -9,10 +9,10 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core.downsample import Key, series_key
-from wattline_analyzer.core.fetch import SeriesRequest, fetch_parts
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.runs.load import last_scrapes, run_not_found
 from wattline_analyzer.core.runs.scrapes import AHEAD_S
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable, join_tables, last
+from wattline_analyzer.core.sample_table import SampleTable, join_tables
 from wattline_analyzer.core.samples import Series, clean
 from wattline_analyzer.core.sources.base import SampleSource
 
@@ -38,12 +38,8 @@ def fetch_whole_run(
         raise run_not_found(source, run_id, now_s - within[0], now_s)
     start_s, last_s = min(row.value for row in scrapes), max(row.t for row in scrapes)
     ends_s: dict[str, float] = {}
-    for part in fetch_parts(
-        source,
-        SeriesRequest(
-            _OF_RUNS, {"run_id": run_id}, (min(start_s, *(row.t for row in scrapes)), last_s)
-        ),
-    ):
+    first_s = min(start_s, *(row.t for row in scrapes))
+    for part in source.parts(_OF_RUNS, {"run_id": run_id}, first_s, last_s):
         ended = [one for one in part if one[0]["__name__"] == m.RUN_END.name]
         ends_s |= {labels.get("instance", ""): float(value[-1]) for labels, _, value in ended}
         yield part
@@ -52,9 +48,7 @@ def fetch_whole_run(
     end_s = max(ends_s.values()) if len(ends_s) >= len(scrapes) else last_s
     for instance in sorted({row.instance for row in scrapes}):
         where = {"instance": instance} if instance else {}
-        yield from fetch_parts(
-            source, SeriesRequest(_OF_NODES, where, (start_s - margin_s, end_s + margin_s))
-        )
+        yield from source.parts(_OF_NODES, where, start_s - margin_s, end_s + margin_s)
 
 
 _NEAR_S = 60.0
@@ -71,14 +65,12 @@ _WANTED = (
 )
 
 
-def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> SampleTable:
+def fetch_every_scrape(source: SampleSource, recorded: RecordedRun) -> SampleTable:
     """Return the samples of the run and a minute before and after it. Raises FetchError."""
-    begins = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
-    ends_s = [row.value for row in last(frames.ledger, m.RUN_END, run_id=frames.run_id)]
-    start_s = min(row.value for row in begins) - _NEAR_S
-    end_s = max(ends_s or [row.t for row in begins]) + _NEAR_S
-    parts = [source.fetch([m.RUN_WORK], {"run_id": frames.run_id}, start_s, end_s)]
-    for instance in sorted({row.instance for row in begins}):
+    start_s = recorded.scrapes.span_s[0] - _NEAR_S
+    end_s = recorded.scrapes.span_s[1] + _NEAR_S
+    parts = [source.fetch([m.RUN_WORK], {"run_id": recorded.run_id}, start_s, end_s)]
+    for instance in recorded.scrapes.instances:
         where = {"instance": instance} if instance else {}
         parts.append(source.fetch(_WANTED, where, start_s, end_s))
     return join_tables(parts)

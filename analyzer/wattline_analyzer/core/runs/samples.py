@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
-from wattline_analyzer.core import fetch as series_fetch
 from wattline_analyzer.core.downsample import DownsamplePlan, plan_buckets
-from wattline_analyzer.core.fetch import Place, SeriesRequest, fetch_signals
-from wattline_analyzer.core.sample_table import Row, RunFrames, SampleTable, join_tables, table_of
+from wattline_analyzer.core.facts import Fact
+from wattline_analyzer.core.fetch import (
+    Place,
+    SeriesRequest,
+    TimeRange,
+    fetch_signals,
+    signal_series,
+    state_series,
+)
+from wattline_analyzer.core.sample_table import SampleTable, join_tables, table_of
 from wattline_analyzer.core.samples import Exact, Series
 from wattline_analyzer.core.sources.base import SampleSource
-from wattline_analyzer.core.timeline import Window
 
 LEDGER_S = 60.0
 _STATES = (
@@ -32,7 +39,7 @@ class NodeRequests:
     there.
     """
 
-    last_scrape: Row
+    last_scrape: Fact
     span_s: tuple[float, float]
 
     @property
@@ -51,7 +58,7 @@ class NodeRequests:
         t_s = self.last_scrape.t
         if self.span_s[0] <= t_s <= self.span_s[1]:
             return None
-        return SeriesRequest(_STATES, self.where, (t_s - LEDGER_S, t_s))
+        return SeriesRequest(_STATES, self.where, t_s - LEDGER_S, t_s)
 
     @property
     def limit(self) -> SeriesRequest:
@@ -71,7 +78,7 @@ class NodeRequests:
         )
 
     @property
-    def other_runs(self) -> SeriesRequest:
+    def runs(self) -> SeriesRequest:
         """Start, end and GPUs of all runs at the node."""
         return self._request(m.RUN_START, m.RUN_END, m.RUN_GPU_INFO)
 
@@ -84,39 +91,33 @@ class NodeRequests:
                 self.limit,
                 self.power,
                 *self.more,
-                self.other_runs,
+                self.runs,
             ]
         )
 
     def _request(self, *metrics: Metric, **labels: str) -> SeriesRequest:
-        return SeriesRequest(metrics, {**self.where, **labels}, self.span_s)
+        return SeriesRequest(metrics, {**self.where, **labels}, *self.span_s)
 
 
 def fetch_raw(
-    source: SampleSource, node: NodeRequests, window: Window | None
+    source: SampleSource, node: NodeRequests, run_s: TimeRange
 ) -> tuple[SampleTable, dict[Place, Exact]]:
     """Return the samples of a node, and exact values of GPU power where it was downsampled. Raises
     FetchError.
 
-    `window` is the run's time at the node.
+    `run_s` is the run's time at the node.
     """
-    on_s = (window.start_s, window.end_s) if window else None
-    edges_s = on_s or ()
-    states = series_fetch.state_series(source, node.states, edges_s)
+    states = state_series(source, node.states, run_s)
     series = list(states)
     late = node.late_states
     if late:
-        series += series_fetch.all_series(source, late)
-    series += series_fetch.state_series(source, node.limit, edges_s)
-    power, exact = series_fetch.signal_series(
-        source, node.power, plan_buckets(*node.span_s, edges_s), on_s
-    )
-    planned = plan_buckets(
-        *node.span_s, edges_s, [*_slots_s(states), *_stretches_s(exact.values())]
-    )
+        series += chain.from_iterable(source.parts(*late))
+    series += state_series(source, node.limit, run_s)
+    power, exact = signal_series(source, node.power, plan_buckets(*node.span_s, run_s), run_s)
+    planned = plan_buckets(*node.span_s, run_s, [*_slots_s(states), *_stretches_s(exact.values())])
     more: list[Series] = []
     for request in node.more:
-        found, _ = series_fetch.signal_series(source, request, planned)
+        found, _ = signal_series(source, request, planned)
         more += found
     return table_of([*series, *power, *more]), exact
 
@@ -149,19 +150,19 @@ _WANTED: tuple[tuple[Metric, dict[str, str]], ...] = (
 )
 
 
-def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> SampleTable:
-    """Return GPU sensors for charts over the time of `frames.raw`, long series downsampled. Raises
-    FetchError.
+def fetch_chart_samples(source: SampleSource, raw: SampleTable) -> SampleTable:
+    """Return GPU sensors for charts over the time of the raw samples, long series downsampled.
+    Raises FetchError.
     """
-    if not len(frames.raw):
-        return frames.raw
-    span_s = float(frames.raw.t.min()), float(frames.raw.t.max())
+    if not len(raw):
+        return raw
+    span_s = float(raw.t.min()), float(raw.t.max())
     fine = DownsamplePlan(np.linspace(*span_s, _BUCKETS), ())
     parts = []
-    for instance in frames.raw.distinct("instance"):
+    for instance in raw.distinct("instance"):
         where = {"instance": instance} if instance else {}
         for metric, labels in _WANTED:
             parts.append(
-                fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine)
+                fetch_signals(source, SeriesRequest([metric], {**where, **labels}, *span_s), fine)
             )
     return join_tables(parts)

@@ -1,4 +1,4 @@
-"""Interface, errors, credentials and progress of the sources of raw samples."""
+"""Interface, errors, credentials and progress of the sources."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from wattline.contract.metrics import Metric
+    from wattline_analyzer.core.facts import Fact
     from wattline_analyzer.core.sample_table import SampleTable
     from wattline_analyzer.core.samples import Series
 
@@ -35,39 +36,39 @@ class FetchError(Exception):
 
 
 class SampleSource(Protocol):
-    """Source of raw samples that holds a connection until it is closed."""
+    """Source of facts and raw samples that holds a connection until it is closed.
+
+    All methods have the metrics, the labels that a series must have, and a time range in Unix
+    seconds with both ends included. All but `prefetch` and `close` raise FetchError.
+    """
 
     name: str
     """Address or path without credentials."""
 
+    def facts(
+        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+    ) -> list[Fact]:
+        """Return the newest sample of each series, in the order of time."""
+
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> SampleTable:
-        """Return raw samples in [start_s, end_s] as a table. Raises FetchError."""
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class PartedSource(SampleSource, Protocol):
-    """Source that yields a long time range in small parts."""
+        """Return all raw samples as a table."""
 
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """Yield raw samples in time order, part by part. Raises FetchError."""
-
-
-@runtime_checkable
-class PrefetchingSource(SampleSource, Protocol):
-    """Source that answers several requests at the same time."""
+        """Yield all raw samples in time order, in parts of a limited size."""
 
     def prefetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> None:
-        """Request the first part; a later `fetch` with the same arguments returns it, or raises its
-        error.
+        """Request the first part together with those of other requests.
+
+        A later call of another method with the same arguments returns it, or raises its error.
         """
+
+    def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from wattline.contract.compact_history import SteadySpan, is_compact, steady_spans, time_span_ms
 from wattline.contract.history import HISTORY_FILE, Matcher, open_read_only, select_labels
 from wattline.contract.metrics import Metric
+from wattline_analyzer.core.facts import Fact, newest_facts
 from wattline_analyzer.core.sample_table import SampleTable, table_of
 from wattline_analyzer.core.samples import FloatArray, Series
 from wattline_analyzer.core.sources.base import (
@@ -100,6 +101,11 @@ class HistorySource:
             ) from error
         except (sqlite3.Error, ValueError) as error:
             raise self._cannot_read(error) from error
+
+    def facts(
+        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+    ) -> list[Fact]:
+        return newest_facts(metrics, self.parts(metrics, matchers, start_s, end_s))
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float

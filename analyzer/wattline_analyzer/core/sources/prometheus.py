@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import requests
 
 from wattline.contract.metrics import Metric, escape
+from wattline_analyzer.core.facts import Fact, newest_facts
 from wattline_analyzer.core.sample_table import SampleTable, table_of
 from wattline_analyzer.core.samples import Series
 from wattline_analyzer.core.sources import http as session
@@ -79,6 +80,11 @@ class PrometheusSource:
         # on the same machine compression takes longer than the transfer
         self._session.headers["Accept-Encoding"] = "identity" if is_local else "gzip"
 
+    def facts(
+        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+    ) -> list[Fact]:
+        return newest_facts(metrics, self.parts(metrics, matchers, start_s, end_s))
+
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> SampleTable:
@@ -125,7 +131,7 @@ class PrometheusSource:
     def prefetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> None:
-        """Request the first part now, at the same time as others; `parts` and `fetch` with these
+        """Request the first part now, at the same time as others; the other methods with these
         arguments use it.
         """
         if _before(start_s) < end_s:

@@ -12,8 +12,9 @@ from wattline_analyzer.core.printing import exists, print_message, require_folde
 from wattline_analyzer.report.compatible import tool_names
 
 if TYPE_CHECKING:
+    from wattline_analyzer.core.recorded_run import RecordedRun
     from wattline_analyzer.core.run_report import Report
-    from wattline_analyzer.core.sample_table import RunFrames, SampleTable
+    from wattline_analyzer.core.sample_table import SampleTable
     from wattline_analyzer.core.sources.base import SampleSource
 
     RunTool = StrEnum  # its members are found at run time
@@ -58,14 +59,14 @@ def check_out_options(tools: list[RunTool] | list[SweepTool] | None, out: Path |
 
 
 def compatible_samples(
-    tools: list[RunTool] | None, source: SampleSource, frames: RunFrames
+    tools: list[RunTool] | None, source: SampleSource, recorded: RecordedRun
 ) -> SampleTable | None:
     """Fetch the samples that the files need; None if no files are requested. Raises FetchError."""
     from wattline_analyzer.core.runs.raw import fetch_every_scrape
 
     if not tools:
         return None
-    return frames.raw if frames.untagged else fetch_every_scrape(source, frames)
+    return recorded.raw if recorded.untagged else fetch_every_scrape(source, recorded)
 
 
 def compatible_contents(

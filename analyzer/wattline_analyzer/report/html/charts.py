@@ -14,8 +14,9 @@ from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline.figures import significant_text
 from wattline_analyzer.core import units
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable, rows_of
+from wattline_analyzer.core.sample_table import SampleTable, rows_of
 from wattline_analyzer.core.samples import Samples, rests_s
 from wattline_analyzer.core.tables import Column, Table, figure_columns, number_cell, text_cell
 from wattline_analyzer.report.chart import (
@@ -93,15 +94,15 @@ _PLANS = (
 )
 
 
-def report_charts(report: Report, frames: RunFrames, sensors: SampleTable) -> list[Chart]:
+def report_charts(report: Report, recorded: RecordedRun, sensors: SampleTable) -> list[Chart]:
     """Return the charts that have samples. `sensors` is the table of
     `wattline_analyzer.core.runs.samples`.
     """
     plans = _PLANS if report.gpus else ()
     lines = len(legend_devices(report)) * (1 + sum(len(plan.measures) for plan in plans))
     points = int(np.clip(_POINTS_OF_ALL / max(lines, 1), *_POINTS))
-    with_sensors = replace(frames, raw=sensors)
-    power = _power_chart(report, frames, points)
+    with_sensors = replace(recorded, raw=sensors)
+    power = _power_chart(report, recorded, points)
     others = (_device_chart(plan, report, with_sensors, points) for plan in plans)
     found = [power, *(chart for chart in others if chart.lines)]
     return [*found, carbon_chart(report)] if report.carbon_slots else found
@@ -124,9 +125,9 @@ def chart_table(chart: Chart) -> Table:
     )
 
 
-def _power_chart(report: Report, frames: RunFrames, points: int) -> Chart:
-    chart = _device_chart(_POWER if report.gpus else _CPU_POWER, report, frames, points)
-    caps = tuple(power_limit_lines(report, frames))
+def _power_chart(report: Report, recorded: RecordedRun, points: int) -> Chart:
+    chart = _device_chart(_POWER if report.gpus else _CPU_POWER, report, recorded, points)
+    caps = tuple(power_limit_lines(report, recorded))
     text = chart.description if chart.lines else "No power samples of this run were found."
     text += "".join(f" {_limit_text(cap)}" for cap in caps)
     note = "Dashed: enforced power limit." if caps else ""
@@ -141,10 +142,10 @@ def _limit_text(cap: ChartLine) -> str:
     return f"{cap.name[0].upper()}{cap.name[1:]}: {', then '.join(changes[:_MOST_LIMITS])} W{more}."
 
 
-def _device_chart(plan: _Plan, report: Report, frames: RunFrames, points: int) -> Chart:
+def _device_chart(plan: _Plan, report: Report, recorded: RecordedRun, points: int) -> Chart:
     found: dict[tuple[int, int], tuple[ChartLine, list[ValueRange]]] = {}
     for second, measure in enumerate(plan.measures):
-        of_all = rows_of(frames.raw, measure.metric, **measure.labels)
+        of_all = rows_of(recorded.raw, measure.metric, **measure.labels)
         for position, device in enumerate(legend_devices(report)):
             key = "uuid" if device.component == "gpu" else "package"
             rows = rows_of(of_all, measure.metric, **{key: device.device}, instance=device.instance)
@@ -155,9 +156,11 @@ def _device_chart(plan: _Plan, report: Report, frames: RunFrames, points: int) -
                 scaled = Samples(series.t, series.value * plan.factor)
                 least_s = rests_s(device.instance, untagged=report.untagged)
                 resolution = Resolution(points, plan.decimals)
-                line = line_points(scaled, resolution, device_gaps(report, frames, device), least_s)
+                line = line_points(
+                    scaled, resolution, device_gaps(report, recorded, device), least_s
+                )
                 during = series.between(0, report.duration_s)
-                ranges = list(_ranges(name, during, plan.factor, downsampled=bool(frames.exact)))
+                ranges = list(_ranges(name, during, plan.factor, downsampled=bool(recorded.exact)))
                 found[position, second] = ChartLine(name, measure.kind, line, position), ranges
     lines = [found[key][0] for key in sorted(found)]
     ranges = [one for key in sorted(found) for one in found[key][1]]

@@ -24,8 +24,9 @@ from markupsafe import Markup
 from wattline import figures
 from wattline_analyzer.core import units
 from wattline_analyzer.core.phases import PhaseSpan
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable
+from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.report.chart import Chart, legend_devices, time_window_s
 from wattline_analyzer.report.html.charts import chart_table, report_charts
 from wattline_analyzer.report.html.step_charts import phase_spans
@@ -39,9 +40,9 @@ from wattline_analyzer.report.sections.report import (
 _LEVEL = 4
 
 
-def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png: bytes) -> str:
+def html_page(report: Report, recorded: RecordedRun, sensors: SampleTable, plot_png: bytes) -> str:
     """Return the page. `sensors` is the table of `wattline_analyzer.core.runs.samples`."""
-    charts = report_charts(report, frames, sensors)
+    charts = report_charts(report, recorded, sensors)
     script, library = _template_file("report.js"), plotly_script()
     return page_template("report.html.j2").render(
         report=report,
@@ -53,7 +54,7 @@ def html_page(report: Report, frames: RunFrames, sensors: SampleTable, plot_png:
         charts=[(chart, chart_table(chart)) for chart in charts],
         tables=report_tables(report),
         plot=base64.b64encode(plot_png).decode(),
-        data=_embedded(_data(report, charts, phase_spans(report, frames))),
+        data=_embedded(_data(report, charts, phase_spans(report, recorded))),
         style=page_style(),
         script=Markup(script),  # noqa: S704  # part of this package
         library=base64.b64encode(gzip.compress(library, _LEVEL, mtime=0)).decode(),

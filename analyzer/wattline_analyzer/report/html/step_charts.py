@@ -10,8 +10,9 @@ from wattline.contract import metrics as m
 from wattline.figures import significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.phases import PhaseSpan, run_phase_spans
+from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report
-from wattline_analyzer.core.sample_table import RunFrames, rows_of
+from wattline_analyzer.core.sample_table import rows_of
 from wattline_analyzer.report.chart import (
     Chart,
     ChartLine,
@@ -26,14 +27,14 @@ _MOST_SPANS = 120
 _STEPS = 200
 
 
-def phase_spans(report: Report, frames: RunFrames) -> list[PhaseSpan]:
+def phase_spans(report: Report, recorded: RecordedRun) -> list[PhaseSpan]:
     """Return the times of the phases from the start of the run, by the first instance; of very many
     the longest.
     """
     instance = min(report.instances)
     found = [
         PhaseSpan(span.phase, span.start_s - report.started_at_s, span.end_s - report.started_at_s)
-        for span in run_phase_spans(frames.ledger, frames.run_id, instance)
+        for span in run_phase_spans(recorded.scrapes, instance)
     ]
     longest = sorted(found, key=lambda span: span.start_s - span.end_s)[:_MOST_SPANS]
     return [
@@ -42,13 +43,13 @@ def phase_spans(report: Report, frames: RunFrames) -> list[PhaseSpan]:
     ]
 
 
-def power_limit_lines(report: Report, frames: RunFrames) -> Iterator[ChartLine]:
+def power_limit_lines(report: Report, recorded: RecordedRun) -> Iterator[ChartLine]:
     """Yield one line for all GPUs with the same limits over time."""
     same: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
     steps: dict[tuple[Any, ...], Points] = {}
     for device in report.gpus:
         rows = rows_of(
-            frames.raw,
+            recorded.raw,
             m.GPU_POWER_LIMIT,
             uuid=device.device,
             instance=device.instance,

@@ -1,4 +1,4 @@
-"""Loading of a time range without a run, as frames like those of a run."""
+"""Loading of a time range without a run, as a run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.run_series import SeriesRow
+from wattline_analyzer.core.facts import Fact, fact_of_row
 from wattline_analyzer.core.fetch import fetch_range_series
+from wattline_analyzer.core.recorded_run import (
+    RUN_FACTS,
+    RUN_TIMES,
+    RecordedRun,
+    gpu_models,
+    read_run,
+)
 from wattline_analyzer.core.run_report import Finding
-from wattline_analyzer.core.sample_table import RunFrames, SampleTable, join_tables, last, table_of
+from wattline_analyzer.core.sample_table import SampleTable, join_tables, last, table_of
 from wattline_analyzer.core.samples import Samples, Series
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
+from wattline_analyzer.core.timeline import OtherRun, other_runs
 from wattline_analyzer.importers.assemble import ImportedRun
 from wattline_analyzer.importers.content import FileRun
 from wattline_analyzer.importers.exporter_run import SHOWN_AFTER_S, rows_of_import
@@ -54,9 +63,9 @@ _RUNS = (m.RUN_START, m.RUN_END, m.RUN_GPU_INFO)
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """A range as the frames of a run, and what its samples cover."""
+    """A range as a run, and what its samples cover."""
 
-    frames: RunFrames
+    recorded: RecordedRun
     quality: RangeQuality
 
 
@@ -90,13 +99,20 @@ def load_range(
         {(one.meter.instance, one.meter.node) for one in energies if one.meter.schema is WATTLINE}
     )
     others, tagged = _other_runs(source, own, request)
-    ledger, raw = build_frames(energies, request, work)
-    frames = RunFrames(
-        request.run_id,
-        source.name,
-        ledger,
-        join_tables([raw, *_states(source, own, request)]),
-        others,
+    facts = [
+        fact_of_row(row, node, request.end_s + SHOWN_AFTER_S)
+        for node, row in _rows(energies, request, work)
+    ]
+    raw = join_tables([_raw_samples(energies, facts, request), *_states(source, own, request)])
+    of_run = [fact for fact in facts if fact.metric in RUN_FACTS]
+    times = _table(fact for fact in facts if fact.metric in RUN_TIMES)
+    run, scrapes = read_run(of_run, times, gpu_models(last(raw, m.GPU_INFO)), untagged=True)
+    recorded = RecordedRun(
+        run=run,
+        scrapes=scrapes,
+        source=source.name,
+        raw=raw,
+        others=others,
         untagged=True,
         age_s={
             one.meter.device: one.meter.age_s for one in energies if one.meter.component == "gpu"
@@ -118,7 +134,7 @@ def load_range(
     spacings_s = [one.energy.spacing_s for one in energies if one.energy.spacing_s is not None]
     limits = work.limits if work else {}
     return LoadedRange(
-        frames, RangeQuality(tuple(about), cut, max(spacings_s, default=None), limits)
+        recorded, RangeQuality(tuple(about), cut, max(spacings_s, default=None), limits)
     )
 
 
@@ -198,28 +214,21 @@ def _states(
 
 def _other_runs(
     source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest
-) -> tuple[SampleTable, list[Finding]]:
+) -> tuple[list[OtherRun], list[Finding]]:
     """Return the runs around the range, during which a GPU was not idle, and the finding of runs
     within it.
     """
     start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
-    frames = [
-        source.fetch(
-            _RUNS, {**request.matching, **_instance(instance)}, start_s, end_s
-        ).of_instance(node)
+    facts = [
+        replace(fact, instance=node)
         for instance, node in own
+        for fact in source.facts(_RUNS, {**request.matching, **_instance(instance)}, start_s, end_s)
     ]
-    table = join_tables(frames)
-    if not len(table):
-        return table, []
-    ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(table, m.RUN_END)}
+    runs = other_runs(facts, request.run_id)
     within = {
-        row.labels["run_id"]
-        for row in last(table, m.RUN_START)
-        if row.value < request.end_s
-        and ends_s.get((row.instance, row.labels["run_id"]), row.t) > request.start_s
+        run.run_id for run in runs if run.start_s < request.end_s and run.end_s > request.start_s
     }
-    others = table.take(~table.where("run_id", within))
+    others = [run for run in runs if run.run_id not in within]
     return others, [device_energy.tagged_runs_finding(within)] if within else []
 
 
@@ -235,16 +244,13 @@ def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> FetchError
     )
 
 
-def build_frames(
-    energies: Sequence[DeviceEnergy], request: RangeRequest, work: ServerWork | None
-) -> tuple[SampleTable, SampleTable]:
-    """Return the ledger and the raw samples of a range as those of a run."""
-    rows = list(_rows(energies, request, work))
-    of_run = [(node, row) for node, row in rows if row[0].name.startswith("wattline_run_")]
-    of_node = [(node, row) for node, row in rows if not row[0].name.startswith("wattline_run_")]
-    at_s = request.end_s + SHOWN_AFTER_S
+def _raw_samples(
+    energies: Sequence[DeviceEnergy], facts: Sequence[Fact], request: RangeRequest
+) -> SampleTable:
+    """Return the raw samples of a range as those of a run; `facts` are of the run and its nodes."""
     series = [one for energy in energies for one in _series(energy, request)]
-    return _frame(of_run, at_s), join_tables([table_of(series), _frame(of_node, at_s)])
+    of_nodes = (fact for fact in facts if not fact.metric.name.startswith("wattline_run_"))
+    return join_tables([table_of(series), _table(of_nodes)])
 
 
 def _rows(
@@ -277,10 +283,14 @@ def _rows(
         yield from ((node, row) for row in rows_of_import(run, about))
 
 
-def _frame(rows: Iterable[tuple[str, SeriesRow]], at_s: float) -> SampleTable:
+def _table(facts: Iterable[Fact]) -> SampleTable:
     return table_of(
-        ({"__name__": metric.name, "instance": node, **labels}, np.array([at_s]), np.array([value]))
-        for node, (metric, labels, value) in rows
+        (
+            {"__name__": fact.metric.name, "instance": fact.instance, **fact.labels},
+            np.array([fact.t]),
+            np.array([fact.value]),
+        )
+        for fact in facts
     )
 
 

@@ -16,10 +16,9 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
-from wattline.contract import metrics as m
+from tests.analyzer.series_source import SeriesSource
 from wattline.contract.history import STATE_FILE, Series
 from wattline_analyzer.core.runs.load import Clock, last_scrapes, load_run
-from wattline_analyzer.core.sample_table import last
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.core.sources.history import HistorySource
 from wattline_analyzer.report.assess import assess
@@ -56,7 +55,7 @@ def loaded():
 def test_load_run_includes_samples_around_run(steady_history, loaded):
     frames = loaded(steady_history)
 
-    assert [row.value for row in last(frames.ledger, m.RUN_END)] == [START_S + 20]
+    assert frames.run.ended_at == START_S + 20
     assert frames.raw.t.min() < START_S - 50
     assert frames.raw.t.max() > START_S + 50
 
@@ -79,16 +78,16 @@ def live(tmp_path, upto_s, interval_s=5.0):
     )
 
 
-class Reopened:
-    """Source that opens the history again for each fetch."""
+class Reopened(SeriesSource):
+    """Source that opens the history again for each request."""
 
     def __init__(self, folder):
         self.folder, self.name = folder, "the history"
 
-    def fetch(self, *arguments):
+    def parts(self, metrics, matchers, start_s, end_s):
         source = HistorySource(self.folder)
         try:
-            return source.fetch(*arguments)
+            yield from source.parts(metrics, matchers, start_s, end_s)
         finally:
             source.close()
 

@@ -9,7 +9,6 @@ from tests.analyzer.loopback import Reply, error_reply, history_api, http_server
 from tests.analyzer.node import START_S
 from wattline.contract import metrics as m
 from wattline_analyzer.core.runs.load import Clock, load_run
-from wattline_analyzer.core.sample_table import last
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.core.sources.http import CONNECTIONS
 from wattline_analyzer.core.sources.prometheus import PrometheusSource
@@ -117,7 +116,7 @@ def test_load_run_requests_all_samples_of_node_at_once(steady_history, client):
         frames = load_run(client(f"http://{address}"), "train-1", 3_600 * 29, clock, pytest.fail)
 
     assert numbers["most"] == 7
-    assert [row.value for row in last(frames.ledger, m.RUN_END)] == [START_S + 20]
+    assert frames.run.ended_at == START_S + 20
     assert (
         len(requests.paths) == 11
     )  # and two chunks of the search, two requests for the run's own series

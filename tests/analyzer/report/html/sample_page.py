@@ -81,7 +81,7 @@ def write_page(folder: Path) -> Path:
             Clock(lambda: START_S + 3_600, lambda _: None),
             lambda _: None,
         )
-        for_charts = fetch_chart_samples(source, frames)
+        for_charts = fetch_chart_samples(source, frames.raw)
     finally:
         source.close()
     report = assess(frames, UserInputs())

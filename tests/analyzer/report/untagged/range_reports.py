@@ -15,7 +15,7 @@ from wattline_analyzer.report.untagged.request import RangeRequest
 def load_range_report(address, request, inputs=NO_INPUTS):
     with closing(PrometheusSource(address)) as source:
         time_range = load_range(source, request, lambda _: None)
-    return range_report(assess(time_range.frames, inputs), time_range.quality)
+    return range_report(assess(time_range.recorded, inputs), time_range.quality)
 
 
 def report_at(address, case, inputs=NO_INPUTS, start_s=START_S, end_s=END_S, **request):

@@ -94,7 +94,7 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
             time.sleep(0.5)
         start_s = float(samples.t.min()) + 5
         ranged = load_range(source, RangeRequest(start_s, now_s, until_now=True), lambda _: None)
-    report = range_report(assess(ranged.frames), ranged.quality)
+    report = range_report(assess(ranged.recorded), ranged.quality)
 
     assert start_s + 5 < report.ended_at_s <= now_s
     true_j = node_gpu.energy_j(report.ended_at_s) - node_gpu.energy_j(start_s)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.analyzer.node import START_S, NodeGpu, scrape_times
 from tests.analyzer.report.untagged import foreign_exporters as foreign
+from tests.analyzer.series_source import SeriesSource
 from wattline_analyzer.core.fetch import fetch_range_series
-from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.samples import Samples
 from wattline_analyzer.report.untagged import counter_wraps as wraps
 from wattline_analyzer.report.untagged import meters
@@ -27,7 +27,7 @@ from wattline_analyzer.report.untagged.schemas import BY_NAME
 UUID = "GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e00"
 
 
-class Stored:
+class Stored(SeriesSource):
     """Source with an exporter's samples at given times."""
 
     name = "stored"
@@ -43,16 +43,13 @@ class Stored:
                 own_times.append(t)
                 values.append(value)
 
-    def fetch(self, metrics, matchers, start_s, end_s):
+    def parts(self, metrics, matchers, start_s, end_s):
         names = {metric.name for metric in metrics}
-        return table_of(
+        yield [
             (labels, np.array(times), np.array(values, dtype=float))
             for labels, times, values in self._series.values()
             if labels["__name__"] in names and times[0] <= end_s and times[-1] >= start_s
-        )
-
-    def close(self):
-        pass
+        ]
 
 
 def meters_of(name, exporter, times, window):
