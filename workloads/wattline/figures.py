@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import Literal
 
 Limits = tuple[float, float]
@@ -299,25 +300,52 @@ def _sum_of_limits(limits: list[Limits]) -> Limits | None:
 
 
 def product(one: Figure, other: Figure) -> Figure:
-    """Return the product of two known figures with their random errors."""
-    return _with_relative_errors(one.number * other.number, one, other)
+    """Return the product of two figures that are not unknown, with their random errors."""
+    return _with_relative_errors(one, other, lambda left, right: left * right)
 
 
 def ratio(one: Figure, other: Figure) -> Figure:
-    """Return the ratio of two known figures, of which `other` is not 0, with their random
-    errors.
+    """Return the ratio of two figures that are not unknown, of which `other` is not 0, with their
+    random errors.
     """
-    return _with_relative_errors(one.number / other.number, one, other)
+    return _with_relative_errors(one, other, _quotient)
 
 
-def _with_relative_errors(value: float, one: Figure, other: Figure) -> Figure:
+def _quotient(one: float, other: float) -> float:
+    """Return one / other; infinite for a divisor of 0, as the limit of a divisor may be."""
+    return one / other if other else math.copysign(math.inf, one)
+
+
+def _with_relative_errors(
+    one: Figure, other: Figure, calculate: Callable[[float, float], float]
+) -> Figure:
     """Return a value with the half-widths of its factors as ratios; unknown where one of them is,
     and where a factor is 0, which has no such ratio.
+
+    It is partial where a factor is, within what the limits of both allow.
     """
+    value = calculate(one.number, other.number)
     relative = [figure.symmetric().relative_half_width for figure in (one, other)]
     known = [part for part in relative if part is not None]
     half_width = abs(value) * math.fsum(known) if len(known) == len(relative) else None
-    return Figure(value, half_width)
+    if one.state == other.state == "known":
+        return Figure(value, half_width)
+    ends = [calculate(left, right) for left in _ends_of_rest(one) for right in _ends_of_rest(other)]
+    finite = [0.0 if math.isnan(end) else end for end in ends]  # 0 of an amount without a limit
+    reasons = {reason for figure in (one, other) for reason in figure.reason.split("; ") if reason}
+    return Figure(
+        value,
+        half_width,
+        rest=(min(finite) - value, max(finite) - value),
+        covered_ratio=min(one.covered_ratio, other.covered_ratio),
+        reason="; ".join(sorted(reasons)),
+    )
+
+
+def _ends_of_rest(figure: Figure) -> Limits:
+    """Return the smallest and the largest value by what was not measured."""
+    low, high = figure.rest or (0.0, 0.0)
+    return figure.number + low, figure.number + high
 
 
 # JSON
@@ -488,32 +516,36 @@ def energy_parts(figure: Figure) -> tuple[str, str, str]:
 
 def energy_ends_text(figure: Figure) -> str:
     """Return `938 to 962 J`, the ends of the interval that `energy_text` states, at least 0; empty
-    where its half-width is unknown.
+    where its half-width is unknown, and where a part was not measured.
     """
     half_width = figure.total_half_width
-    if not half_width:
+    if not half_width or figure.state != "known":
         return ""
     unit, joules = energy_unit(figure.number)
     value = figure.number / joules
     half = half_width / joules
     decimals = _decimals_of_value(value, half)
-    value = round(value, decimals)
-    half = round(half, _decimals(half))
+    value = float(_round(value, decimals))
+    half = float(_round(half, _decimals(half)))
     low = _rounded(max(value - half, 0.0), decimals)
     return f"{low} to {_rounded(value + half, decimals)} {unit}"
 
 
 def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
-    """Return `3,480 J (3,010 to 3,950)`. Raises UnknownFigureError without an interval."""
+    """Return `3,480 J (3,010 to 3,950)`, with two digits of the limits' distance from the middle;
+    limits are rounded outwards.
+
+    Raises UnknownFigureError without an interval.
+    """
     unit, joules = energy_unit(_size(figure, largest_j))
     low_j, high_j = figure.limits
     if math.isinf(high_j - low_j):
         return energy_text(figure, largest_j)
     half_width = (high_j - low_j) / 2 / joules
-    decimals = _decimals(half_width) if half_width else 3 - _magnitude(figure.number / joules)
-    decimals = max(decimals, 0)
-    value, low, high = (f"{one / joules:,.{decimals}f}" for one in (figure.number, low_j, high_j))
-    return f"{value} {unit} ({low} to {high})"
+    decimals = 1 - _magnitude(half_width) if half_width else 3 - _magnitude(figure.number / joules)
+    low = _rounded(low_j / joules, decimals, ROUND_FLOOR)
+    high = _rounded(high_j / joules, decimals, ROUND_CEILING)
+    return f"{_rounded(figure.number / joules, decimals)} {unit} ({low} to {high})"
 
 
 def power_text(figure: Figure, *, half: bool = True) -> str:
@@ -601,8 +633,10 @@ def part_text(joules: float, whole: Figure) -> str:
 
 
 def mean_power_text(energy: Figure, duration_s: float) -> str:
-    """Return `mean 78.0 W` of a known energy, with as many digits as that has."""
-    return f"mean {proportional_text(energy.number / duration_s, energy)} W"
+    """Return `mean 78.0 W` of an energy that is not unknown, with as many digits as that has."""
+    power_w = energy.scaled(1 / duration_s)
+    text = f"{proportional_text(power_w.number, energy)} W"
+    return f"mean {_stated(power_w, text, 'W')}"
 
 
 def short_text(value: float) -> str:
@@ -721,8 +755,9 @@ def _decimals(half: float) -> int:
 
     They are negative for a half-width above 30, since further digits are unknown.
     """
-    first, exponent = f"{half:.1e}".split("e")
-    return (1 if first < "3" else 0) - int(exponent)
+    two_digits = _round(half, 1 - _magnitude(half))
+    exponent = two_digits.adjusted()
+    return (1 if two_digits < Decimal(3).scaleb(exponent) else 0) - exponent
 
 
 def _fixed(value: float) -> str:
@@ -732,8 +767,17 @@ def _fixed(value: float) -> str:
     return f"{value:,.{max(3 - _magnitude(value), 0)}f}"
 
 
-def _rounded(value: float, decimals: int) -> str:
-    return f"{round(value, decimals):z,.{max(decimals, 0)}f}"
+def _rounded(value: float, decimals: int, direction: str = ROUND_HALF_UP) -> str:
+    if not math.isfinite(value):
+        return f"{value}"
+    return f"{_round(value, decimals, direction):z,.{max(decimals, 0)}f}"
+
+
+def _round(value: float, decimals: int, direction: str = ROUND_HALF_UP) -> Decimal:
+    """Return a finite value rounded as its shortest decimal text is: 0.95 to 1.0."""
+    exact = Decimal(repr(float(value)))
+    digits = max(exact.adjusted() + decimals + 2, 1)
+    return exact.quantize(Decimal(1).scaleb(-decimals), direction, Context(prec=digits))
 
 
 def _magnitude(value: float) -> int:

@@ -236,6 +236,51 @@ def test_product_and_ratio_with_unknown_half_width_have_none(other) -> None:
     assert figures.ratio(Figure(0.0, 1.0), Figure(4.0, 0.2)) == Figure(0.0)
 
 
+@pytest.mark.parametrize(
+    ("calculate", "other", "rest"),
+    [
+        # 10 to 15 of 4: 40 to 60, and 2.5 to 3.75
+        (figures.product, Figure(4.0, 0.2), (0.0, 20.0)),
+        (figures.ratio, Figure(4.0, 0.2), (0.0, 1.25)),
+        # 10 to 15 of 4 or more: 40 or more, and 0 to 3.75
+        (figures.product, Figure(4.0, 0.2, rest=(0.0, math.inf), reason="b"), (0.0, math.inf)),
+        (figures.ratio, Figure(4.0, 0.2, rest=(0.0, math.inf), reason="b"), (-2.5, 1.25)),
+        # 10 to 15 of 0 to 4: no upper limit
+        (figures.ratio, Figure(4.0, 0.2, rest=(-4.0, 0.0), reason="b"), (0.0, math.inf)),
+    ],
+)
+def test_product_and_ratio_of_a_partial_figure_are_partial(calculate, other, rest) -> None:
+    ten = Figure(10.0, 1.0, rest=(0.0, 5.0), covered_ratio=0.5, reason="a")
+
+    found = calculate(ten, other)
+
+    assert (found.state, found.covered_ratio) == ("partial", 0.5)
+    assert found.rest == pytest.approx(rest)
+    assert found.reason == ("a; b" if other.reason else "a")
+    assert found.half_width == pytest.approx(0.15 * found.number)
+
+
+def test_product_of_nothing_and_an_amount_without_a_limit_is_nothing() -> None:
+    found = figures.product(Figure(0.0), Figure(4.0, rest=(0.0, math.inf), reason="a"))
+
+    assert (found.number, found.rest) == (0.0, (0.0, 0.0))
+
+
+def test_mean_power_of_a_partial_energy_is_a_lower_limit() -> None:
+    """780 ± 8 J in 10 s."""
+    energy = Figure(780.0, 8.0)
+    assert figures.mean_power_text(energy, 10.0) == "mean 78.0 W"
+    partial = Figure(780.0, 8.0, rest=(0.0, math.inf), reason="a")
+    assert figures.mean_power_text(partial, 10.0) == "mean at least 78.0 W"
+    assert figures.energy_ends_text(energy) == "772 to 788 J"
+    assert figures.energy_ends_text(partial) == ""
+
+
+def test_limits_are_rounded_outwards() -> None:
+    """3,478.598 and 3,488.002 are 4.7 from the middle: two digits are tenths."""
+    assert figures.bounded_energy_text(Figure(3_483.3, 4.702)) == "3,483.3 J (3,478.5 to 3,488.1)"
+
+
 # JSON
 
 
@@ -410,7 +455,7 @@ def test_energy_text_has_fitting_unit_and_digits(value_j, half_j, expected) -> N
     ("value_j", "half_j", "expected"),
     [
         (-6.1, 76.6, "-10 ± 80 J"),
-        (8.2, 16.5, "8 ± 16 J"),
+        (8.2, 16.5, "8 ± 17 J"),
         (4.7, 3.2, "5 ± 3 J"),
         (-0.4, 30, "0 ± 30 J"),
         (950, 12, "950 ± 12 J"),
@@ -451,7 +496,10 @@ def test_energy_text_is_rounded_to_random_error_and_sensor_accuracy() -> None:
         (9.96, "10"),
         (37.0, "40"),
         (610.0, "600"),
-        (1_450.0, "1,400"),
+        (0.095, "0.10"),
+        (0.295, "0.3"),
+        (0.95, "1.0"),
+        (1_450.0, "1,500"),
     ],
 )
 def test_half_width_has_the_same_digits_everywhere(value, half, expected) -> None:
