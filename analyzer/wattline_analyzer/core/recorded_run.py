@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wattline.contract import metrics as m
-from wattline.contract.run import Run, RunDevice, RunFormatError, combine, node_aliases
+from wattline.contract.run import (
+    NodeRuns,
+    Run,
+    RunDevice,
+    RunFormatError,
+    RunPart,
+    combine,
+    runs_of_nodes,
+)
 from wattline.contract.run_series import SeriesRow, from_rows
 from wattline_analyzer.core.devices import DeviceKey, GpuModel
 from wattline_analyzer.core.facts import Fact
-from wattline_analyzer.core.sample_table import Row, SampleTable, rows_of, samples
+from wattline_analyzer.core.sample_table import Row, SampleTable, join_tables, rows_of, samples
 from wattline_analyzer.core.samples import Exact, Samples
 from wattline_analyzer.core.timeline import OtherRun, Window
 
@@ -50,8 +58,8 @@ class RunScrapes:
 
     `times` has the samples of RUN_TIMES, `ages` are the run's durations among them. `emitting` are
     the pairs of instance and basis with emissions, `without_ratio` the devices without a series of
-    their covered ratio. `aliases` maps an instance to the one that is the same node; aliases are
-    not counted.
+    their covered ratio. `aliases` maps an instance to the one that counts for the same node.
+    `moved_at` has the time from which the latter has samples, of aliases that have none after it.
     """
 
     windows: Mapping[str, Window]
@@ -60,6 +68,7 @@ class RunScrapes:
     emitting: frozenset[tuple[str, str]]
     without_ratio: frozenset[DeviceKey]
     aliases: Mapping[str, str]
+    moved_at: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def span_s(self) -> tuple[float, float]:
@@ -71,6 +80,22 @@ class RunScrapes:
     def instances(self) -> list[str]:
         """All instances, aliases included."""
         return sorted({*self.windows, *self.aliases})
+
+    def moved(self, table: SampleTable) -> SampleTable:
+        """Return samples with those of an earlier address under the one that counts."""
+        if not self.moved_at:
+            return table
+        earlier = [
+            table.take(table.where("instance", [alias]) & (table.t < moved_at)).of_instance(
+                self.aliases[alias]
+            )
+            for alias, moved_at in self.moved_at.items()
+        ]
+        return join_tables([*earlier, table.take(~table.where("instance", self.moved_at))])
+
+    def once(self, table: SampleTable) -> SampleTable:
+        """Return samples of which each node has one address only."""
+        return self.moved(table.take(~table.where("instance", self.aliases.keys() - self.moved_at)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +159,26 @@ def read_run(
     parts = node_runs(facts, times, models)
     if not parts:
         raise RunFormatError("the run has no series of its start")
-    aliases = {} if untagged else node_aliases(parts)
-    own = {node: run for node, run in parts.items() if node not in aliases}
+    nodes = NodeRuns(parts, {}, {}) if untagged else runs_of_nodes(_run_parts(facts, parts))
+    own = nodes.runs
     run = combine(list(own.values()))
     covered = {
-        DeviceKey(fact.instance, fact.labels["component"], fact.labels["device"])
+        DeviceKey(
+            nodes.aliases.get(fact.instance, fact.instance),
+            fact.labels["component"],
+            fact.labels["device"],
+        )
         for fact in facts
         if fact.metric is m.RUN_COVERED_RATIO
     }
     windows = _windows(facts)
     scrapes = RunScrapes(
-        windows={node: windows[node] for node in own},
+        windows={
+            node: windows[node]
+            if one is parts[node]
+            else _window_of(one, [windows[each] for each in nodes.addresses(node)])
+            for node, one in own.items()
+        },
         times=times,
         ages={node: samples(times, m.RUN_DURATION, instance=node) for node in own},
         emitting=frozenset(
@@ -153,9 +187,19 @@ def read_run(
             if fact.metric is m.RUN_EMISSIONS and fact.instance in own
         ),
         without_ratio=frozenset({recorded_key(device) for device in run.devices} - covered),
-        aliases=aliases,
+        aliases=nodes.aliases,
+        moved_at=nodes.moved_at,
     )
-    return run, scrapes
+    return run, replace(scrapes, times=scrapes.moved(times))
+
+
+def _run_parts(facts: Sequence[Fact], runs: Mapping[str, Run]) -> dict[str, RunPart]:
+    """Return the runs by instance with the times of their samples among the facts."""
+    return {
+        fact.instance: RunPart(runs[fact.instance], fact.first_s, fact.t)
+        for fact in facts
+        if fact.metric is m.RUN_START
+    }
 
 
 def node_runs(
@@ -172,6 +216,14 @@ def node_runs(
         for node, of_node in sorted(rows.items())
         if any(row.metric is m.RUN_START for row in of_node)
     }
+
+
+def _window_of(run: Run, parts: Sequence[Window]) -> Window:
+    """Return the window of a run of several ledgers; `parts` are the windows of these."""
+    end_s = run.ended_at
+    if end_s is None:
+        end_s = max(part.end_s for part in parts)
+    return Window(run.started_at, end_s, run.state == "ended", run.duration_s)
 
 
 def _windows(facts: Iterable[Fact]) -> dict[str, Window]:

@@ -379,8 +379,11 @@ def _record_findings(recorded: RecordedRun) -> Iterator[Finding]:
             "energy per unit"
         )
         yield Finding("note", "work_is_result", unit, text)
-    for alias, first in recorded.scrapes.aliases.items():
+    scrapes = recorded.scrapes
+    for alias, first in scrapes.aliases.items():
         text = f"same GPUs or start as {first}: it is the same node and is not counted again"
+        if alias in scrapes.moved_at:
+            text = f"earlier address of {first}: both are one node, which is counted once"
         yield Finding("warning", "alias", alias, text)
 
 

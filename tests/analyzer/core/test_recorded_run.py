@@ -14,6 +14,7 @@ from wattline_analyzer.core.devices import DeviceKey, GpuModel
 from wattline_analyzer.core.facts import newest_facts
 from wattline_analyzer.core.recorded_run import RUN_FACTS, RUN_TIMES, read_run
 from wattline_analyzer.core.sample_table import table_of
+from wattline_analyzer.core.timeline import Window
 
 START_S = 1.8e9
 TIMES = [metric.name for metric in RUN_TIMES]
@@ -95,6 +96,18 @@ def test_read_run_leaves_out_an_alias_but_not_in_a_range():
     assert scrapes.instances == ["a", "b"]
     assert run == RUN
     assert len(whole.devices) == 2
+
+
+def test_read_run_of_ledger_that_began_again_has_the_time_of_both():
+    """60 s at the old address, 10 s without a ledger, and 30 s at the new one."""
+    again = replace(RUN, started_at=START_S + 70, ended_at=START_S + 100, duration_s=30.0)
+
+    run, scrapes = read([*series(RUN, "b"), *series(again, "a", START_S + 101)])
+
+    assert scrapes.windows == {"a": Window(START_S, START_S + 100, True, 100.0)}
+    assert scrapes.aliases == {"b": "a"}
+    assert run.work == {"steps": 60.0}
+    assert run.energy("gpu").value == 12_000.0
 
 
 def test_read_run_names_devices_without_covered_ratio():

@@ -1,7 +1,13 @@
 """Report of a run on several nodes, or of one node with two addresses."""
 
-from tests.analyzer.node import NodeGpu, NodeRun, scrape, series_of_scrapes
-from tests.analyzer.run_reports import POWER_STEPS, SCRAPE_TIMES, finding_codes, load_frames
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes
+from tests.analyzer.run_reports import (
+    POWER_STEPS,
+    SCRAPE_TIMES,
+    finding_codes,
+    finding_texts,
+    load_frames,
+)
 from wattline.contract.history import Series
 from wattline_analyzer.report.assess import assess
 
@@ -35,6 +41,30 @@ def test_report_exporter_with_two_addresses_counts_once(tmp_path):
     assert report.instances == ("a:9847",)
     assert report.headline.value == 6_000
     assert "alias" in finding_codes(report)
+
+
+def test_report_address_that_changed_in_the_run_has_the_whole_run(tmp_path):
+    """300 W for 20 s; the address changes after 8 s and no scrape succeeds for 3 s."""
+    old = [t for t in SCRAPE_TIMES if t < START_S + 8]
+    new = [t for t in SCRAPE_TIMES if t >= START_S + 11]
+    series = [
+        Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples)
+        for times, address in ((old, "a:9847"), (new, "b:9847"))
+        for s in series_of_scrapes(
+            ((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in times), address
+        )
+    ]
+
+    report = assess(load_frames(tmp_path, series))
+
+    assert report.instances == ("b:9847",)
+    assert (report.outcome, report.ended_at_s) == ("ok", START_S + 20)
+    assert report.headline.value == 6_000
+    assert finding_texts(report, "alias") == [
+        ("a:9847", "earlier address of b:9847: both are one node, which is counted once")
+    ]
+    raw = report.devices[0].from_raw_samples
+    assert raw.low <= 6_000 <= raw.high
 
 
 def test_report_exporter_with_two_scrape_jobs_counts_once(tmp_path):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
 
 from wattline import figures
 from wattline.contract.api import OUTCOMES, GpuJson, Outcome, RunGpu, RunState
+from wattline.contract.identity import Sighting, sightings_by_node
 from wattline.contract.json_values import (
     as_amounts,
     as_labels,
@@ -50,6 +51,7 @@ COMPONENTS: tuple[Component, ...] = get_args(Component)
 """Components of a run's energy; their devices do not overlap."""
 _NO_EMISSIONS = "no carbon intensity of the whole run is known"
 _INTENSITY_MISSING = "no carbon intensity was known for a part of the energy"
+_RESTARTED = "the exporter began again without the run, and measured nothing in between"
 SIMULATED = "SIMULATED"
 """Start of the names of simulated GPUs."""
 
@@ -527,21 +529,170 @@ def sensor_limits_j(gpu: RunGpu, energy_j: float) -> Limits | None:
 # One run on several nodes
 
 
-def node_aliases(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Return the nodes that are one exporter under a second address, each with the first one.
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """A run at one address of an exporter, and the times of its first and last sample there."""
 
-    `runs` are the parts of one run by node. Aliases have the same GPUs, or, without GPUs, the same
-    start to the microsecond.
+    run: Run
+    first_s: float
+    last_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRuns:
+    """The run on each node by the address that counts.
+
+    `aliases` are further addresses of these nodes, each with the one that counts. `moved_at` has
+    the time of the first sample at the address that counts, of aliases that have none after it.
     """
-    first_nodes: dict[str | float, str] = {}
-    aliases = {}
-    for node, run in sorted(runs.items()):
-        marks: list[str | float] = [gpu.uuid for gpu in run.gpus] or [run.started_at]
-        for mark in marks:
-            first = first_nodes.setdefault(mark, node)
-            if first != node:
-                aliases[node] = first
-    return aliases
+
+    runs: Mapping[str, Run]
+    aliases: Mapping[str, str]
+    moved_at: Mapping[str, float]
+
+    def addresses(self, address: str) -> list[str]:
+        """Return the address that counts and its aliases."""
+        return [address, *(alias for alias, first in self.aliases.items() if first == address)]
+
+
+def runs_of_nodes(parts: Mapping[str, RunPart]) -> NodeRuns:
+    """Return the run on each node of its parts by address, each device once.
+
+    Addresses with a GPU in common, or without GPUs with the same start to the microsecond, are one
+    node: see `sightings_by_node`. Counters rise over a change of the address, so that the latest
+    part has the figures of the whole run; a part of another ledger before it is added. Of parts at
+    the same time, the first one counts, and the others have only the devices that it lacks.
+    """
+    runs: dict[str, Run] = {}
+    aliases: dict[str, str] = {}
+    moved_at: dict[str, float] = {}
+    sightings = (_sighting(address, part) for address, part in parts.items())
+    for first, *others in sightings_by_node(sightings):
+        counted = parts[first.address].run
+        runs[first.address] = counted
+        known = {(device.component, device.device_id) for device in counted.devices}
+        for other in others:
+            run = parts[other.address].run
+            rest = _without_devices(run, known)
+            if _is_before(run, counted) or _is_before(counted, run):
+                earlier, later = sorted((run, counted), key=lambda one: one.started_at)
+                counted = _continued(earlier, later, first.address)
+                runs[first.address] = counted
+            elif rest.devices:
+                runs[other.address] = rest
+                known |= {(device.component, device.device_id) for device in rest.devices}
+                continue
+            aliases[other.address] = first.address
+            if first.follows(other):
+                moved_at[other.address] = first.first_s
+    return NodeRuns(dict(sorted(runs.items())), dict(sorted(aliases.items())), moved_at)
+
+
+def _sighting(address: str, part: RunPart) -> Sighting:
+    gpus = frozenset(gpu.uuid for gpu in part.run.gpus)
+    return Sighting(address, gpus or frozenset([part.run.started_at]), part.first_s, part.last_s)
+
+
+def _without_devices(run: Run, known: Collection[tuple[str, str]]) -> Run:
+    """Return the part of a run that only devices which are not `known` have: their energies."""
+    rest = tuple(
+        device for device in run.devices if (device.component, device.device_id) not in known
+    )
+    uuids = {device.device_id for device in rest}
+    return replace(
+        run,
+        gpus=tuple(gpu for gpu in run.gpus if gpu.uuid in uuids),
+        devices=rest,
+        phases=(),
+        work={},
+        results={},
+        emissions=(),
+        power_max_w={uuid: watts for uuid, watts in run.power_max_w.items() if uuid in uuids},
+    )
+
+
+def _is_before(earlier: Run, later: Run) -> bool:
+    """Return True if a ledger has the run from after the end of what another one has."""
+    return later.started_at >= earlier.started_at + earlier.duration_s
+
+
+def _continued(earlier: Run, later: Run, node: str) -> Run:
+    """Return the run of two ledgers of one node, of which the later one began without the run.
+
+    Amounts add. Energies are lower limits where neither ledger has a time of the run.
+    """
+    duration_s = later.started_at - earlier.started_at + later.duration_s
+    covered_ratio = min((earlier.duration_s + later.duration_s) / duration_s, 1.0)
+    by_key: defaultdict[tuple[str, str], list[RunDevice]] = defaultdict(list)
+    for device in (*later.devices, *earlier.devices):
+        by_key[device.component, device.device_id].append(device)
+    names = dict.fromkeys(phase.name for phase in (*earlier.phases, *later.phases))
+    return replace(
+        combine([earlier, later]),
+        state=later.state,
+        outcome=later.outcome,
+        ended_at=later.ended_at,
+        settled_until=later.settled_until,
+        duration_s=duration_s,
+        gpus=tuple({gpu.uuid: gpu for gpu in (*earlier.gpus, *later.gpus)}.values()),
+        devices=tuple(
+            _continued_device(devices, node, covered_ratio) for devices in by_key.values()
+        ),
+        phases=tuple(_continued_phase(name, (earlier, later)) for name in names),
+        results={**earlier.results, **later.results},
+        power_max_w={
+            uuid: max(run.power_max_w.get(uuid, 0.0) for run in (earlier, later))
+            for uuid in (*earlier.power_max_w, *later.power_max_w)
+        },
+    )
+
+
+def _continued_device(devices: Sequence[RunDevice], node: str, covered_ratio: float) -> RunDevice:
+    """Return a device of several ledgers; its half-widths add, since they are of one sensor."""
+    energy_j = sum_of_correlated(device.energy_j for device in devices)
+    if energy_j.value is not None and covered_ratio < 1:
+        reasons = (energy_j.reason, _RESTARTED)
+        energy_j = replace(
+            energy_j,
+            rest=(0.0, math.inf),
+            covered_ratio=min(energy_j.covered_ratio, covered_ratio),
+            reason="; ".join(reason for reason in reasons if reason),
+        )
+    attributed_j = None
+    if any(device.attributed_j is not None for device in devices):
+        attributed_j = math.fsum(
+            device.energy_j.value or 0.0 if device.attributed_j is None else device.attributed_j
+            for device in devices
+        )
+    integrated = [device.integrated_j for device in devices if device.integrated_j is not None]
+    return RunDevice(
+        component=devices[0].component,
+        device_id=devices[0].device_id,
+        energy_j=energy_j,
+        attributed_j=attributed_j,
+        before_use_j=math.fsum(device.before_use_j for device in devices),
+        integrated_j=math.fsum(integrated) if len(integrated) == len(devices) else None,
+        node=node,
+        shares_j=_summed(device.shares_j for device in devices),
+    )
+
+
+def _continued_phase(name: str, runs: Sequence[Run]) -> RunPhase:
+    parts = [phase for run in runs for phase in run.phases if phase.name == name]
+    components = dict.fromkeys(component for part in parts for component in part.energies_j)
+    return RunPhase(
+        name=name,
+        started_at=parts[0].started_at,
+        duration_s=math.fsum(part.duration_s for part in parts),
+        energies_j={
+            component: sum_of_correlated(
+                part.energies_j[component] for part in parts if component in part.energies_j
+            )
+            for component in components
+        },
+        work=_summed(part.work for part in parts),
+        last_started_at=parts[-1].last_started_at,
+    )
 
 
 def combine(runs: Sequence[Run]) -> Run:
@@ -550,7 +701,7 @@ def combine(runs: Sequence[Run]) -> Run:
     Durations of the run and of its phases are the longest ones, since the clocks of nodes may
     disagree. The outcome is the worst. Energies of a phase add as those of one job; work and
     emissions add. Emissions of a component are left out, with a note, where a node has none of
-    them. The parts must not have a device in common: see `node_aliases`.
+    them. The parts must not have a device in common: see `runs_of_nodes`.
 
     Raises ValueError without parts.
     """

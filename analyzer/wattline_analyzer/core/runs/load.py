@@ -112,7 +112,7 @@ def load_run(
         run=run,
         scrapes=scrapes,
         source=source.name,
-        raw=raw,
+        raw=scrapes.moved(raw),
         others=other_runs(on_nodes, run_id),
         exact=exact,
         clock_set_s=sight.clock_set_s,

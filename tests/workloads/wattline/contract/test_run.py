@@ -15,10 +15,11 @@ from wattline.contract.run import (
     Run,
     RunDevice,
     RunFormatError,
+    RunPart,
     RunPhase,
     UnitEnergy,
     combine,
-    node_aliases,
+    runs_of_nodes,
 )
 from wattline.figures import Figure, unknown
 
@@ -693,14 +694,114 @@ def test_combine_primary_unit_is_that_of_most_parts(units, primary):
     assert combine(parts).work_unit == primary
 
 
-def test_node_aliases_have_a_gpu_in_common():
-    runs = {"b:1": NODE_A, "a:1": NODE_A, "c:1": NODE_B}
+def part(*uuids, joules=600.0, start_s=0.0, duration_s=2.0, seen_s=(0.0, 10.0), **changes):
+    """Return the part of a run with these GPUs, each with 3 J of half-width."""
+    run = replace(
+        NODE_A,
+        started_at=1.8e9 + start_s,
+        duration_s=duration_s,
+        gpus=tuple(RunGpu("0", uuid, "") for uuid in uuids),
+        devices=tuple(RunDevice("gpu", uuid, Figure(joules, 3.0)) for uuid in uuids),
+        phases=(),
+        emissions=(),
+        **changes,
+    )
+    return RunPart(run, 1.8e9 + seen_s[0], 1.8e9 + seen_s[1])
 
-    assert node_aliases(runs) == {"b:1": "a:1"}
+
+def test_runs_of_nodes_two_addresses_at_one_time_count_once():
+    parts = {"b:1": part("GPU-0"), "a:1": part("GPU-0"), "c:1": part("GPU-9")}
+
+    found = runs_of_nodes(parts)
+
+    assert found.aliases == {"b:1": "a:1"}
+    assert found.moved_at == {}
+    assert found.runs == {"a:1": parts["a:1"].run, "c:1": parts["c:1"].run}
 
 
-def test_node_aliases_without_gpus_have_the_same_start():
-    a = replace(NODE_A, gpus=())
-    runs = {"a:1": a, "b:1": replace(a, gpus=()), "c:1": replace(a, started_at=1.8e9 + 1e-6)}
+@pytest.mark.parametrize(("old", "new"), [("a:1", "b:1"), ("z:1", "y:1")])
+def test_runs_of_nodes_new_address_has_the_whole_run(old, new):
+    """The ledger goes on: 400 J at the old address, 1,000 J at the new one."""
+    parts = {
+        old: part("GPU-0", joules=400.0, seen_s=(0.0, 400.0), state="running", ended_at=None),
+        new: part("GPU-0", joules=1_000.0, seen_s=(430.0, 1_600.0)),
+    }
 
-    assert node_aliases(runs) == {"b:1": "a:1"}
+    found = runs_of_nodes(parts)
+
+    assert found.runs == {new: parts[new].run}
+    assert found.aliases == {old: new}
+    assert found.moved_at == {old: 1.8e9 + 430}
+
+
+def test_runs_of_nodes_address_that_went_on_longer_counts():
+    """Both addresses have samples for 50 s."""
+    old = part("GPU-0", seen_s=(0.0, 400.0))
+    new = part("GPU-0", joules=1_000.0, seen_s=(350.0, 1_600.0))
+
+    found = runs_of_nodes({"a:1": old, "b:1": new})
+
+    assert found.runs == {"b:1": new.run}
+    assert found.moved_at == {}
+
+
+@pytest.mark.parametrize("old_until_s", [100.0, 700.0])
+@pytest.mark.parametrize(("old_address", "new_address"), [("a:1", "b:1"), ("z:1", "y:1")])
+def test_runs_of_nodes_ledger_that_began_again_is_added(old_until_s, old_address, new_address):
+    """400 J in 100 s, 20 s without a ledger, 500 J in 80 s: at least 900 J in 200 s, of which 180 s
+    are known. Half-widths of one sensor add: 3 J + 3 J.
+    """
+    old = part(
+        "GPU-0", joules=400.0, duration_s=100.0, seen_s=(0.0, old_until_s), work={"steps": 4.0}
+    )
+    new = part(
+        "GPU-0",
+        joules=500.0,
+        start_s=120.0,
+        duration_s=80.0,
+        seen_s=(120.0, 710.0),
+        work={"steps": 5.0},
+        ended_at=1.8e9 + 200,
+    )
+
+    found = runs_of_nodes({old_address: old, new_address: new})
+
+    ((address, run),) = found.runs.items()
+    (device,) = run.devices
+    assert device.node == address
+    assert (run.started_at, run.ended_at, run.duration_s) == (1.8e9, 1.8e9 + 200, 200.0)
+    assert run.work == {"steps": 9.0}
+    assert device.energy_j == Figure(
+        900.0,
+        6.0,
+        rest=(0.0, math.inf),
+        covered_ratio=0.9,
+        reason="the exporter began again without the run, and measured nothing in between",
+    )
+
+
+def test_runs_of_nodes_chain_of_addresses_counts_each_gpu_once():
+    whole = part("GPU-1", "GPU-2")
+
+    found = runs_of_nodes({"a:1": part("GPU-1"), "b:1": whole, "c:1": part("GPU-2")})
+
+    assert found.runs == {"b:1": whole.run}
+    assert found.aliases == {"a:1": "b:1", "c:1": "b:1"}
+
+
+def test_runs_of_nodes_other_address_has_the_gpus_that_the_first_lacks():
+    """600 J of each of three GPUs; √(3 · 3²) J = 5.196 J."""
+    found = runs_of_nodes({"a:1": part("GPU-1", "GPU-2"), "b:1": part("GPU-2", "GPU-3")})
+
+    run = combine(list(found.runs.values()))
+    assert found.aliases == {}
+    assert [device.device_id for device in run.devices] == ["GPU-1", "GPU-2", "GPU-3"]
+    assert run.energy("gpu").value == 1_800.0
+    assert run.energy("gpu").half_width == pytest.approx(5.196, abs=0.001)
+    assert run.work == {"steps": 30.0}
+
+
+def test_runs_of_nodes_without_gpus_have_the_same_start():
+    parts = {"a:1": part(), "b:1": part(), "c:1": part(start_s=1e-6)}
+
+    assert runs_of_nodes(parts).aliases == {"b:1": "a:1"}
