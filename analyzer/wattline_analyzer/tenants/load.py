@@ -41,7 +41,7 @@ def load_tenant_runs(
             log(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
             continue
         series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
-        found.append(TenantRun(recorded.scrapes, report, series))
+        found.append(TenantRun(recorded.scrapes, report, recorded.scrapes.once(series)))
     return found
 
 

@@ -30,7 +30,7 @@ _ALL_OF_PHASE = 0.999
 @dataclass(frozen=True, slots=True)
 class TenantRun:
     """A tenant's run with its report and all samples of its work and attributed energy
-    (`series`).
+    (`series`), under one address of each node.
     """
 
     scrapes: RunScrapes
@@ -72,12 +72,9 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
     return [step for _, step in steps]
 
 
-def _places(run: TenantRun) -> set[tuple[str, str]]:
-    """Return the GPUs of a run, else its instances."""
-    report = run.report
-    return {(gpu.instance, gpu.device) for gpu in report.gpus} or {
-        (one, "") for one in report.instances
-    }
+def _places(run: TenantRun) -> set[str]:
+    """Return the UUIDs of a run's GPUs, else its instances."""
+    return {gpu.device for gpu in run.report.gpus} or set(run.report.instances)
 
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
@@ -298,9 +295,11 @@ def _energy(run: TenantRun, overlap: tuple[float, float]) -> Figure | None:
     """
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = rows_of(run.series, m.RUN_ATTRIBUTED_ENERGY, **where)
+    counted = {(gpu.instance, gpu.device) for gpu in run.report.gpus}
     lines = {
         (i, d): clean(of_device.t, of_device.value)
         for (i, d), of_device in rows.groups("instance", "device")
+        if (i, d) in counted
     }
     if not lines or not run.has_comparable_samples:
         return None

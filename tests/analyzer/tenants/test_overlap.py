@@ -90,8 +90,10 @@ def tenant_series(run, t, *, dated, phase_half_j=4.0):
         yield m.RUN_PHASE_WORK, {**measure, "unit": "steps"}, total(reported_s, rates)
 
 
-def mix_figures(analyzer, folder, runs, interval_s, *, dated):
-    """Return the figures of the one mix of the experiment `part`."""
+def mix_figures(analyzer, folder, runs, interval_s, *, dated, addresses=("",)):
+    """Return the figures of the one mix of the experiment `part`, on one node that is scraped at
+    these addresses.
+    """
     scrapes = []
     for t in scrape_times(interval_s, START_S - 60.5, START_S + 350):
         values = [
@@ -101,7 +103,9 @@ def mix_figures(analyzer, folder, runs, interval_s, *, dated):
         for run in runs:
             values += tenant_series(run, t, dated=dated)
         scrapes.append((t, values))
-    history = write_history(folder, series_of_scrapes(scrapes))
+    history = write_history(
+        folder, [one for address in addresses for one in series_of_scrapes(scrapes, address)]
+    )
     command = (
         "tenants",
         "--experiment",
@@ -120,11 +124,9 @@ def mix_figures(analyzer, folder, runs, interval_s, *, dated):
     return figures
 
 
-@pytest.mark.parametrize("late_s", [0.01, 3.3])
-@pytest.mark.parametrize("interval_s", [1, 5, 15])
-def test_tenants_equal_halves_of_a_gpu_save_nothing(analyzer, tmp_path, interval_s, late_s):
-    """Alone 20 steps/s each; together 10 each at the same power. The second starts later, with
-    other work before.
+def two_halves(late_s):
+    """Return runs of 20 steps/s each alone, and together of 10 each at the same power. The second
+    one starts later.
     """
     runs = []
     for number, name in enumerate(("small", "large")):
@@ -134,13 +136,28 @@ def test_tenants_equal_halves_of_a_gpu_save_nothing(analyzer, tmp_path, interval
         begin_s = START_S + 100.4 + late_s * number
         labels = {"experiment": "part", "tenant": name, "case": "both"}
         runs.append((f"both-{name}", labels, begin_s, begin_s + 25, begin_s, (10, 10), (0.5, 0.5)))
+    return runs
 
-    figures = mix_figures(analyzer, tmp_path, runs, interval_s, dated=True)
+
+@pytest.mark.parametrize("late_s", [0.01, 3.3])
+@pytest.mark.parametrize("interval_s", [1, 5, 15])
+def test_tenants_equal_halves_of_a_gpu_save_nothing(analyzer, tmp_path, interval_s, late_s):
+    figures = mix_figures(analyzer, tmp_path, two_halves(late_s), interval_s, dated=True)
 
     for name, truth in {"stp": 1.0, "antt": 2.0, "energy_over_sequential_ratio": 1.0}.items():
         assert figures[name]["value"] == pytest.approx(truth, rel=0.005), name
         if late_s > 1:  # else the overlap is the whole phase, whose work is exact
             assert figures[name]["value_low"] <= truth <= figures[name]["value_high"], name
+
+
+def test_tenants_on_node_with_two_addresses_count_once(analyzer, tmp_path):
+    """400 W for the 25 s less 3.3 s of the overlap: 8,680 J. 20 steps/s in total."""
+    addresses = ("10.0.0.1:9847", "gpu-a:9847")
+
+    figures = mix_figures(analyzer, tmp_path, two_halves(3.3), 1, dated=True, addresses=addresses)
+
+    assert figures["energy_joules"]["value"] == pytest.approx(8_680, rel=0.005)
+    assert figures["total_per_second"]["value"] == pytest.approx(20, rel=0.005)
 
 
 @pytest.mark.parametrize(("dated", "with_solo"), [(True, True), (False, True), (True, False)])
