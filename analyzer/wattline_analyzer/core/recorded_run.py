@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wattline.contract import metrics as m
+from wattline.contract.api import Outcome
 from wattline.contract.run import (
     NodeRuns,
     Run,
@@ -58,8 +59,9 @@ class RunScrapes:
 
     `times` has the samples of RUN_TIMES, `ages` are the run's durations among them. `emitting` are
     the pairs of instance and basis with emissions, `without_ratio` the devices without a series of
-    their covered ratio. `aliases` maps an instance to the one that counts for the same node.
-    `moved_at` has the time from which the latter has samples, of aliases that have none after it.
+    their covered ratio. `outcomes` are those of the instances on which the run has ended. `aliases`
+    maps an instance to the one that counts for the same node. `moved_at` has the time from which
+    the latter has samples, of aliases that have none after it.
     """
 
     windows: Mapping[str, Window]
@@ -68,6 +70,7 @@ class RunScrapes:
     emitting: frozenset[tuple[str, str]]
     without_ratio: frozenset[DeviceKey]
     aliases: Mapping[str, str]
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     moved_at: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -188,6 +191,7 @@ def read_run(
         ),
         without_ratio=frozenset({recorded_key(device) for device in run.devices} - covered),
         aliases=nodes.aliases,
+        outcomes={node: one.outcome for node, one in own.items() if one.outcome is not None},
         moved_at=nodes.moved_at,
     )
     return run, replace(scrapes, times=scrapes.moved(times))

@@ -367,9 +367,23 @@ def _run_findings(
         yield from _unknown_devices(run, energies)
     for note in run.notes:  # series have none: those of `combine`
         yield Finding("warning", "emissions_left_out", "", note)
-    if run.outcome in ("failed", "interrupted"):
-        ended = "failed" if run.outcome == "failed" else "was interrupted"
-        yield Finding("warning", "outcome", "", f"the run {ended}: its work may be incomplete")
+    yield from _outcome_findings(run, recorded.scrapes)
+
+
+def _outcome_findings(run: Run, scrapes: RunScrapes) -> Iterator[Finding]:
+    """Yield a finding for a run that did not succeed, on several nodes for each of them."""
+    words = {"failed": "failed", "interrupted": "was interrupted"}
+    if len(scrapes.windows) == 1:
+        if run.outcome in words:
+            text = f"the run {words[run.outcome]}: its work may be incomplete"
+            yield Finding("warning", "outcome", "", text)
+        return
+    open_on = [node for node, window in scrapes.windows.items() if not window.ended]
+    rest = f", and has not ended on {', '.join(open_on)}" if open_on else ""
+    for node, outcome in scrapes.outcomes.items():
+        if outcome in words:
+            text = f"the run {words[outcome]} on this node{rest}: its work may be incomplete"
+            yield Finding("warning", "outcome", node, text)
 
 
 def _record_findings(recorded: RecordedRun) -> Iterator[Finding]:

@@ -7,17 +7,20 @@ from tests.analyzer.run_reports import (
     finding_codes,
     finding_texts,
     load_frames,
+    terminal_text,
 )
 from wattline.contract.history import Series
 from wattline_analyzer.report.assess import assess
 
 
-def two_instances(folder, second_gpu):
+def two_instances(folder, second_gpu, first_run=None, second_run=None):
+    first_run = first_run or NodeRun()
+    second_run = second_run or NodeRun()
     first = series_of_scrapes(
-        ((t, scrape([NodeGpu(POWER_STEPS)], NodeRun(), t)) for t in SCRAPE_TIMES), "a:9847"
+        ((t, scrape([NodeGpu(POWER_STEPS)], first_run, t)) for t in SCRAPE_TIMES), "a:9847"
     )
     second = series_of_scrapes(
-        ((t, scrape([second_gpu], NodeRun(), t)) for t in SCRAPE_TIMES), "b:9847"
+        ((t, scrape([second_gpu], second_run, t)) for t in SCRAPE_TIMES), "b:9847"
     )
     series = [
         Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples)
@@ -33,6 +36,25 @@ def test_report_several_instances_add_energy_and_work(tmp_path):
     assert report.headline.value == 12_000
     assert report.work[0].amount == 2_000
     assert report.devices[0].label == "a:9847 GPU 0"
+
+
+def test_report_run_that_failed_on_one_node_only_is_running(tmp_path):
+    other = NodeGpu(POWER_STEPS, index="1")
+    report = two_instances(tmp_path, other, NodeRun(end_s=None), NodeRun(outcome="failed"))
+
+    assert (report.outcome, report.ended_at_s) == (None, None)
+    assert "  running" in terminal_text(report).splitlines()[0]
+    text = "the run failed on this node, and has not ended on a:9847: its work may be incomplete"
+    assert finding_texts(report, "outcome") == [("b:9847", text)]
+
+
+def test_report_run_that_failed_on_one_of_two_nodes_names_it(tmp_path):
+    other = NodeGpu(POWER_STEPS, index="1")
+    report = two_instances(tmp_path, other, NodeRun(), NodeRun(outcome="interrupted"))
+
+    assert (report.outcome, report.ended_at_s) == ("interrupted", START_S + 20)
+    text = "the run was interrupted on this node: its work may be incomplete"
+    assert finding_texts(report, "outcome") == [("b:9847", text)]
 
 
 def test_report_exporter_with_two_addresses_counts_once(tmp_path):

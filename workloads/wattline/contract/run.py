@@ -699,9 +699,11 @@ def combine(runs: Sequence[Run]) -> Run:
     """Return the run of the parts that different nodes measured; one part is the run itself.
 
     Durations of the run and of its phases are the longest ones, since the clocks of nodes may
-    disagree. The outcome is the worst. Energies of a phase add as those of one job; work and
-    emissions add. Emissions of a component are left out, with a note, where a node has none of
-    them. The parts must not have a device in common: see `runs_of_nodes`.
+    disagree. The outcome is the worst, once all have ended. Energies of a phase add as those of one
+    job; work and emissions add. Emissions of a component are left out, with a note, where a node
+    has none of them. Results of one name that differ have the names of their nodes, such as
+    `loss (gpu-a:9847)`, since they may be rates, times or scores. The parts must not have a device
+    in common: see `runs_of_nodes`.
 
     Raises ValueError without parts.
     """
@@ -720,7 +722,7 @@ def combine(runs: Sequence[Run]) -> Run:
         state="ended" if is_ended else "running",
         started_at=min(run.started_at for run in runs),
         duration_s=max(run.duration_s for run in runs),
-        outcome=next((outcome for outcome in OUTCOMES if outcome in outcomes), None),
+        outcome=next((each for each in OUTCOMES if each in outcomes), None) if is_ended else None,
         ended_at=max(ends) if is_ended else None,
         labels={name: text for run in runs for name, text in run.labels.items()},
         gpus=tuple(gpu for run in runs for gpu in run.gpus),
@@ -729,13 +731,27 @@ def combine(runs: Sequence[Run]) -> Run:
         work=_summed(run.work for run in runs),
         work_unit=_most_declared(runs),
         work_reported_at=max(reports, default=None),
-        results={name: value for run in runs for name, value in run.results.items()},
+        results=_combined_results(runs),
         settled_until=min(settled, default=None),
         emissions=_combined_emissions(runs),
         power_max_w={uuid: watts for run in runs for uuid, watts in run.power_max_w.items()},
         notes=tuple(_combined_notes(runs)),
         simulation=next((run.simulation for run in runs if run.simulation), None),
     )
+
+
+def _combined_results(runs: Sequence[Run]) -> dict[str, float]:
+    """Return the results; those of one name with different values each with its node."""
+    values: defaultdict[str, set[float]] = defaultdict(set)
+    for run in runs:
+        for name, value in run.results.items():
+            values[name].add(value)
+    found = {}
+    for number, run in enumerate(runs, 1):
+        node = next((device.node for device in run.devices if device.node), f"node {number}")
+        for name, value in run.results.items():
+            found[name if len(values[name]) == 1 else f"{name} ({node})"] = value
+    return found
 
 
 def _combined_phases(runs: Sequence[Run]) -> tuple[RunPhase, ...]:

@@ -614,6 +614,19 @@ def test_combine_joins_labels_results_and_notes():
     assert run.notes == ("a note", "another note", CPU_LEFT_OUT)
 
 
+def test_combine_different_results_of_one_name_have_their_nodes():
+    """The loss is the same on both nodes, the rate is not."""
+    first = replace(NODE_A, results={"loss": 0.5, "tokens_per_second": 500.0})
+    second = replace(NODE_B, results={"loss": 0.5, "tokens_per_second": 100.0, "accuracy": 0.75})
+
+    assert combine([first, second]).results == {
+        "loss": 0.5,
+        "tokens_per_second (a)": 500.0,
+        "tokens_per_second (b)": 100.0,
+        "accuracy": 0.75,
+    }
+
+
 CPU_LEFT_OUT = (
     "emissions of the CPU by average intensity are left out: not every node has a carbon intensity"
 )
@@ -677,6 +690,7 @@ def test_combine_is_running_until_all_parts_have_ended():
     run = combine([open_part, NODE_B])
 
     assert (run.state, run.ended_at, run.settled_until) == ("running", None, 1.8e9 + 1)
+    assert run.outcome is None  # node b failed
 
 
 @pytest.mark.parametrize(
