@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from wattline.contract import metrics as m
+from wattline.contract.identity import Sighting, sightings_by_node
 from wattline_analyzer.core.runs.scrapes import PATIENCE_S, USUAL_INTERVAL_S
 from wattline_analyzer.core.sample_table import SampleTable, last, rows_of
 from wattline_analyzer.core.samples import rests_s
@@ -89,20 +90,21 @@ def live_state(
 
 
 def _aliases(table: SampleTable, at_s: float) -> dict[str, str]:
-    """Return the live instances that show the GPUs of another one, each with that one: the same
-    exporter twice.
+    """Return the live instances that show the GPUs of another one, each with the one that counts:
+    the same exporter twice.
     """
     stale = {node.instance for node in _nodes(table, at_s) if node.stale}
-    rows = [
-        (row.instance, row.labels["uuid"])
-        for row in last(table, m.GPU_INFO)
-        if row.instance not in stale
+    sightings = [
+        Sighting(
+            instance, frozenset(rows.distinct("uuid")), float(rows.t.min()), float(rows.t.max())
+        )
+        for (instance,), rows in rows_of(table, m.GPU_INFO).groups("instance")
+        if instance not in stale
     ]
-    owner: dict[str, str] = {}
     return {
-        instance: first
-        for instance, uuid in sorted(rows)
-        if (first := owner.setdefault(uuid, instance)) != instance
+        other.address: first.address
+        for first, *others in sightings_by_node(sightings)
+        for other in others
     }
 
 

@@ -64,6 +64,23 @@ def test_watch_exporter_with_new_address_shows_the_new_one(gpus):
     assert state.power_w == pytest.approx(WATTS)
 
 
+def test_watch_chain_of_addresses_counts_each_gpu_once():
+    """Two addresses have one of two GPUs each, and a third one has both: 2 × 300 W."""
+    one = NodeGpu([(START_S - 100, WATTS)], index="0")
+    two = NodeGpu([(START_S - 100, WATTS)], index="1")
+    open_run = NodeRun(end_s=None)
+    times = [START_S + t for t in range(1, 11)]
+    tables = [
+        table(open_run, [address], gpus, times)
+        for address, gpus in (("a:9847", [one]), ("b:9847", [one, two]), ("c:9847", [two]))
+    ]
+
+    state = live_state(join_tables(tables), START_S + 10, {})
+
+    assert state.aliases == {"a:9847": "b:9847", "c:9847": "b:9847"}
+    assert state.power_w == pytest.approx(2 * WATTS)
+
+
 def test_run_entry_of_exporter_under_two_addresses_counts_once(gpus):
     ended = NodeRun(end_s=START_S + 50)
     times = [START_S + t for t in range(1, 71)]
