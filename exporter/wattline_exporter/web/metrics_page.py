@@ -159,18 +159,28 @@ class SavedMetrics:
         self._save: asyncio.Task[Any] | None = None
 
     async def page(self, accept: str, *, compress: bool) -> MetricsPage:
-        rendered_s = self._renderer.rendered_s
-        page = self._renderer.page(accept, compress=compress)
-        if self._renderer.rendered_s != rendered_s and not self._stopping.is_set():
-            self._save = self._storage.next_save()
-        if self._save and not self._save.done():
-            await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
+        page = self._render(accept, compress=compress)
+        await self._wait_for_save()
         return page
 
     async def readings(self) -> Sequence[Reading]:
         """Return the readings of a page of this moment."""
-        await self.page("text/plain", compress=False)
-        return self._renderer.readings
+        self._render("text/plain", compress=False)
+        readings = self._renderer.readings  # a scrape may render others before they are saved
+        await self._wait_for_save()
+        return readings
+
+    def _render(self, accept: str, *, compress: bool) -> MetricsPage:
+        """Return a page, and start a save if its values are new."""
+        rendered_s = self._renderer.rendered_s
+        page = self._renderer.page(accept, compress=compress)
+        if self._renderer.rendered_s != rendered_s and not self._stopping.is_set():
+            self._save = self._storage.next_save()
+        return page
+
+    async def _wait_for_save(self) -> None:
+        if self._save and not self._save.done():
+            await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
 
 
 def group_families(readings: Iterable[Reading]) -> Families:

@@ -1,3 +1,4 @@
+import asyncio
 import gzip
 import os
 import shutil
@@ -24,7 +25,12 @@ from wattline.contract.metrics import (
     SOURCE_UP,
 )
 from wattline_exporter.sensors.readings import Reading, printable
-from wattline_exporter.web.metrics_page import SHARED_S, CollectedSeries, MetricsRenderer
+from wattline_exporter.web.metrics_page import (
+    SHARED_S,
+    CollectedSeries,
+    MetricsRenderer,
+    SavedMetrics,
+)
 
 METRICS_PAGE = Path(__file__).parents[3] / "exporter/docs/METRICS.md"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
@@ -66,6 +72,40 @@ def test_renderer_serves_all_scrapes_of_a_quarter_second():
     clock.now_s += 0.02
     exposition.page("", compress=False)
     assert readings.calls == 2
+
+
+class SlowStorage:
+    """Storage of which each save ends when the test says so."""
+
+    def __init__(self):
+        self.saves = []
+
+    def next_save(self):
+        self.saves.append(asyncio.get_running_loop().create_future())
+        return self.saves[-1]
+
+
+def test_saved_readings_are_those_before_the_save_despite_a_later_scrape():
+    async def readings_beside_a_scrape():
+        clock = Clock()
+        collected = Readings(Reading(GPU_ENERGY, ("0", "GPU-1"), 100.0))
+        storage = SlowStorage()
+        metrics = SavedMetrics(MetricsRenderer(collected, clock), storage, asyncio.Event())
+
+        sent = asyncio.create_task(metrics.readings())
+        await asyncio.sleep(0)  # it has rendered 100 J and waits for their save
+        clock.now_s += SHARED_S
+        collected.readings = (Reading(GPU_ENERGY, ("0", "GPU-1"), 130.0),)
+        scrape = asyncio.create_task(metrics.page("", compress=False))
+        await asyncio.sleep(0)  # it has rendered 130 J, which no save has yet
+        storage.saves[0].set_result(True)
+        values = [reading.value for reading in await sent]
+        is_scrape_waiting = not scrape.done()
+        storage.saves[1].set_result(True)
+        await scrape
+        return values, is_scrape_waiting
+
+    assert asyncio.run(readings_beside_a_scrape()) == ([100.0], True)
 
 
 @pytest.mark.parametrize(
